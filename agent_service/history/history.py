@@ -1,6 +1,8 @@
 """The history of a run: a fold of its entries into items. It grows entry by entry, and decides nothing."""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from agent_service.core.events import (
     CallReserved,
@@ -29,7 +31,7 @@ from agent_service.core.facts import (
 from agent_service.core.phases import Phase, Plan, Verification
 from agent_service.core.waiting import Approval, Question, Status, Stop
 from agent_service.history import words
-from agent_service.history.items import Failure, Item, Items, ItemStatus, Tokens
+from agent_service.history.items import Failure, Item, Items, ItemStatus
 from agent_service.history.plain import instant
 from agent_service.history.requests import Requests
 from agent_service.run.journal import Record
@@ -72,6 +74,27 @@ class History:
     def items(self) -> tuple[Item, ...]:
         """All that has begun, in the order in which it began."""
         return tuple(item for item in self._items.by_id.values() if item.started_at)
+
+    def tree(self) -> Iterator[Item]:
+        """All that has begun, each followed by what is a part of it, else in the order in which it began."""
+        parts, items = defaultdict[str | None, list[Item]](list), self.items
+        known = {item.id for item in items}
+        for item in items:
+            parts[item.parent if item.parent in known else None].append(item)
+
+        def below(above: str | None) -> Iterator[Item]:
+            for item in parts[above]:
+                yield item
+                yield from below(item.id)
+
+        return below(None)
+
+    def repeats(self, item: Item) -> bool:
+        """Whether an attempt says no more than the step or task that it began and ended with, or ended alone."""
+        above = self.item(item.parent or "")
+        if above is None or item.kind != "attempt" or item.ended_in != above.ended_in:
+            return False
+        return bool(item.ended_in) or item.entry == above.entry
 
     def item(self, item_id: str) -> Item | None:
         return self._items.by_id.get(item_id)
@@ -125,26 +148,20 @@ class History:
             plan = words.decision_of(reply, one)
             if one.status == "ok" and isinstance(plan, Plan):
                 self.requests.plan = plan
-        usage = reply.usage
-        tokens = Tokens(input=usage.input_tokens, output=usage.output_tokens, cache_read=usage.cache_read_tokens)
-        status, text, error = _decided(record, reply, first)
-        self._items.close(
-            CALL, record, status, text=text, error=error, model=reply.model, tokens=tokens, cost_usd=usage.cost_usd
-        )
+        status, told = _decided(record, reply, first)
+        self._items.close(CALL, record, status, **told)
         for one in along:
-            status, text, error = _decided(record, reply, one)
+            status, told = _decided(record, reply, one)
             self._items.begin(
                 "plan",
                 record,
                 f"call:{reply.call}:plan",
                 kind="phase",
                 title=one.phase.capitalize(),
-                text=text,
                 phase=one.phase,
                 call=reply.call,
                 step=one.step,
-                model=reply.model,
-                error=error,
+                **told,
             )
             self._items.close("plan", record, status)
 
@@ -253,13 +270,14 @@ class History:
         self._items.close("ending", record, status)
 
 
-def _decided(record: Record, reply: ModelReplied, one: Decided) -> tuple[ItemStatus, str, Failure | None]:
+def _decided(record: Record, reply: ModelReplied, one: Decided) -> tuple[ItemStatus, dict[str, Any]]:
     decision, status = words.decision_of(reply, one), _OF_DECISIONS[one.status]
     if isinstance(decision, Verification) and not decision.holds and one.status == "ok":
         status = "refused"
     again = record.first(CallAsked) is not None
     error = Failure(error_class=one.error_class, message=one.why, retryable=again) if one.why else None
-    return status, words.cut(words.decided(reply, one)), error
+    text = words.cut(words.decided(reply, one))
+    return status, {"text": text, "error": error, "model": reply.model, "reply": reply, "decided": one}
 
 
 def _asked_of_a_person(fact: PersonAsked) -> tuple[str, str]:

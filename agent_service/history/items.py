@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from agent_service.core.facts import Name
+from agent_service.core.events import ModelReplied
+from agent_service.core.facts import Decided, Name
 from agent_service.core.phases import Phase
 from agent_service.history.results import Execution
 from agent_service.run.journal import Record
@@ -35,18 +36,10 @@ class Failure:
         return cls(error_class=error.error_class, message=error.message, retryable=error.retryable)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tokens:
-    """Of one model call. `cache_read` is the part of the input that came from the provider's cache."""
-
-    input: int
-    output: int
-    cache_read: int
-
-
 @dataclass(slots=True, kw_only=True)
 class Item:
-    """`entry` is the one it began with. `until`: when a wait, or the time for an answer, is over at the latest.
+    """`entry` is the one it began with, `ended_in` the one it ended with. `until`: when a wait, or the time for an
+    answer, is over at the latest. Of a phase: the `reply` to its call, and what became of the decision in it.
 
     Of a step, a task and an attempt: `outcome` is how it ended, `summary` what it brought, `answered_in` the entry of
     the newest answer. A task that was asked for and not sent has no `started_at`.
@@ -60,14 +53,15 @@ class Item:
     status: ItemStatus
     started_at: datetime | None
     ended_at: datetime | None = None
+    ended_in: int = 0
     until: datetime | None = None
     parent: str | None = None
     depth: int = 0
     phase: Phase | None = None
     call: int | None = None
     model: str | None = None
-    tokens: Tokens | None = None
-    cost_usd: float | None = None
+    reply: ModelReplied | None = None
+    decided: Decided | None = None
     error: Failure | None = None
     step: int | None = None
     task: str = ""
@@ -128,12 +122,19 @@ class Items:
         if item_id in self.by_id and what not in self.open:
             self.open[what] = self.by_id[item_id]
             again = self.open[what].again + 1
-            told = {"status": "open", "ended_at": None, "error": None, "outcome": "", "opened_at": record.at}
+            told = {
+                "status": "open",
+                "ended_at": None,
+                "ended_in": 0,
+                "error": None,
+                "outcome": "",
+                "opened_at": record.at,
+            }
             self.change(what, again=again, opened_in=record.entry.seq, **told)
 
     def close(self, what: str, record: Record, status: ItemStatus, **told: Any) -> None:
         if what in self.open:
-            self.change(what, status=status, ended_at=record.at, **told)
+            self.change(what, status=status, ended_at=record.at, ended_in=record.entry.seq, **told)
             self.closed.append(replace(self.open.pop(what)))
 
     def change(self, what: str, **told: Any) -> None:

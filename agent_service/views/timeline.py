@@ -4,6 +4,7 @@ from typing import Self
 
 from pydantic import Field
 
+from agent_service.core.events import ModelUsage
 from agent_service.core.phases import Phase
 from agent_service.history.history import History
 from agent_service.history.items import Failure, Item, ItemKind, ItemStatus
@@ -30,11 +31,18 @@ class TokensView(View):
     output: int
     cache_read: int
 
+    @classmethod
+    def of(cls, usage: ModelUsage | None) -> Self | None:
+        if usage is None:
+            return None
+        return cls(input=usage.input_tokens, output=usage.output_tokens, cache_read=usage.cache_read_tokens)
+
 
 class TimelineItem(View):
-    """One bar of the timeline. `entry` is the entry it began with; `until` is when a wait, or the time for an answer,
-    is over at the latest; `parent` is the item that it is a part of, and `depth` how many of those there are above it.
-    `task` and `round` are of a sub-request of a step, and of what belongs to it.
+    """One bar of the timeline. `entry` is the entry it began with, `ended_in` the one it ended with; `until` is when a
+    wait, or the time for an answer, is over at the latest; `parent` is the item that it is a part of, and `depth` how
+    many of those there are above it. `task` and `round` are of a sub-request of a step, and of what belongs to it. An
+    attempt `repeats` its step or task where it says no more than that.
 
     A plan that came along with a framing or a reflection has no cost of its own: the call is told with the first.
     """
@@ -56,37 +64,43 @@ class TimelineItem(View):
     model: str | None = None
     started_at: Instant
     ended_at: Instant | None = None
+    ended_in: int | None = None
     tokens: TokensView | None = None
     cost_usd: float | None = None
     error: ErrorView | None = None
     until: Instant | None = None
     parent: str | None = None
     depth: int = 0
+    repeats: bool = False
 
 
 class TimelineView(OfRun):
-    """`items` are in the order in which they began."""
+    """Each of the `items` is followed by its parts, else they are in the order in which they began."""
 
     items: tuple[TimelineItem, ...]
 
 
-_PLAIN = ("id", "entry", "kind", "title", "text", "phase", "step", "tool", "command", "call", "model", "cost_usd")
+_PLAIN = ("id", "entry", "kind", "title", "text", "phase", "step", "tool", "command", "call", "model")
 _TIMES = ("started_at", "ended_at", "until", "parent", "depth")
 
 
 def timeline_view(run_id: str, history: History) -> TimelineView:
-    return TimelineView(run_id=run_id, status=history.status, items=tuple(map(_item, history.items)))
+    items = tuple(_item(item, repeats=history.repeats(item)) for item in history.tree())
+    return TimelineView(run_id=run_id, status=history.status, items=items)
 
 
-def _item(item: Item) -> TimelineItem:
+def _item(item: Item, *, repeats: bool) -> TimelineItem:
     told = {name: getattr(item, name) for name in (*_PLAIN, *_TIMES)}
-    tokens = item.tokens and TokensView.model_validate(item.tokens, from_attributes=True)
+    paid = item.reply.usage if item.reply and item.decided and not item.decided.along else None
     return TimelineItem(
         **told,
         status="open" if item.status == "waiting" and item.kind != "wait" else item.status,
         task=item.task or None,
         round=item.round or None,
         attempt=item.attempt if item.kind in ("attempt", "wait") else None,
-        tokens=tokens,
+        tokens=TokensView.of(paid),
+        cost_usd=paid.cost_usd if paid else None,
         error=ErrorView.of(item.error) if item.status not in ("ok", "open", "continuation") else None,
+        ended_in=item.ended_in or None,
+        repeats=repeats,
     )

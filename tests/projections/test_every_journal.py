@@ -94,7 +94,9 @@ def check_timeline(moments: list[Moment]) -> None:
         open_attempts = [item.step or 0 for item in view.items if item.kind == "attempt" and item.ended_at is None]
         # Told in the order in which they were sent, held in the order of their steps.
         assert sorted(open_attempts) == sent
-        assert [item.entry for item in view.items] == sorted(item.entry for item in view.items)
+        assert [item.id for item in view.items if not item.depth] == [
+            item.id for item in history.items if not item.depth
+        ]
         assert ("phase" in still) is (moment.after.calling is not None)
 
 

@@ -1,11 +1,9 @@
 """The story of a run, told from its timeline: `rows` gives all of it, `Story` what is new while it goes by."""
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -77,23 +75,8 @@ def hanging(line: Text) -> RenderableType:
 
 
 def rows(timeline: Json, now: datetime) -> list[Row]:
-    """The whole timeline as it is `now`: each item by when it began, and followed by what is a part of it."""
-    repeated = _repeated(timeline)
-    told = _as_tree([item for item in timeline["items"] if item["id"] not in repeated])
-    return [_row(item, now, _at(item["started_at"])) for item in told]
-
-
-def _as_tree(items: Sequence[Json]) -> list[Json]:
-    known, below = {item["id"] for item in items}, defaultdict[Any, list[Json]](list)
-    for item in items:
-        below[item["parent"] if item["parent"] in known else None].append(item)
-    return list(_down(None, below))
-
-
-def _down(above: str | None, below: Mapping[Any, list[Json]]) -> Iterator[Json]:
-    for item in below.get(above, ()):
-        yield item
-        yield from _down(item["id"], below)
+    """The whole timeline as it is `now`."""
+    return [_row(item, now, _at(item["started_at"])) for item in timeline["items"] if not item["repeats"]]
 
 
 def _repeated(timeline: Json) -> set[str]:

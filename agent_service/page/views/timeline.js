@@ -1,4 +1,4 @@
-/** The timeline of a run: its phases, steps, attempts and waits in the order in which they began, on one scale of time. */
+/** The timeline of a run: its phases, steps with their attempts, and waits, on one scale of time. */
 
 import { call } from "../api.js";
 import { now, took, until } from "../clock.js";
@@ -55,43 +55,23 @@ export class TimelinePart {
 const share = (part, whole) => Math.min(1, Math.max(0, part / whole)).toFixed(4);
 const isOpen = (item) => item.status === "open" || item.status === "waiting";
 
-/** Each item followed by what is a part of it, else in the order in which they began. */
-function asTree(items) {
-  const below = new Map();
-  const known = new Set(items.map((item) => item.id));
-  for (const item of items) {
-    const above = known.has(item.parent) ? item.parent : null;
-    below.set(above, [...(below.get(above) ?? []), item]);
-  }
-  const from = (above) => (below.get(above) ?? []).flatMap((item) => [item, ...from(item.id)]);
-  return from(null);
-}
+/** Without attempts that say no more than their step or task. */
+const told = (items) => items.filter((item) => !item.repeats).map((item) => ({ ...item, mark: markOf(item) }));
 
-/** What took one attempt, a step or a task of it, is told as that, unless the attempt asked for more first; what took more
- * leaves its errors to them. */
-function told(items) {
-  const attempts = new Map();
-  const ends = new Map(items.map((item) => [item.id, item.status]));
-  const alone = (item) => attempts.get(item.parent) === 1 && (item.status !== "continuation" || ends.get(item.parent) === "continuation");
-  for (const item of items) if (item.kind === "attempt") attempts.set(item.parent, (attempts.get(item.parent) ?? 0) + 1);
-  return asTree(items.filter((item) => item.kind !== "attempt" || !alone(item))).map((item) => {
-    if (item.kind === "ending") return { ...item, mark: item.title.toLowerCase() };
-    if (item.kind === "person") return { ...item, mark: "person" };
-    if (item.kind === "wait") return { ...item, mark: "waiting" };
-    if (attempts.get(item.id) > 1) return { ...item, text: `${attempts.get(item.id)} attempts`, error: null };
-    return { ...item, mark: item.status };
-  });
-}
+const markOf = (item) => {
+  if (item.kind === "ending") return item.title.toLowerCase();
+  return { person: "person", wait: "waiting" }[item.kind] ?? item.status;
+};
 
 function line(item) {
   const content = [
-    itemMark(item.mark ?? item.status),
+    itemMark(item.mark),
     h("span.cell.what", null,
       h("span.title", null, item.title, h("span.unseen", null, `, ${statusWord(item.status)}`)),
       item.text && !(item.error && item.text.includes(item.error.message)) && h("span.sub", null, item.text),
       item.error && h("span.wrong", null, h("code", null, item.error.class), ` ${item.error.message}`),
       item.until && isOpen(item) ? h("span.sub", null, UNTIL[item.id.split(":", 1)[0]] ?? "given up ", until(item.until)) : null),
-    h("span.cell.when", { "aria-hidden": "true" }, h("span", { class: `when-bar is-${item.mark ?? item.status}` })),
+    h("span.cell.when", { "aria-hidden": "true" }, h("span", { class: `when-bar is-${item.mark}` })),
     h("span.cell.number.time", null, (item.ended_at || isOpen(item)) && !AT_ONCE.has(item.kind) ? took(item.started_at, item.ended_at) : null),
     h("span.cell.number.spent", null, item.tokens ? h("span", null, tokens(item.tokens.input + item.tokens.output), h("span.unit", null, " tok")) : null, item.cost_usd ? h("span.sub", null, usd(item.cost_usd)) : null),
   ];

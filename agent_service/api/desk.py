@@ -25,9 +25,8 @@ from agent_service.api.requests import (
     WakeRequest,
 )
 from agent_service.background import Background
-from agent_service.core.events import SignalReceived
+from agent_service.core.events import SignalReceived, Transition
 from agent_service.core.state import RunState
-from agent_service.core.transition import Transition
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, WakeConflict
 from agent_service.history.artifacts import is_artifact_path

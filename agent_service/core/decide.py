@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from agent_service.core import endings, limits, standing_still
+from agent_service.core import endings, limits
 from agent_service.core.brief import Brief
 from agent_service.core.events import (
     CallReserved,
@@ -18,32 +18,23 @@ from agent_service.core.events import (
     Event,
     ModelReplied,
     ModelUnavailable,
+    Refusal,
     RunStarted,
     SignalReceived,
     StoodStill,
     TimerFired,
     ToolReturned,
+    Transition,
     TurnBroke,
     WakeAccepted,
 )
 from agent_service.core.facts import Resumed, Stands
-from agent_service.core.model import asking, thinking, timing
+from agent_service.core.model import asking, planning, thinking
 from agent_service.core.people import hearing, reopening
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState, replace
 from agent_service.core.tools import results
-from agent_service.core.transition import Refusal, Transition
-from agent_service.core.waiting import (
-    Acting,
-    Deciding,
-    Ended,
-    NeedsPerson,
-    Queued,
-    Sleeping,
-    Status,
-    Thinking,
-    Waiting,
-)
+from agent_service.core.waiting import Acting, Deciding, Ended, NeedsPerson, Queued, Sleeping, Status, Thinking, Waiting
 
 Decider = Callable[[Any, Any], RunState | str]
 """Gets the run, already counted one entry further. A text says why the event is ignored."""
@@ -190,7 +181,7 @@ def _never(why: str) -> Rule:
 
 
 def _went_on(state: type[Waiting]) -> Rule:
-    return Rule(standing_still.on_stood_still, (state,))
+    return Rule(limits.on_stood_still, (state,))
 
 
 _Row = Mapping[type[Event], Rule]
@@ -240,7 +231,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         **_NOT_ASKING,
         StoodStill: _went_on(Sleeping),
         ToolReturned: _UNASKED,
-        TimerFired: Rule(_when_due(timing.on_time), (Thinking, NeedsPerson, Ended)),
+        TimerFired: Rule(_when_due(planning.on_wake_up), (Thinking, NeedsPerson, Ended)),
         SignalReceived: Rule(_once(hearing.hear_while_waiting), (Sleeping, Thinking, NeedsPerson, Ended)),
     },
     NeedsPerson: {

@@ -2,12 +2,12 @@
 
 from datetime import datetime
 
+from agent_service.core.attempts import Pending
 from agent_service.core.facts import CallLost, PersonAsked
 from agent_service.core.facts import Ended as EndedFact
 from agent_service.core.limits import stood_still, with_lost, with_set_aside
 from agent_service.core.phases import Plan, Reflection
 from agent_service.core.state import RunState, replace, with_facts
-from agent_service.core.tools.attempts import Pending
 from agent_service.core.waiting import (
     Acting,
     Approval,

@@ -1,14 +1,15 @@
-"""What can happen to a run. Instants come in with the event (`at`): the core has no clock."""
+"""What can happen to a run, and what that leads to. Instants come in with the event (`at`): the core has no clock."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import JsonValue
 
 from agent_service.core.brief import Limits, Parent
+from agent_service.core.facts import Fact
 from agent_service.core.phases import Decision, Next, Unusable
-from agent_service.core.state import Doubt, Ruling
+from agent_service.core.state import Doubt, Ruling, RunState
 from agent_service.core.waiting import Reserve
 from schemas.catalog import ToolOffer
 from schemas.events import Signal, ToolResult
@@ -208,3 +209,35 @@ Event = (
     | TurnBroke
     | StoodStill
 )
+
+
+F = TypeVar("F", bound=Fact)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """An event, and the facts that it led to."""
+
+    event: Event
+    facts: tuple[Fact, ...] = ()
+
+    def all(self, kind: type[F]) -> tuple[F, ...]:
+        return tuple(fact for fact in self.facts if isinstance(fact, kind))
+
+    def first(self, kind: type[F]) -> F | None:
+        return next((fact for fact in self.facts if isinstance(fact, kind)), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transition(Outcome):
+    """With `ignored` set nothing changed. `refused`: the sender had no right to it."""
+
+    state: RunState | None
+    ignored: str | None = None
+    refused: bool = False
+
+
+class Refusal(str):
+    """Why an event is ignored whose sender had no right to it."""
+
+    __slots__ = ()

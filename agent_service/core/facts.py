@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from agent_service.core.attempts import Pending, Task
 from agent_service.core.brief import Limits, Spent
 from agent_service.core.phases import Met, Phase
-from agent_service.core.tools.attempts import Pending, Task
 from agent_service.core.waiting import Approval, Question, Status, Stop
 from schemas.events import ToolError
 

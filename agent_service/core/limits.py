@@ -1,15 +1,18 @@
-"""Run limits: how they are raised, which one is reached, and what an event paid for the model."""
+"""Run limits: how they are raised, which one is reached, what a call may cost, and how long a run stood still.
+
+No tokenizer fits all models: a call is estimated from earlier calls of the run. The provider counted the longest prompt
+so far; the rest is taken as dense as any text.
+"""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from agent_service.core.attempts import Flight, Pending
 from agent_service.core.brief import Grant, Limits, Spent
-from agent_service.core.events import Event, ModelReplied, ModelUnavailable
-from agent_service.core.state import RunState
-from agent_service.core.tools.attempts import Pending
-from agent_service.core.waiting import Ended, Reserve
+from agent_service.core.events import Event, ModelReplied, ModelUnavailable, StoodStill
+from agent_service.core.state import RunState, replace
+from agent_service.core.waiting import Acting, Ended, Reserve, Waiting
 from schemas.events import Constraints
 
 N = TypeVar("N", int, float)
@@ -200,3 +203,81 @@ def paid_with(before: RunState | None, event: Event, after: RunState) -> float:
         return 0.0
     _, cost = reserve.if_lost or (reserve.tokens, reserve.cost_usd)
     return cost or 0.0
+
+
+BYTES_PER_TOKEN = 2
+"""Fewer than in any ordinary text, so that a reserve is not too small."""
+USUAL_BYTES_PER_TOKEN = 4
+MARGIN = 1.1
+"""How much denser than the longest prompt a shorter one may be."""
+PRUDENCE = 1.25
+"""The factor for a lost call over its likely cost."""
+FIRST_REPLY, SHORTEST_REPLY = 3000, 1000
+"""Tokens enough for a decision: while no reply is known, and at least."""
+
+
+def measured(state: RunState, reply: ModelReplied) -> RunState:
+    usage, known = reply.usage, dict(state.measured)
+    if not reply.prompt_bytes:
+        return state
+    if usage.input_tokens:
+        known[reply.model] = max(known.get(reply.model, (0, 0)), (reply.prompt_bytes, usage.input_tokens))
+    tokens = usage.input_tokens + usage.output_tokens
+    return replace(
+        state,
+        measured=known,
+        longest_reply=max(state.longest_reply, usage.output_tokens),
+        dearest_token=max(state.dearest_token, (usage.cost_usd or 0.0) / tokens if tokens else 0.0),
+    )
+
+
+def most_prompt(state: RunState, model: str, size: int) -> int:
+    dense = size // BYTES_PER_TOKEN
+    longest, tokens = _of(state, model)
+    if not longest:
+        return dense
+    if size <= longest:
+        return min(dense, round(size * tokens / longest * MARGIN))
+    return min(dense, tokens + (size - longest) // BYTES_PER_TOKEN)
+
+
+def likely_prompt(state: RunState, size: int) -> int:
+    longest, tokens = max(state.measured.values(), default=(USUAL_BYTES_PER_TOKEN, 1))
+    return round(size * tokens / longest)
+
+
+def lost_prompt(state: RunState, model: str, size: int) -> int:
+    return min(most_prompt(state, model, size), round(likely_prompt(state, size) * PRUDENCE))
+
+
+def least_reply(state: RunState) -> int:
+    longest = state.longest_reply
+    return max(SHORTEST_REPLY, longest + longest // 2) if longest else FIRST_REPLY
+
+
+def _of(state: RunState, model: str) -> tuple[int, int]:
+    return max((measure for name, measure in state.measured.items() if name.startswith(model)), default=(0, 0))
+
+
+def on_stood_still(state: RunState, event: StoodStill) -> RunState | str:
+    if state.stood_until and state.stood_until >= event.at:
+        return "it has heard of that already"
+    since = max(event.since, state.accepted_at)
+    if event.at <= since:
+        return "it was accepted afterwards"
+    later = stood_still(state, since, event.at)
+    summary = f"goes on: everything was stopped by {event.by}" + (f" ({event.reason})" if event.reason else "")
+    waiting = _later(state.waiting, event.at - since)
+    return replace(later, waiting=waiting, stood_until=event.at, summary=summary, updated_at=event.at)
+
+
+def _later(waiting: Waiting, by: timedelta) -> Waiting:
+    if not isinstance(waiting, Acting):
+        return waiting
+    flights = tuple(_flight(flight, by) for flight in waiting.flights)
+    gatherings = tuple(replace(gathering, until=gathering.until + by) for gathering in waiting.gatherings)
+    return Acting(flights=flights, gatherings=gatherings)
+
+
+def _flight(flight: Flight, by: timedelta) -> Flight:
+    return replace(flight, pending=replace(flight.pending, deadline_at=flight.pending.deadline_at + by))

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import JsonValue
 
+from agent_service.core.attempts import Evidence, Pending
 from agent_service.core.brief import Brief, Spent
 from agent_service.core.facts import Fact
-from agent_service.core.model.noted import Note
+from agent_service.core.noted import Note
 from agent_service.core.phases import Framing, Next, Plan, Proof, Reflection
-from agent_service.core.tools.attempts import Evidence, Pending
 from agent_service.core.waiting import (
     Acting,
     Approval,

@@ -12,9 +12,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from agent_service.core.attempts import Flight, Gathering, Pending
 from agent_service.core.brief import Spent
 from agent_service.core.phases import Ask, Framing, Phase, Plan
-from agent_service.core.tools.attempts import Flight, Gathering, Pending
 from schemas.events import ToolResult
 
 

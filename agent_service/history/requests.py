@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from agent_service.core.attempts import AGAIN, Pending, Task, asker_of
 from agent_service.core.facts import (
     AttemptAnswered,
     Fact,
@@ -15,7 +16,6 @@ from agent_service.core.facts import (
     TasksAsked,
 )
 from agent_service.core.phases import Plan
-from agent_service.core.tools.attempts import AGAIN, Pending, Task, asker_of
 from agent_service.history import words
 from agent_service.history.items import Failure, Item, Items, ItemStatus, Outcome, depth_of, id_of
 from agent_service.history.plain import instant, one_line

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from agent_service.core.events import ToolReturned
 from agent_service.core.facts import AttemptAnswered
-from agent_service.core.graph.continuing import wish_of
+from agent_service.core.tools.continuing import wish_of
 from agent_service.core.tools.finishing import summary_of
 from agent_service.run.journal import Record
 from schemas.continuation import ContinuationInvalid, read

@@ -3,18 +3,9 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from agent_service.core.attempts import Flight, Pending
 from agent_service.core.state import RunState
-from agent_service.core.tools.attempts import Flight, Pending
-from agent_service.core.waiting import (
-    Acting,
-    Approval,
-    NeedsPerson,
-    Question,
-    Sleeping,
-    Stop,
-    Thinking,
-    Waiting,
-)
+from agent_service.core.waiting import Acting, Approval, NeedsPerson, Question, Sleeping, Stop, Thinking, Waiting
 from agent_service.history import words
 from agent_service.history.plain import instant
 from agent_service.run.lines import WaitsFor, waits_for

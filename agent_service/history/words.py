@@ -5,6 +5,7 @@ A model has the name it gave itself, so that a script is known as a script.
 
 from typing import assert_never
 
+from agent_service.core.attempts import AGAIN, Pending
 from agent_service.core.events import (
     CallReserved,
     CancelRequested,
@@ -51,7 +52,6 @@ from agent_service.core.phases import (
     Verification,
     Wait,
 )
-from agent_service.core.tools.attempts import AGAIN, Pending
 from agent_service.core.waiting import Approval, Question, Stop
 from agent_service.history.plain import clipped, instant, one_line
 from agent_service.history.results import execution_of, result_of, summary_of_answer

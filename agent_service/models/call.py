@@ -16,8 +16,7 @@ import httpx2
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent_service.core.events import Provenance
-from agent_service.core.limits import cost_so_far
-from agent_service.core.model.measures import USUAL_BYTES_PER_TOKEN, least_reply, lost_prompt, most_prompt
+from agent_service.core.limits import USUAL_BYTES_PER_TOKEN, cost_so_far, least_reply, lost_prompt, most_prompt
 from agent_service.core.phases import Refusal
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve

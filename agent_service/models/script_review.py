@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from agent_service.core.model.timing import flaws_of_instant
+from agent_service.core.model.planning import flaws_of_instant
 from agent_service.core.phases import Framing, Phase, Reflection, Wait
 from agent_service.core.proof import FOLDER, PERSON, STEP, places_in
 from agent_service.models.scripted_model import ANSWERS, DECISIONS, NAMES, NEXT, Condition, Rule, Script, read_script

@@ -20,10 +20,16 @@ from agent_service.admission.callers import BUS
 from agent_service.admission.capacity import Admission
 from agent_service.admission.granting import LimitPolicy, LimitRefused, check_caps, grant
 from agent_service.core.brief import Limits, Parent
-from agent_service.core.events import CancelRequested, RunStarted, SignalReceived, ToolReturned, WakeAccepted
+from agent_service.core.events import (
+    CancelRequested,
+    RunStarted,
+    SignalReceived,
+    ToolReturned,
+    Transition,
+    WakeAccepted,
+)
 from agent_service.core.facts import Ended
 from agent_service.core.state import RunState
-from agent_service.core.transition import Transition
 from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.run.arrival import Arrival, UnknownRun, Unreadable, correlation, read

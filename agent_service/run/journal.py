@@ -16,11 +16,10 @@ from pydantic import TypeAdapter
 from agent_service.admission.callers import opened
 from agent_service.core.brief import Brief
 from agent_service.core.decide import decide
-from agent_service.core.events import Event
+from agent_service.core.events import Event, Outcome, Transition
 from agent_service.core.facts import Fact, Stands
 from agent_service.core.limits import paid_with
 from agent_service.core.state import RunState
-from agent_service.core.transition import Outcome, Transition
 from agent_service.core.waiting import Waiting
 from agent_service.errors import Damaged
 

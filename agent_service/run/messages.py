@@ -8,8 +8,9 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from agent_service.core import proof
+from agent_service.core.attempts import Pending
 from agent_service.core.brief import Brief, Limits
-from agent_service.core.events import SignalReceived, StoodStill, WakeAccepted
+from agent_service.core.events import Outcome, SignalReceived, StoodStill, WakeAccepted
 from agent_service.core.facts import (
     AttemptAnswered,
     CallPutOff,
@@ -21,14 +22,11 @@ from agent_service.core.facts import (
     RequestSent,
     Ruled,
 )
-from agent_service.core.graph import gathered
 from agent_service.core.limits import budget_use
 from agent_service.core.phases import Action
 from agent_service.core.state import RunState
-from agent_service.core.tools import acting
-from agent_service.core.tools.attempts import Pending
+from agent_service.core.tools import acting, tasks
 from agent_service.core.tools.flights import flights
-from agent_service.core.transition import Outcome
 from agent_service.core.waiting import NeedsPerson, Status
 from agent_service.run.petition import petition
 from agent_service.run.remedies import remedy
@@ -185,7 +183,7 @@ def _phase(outcome: Outcome) -> ProgressPhase | None:
 
 
 def request(state: RunState, pending: Pending) -> Publish:
-    action = gathered.as_sent(state, pending)
+    action = tasks.as_sent(state, pending)
     task, asked_in = pending.task or None, pending.round or None
     payload = ToolRequest(
         run_id=state.run_id,

@@ -22,10 +22,9 @@ from weakref import WeakValueDictionary
 
 from agent_service.archive.tombstones import Tombstone
 from agent_service.core.decide import decide
-from agent_service.core.events import CallReserved, Event, TurnBroke, WakeAccepted
+from agent_service.core.events import CallReserved, Event, Outcome, Transition, TurnBroke, WakeAccepted
 from agent_service.core.facts import CallAsked
 from agent_service.core.state import RunState
-from agent_service.core.transition import Outcome, Transition
 from agent_service.core.waiting import Ended, NeedsPerson
 from agent_service.errors import Damaged, Stopped, VersionMoved
 from agent_service.kill_switch import Brake

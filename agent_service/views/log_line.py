@@ -8,6 +8,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+from agent_service.core.attempts import Pending
 from agent_service.core.events import (
     CallReserved,
     CancelRequested,
@@ -34,7 +35,6 @@ from agent_service.core.facts import (
     Slept,
 )
 from agent_service.core.phases import Ask, Plan, Wait
-from agent_service.core.tools.attempts import Pending
 from agent_service.core.waiting import Approval, Question, Status, Stop
 from agent_service.history.plain import one_line
 from agent_service.history.results import execution_of

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from agent_service.core.attempts import AGAIN, asker_of
 from agent_service.core.state import RunState
-from agent_service.core.tools.attempts import AGAIN, asker_of
 from agent_service.core.tools.flights import flights
 from agent_service.history.history import History
 from agent_service.history.items import Failure, Item, depth_of

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from agent_service.core.graph.grants import run_id_of
+from agent_service.core.attempts import Pending
 from agent_service.core.state import RunState
-from agent_service.core.tools.attempts import Pending
 from agent_service.core.tools.flights import flights
-from agent_service.core.waiting import (
-    Status,
-)
+from agent_service.core.tools.grants import run_id_of
+from agent_service.core.waiting import Status
 from agent_service.history.plain import OfRun, View, instant
 from agent_service.history.waiting_for import executor_of, waiting_for
 from agent_service.history.words import attempt_of

@@ -18,17 +18,10 @@ from hypothesis import strategies as st
 
 from agent_service.core.brief import Continuations
 from agent_service.core.events import Event, ToolReturned
-from agent_service.core.model import reads
+from agent_service.core.model import planning
 from agent_service.core.phases import Phase, Plan, Unusable
 from agent_service.core.tools.flights import flights
-from agent_service.core.waiting import (
-    Acting,
-    NeedsPerson,
-    Reserve,
-    Status,
-    Stop,
-    Thinking,
-)
+from agent_service.core.waiting import Acting, NeedsPerson, Reserve, Status, Stop, Thinking
 from tests.core import cues
 from tests.core.cues import DEADLINE, a_run_of, due, framing, made, plan, queued, reflection, replies, returns, several
 from tests.core.script import Script
@@ -101,8 +94,8 @@ def answers(script: Script, **reply: Any) -> Event:
 def a_good_plan(script: Script) -> Plan:
     """Reading and writing by turns, with arguments that would like to be ours; several reads where that is granted."""
     number = script.state.calls
-    if number % 2 and reads.most(script.state) > 1:
-        return several(*["fetch"] * reads.most(script.state), number=number, run_id="forged")
+    if number % 2 and planning.most(script.state) > 1:
+        return several(*["fetch"] * planning.most(script.state), number=number, run_id="forged")
     return plan(("fetch", "save", "browse", "post")[number % 4], number=number, run_id="forged", STEP=9)
 
 

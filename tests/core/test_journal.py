@@ -9,16 +9,7 @@ import pytest
 from agent_service.core.decide import decide
 from agent_service.core.events import Event, TimerFired, WakeAccepted
 from agent_service.run import journal
-from agent_service.run.journal import (
-    GENESIS,
-    RULES,
-    Entry,
-    Run,
-    as_today,
-    commit_of,
-    flaw_in_chain,
-    growth_of,
-)
+from agent_service.run.journal import GENESIS, RULES, Entry, Run, as_today, commit_of, flaw_in_chain, growth_of
 from tests.core.cues import (
     a_finished_run,
     a_paused_run,

@@ -1,7 +1,7 @@
 """What a model call may take, by those before it."""
 
 from agent_service.core.events import ModelReplied, ModelUsage
-from agent_service.core.model.measures import least_reply, likely_prompt, lost_prompt, measured, most_prompt
+from agent_service.core.limits import least_reply, likely_prompt, lost_prompt, measured, most_prompt
 from agent_service.core.state import RunState
 from tests.core.cues import a_framing_run, framing
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from agent_service.core.attempts import Evidence, Task
 from agent_service.core.brief import Continuations
 from agent_service.core.events import ToolReturned
-from agent_service.core.graph import gathered
-from agent_service.core.model.noted import Kept, MemoryNote, StepNote
-from agent_service.core.model.notes import facts_suffice
+from agent_service.core.noted import Kept, MemoryNote, StepNote
+from agent_service.core.notes import facts_suffice
 from agent_service.core.phases import Action
 from agent_service.core.state import RunState
-from agent_service.core.tools.attempts import Evidence, Task
+from agent_service.core.tools import tasks
 from agent_service.run import journal
 from schemas.continuation import LONGEST_TEXT
 from schemas.events import MAX_MESSAGE_BYTES
@@ -112,7 +112,7 @@ ASKER = Task(id="", round=0, place=1, action=Action(tool="fetch", command="handl
 
 
 def brought(number: int, text: str) -> Evidence:
-    output = gathered.kept({"summary": text, "artifact_path": text, "output": {"text": text}})
+    output = tasks.kept({"summary": text, "artifact_path": text, "output": {"text": text}})
     asked: dict[str, Any] = {"tool": "knowledge", "command": "search", "query": text[:LONGEST_TEXT], "profile": "fast"}
     place: dict[str, Any] = {"step": 1, "task": f"t{number}", "round": 1 + number % 10, "place": number}
     return Evidence(kind="retrieve", status="ok", output=output, **place, **asked)
@@ -123,9 +123,9 @@ def brought(number: int, text: str) -> Evidence:
 )
 def test_what_a_thousand_tasks_brought_leaves_room_for_the_largest_input(text: str) -> None:
     evidence = [brought(number, text * 40_000) for number in range(1000)]
-    handed = gathered.given(evidence, 1, ASKER, ("again", 11), Continuations(max_plugin_continuations=10))
+    handed = tasks.given(evidence, 1, ASKER, ("again", 11), Continuations(max_plugin_continuations=10))
     assert len(json.loads(json.dumps(handed))["evidence"]) == 1000
-    assert gathered.size_of(handed) + LARGEST_INPUT < MAX_MESSAGE_BYTES - 4096
+    assert tasks.size_of(handed) + LARGEST_INPUT < MAX_MESSAGE_BYTES - 4096
 
 
 def test_what_does_not_fit_into_a_message_is_refused_before_anything_is_asked() -> None:

@@ -10,14 +10,7 @@ from agent_service.core.brief import Continuations
 from agent_service.core.decide import TABLE
 from agent_service.core.events import CancelRequested, Event, TimerFired, ToolReturned, TurnBroke
 from agent_service.core.waiting import Deciding, Planned, Waiting
-from tests.core.cues import (
-    DEADLINE,
-    FETCH,
-    TOOLS,
-    queued,
-    started,
-    too_early,
-)
+from tests.core.cues import DEADLINE, FETCH, TOOLS, queued, started, too_early
 from tests.core.script import Script
 from tests.core.stories import words
 

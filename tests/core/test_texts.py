@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent_service.core.people.addressees import added, named_in
+from agent_service.core.people.egress import addressees_in, new_addressees
 from agent_service.core.proof import places_in
 
 REPORT = "artifacts/report.md"
@@ -30,21 +30,21 @@ REPORT = "artifacts/report.md"
 def test_a_text_names_hosts_mail_addresses_and_paths_and_nothing_that_only_looks_so(
     text: str, names: list[str]
 ) -> None:
-    assert list(named_in(text)) == names
+    assert list(addressees_in(text)) == names
 
 
 @pytest.mark.parametrize(
     "part", ["a", "a-", "a.", "a/", "a@", "a.b/", "a:", "://", "a://", "~/", "../", "1.1.1.", "ab.cd-"]
 )
 def test_a_long_text_that_nearly_names_something_is_read_once(part: str) -> None:
-    assert len(list(named_in(part * (200_000 // len(part))))) <= 1
+    assert len(list(addressees_in(part * (200_000 // len(part))))) <= 1
 
 
 def test_new_is_what_nobody_named_and_what_lies_below_no_name() -> None:
     known = ["Read https://www.example.org/ and /data, then tell alice@corp.example."]
-    assert added(["see example.org/a, /data/a.csv and corp.example; alice@corp.example"], known) == ()
+    assert new_addressees(["see example.org/a, /data/a.csv and corp.example; alice@corp.example"], known) == ()
     texts = ["mail bob@example.org", "read evil.example.org and /database, again evil.example.org"]
-    assert added(texts, known) == ("bob@example.org", "evil.example.org", "/database")
+    assert new_addressees(texts, known) == ("bob@example.org", "evil.example.org", "/database")
 
 
 @pytest.mark.parametrize(

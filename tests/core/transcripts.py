@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 
 from agent_service.core.brief import Continuations
 from agent_service.core.events import SignalReceived, ToolReturned
-from agent_service.core.model.noted import Note
+from agent_service.core.noted import Note
 from agent_service.core.phases import Ask, Met, Next, Plan, Proof, Unmet, Unusable, Wait
 from agent_service.core.state import RunState, replace
 from agent_service.run import messages

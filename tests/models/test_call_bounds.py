@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agent_service.core.brief import Spent
-from agent_service.core.model.measures import FIRST_REPLY
+from agent_service.core.limits import FIRST_REPLY
 from agent_service.core.waiting import Reserve
 from agent_service.models.call import estimated
 from agent_service.models.prices import Prices

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_service.core.model.noted import Note
+from agent_service.core.noted import Note
 from agent_service.core.phases import Action, Met, Plan, Reflection, Verdict
 from agent_service.models.prompts.notes import block, harmless, thought
 from schemas.events import ToolError

@@ -1,4 +1,3 @@
-# ruff: noqa: S608 # names of our own tables
 """What becomes of runs that are kept no longer, and of those that wait for a person, in a store that keeps its rows."""
 
 import contextlib
@@ -33,6 +32,9 @@ from tests.kit.memory_log import Member, MemoryLog, joined
 from tests.kit.runs import NOON, SECOND, accepted, after, run_id, started, wake_of, whole_run
 from tests.kit.waiting import until
 from tests.ports.stores import as_loaded, stored, untold
+
+# ruff: noqa: S608 # names of our own tables
+
 
 Store = SqliteStore | SharedStore
 

@@ -10,8 +10,8 @@ from fastapi import Path
 
 from agent_service.api.handlers.dead_letters import Letters
 from agent_service.api.refusals import Refusal, present
+from agent_service.core.attempts import Pending
 from agent_service.core.state import RunState
-from agent_service.core.tools.attempts import Pending
 from agent_service.run.ports import Archive, Inbox, PromptText, Question, RunStore, Skills
 from agent_service.views.entries import MOST_ENTRIES, JournalReader
 from agent_service.views.letters import DeadLetter

@@ -6,10 +6,9 @@ before a prompt grows beyond its bound. An unusable decision is asked for again,
 
 from datetime import datetime, timedelta
 
-from agent_service.core import endings, limits
+from agent_service.core import endings, limits, notes
 from agent_service.core.events import CallReserved, ModelUnavailable
 from agent_service.core.facts import CallAsked, CallLost, CallPutOff
-from agent_service.core.model import notes
 from agent_service.core.phases import Phase, Unusable
 from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.tools import acting

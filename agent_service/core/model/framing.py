@@ -1,16 +1,30 @@
-"""Frame: the goal as an objective, its done-items, and the proof that each needs."""
+"""Frame and reframe: the goal as an objective, its done-items, and the proof that each needs.
 
+The first framing's constraints stay. In a tainted run a person approves a reframe that names a new addressee or
+writing tool; a verifier looks at any other. The verifier sees the goal, the items and their proofs only. `done` can be
+refused once, a new framing each time. Where the verifier cannot look, `done` stands by its proofs; a new framing is not
+taken up.
+"""
+
+import json
+import re
 from collections.abc import Iterator
 from datetime import datetime
 
+from agent_service.core import endings
 from agent_service.core.brief import Brief
+from agent_service.core.limits import reached_before_a_call
 from agent_service.core.model.asking import ask, phase_of_next
 from agent_service.core.model.planning import take_next
-from agent_service.core.phases import Framing, Next, Phase, Proof, Unusable
+from agent_service.core.people import egress
+from agent_service.core.people.approving import ask_approval, hash_of, refusals_of
+from agent_service.core.phases import Framing, Next, Phase, Proof, Reflection, Unusable, Verification
+from agent_service.core.proof import without_tick
 from agent_service.core.state import DoneItem, RunState, replace
+from schemas.catalog import ToolOffer
 
 
-def flaws_of(brief: Brief, framing: Framing) -> tuple[str, ...]:
+def flaws_of_framing(brief: Brief, framing: Framing) -> tuple[str, ...]:
     offered = ", ".join(skill.name for skill in brief.skills) or "none"
     unknown = dict.fromkeys(
         proof.tool for proof in _proofs(brief, framing) if proof.tool and not brief.skill(proof.tool)
@@ -62,3 +76,117 @@ def _tool(brief: Brief, proof: Proof) -> str:
     if proof.kind in ("artifact", "person"):
         return ""
     return proof.tool if brief.skill(proof.tool) else proof.tool.partition(".")[0]
+
+
+def is_affordable(state: RunState, at: datetime) -> bool:
+    return state.brief.verify and reached_before_a_call(state, at) is None
+
+
+def look_at_done(state: RunState, claim: Reflection, *, at: datetime) -> RunState:
+    if state.unverified or not is_affordable(state, at):
+        return endings.complete(state, claim.outcome or claim.summary, at)
+    return ask(replace(state, claim=claim), Phase.VERIFY, at=at)
+
+
+def look_at_framing(state: RunState, framing: Framing, *, at: datetime) -> RunState:
+    return ask(replace(state, proposed=framing), Phase.VERIFY, at=at)
+
+
+def take_verification(state: RunState, found: Verification, *, at: datetime) -> RunState:
+    claim, framing = state.claim, state.proposed
+    settled = replace(state, claim=None, proposed=None)
+    if claim:
+        return _of_done(settled, claim, found, at=at)
+    if framing:
+        return _of_framing(settled, framing, found, at=at)
+    why = "a person said something newer than what was claimed"
+    return ask(replace(settled, summary=why), Phase.REFLECT, at=at, feedback=(why,))
+
+
+def _of_done(state: RunState, claim: Reflection, found: Verification, *, at: datetime) -> RunState:
+    if found.holds:
+        return endings.complete(state, claim.outcome or claim.summary, at)
+    items = tuple(without_tick(item) if item.id in found.doubted else item for item in state.done_items)
+    summary = f"done was refused: {found.reason}"
+    doubted = replace(state, done_items=items, unverified=state.unverified + 1, summary=summary)
+    still_open = (f"item {item.id} is open again: {item.text}" for item in items if not item.done)
+    feedback = (f"`done` was rejected by the verifier: {found.reason}", *still_open)
+    return ask(doubted, Phase.REFLECT, at=at, feedback=feedback)
+
+
+def _of_framing(state: RunState, framing: Framing, found: Verification, *, at: datetime) -> RunState:
+    if found.holds:
+        return adopt(state, framing, state.first_choice, at=at)
+    refused = f"the new framing was refused: {found.reason}"
+    feedback = (refused, "what was framed before is in force: go on with it, frame what serves the goal, or escalate")
+    return ask(replace(state, summary=refused), Phase.REFLECT, at=at, feedback=feedback)
+
+
+def take_framing(state: RunState, framing: Framing, plan: Next | Unusable | None, *, at: datetime) -> RunState:
+    if state.framing is None:
+        return adopt(state, framing, plan, at=at)
+    within, held = _within_the_first(state, framing), None if isinstance(plan, Unusable) else plan
+    if why := why_a_person_is_needed(state, within):
+        then = ask_approval(replace(state, first_choice=held), within, why, at=at)
+    elif is_affordable(state, at):
+        then = look_at_framing(replace(state, first_choice=held), within, at=at)
+    else:
+        return adopt(state, within, plan, at=at)
+    return then
+
+
+def flaws_of_reframing(state: RunState, framing: Framing) -> tuple[str, ...]:
+    return refusals_of(state, hash_of(_within_the_first(state, framing)), "this framing") if state.rulings else ()
+
+
+def why_a_person_is_needed(state: RunState, framing: Framing) -> str:
+    if not state.strangers:
+        return ""
+    new = (*_new_addressees(state, framing), *_new_writes(state, framing))
+    if not new:
+        return ""
+    since = f"{state.strangers} brought what strangers wrote"
+    return f"the new framing names {', '.join(new)}, which nobody asked for, and {since}"
+
+
+def _within_the_first(state: RunState, framing: Framing) -> Framing:
+    first = state.original or state.framing
+    kept = first.constraints if first else ()
+    return replace(framing, constraints=tuple(dict.fromkeys((*kept, *framing.constraints))))
+
+
+def _new_addressees(state: RunState, framing: Framing) -> tuple[str, ...]:
+    commands = (f"{skill.name}.{command.name}" for skill in state.brief.skills for command in skill.commands)
+    return egress.new_addressees(_texts(framing), (*_named_before(state), *commands))
+
+
+def _new_writes(state: RunState, framing: Framing) -> tuple[str, ...]:
+    writes = (skill.name for skill in state.brief.skills if _reaches_out(skill))
+    before, new = "\n".join(_named_before(state)), "\n".join(_texts(framing))
+    return tuple(f"the tool {name}" for name in writes if _names(new, name) and not _names(before, name))
+
+
+def _reaches_out(skill: ToolOffer) -> bool:
+    return any(command.tier == "write" and command.effect != "local" for command in skill.commands)
+
+
+def _names(text: str, tool: str) -> bool:
+    return bool(re.search(rf"(?<![\w-]){re.escape(tool)}(?![\w-])", text, re.IGNORECASE))
+
+
+def _named_before(state: RunState) -> Iterator[str]:
+    if not state.brief.untrusted:
+        yield state.brief.goal
+        yield json.dumps(state.brief.context, ensure_ascii=False)
+    yield from state.messages
+    if state.framing:
+        yield from _texts(state.framing)
+
+
+def _texts(framing: Framing) -> Iterator[str]:
+    yield framing.goal_statement
+    yield from framing.definition_of_done
+    yield from framing.constraints
+    yield from framing.assumptions
+    yield framing.hypothesis or ""
+    yield from (proof.tool for proof in framing.proofs)

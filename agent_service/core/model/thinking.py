@@ -1,22 +1,25 @@
-"""Takes up a reply of the model: its cost, whether it fits the question, and who decides about it."""
+"""Takes up a reply of the model: its cost, whether it fits the question, what it decides, and what became of that.
+
+`done` is refused while an item is open or a claim unproved; a refusal is told with the next question.
+"""
 
 from datetime import datetime
 
-from agent_service.core import endings
+from agent_service.core import endings, notes
 from agent_service.core.brief import Spent
-from agent_service.core.events import ModelReplied
-from agent_service.core.model import decided, framing, notes, reframing
-from agent_service.core.model.asking import ask_again, ask_to_reflect, put, unlooked
-from agent_service.core.model.measures import measured
+from agent_service.core.events import ModelReplied, Seen
+from agent_service.core.facts import ClaimsJudged, Decided, DecisionStatus
+from agent_service.core.limits import measured
+from agent_service.core.model import framing
+from agent_service.core.model.asking import ask, ask_again, ask_to_reflect, next_question, put, unlooked
+from agent_service.core.model.framing import take_framing, take_verification
 from agent_service.core.model.planning import take_next, take_plan, take_question, writes
-from agent_service.core.model.reflecting import take_reflection
-from agent_service.core.model.reframing import take_framing
-from agent_service.core.model.verifying import take_verification
 from agent_service.core.phases import (
     Ask,
     Decision,
     Digest,
     Framing,
+    Next,
     Phase,
     Plan,
     Reflection,
@@ -26,6 +29,7 @@ from agent_service.core.phases import (
     Verification,
     Wait,
 )
+from agent_service.core.proof import judged
 from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.waiting import OF_BUDGETS, Asking, Deciding
 
@@ -39,8 +43,8 @@ def on_reply(state: RunState, reply: ModelReplied) -> RunState:
     state = measured(state, reply)
     then = None if outrun(state, reply) else _taken_up(state, asking, reply)
     if then is None or (is_older(state, reply) and _hands_over(then)):
-        return _ask_anew(with_facts(state, *decided.outrun(state, asking, reply)), asking, at=reply.at)
-    return replace(then, happened=(*decided.decided(state, asking, reply, then), *then.happened))
+        return _ask_anew(with_facts(state, *decided_outrun(state, asking, reply)), asking, at=reply.at)
+    return replace(then, happened=(*decided_by(state, asking, reply, then), *then.happened))
 
 
 def _taken_up(state: RunState, asking: Asking, reply: ModelReplied) -> RunState:
@@ -125,7 +129,7 @@ def _flaws(state: RunState, asking: Asking, reply: ModelReplied) -> tuple[str, .
 
 
 def _flaws_of_framing(state: RunState, framed: Framing) -> tuple[str, ...]:
-    return framing.flaws_of(state.brief, framed) or reframing.flaws_of(state, framed)
+    return framing.flaws_of_framing(state.brief, framed) or framing.flaws_of_reframing(state, framed)
 
 
 def _add(spent: Spent, reply: ModelReplied) -> Spent:
@@ -144,3 +148,142 @@ def _add(spent: Spent, reply: ModelReplied) -> Spent:
 def _replies(state: RunState, reply: ModelReplied) -> dict[str, str]:
     made = reply.provenance
     return {**state.replies, made.schema_hash: made.reply_id} if made and made.reply_id else state.replies
+
+
+def take_reflection(
+    state: RunState,
+    reflection: Reflection,
+    plan: Next | Unusable | None,
+    seen: tuple[Seen, ...],
+    *,
+    at: datetime,
+    repairs: int = 0,
+) -> RunState:
+    proved = judged(state, reflection, seen)
+    reflected = replace(
+        state,
+        done_items=proved.items,
+        refusals=proved.refusals,
+        facts=notes.with_new(state.facts, reflection.facts),
+        reflection=replace(reflection, met=proved.accepted),
+        outline=state.outline if reflection.outline is None else reflection.outline,
+        summary=reflection.summary,
+    )
+    if reflection.met or proved.refusals:
+        reflected = with_facts(reflected, ClaimsJudged(accepted=proved.accepted, refusals=proved.refusals))
+    match reflection.verdict:
+        case Verdict.DONE:
+            return _done(reflected, reflection, at=at)
+        case Verdict.REFRAME:
+            return _reframed(reflected, reflection, at=at)
+        case Verdict.ESCALATE:
+            return endings.escalate(reflected, "model", reflection.summary, at=at)
+        case Verdict.CONTINUE:
+            return _continued(reflected, plan, at=at, repairs=repairs)
+
+
+def _done(state: RunState, reflection: Reflection, *, at: datetime) -> RunState:
+    still_open = tuple(f"item {i.id} is still open: {i.text}" for i in state.done_items if not i.done)
+    flaws = (*state.refusals, *still_open)
+    if not flaws:
+        return framing.look_at_done(state, reflection, at=at)
+    refused = replace(state, refused_done=state.refused_done + 1, summary="done was refused")
+    if refused.refused_done > state.brief.limits.max_refused_done:
+        reason = f"`done` was claimed {refused.refused_done} times: {'; '.join(flaws)}"
+        return endings.escalate(refused, "done_refused", reason, at=at)
+    return ask(replace(refused, refusals=()), Phase.REFLECT, at=at, feedback=("`done` was refused", *flaws))
+
+
+def _reframed(state: RunState, reflection: Reflection, *, at: datetime) -> RunState:
+    reframed = replace(state, reframes=state.reframes + 1)
+    allowed = state.brief.limits.max_reframes
+    if reframed.reframes > allowed:
+        spent = ("budget_reframes", f"all {allowed} reframes are used")
+        return endings.out_of_budget(state, spent, at=at, question=next_question(state, Phase.PLAN))
+    why = f"reframe: {reflection.summary}"
+    return ask(reframed, Phase.FRAME, at=at, feedback=(why,))
+
+
+def _continued(state: RunState, plan: Next | Unusable | None, *, at: datetime, repairs: int) -> RunState:
+    if plan is not None:
+        return take_next(state, plan, (), at=at, repairs=repairs)
+    return ask(state, Phase.PLAN, at=at)
+
+
+NEWER = "a person said something newer"
+
+
+def decided_outrun(before: RunState, asking: Asking, reply: ModelReplied) -> tuple[Decided, ...]:
+    first = Decided(
+        phase=asking.phase, step=_step(before, asking.phase), attempt=asking.repairs + 1, status="outrun", why=NEWER
+    )
+    return first, *_along(before, reply, "outrun", NEWER)
+
+
+def decided_by(before: RunState, asking: Asking, reply: ModelReplied, after: RunState) -> tuple[Decided, ...]:
+    """`after` is the run once the reply was taken up."""
+    first = _one(before, after, reply.decision, asking.phase, attempt=asking.repairs + 1)
+    if reply.plan is None:
+        return (first,)
+    if not _goes_on(after, reply.decision, asking.phase):
+        return first, *_along(before, reply, "ignored")
+    along = _one(before, after, reply.plan, Phase.PLAN, attempt=1, along=True)
+    return first, along
+
+
+def _along(before: RunState, reply: ModelReplied, status: DecisionStatus, why: str = "") -> tuple[Decided, ...]:
+    if reply.plan is None:
+        return ()
+    step = _step(before, Phase.PLAN)
+    return (Decided(phase=Phase.PLAN, step=step, attempt=1, status=status, along=True, why=why),)
+
+
+def _step(before: RunState, phase: Phase) -> int:
+    return before.step + (phase is Phase.PLAN)
+
+
+def _one(
+    before: RunState, after: RunState, decision: Decision, phase: Phase, *, attempt: int, along: bool = False
+) -> Decided:
+    error_class, why = _objection(before, after, decision, phase) or ("", "")
+    refused: DecisionStatus = "refused" if error_class else "ok"
+    return Decided(
+        phase=phase,
+        step=_step(before, phase),
+        attempt=attempt,
+        status="unusable" if isinstance(decision, Unusable) else refused,
+        along=along,
+        error_class=error_class,
+        why=why,
+    )
+
+
+def _goes_on(after: RunState, decision: Decision, phase: Phase) -> bool:
+    match phase, decision:
+        case Phase.FRAME, Framing():
+            return after.framing == decision
+        case Phase.REFLECT | Phase.COMPACT, Reflection(verdict=Verdict.CONTINUE):
+            return True
+    return False
+
+
+def _objection(before: RunState, after: RunState, decision: Decision, phase: Phase) -> tuple[str, str] | None:
+    asked = after.calling
+    if after.refused_done > before.refused_done:
+        return "done_refused", _told(after)
+    if asked and asked.repairs and asked.phase is phase:
+        return "invalid_decision", "; ".join(asked.flaws) or _told(after)
+    if after.stop and (isinstance(decision, Plan | Refusal) or _is_stopped_by(after, decision, phase)):
+        return after.ending_class, after.reason
+    return None
+
+
+def _is_stopped_by(after: RunState, decision: Decision, phase: Phase) -> bool:
+    reframe = isinstance(decision, Reflection) and decision.verdict is Verdict.REFRAME
+    if reframe and after.ending_class == "budget_reframes":
+        return True
+    return after.ending_class == "invalid_decision" and not _goes_on(after, decision, phase)
+
+
+def _told(after: RunState) -> str:
+    return "; ".join(after.asking.told) if after.asking else after.reason

@@ -13,16 +13,17 @@ addresses either: what its parent could read is handed on (`named`).
 """
 
 import json
+import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from urllib.parse import unquote_plus
 
 from pydantic import JsonValue
 
-from agent_service.core.model.noted import MemoryNote, MessageNote, Note, RulingNote, StepNote
-from agent_service.core.people import addressees
+from agent_service.core.noted import MemoryNote, MessageNote, Note, RulingNote, StepNote
 from agent_service.core.phases import Action
 from agent_service.core.state import RunState
 from schemas.catalog import ToolCommand
@@ -83,7 +84,7 @@ def addresses_in(arguments: JsonValue, schema: JsonValue, field: str = "") -> It
 
 
 def _hosts_in(text: str) -> frozenset[str]:
-    names = (name.rpartition("@")[2] for name in addressees.named_in(text))
+    names = (name.rpartition("@")[2] for name in addressees_in(text))
     return frozenset(name for name in names if "/" not in name)
 
 
@@ -218,3 +219,53 @@ def _codes(text: str) -> set[str]:
 
 def _squeezed(text: str) -> str:
     return re.sub(r"[\W_]+", "", text).casefold()
+
+
+_NAME = r"(?:[\w-]+\.)+[^\W\d_]{2,24}"
+_TO_THE_END = r"[^\s\"'<>()`]*+"
+_ADDRESSES = re.compile(
+    rf"""
+    [a-z][a-z0-9+.-]{{0,20}}://(?:[^\s/\\@]{{0,255}}@)?(?P<host>\[[0-9a-f:.]+\]|[^\s/\\:?\#"'<>()\[\]`]+){_TO_THE_END}
+    | (?<![\w.+-])(?P<mail>[\w.+-]++@{_NAME})
+    | (?P<drive>\b[a-z]:\\{_TO_THE_END})
+    | (?<![\w./@\\-])(?P<site>{_NAME})/{_TO_THE_END}
+    | (?<![\w/:.~\\-])(?P<path>(?:~|\.{{1,2}})?/[\w.~+-]++(?:/[\w.~+-]++)*+)
+    | (?<![\w/:.~\\-])(?P<file>[\w-]++(?:/[\w.~+-]++)++)
+    | (?<![\w./@\\-])(?P<name>{_NAME}|\d{{1,3}}(?:\.\d{{1,3}}){{3}}|localhost)(?![\w@/-]|\.\w)
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Each place is looked at once: a match is not taken apart again."""
+_FILES = re.compile(r"txt|json|ya?ml|toml|ini|csv|xml|html?|css|js|pdf|docx|xlsx|png|jpe?g|svg|log", re.IGNORECASE)
+"""File endings that are no top-level domains here: `data.csv` alone is no address."""
+_SUFFIX = re.compile(r"\.\w{1,8}$")
+_OURS = "artifacts/"
+
+
+def new_addressees(texts: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+    before = {name for text in known for name in addressees_in(text)}
+    hosts = before | {name.rpartition("@")[2] for name in before}
+    found = (name for text in texts for name in addressees_in(text))
+    return tuple(dict.fromkeys(name for name in found if name not in hosts and not _below(name, before)))
+
+
+def addressees_in(text: str) -> Iterator[str]:
+    """Hosts and mail addresses in small letters and without `www.`, paths without detours."""
+    for match in _ADDRESSES.finditer(unicodedata.normalize("NFKC", text)):
+        kind = str(match.lastgroup)
+        name = match[kind].rstrip(".")
+        if kind in ("path", "file"):
+            path = posixpath.normpath(name)
+            if kind == "path" or (_SUFFIX.search(path) and not path.startswith(_OURS)):
+                yield path
+        elif kind != "name" or _is_host(name):
+            yield name.casefold().removeprefix("www.")
+
+
+def _is_host(name: str) -> bool:
+    suffix = name.rpartition(".")[2]
+    return not _FILES.fullmatch(suffix) and not (suffix[:1].isupper() and suffix[1:].islower())
+
+
+def _below(path: str, named: set[str]) -> bool:
+    return "/" in path and any(path.startswith(f"{above}/") for above in named)

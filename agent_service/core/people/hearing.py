@@ -6,17 +6,16 @@ refused. The deadline stands still while a person is waited for, unless the call
 
 from datetime import datetime
 
-from agent_service.core import endings, limits
+from agent_service.core import endings, limits, notes
 from agent_service.core.events import SignalReceived, TimerFired
 from agent_service.core.facts import LimitsRaised, PersonAsked, Ruled
-from agent_service.core.graph import continuing
-from agent_service.core.model import answering, asking, notes, timing
+from agent_service.core.model import asking, planning
 from agent_service.core.model.framing import adopt
 from agent_service.core.model.planning import carry_out, writes
 from agent_service.core.people import approving
 from agent_service.core.phases import Framing, Next, Phase, Plan
 from agent_service.core.state import Ruling, RunState, replace, with_facts
-from agent_service.core.tools import doubting
+from agent_service.core.tools import continuing, finishing
 from agent_service.core.waiting import (
     Acting,
     Approval,
@@ -93,7 +92,7 @@ def hear_while_waiting(state: RunState, event: SignalReceived) -> RunState | str
     if event.signal.message:
         why = "the wait is over, because a person said something"
         return asking.think_anew(replace(heard, waiting=Deciding()), at=event.at, feedback=(why,))
-    return timing.over(heard, at=event.at) if event.signal.kind == "resume" else heard
+    return planning.wake_up(heard, at=event.at) if event.signal.kind == "resume" else heard
 
 
 def _hear_answer(state: RunState, waiting: NeedsPerson, question: Question, event: SignalReceived) -> RunState | str:
@@ -106,7 +105,7 @@ def _hear_answer(state: RunState, waiting: NeedsPerson, question: Question, even
     if not signal.message:
         return _rests_on(told(state, event), waiting, state.brief.limits.answer_s)
     heard = told(limits.stood_still(state, waiting.since, event.at), event)
-    return answering.answered(heard, question, at=event.at, by_message=signal.kind == "message")
+    return planning.question_answered(heard, question, at=event.at, by_message=signal.kind == "message")
 
 
 def _hear_ruling(state: RunState, waiting: NeedsPerson, approval: Approval, event: SignalReceived) -> RunState | str:
@@ -136,7 +135,7 @@ def on_expiry(state: RunState, event: TimerFired) -> RunState:
         case Approval() as approval:
             return _on_approval_expired(state, waiting, approval, at=event.at)
         case Question() as question:
-            return answering.on_expiry(state, question, at=event.at)
+            return planning.question_expired(state, question, at=event.at)
     raise AssertionError("a stop has no timer")
 
 
@@ -165,7 +164,7 @@ def go_on(state: RunState, *, at: datetime, said: bool) -> RunState:
 
 def told(state: RunState, event: SignalReceived) -> RunState:
     signal = event.signal
-    signals, doubts = (*state.signals, signal.signal_id)[-MAX_SIGNALS:], doubting.after_a_word(state, signal)
+    signals, doubts = (*state.signals, signal.signal_id)[-MAX_SIGNALS:], finishing.after_a_word(state, signal)
     heard = replace(state, signals=signals, doubts=doubts, updated_at=event.at)
     if signal.message:
         heard = replace(_noted(heard, signal, signal.message), heard=heard.heard + 1, claim=None, proposed=None)

@@ -7,14 +7,13 @@ looks first; others in flight are waited for, and are in doubt after their time.
 from datetime import datetime, timedelta
 
 from agent_service.core import limits
+from agent_service.core.attempts import Pending
 from agent_service.core.events import SignalReceived
 from agent_service.core.facts import Reopened
-from agent_service.core.graph import continuing
 from agent_service.core.model import asking
 from agent_service.core.people import hearing
 from agent_service.core.state import RunState, replace, with_facts
-from agent_service.core.tools import acting, doubting, finishing, results
-from agent_service.core.tools.attempts import Pending
+from agent_service.core.tools import acting, continuing, finishing, results
 from agent_service.core.tools.flights import answer, flights, gathering_of, gatherings
 from agent_service.core.waiting import Acting, Deciding, Ended, Planned, Queued, Status, Waiting, acting_of
 from schemas.events import Outcome, ToolError, ToolOutput, ToolResult
@@ -125,7 +124,7 @@ def _with_the_step(
         result = _by_word(pending, event, outcome)
         unknown = result.error is not None and result.error.error_class == "in_doubt"
         doubted = unknown and not acting.is_repeatable(state, pending)
-        state = doubting.with_doubt(state, pending) if doubted else state
+        state = finishing.with_doubt(state, pending) if doubted else state
     else:
         state = with_facts(state, answer(pending, "ok" if result.status == "ok" else "error", result.error))
     if gathering_of(state.waiting, pending.step):
@@ -157,7 +156,7 @@ def _unclear(state: RunState, held: Waiting, ended: Ended) -> str:
 
 
 def _said_of(pending: Pending, meant: tuple[Pending, ...], event: SignalReceived) -> Outcome:
-    return doubting.outcome_of(event.signal) if meant == (pending,) else "look"
+    return finishing.outcome_of(event.signal) if meant == (pending,) else "look"
 
 
 def _by_word(pending: Pending, event: SignalReceived, outcome: Outcome) -> ToolResult:

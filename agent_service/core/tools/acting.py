@@ -8,13 +8,13 @@ import hashlib
 import json
 from datetime import datetime, timedelta
 
+from agent_service.core.attempts import Flight, Pending
 from agent_service.core.brief import Brief
 from agent_service.core.facts import RequestSent, RetrySet
-from agent_service.core.graph.grants import granted, with_asked
 from agent_service.core.phases import Action, Plan
 from agent_service.core.state import RunState, replace, with_facts
-from agent_service.core.tools.attempts import Flight, Pending
 from agent_service.core.tools.flights import flights, with_flight
+from agent_service.core.tools.grants import granted, with_asked
 from agent_service.core.waiting import Acting, Waiting
 from schemas import subjects
 from schemas.catalog import ToolCommand

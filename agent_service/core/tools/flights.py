@@ -1,8 +1,8 @@
 """Requests in flight, in whichever state of the run, or pause, holds them."""
 
+from agent_service.core.attempts import Flight, Gathering, Pending
 from agent_service.core.facts import AnswerStatus, AttemptAnswered
 from agent_service.core.state import RunState, replace
-from agent_service.core.tools.attempts import Flight, Gathering, Pending
 from agent_service.core.waiting import Acting, Waiting, acting_of, answered, then
 from schemas.events import ToolError
 

@@ -7,16 +7,13 @@ one by one, and the model reflects when the last is finished. Continuations are 
 from datetime import datetime
 
 from agent_service.core import endings
-from agent_service.core.events import TimerFired, ToolReturned
+from agent_service.core.attempts import AGAIN, Gathering, Pending
+from agent_service.core.events import Refusal, TimerFired, ToolReturned
 from agent_service.core.facts import AnswerStatus, AttemptAnswered
-from agent_service.core.graph import continuing, grants
 from agent_service.core.state import RunState, replace, with_facts
-from agent_service.core.tools import acting
-from agent_service.core.tools.attempts import AGAIN, Gathering, Pending
-from agent_service.core.tools.believing import unbelieved
-from agent_service.core.tools.correlate import Relation, judge
+from agent_service.core.tools import acting, continuing, grants
+from agent_service.core.tools.correlate import Relation, judge, unbelieved
 from agent_service.core.tools.flights import answer, flight_of, flights, gathering_of, gathers, with_flight
-from agent_service.core.transition import Refusal
 from agent_service.core.waiting import Ended, acting_of
 from schemas import keys
 from schemas.events import ToolError, ToolResult

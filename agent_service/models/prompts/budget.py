@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from agent_service.core.limits import cost_so_far, steps_taken
-from agent_service.core.model.measures import SHORTEST_REPLY, least_reply, likely_prompt
+from agent_service.core.limits import SHORTEST_REPLY, cost_so_far, least_reply, likely_prompt, steps_taken
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
 

@@ -9,8 +9,8 @@ from functools import lru_cache
 
 from pydantic import JsonValue
 
-from agent_service.core.model.noted import Kept, MemoryNote, MessageNote, Note, RulingNote, StepNote
-from agent_service.core.model.notes import MAX_ARGUMENTS, MAX_FACT, MAX_MESSAGE, MAX_REMEMBERED, MAX_RESULT, MAX_THOUGHT
+from agent_service.core.noted import Kept, MemoryNote, MessageNote, Note, RulingNote, StepNote
+from agent_service.core.notes import MAX_ARGUMENTS, MAX_FACT, MAX_MESSAGE, MAX_REMEMBERED, MAX_RESULT, MAX_THOUGHT
 from agent_service.core.phases import Reflection
 from groundwork.service.invisible import visible
 from schemas import catalog

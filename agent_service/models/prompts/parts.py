@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from agent_service.core.model import answering, framing, planning, reframing, timing
+from agent_service.core.model import framing, planning
 from agent_service.core.phases import (
     MIN_DONE_ITEMS,
     Action,
@@ -147,9 +147,8 @@ def _framing_flaws(raw: Any, state: RunState, *, whole: bool) -> Iterator[str]:
         definition_of_done=tuple(_said(item.get("text")) for item in said),
         proofs=tuple(_proof(item) for item in said),
     )
-    yield from (
-        f"framing: {flaw}" for flaw in (*framing.flaws_of(state.brief, framed), *reframing.flaws_of(state, framed))
-    )
+    flaws = (*framing.flaws_of_framing(state.brief, framed), *framing.flaws_of_reframing(state, framed))
+    yield from (f"framing: {flaw}" for flaw in flaws)
 
 
 def _proof(item: dict[str, Any]) -> Proof:
@@ -222,7 +221,7 @@ def _ask_flaws(raw: Any, state: RunState) -> tuple[str, ...]:
     if not isinstance(asked, str):
         return ()
     choices = raw["choices"] if isinstance(raw.get("choices"), list) else []
-    return answering.flaws_of(state, Ask(question=asked, choices=tuple(filter(None, map(_said, choices)))))
+    return planning.flaws_of_question(state, Ask(question=asked, choices=tuple(filter(None, map(_said, choices)))))
 
 
 def _waited(raw: Any, state: RunState, now: datetime) -> tuple[Wait | None, tuple[str, ...]]:
@@ -233,7 +232,7 @@ def _waited(raw: Any, state: RunState, now: datetime) -> tuple[Wait | None, tupl
     except (ValueError, OverflowError):
         return None, (f"wait.until: {str(until)[:64]!r} is no instant such as 2026-11-21T12:00:00Z",)
     wait = Wait(why=_said(said.get("why")), seconds=seconds if isinstance(seconds, int | float) else None, until=at)
-    return wait, timing.flaws_of(state, wait, now)
+    return wait, planning.flaws_of_wait(state, wait, now)
 
 
 def _instant(text: str) -> datetime:

@@ -25,8 +25,8 @@ import jinja2
 
 from agent_service.core.brief import Brief
 from agent_service.core.limits import steps_taken
-from agent_service.core.model.noted import MessageNote, RulingNote
-from agent_service.core.model.notes import KEPT_STEPS, MAX_MEMORY, in_short
+from agent_service.core.noted import MessageNote, RulingNote
+from agent_service.core.notes import KEPT_STEPS, MAX_MEMORY, in_short
 from agent_service.core.phases import Phase, Proof
 from agent_service.core.state import DoneItem, RunState, StepRecord
 from agent_service.core.tools.acting import name_of_call

@@ -16,11 +16,10 @@ from typing import Any, Protocol
 
 from pydantic import JsonValue, ValidationError
 
-from agent_service.core.events import CancelRequested, WakeAccepted
-from agent_service.core.graph import grants
+from agent_service.core.attempts import Pending
+from agent_service.core.events import CancelRequested, Transition, WakeAccepted
 from agent_service.core.state import RunState
-from agent_service.core.tools.attempts import Pending
-from agent_service.core.transition import Transition
+from agent_service.core.tools import grants
 from agent_service.errors import Damaged, Replaced, WakeConflict
 from agent_service.kill_switch import Brake
 from agent_service.run.arrival import Arrival, UnknownRun, Unreadable

@@ -41,15 +41,7 @@ from agent_service.core.phases import (
 from agent_service.core.state import RunState
 from agent_service.history.plain import duration, instant
 from agent_service.history.results import Execution, execution_of, result_of, summary_of_answer
-from agent_service.history.words import (
-    OUTCOMES,
-    call_of,
-    consequences,
-    decision_of,
-    request_of,
-    reserved,
-    speaker,
-)
+from agent_service.history.words import OUTCOMES, call_of, consequences, decision_of, request_of, reserved, speaker
 from agent_service.run.journal import Record
 from agent_service.views.pages.given import limit_lines
 from agent_service.views.pages.markdown import (

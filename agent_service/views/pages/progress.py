@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from agent_service.core.attempts import Pending
 from agent_service.core.brief import Spent
 from agent_service.core.phases import Phase, Plan
 from agent_service.core.state import RunState
-from agent_service.core.tools.attempts import Pending
 from agent_service.core.waiting import Ended, NeedsPerson, Planned
 from agent_service.history.artifacts import NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.history.plain import instant, one_line

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from pydantic import JsonValue, TypeAdapter
 
+from agent_service.core.attempts import Pending
 from agent_service.core.events import ModelReplied, ToolReturned, WakeAccepted
 from agent_service.core.facts import Decided, Ended
 from agent_service.core.phases import Decision, Next, Unusable
 from agent_service.core.state import RunState
-from agent_service.core.tools.attempts import Pending
 from agent_service.history.items import Item
 from agent_service.run.journal import Record
 from agent_service.run.ports import PromptText, Question

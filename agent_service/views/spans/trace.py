@@ -21,8 +21,8 @@ from datetime import datetime
 from agent_service.core.brief import Parent
 from agent_service.core.events import WakeAccepted
 from agent_service.core.facts import Ended, PersonAsked, Reopened, RequestSent, Slept
-from agent_service.core.graph.grants import run_id_of
 from agent_service.core.state import RunState
+from agent_service.core.tools.grants import run_id_of
 from agent_service.history.history import History
 from agent_service.history.items import Item, id_of
 from agent_service.run.journal import Entry, Record

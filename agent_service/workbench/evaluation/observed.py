@@ -8,7 +8,7 @@ from typing import Literal
 
 from agent_service.core.events import CancelRequested, Event, ModelReplied, ModelUnavailable
 from agent_service.core.model import thinking
-from agent_service.core.model.noted import MemoryNote
+from agent_service.core.noted import MemoryNote
 from agent_service.core.state import RunState
 from agent_service.core.tools.flights import gatherings
 from agent_service.core.waiting import Approval, Question, Sleeping, Status

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from agent_service.core.attempts import Pending
 from agent_service.core.events import ToolReturned
 from agent_service.core.state import RunState
-from agent_service.core.tools.attempts import Pending
 from agent_service.core.tools.flights import gathering_of, gatherings
 from agent_service.core.waiting import Acting
 from schemas.events import ToolResult

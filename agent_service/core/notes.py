@@ -13,19 +13,10 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
-from agent_service.core.model.noted import (
-    AskedFirst,
-    Kept,
-    MemoryNote,
-    MessageNote,
-    Note,
-    OldStep,
-    RulingNote,
-    StepNote,
-)
+from agent_service.core.attempts import Pending
+from agent_service.core.noted import AskedFirst, Kept, MemoryNote, MessageNote, Note, OldStep, RulingNote, StepNote
 from agent_service.core.phases import Framing, Plan, Reflection
 from agent_service.core.state import Ruling, RunState, StepRecord, replace
-from agent_service.core.tools.attempts import Pending
 
 N = TypeVar("N", StepNote, MemoryNote)
 

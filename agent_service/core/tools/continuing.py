@@ -9,9 +9,14 @@ from datetime import datetime, timedelta
 
 from pydantic import JsonValue
 
+from agent_service.core.attempts import Evidence, Flight, Gathering, Pending, Task, asker_of
 from agent_service.core.facts import RequestDropped, RequestSent, TaskFinished, TasksAsked
-from agent_service.core.graph import gathered, grants, tasks
-from agent_service.core.graph.coming_next import (
+from agent_service.core.people import approving
+from agent_service.core.phases import Plan
+from agent_service.core.state import RunState, replace, with_facts
+from agent_service.core.tools import acting, finishing, grants, tasks
+from agent_service.core.tools.flights import answer, flights, gathering_of, gatherings, gathers, without_flight
+from agent_service.core.tools.tasks import (
     OVERRULED,
     UNHEARD,
     Name,
@@ -22,12 +27,6 @@ from agent_service.core.graph.coming_next import (
     next_of,
     ready_for,
 )
-from agent_service.core.people import approving
-from agent_service.core.phases import Plan
-from agent_service.core.state import RunState, replace, with_facts
-from agent_service.core.tools import acting, finishing
-from agent_service.core.tools.attempts import Evidence, Flight, Gathering, Pending, Task, asker_of
-from agent_service.core.tools.flights import answer, flights, gathering_of, gatherings, gathers, without_flight
 from agent_service.core.waiting import Acting, Approval
 from schemas.continuation import Continuation, ContinuationInvalid, MultiStep, read
 from schemas.events import ToolError, ToolResult
@@ -40,7 +39,7 @@ def take_continuation(
     state: RunState, pending: Pending, result: ToolResult, *, unfit: tuple[str, ...] = (), at: datetime
 ) -> RunState:
     gathering = gathering_of(state.waiting, pending.step) or _begun(state, pending, at)
-    asker = gathered.task_of(gathering, pending.task)
+    asker = tasks.task_of(gathering, pending.task)
     assert asker is not None, "what is asked is not answered yet"
     state = replace(state, strangers=finishing.strangers_of(state, pending.step, pending.action, result))
     number, most = gathering.round + 1, state.brief.limits.continuations.max_plugin_continuations
@@ -63,7 +62,7 @@ def take_continuation(
 def take_answer(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> RunState:
     """`pending` may also be the step's own request, answered at once."""
     gathering = gathering_of(state.waiting, pending.step)
-    task = gathered.task_of(gathering, pending.task) if gathering else None
+    task = tasks.task_of(gathering, pending.task) if gathering else None
     if gathering is None or task is None:
         known = finishing.finish_step(state, pending, result, at=at)
         return launch(known, at=at) if gatherings(known.waiting) else finishing.go_on(known, at=at)
@@ -74,7 +73,7 @@ def take_answer(state: RunState, pending: Pending, result: ToolResult, *, at: da
 def settled(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> RunState:
     gathering = gathering_of(state.waiting, pending.step)
     assert gathering is not None, "the step gathers"
-    task = gathered.task_of(gathering, pending.task)
+    task = tasks.task_of(gathering, pending.task)
     assert task is not None, "what is under way is not answered yet"
     if not task.id:
         return finishing.finish_step(state, gathering.first, result, at=at)
@@ -183,7 +182,7 @@ def _refused(result: ToolResult, why: str) -> ToolResult:
 
 def _in_question(state: RunState, approval: Approval) -> Ready:
     gathering = gathering_of(state.waiting, approval.step)
-    task = gathered.task_of(gathering, approval.task) if gathering else None
+    task = tasks.task_of(gathering, approval.task) if gathering else None
     assert gathering is not None, "its step gathers still"
     assert task is not None, "what is asked for is not answered yet"
     return ready_for(state, gathering, task, (approval.step, approval.task, approval.round))
@@ -220,7 +219,7 @@ def _with_evidence(state: RunState, gathering: Gathering, task: Task, result: To
         tool=task.action.tool,
         command=task.action.command,
         status="ok" if result.status == "ok" else "error",
-        output=gathered.kept(finishing.output_of(result)),
+        output=tasks.kept(finishing.output_of(result)),
         query=task.query,
         profile=task.profile,
     )
@@ -260,7 +259,7 @@ def _of_step(state: RunState, gathering: Gathering) -> list[Flight]:
 
 def _over(state: RunState, gathering: Gathering, at: datetime) -> RunState:
     message = f"{gathering.stopped}. It has not answered; what was gathered so far is here"
-    known = gathered.told(state, gathering.step)
+    known = tasks.told(state, gathering.step)
     told: dict[str, JsonValue] = {"class": "budget", "message": message, "gathered": known}
     result = _error(state, gathering.step, gathering.first.action.tool, "budget", message, at=at)
     return finishing.finish_step(state, gathering.first, result, at=at, told=told, over_budget=True)
@@ -277,7 +276,7 @@ def _ask(state: RunState, ready: Ready, why: str, *, at: datetime) -> RunState:
 def _who_asks(ready: Ready) -> str:
     if ready.task.asks:
         return f"{ready.task.action.tool} is to be asked again with what it asked for"
-    asker = gathered.task_of(ready.gathering, asker_of(ready.task.id))
+    asker = tasks.task_of(ready.gathering, asker_of(ready.task.id))
     assert asker is not None, "who asked waits for what it asked for"
     why = " ".join(ready.task.reason.split())
     return f"{asker.action.tool} asks for it" + (f", and says: {why}" if why else ", and does not say why")

@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 from pydantic import JsonValue, ValidationError
 from ulid import ULID
 
+from agent_service.core.attempts import Gathering, Pending
 from agent_service.core.brief import Brief, Grant, Spent
 from agent_service.core.limits import cost_so_far, set_aside
 from agent_service.core.phases import Action
 from agent_service.core.state import Child, Doubt, RunState, replace
-from agent_service.core.tools.attempts import Gathering, Pending
 from agent_service.core.tools.flights import flights, gatherings
 from agent_service.core.waiting import Ended, Status
 from schemas import catalog, subjects

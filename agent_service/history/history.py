@@ -1,6 +1,5 @@
 """The history of a run: a fold of its entries into items. It grows entry by entry, and decides nothing."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -21,6 +20,7 @@ from agent_service.core.facts import (
     DecisionStatus,
     Ended,
     Fact,
+    LimitsRaised,
     PersonAsked,
     Reopened,
     Resumed,
@@ -31,7 +31,7 @@ from agent_service.core.facts import (
 from agent_service.core.phases import Phase, Plan, Verification
 from agent_service.core.waiting import Approval, Question, Status, Stop
 from agent_service.history import words
-from agent_service.history.items import Failure, Item, Items, ItemStatus
+from agent_service.history.items import Failure, Item, Items, ItemStatus, as_tree
 from agent_service.history.plain import instant
 from agent_service.history.requests import Requests
 from agent_service.run.journal import Record
@@ -54,7 +54,6 @@ class History:
         self.seq = 0
         self.status = Status.QUEUED
         self.models: dict[str, None] = {}
-        self.thought_by: dict[Phase, dict[str, None]] = {}
         self._phase: Phase | None = None
         self._reopened = 0
         self._items = Items()
@@ -77,17 +76,7 @@ class History:
 
     def tree(self) -> Iterator[Item]:
         """All that has begun, each followed by what is a part of it, else in the order in which it began."""
-        parts, items = defaultdict[str | None, list[Item]](list), self.items
-        known = {item.id for item in items}
-        for item in items:
-            parts[item.parent if item.parent in known else None].append(item)
-
-        def below(above: str | None) -> Iterator[Item]:
-            for item in parts[above]:
-                yield item
-                yield from below(item.id)
-
-        return below(None)
+        return as_tree(self.items)
 
     def repeats(self, item: Item) -> bool:
         """Whether an attempt says no more than the step or task that it began and ended with, or ended alone."""
@@ -99,10 +88,12 @@ class History:
     def item(self, item_id: str) -> Item | None:
         return self._items.by_id.get(item_id)
 
-    def closed(self) -> list[Item]:
-        """Items that were closed since this was asked last, as they were then."""
-        closed, self._items.closed = self._items.closed, []
-        return closed
+    def ends(self, records: Iterable[Record]) -> Iterator[Item]:
+        """Hears these; each item is as it was when it was closed."""
+        for record in records:
+            self.hear([record])
+            closed, self._items.closed = self._items.closed, []
+            yield from closed
 
     # What happened
 
@@ -120,7 +111,7 @@ class History:
             case CancelRequested() as event:
                 self._said(record, "Cancel", words.from_people(event))
             case SignalReceived() as event:
-                self._said(record, words.SIGNALS[event.signal.kind], words.in_their_words(event))
+                self._signalled(record, event)
             case StoodStill() as event:
                 self._said(record, "Goes on", words.went_on(event))
 
@@ -141,8 +132,6 @@ class History:
     def _replied(self, record: Record, reply: ModelReplied) -> None:
         self._still_ask(record, reply.call)
         self.models[reply.model] = None
-        if self._phase:
-            self.thought_by.setdefault(self._phase, {})[reply.model] = None
         first, *along = record.all(Decided)
         for one in (first, *along):
             plan = words.decision_of(reply, one)
@@ -169,12 +158,18 @@ class History:
         again = event.remedy in ("try_again", "shrink")
         error = Failure(error_class=event.error_class, message=event.message, retryable=again)
         self._still_ask(record, event.call)
-        self._items.close(CALL, record, "error", text=words.cut(words.unavailable(event)), error=error)
+        self._items.close(CALL, record, "error", text=words.unavailable(event), error=error)
 
-    def _said(self, record: Record, title: str, text: str) -> None:
+    def _said(self, record: Record, title: str, text: str, **about: Any) -> None:
         item_id = f"person:{record.entry.seq}"
-        self._items.begin("said", record, item_id, kind="person", title=title, text=words.cut(text))
+        self._items.begin("said", record, item_id, kind="person", title=title, text=text, about=about)
         self._items.close("said", record, "ok")
+
+    def _signalled(self, record: Record, event: SignalReceived) -> None:
+        signal, raised = event.signal, record.first(LimitsRaised)
+        named = {"signal_id": signal.signal_id, "arguments_hash": signal.arguments_hash, "outcome": signal.outcome}
+        limits = {"limits": tuple(words.limits(raised.limits))} if raised else {}
+        self._said(record, words.SIGNALS[signal.kind], words.in_their_words(event), **named, **limits)
 
     # What it led to
 
@@ -185,7 +180,7 @@ class History:
             case CallPutOff():
                 self._put_off(record, fact)
             case Slept(until=until, why=why):
-                told = {"title": "Waits", "text": words.cut(why), "until": until, "about": {"kind": "time"}}
+                told = {"title": "Waits", "text": why, "until": until, "about": {"kind": "time"}}
                 self._items.begin(SLEEP, record, f"wait:{record.entry.seq}", kind="wait", **told)
             case PersonAsked():
                 self._pause(record, fact)
@@ -265,7 +260,7 @@ class History:
         status = _OF_ENDINGS.get(fact.status, "error")
         error = Failure(error_class=fact.ending_class, message=fact.reason) if status == "error" else None
         item_id = f"ending:{self._reopened}" if self._reopened else "ending"
-        title, text = fact.status.capitalize(), words.cut(fact.reason)
+        title, text = fact.status.capitalize(), fact.reason
         self._items.begin("ending", record, item_id, kind="ending", title=title, text=text, error=error)
         self._items.close("ending", record, status)
 
@@ -276,15 +271,15 @@ def _decided(record: Record, reply: ModelReplied, one: Decided) -> tuple[ItemSta
         status = "refused"
     again = record.first(CallAsked) is not None
     error = Failure(error_class=one.error_class, message=one.why, retryable=again) if one.why else None
-    text = words.cut(words.decided(reply, one))
+    text = words.decided(reply, one)
     return status, {"text": text, "error": error, "model": reply.model, "reply": reply, "decided": one}
 
 
 def _asked_of_a_person(fact: PersonAsked) -> tuple[str, str]:
     match fact.ask:
         case Approval(proposal=proposal, reason=reason):
-            return f"Asks for approval of {words.proposed(proposal)}", words.cut(reason)
+            return f"Asks for approval of {words.proposed(proposal)}", reason
         case Question(ask=ask):
-            return "Asks a person", words.cut(ask.question)
+            return "Asks a person", ask.question
         case Stop(ending_class=ending_class, reason=reason):
-            return "Paused", words.cut(f"{reason} ({ending_class})")
+            return "Paused", f"{reason} ({ending_class})"

@@ -5,6 +5,8 @@
 `items.Items` opens and closes them; `history.History` says when.
 """
 
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -18,7 +20,7 @@ from schemas.events import ToolError
 
 ItemKind = Literal["accepted", "phase", "step", "task", "attempt", "wait", "person", "ending"]
 ItemStatus = Literal["ok", "open", "error", "refused", "waiting", "cancelled", "continuation"]
-Outcome = Literal["", "ok", "error", "budget", "continuation"]
+Outcome = Literal["", "ok", "error", "budget", "continuation", "late", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,21 @@ class Item:
 def id_of(name: Name) -> str:
     step, task, asked_in = name
     return f"step:{step}:task:{task}:{asked_in}" if task else f"step:{step}"
+
+
+def as_tree(items: Iterable[Item]) -> Iterator[Item]:
+    """Each item followed by what is a part of it."""
+    given = tuple(items)
+    known, parts = {item.id for item in given}, defaultdict[str | None, list[Item]](list)
+    for item in given:
+        parts[item.parent if item.parent in known else None].append(item)
+
+    def below(above: str | None) -> Iterator[Item]:
+        for item in parts[above]:
+            yield item
+            yield from below(item.id)
+
+    return below(None)
 
 
 def depth_of(task: str) -> int:

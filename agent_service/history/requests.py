@@ -16,6 +16,7 @@ from agent_service.core.facts import (
     TasksAsked,
 )
 from agent_service.core.phases import Plan
+from agent_service.core.tools.grants import run_id_of
 from agent_service.history import words
 from agent_service.history.items import Failure, Item, Items, ItemStatus, Outcome, depth_of, id_of
 from agent_service.history.plain import instant, one_line
@@ -100,6 +101,7 @@ class Requests:
             until=pending.deadline_at,
             parent=item_id,
             depth=item.depth + 1,
+            about={"child_run_id": run_id_of(record.entry.run_id, pending)} if pending.grant else {},
             **_of(pending),
         )
 
@@ -134,8 +136,8 @@ class Requests:
             item_id,
             kind="task",
             title=title,
-            text=words.cut(text),
-            parent=self._newest.get((step, asker_of(task)), id_of((step, "", 0))),
+            text=text,
+            parent=self._above(step, task),
             depth=depth_of(task),
             **told,
         )
@@ -144,6 +146,9 @@ class Requests:
         self._newest[step, task] = item_id
         self._places.setdefault(item_id, len(self._places))
         return item
+
+    def _above(self, step: int, task: str) -> str:
+        return self._newest.get((step, asker_of(task)), id_of((step, "", 0)))
 
     def _retry(self, record: Record, pending: Pending, fact: RetrySet) -> None:
         item_id = id_of(pending.name)
@@ -167,7 +172,7 @@ class Requests:
     def _asked(self, record: Record, fact: TasksAsked) -> None:
         for task in fact.tasks:
             item_id = id_of((fact.step, task.id, task.round))
-            item = _waiting(item_id, record, fact.step, task)
+            item = _waiting(item_id, record, fact.step, task, self._above(fact.step, task.id))
             self._items.by_id[item_id] = self._items.open[item_id] = item
             self._places.setdefault(item_id, len(self._places))
 
@@ -231,7 +236,8 @@ class Requests:
         item = self._items.by_id[item_id]
         text = words.answered(record, own) if own else words.finished(words.request_of(item.name), fact)
         known = Failure.of(own.error) if own and own.error else error
-        return {"text": words.cut(text), "outcome": fact.status, "summary": fact.summary, "error": known}
+        came = {"text": text, "outcome": fact.status, "summary": fact.summary, "error": known}
+        return came | ({"answered_in": record.entry.seq} if own else {})
 
     def _drop(self, record: Record, name: Name) -> None:
         item_id = id_of(name)
@@ -255,16 +261,14 @@ class Requests:
             f"result:{record.entry.seq}",
             kind="attempt",
             title=f"Result of {words.request_of(fact.name)} that {words.OUTCOMES[fact.status]}",
-            text=words.cut(words.answered(record, fact)),
             attempt=fact.attempt,
             tool=fact.tool,
-            error=Failure.of(fact.error),
             step=fact.step,
             task=fact.task,
             round=fact.round,
             parent=item_id if parent else None,
             depth=depth_of(fact.task) + 1 if parent else 0,
-            answered_in=record.entry.seq,
+            **_came(record, fact),
         )
         self._items.close("unasked", record, "refused")
 
@@ -293,7 +297,7 @@ def _of(pending: Pending) -> dict[str, Any]:
     }
 
 
-def _waiting(item_id: str, record: Record, step: int, task: Task) -> Item:
+def _waiting(item_id: str, record: Record, step: int, task: Task, parent: str) -> Item:
     return Item(
         id=item_id,
         entry=record.entry.seq,
@@ -302,6 +306,8 @@ def _waiting(item_id: str, record: Record, step: int, task: Task) -> Item:
         text="",
         status="waiting",
         started_at=None,
+        parent=parent,
+        depth=depth_of(task.id),
         step=step,
         task=task.id,
         round=task.round,
@@ -316,7 +322,7 @@ def _waiting(item_id: str, record: Record, step: int, task: Task) -> Item:
 
 def _came(record: Record, fact: AttemptAnswered) -> dict[str, Any]:
     return {
-        "text": words.cut(words.answered(record, fact)),
+        "text": words.answered(record, fact),
         "outcome": fact.status,
         "summary": summary_of_answer(record, fact),
         "error": Failure.of(fact.error),

@@ -6,6 +6,7 @@ A model has the name it gave itself, so that a script is known as a script.
 from typing import assert_never
 
 from agent_service.core.attempts import AGAIN, Pending
+from agent_service.core.brief import Limits
 from agent_service.core.events import (
     CallReserved,
     CancelRequested,
@@ -53,7 +54,7 @@ from agent_service.core.phases import (
     Wait,
 )
 from agent_service.core.waiting import Approval, Question, Stop
-from agent_service.history.plain import clipped, instant, one_line
+from agent_service.history.plain import instant, one_line
 from agent_service.history.results import execution_of, result_of, summary_of_answer
 from agent_service.run.journal import Record
 from schemas.events import Signal, SignalKind
@@ -169,12 +170,23 @@ def happened(record: Record) -> str:
     assert_never(event)
 
 
-def cut(text: str) -> str:
-    return clipped(text, MAX_SAYING)
-
-
 def speaker(model: str) -> str:
     return f"the script {model} (no language model)" if "script" in model.casefold() else model
+
+
+def limits(allowed: Limits) -> list[str]:
+    attempts = f"{allowed.max_attempts} attempts each, {allowed.max_attempts_of_run} in all"
+    lines = [
+        f"at most {allowed.max_steps} steps, {attempts}",
+        f"at most {allowed.max_reframes} reframes",
+        f"until {instant(allowed.deadline_at)}",
+    ]
+    if allowed.max_tokens is not None:
+        lines.append(f"at most {allowed.max_tokens} tokens")
+    if allowed.max_cost_usd is not None:
+        lines.append(f"at most {allowed.max_cost_usd:.4f} USD")
+    then = "hands itself to a person" if allowed.on_budget == "escalate" else "pauses until a person raises it"
+    return [*lines, f"when a limit is reached, the run {then}"]
 
 
 # Decisions

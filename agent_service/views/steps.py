@@ -185,7 +185,7 @@ def _task(run: RunState, item: Item) -> TaskView:
 
 
 def _status_of_task(item: Item) -> TaskStatus:
-    if item.outcome and item.ended_at:
+    if item.ended_at and item.outcome in ("ok", "error", "continuation", "budget"):
         return item.outcome
     if item.ended_at:
         return "unfinished"

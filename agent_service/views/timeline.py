@@ -8,7 +8,7 @@ from agent_service.core.events import ModelUsage
 from agent_service.core.phases import Phase
 from agent_service.history.history import History
 from agent_service.history.items import Failure, Item, ItemKind, ItemStatus
-from agent_service.history.plain import OfRun, View
+from agent_service.history.plain import OfRun, View, clipped
 from schemas.fields import Instant
 
 
@@ -80,7 +80,8 @@ class TimelineView(OfRun):
     items: tuple[TimelineItem, ...]
 
 
-_PLAIN = ("id", "entry", "kind", "title", "text", "phase", "step", "tool", "command", "call", "model")
+LONGEST_TEXT = 500
+_PLAIN = ("id", "entry", "kind", "title", "phase", "step", "tool", "command", "call", "model")
 _TIMES = ("started_at", "ended_at", "until", "parent", "depth")
 
 
@@ -94,6 +95,7 @@ def _item(item: Item, *, repeats: bool) -> TimelineItem:
     paid = item.reply.usage if item.reply and item.decided and not item.decided.along else None
     return TimelineItem(
         **told,
+        text=clipped(item.text, LONGEST_TEXT),
         status="open" if item.status == "waiting" and item.kind != "wait" else item.status,
         task=item.task or None,
         round=item.round or None,

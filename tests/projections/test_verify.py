@@ -13,7 +13,8 @@ from agent_service.history.artifacts import FILES, is_artifact_path, named_artif
 from agent_service.run.journal import GENESIS, RULES, Entry
 from agent_service.views.folder.verify import Flaw, verify
 from agent_service.views.folder.workspace import Workspace
-from agent_service.views.pages.trail import broken_line, trail
+from agent_service.views.pages.trace import broken_line
+from agent_service.views.pages.trail import trail
 from tests.core.cues import RUN_ID, returns
 from tests.core.script import Script
 from tests.projections.journals import CRITIQUE, PAGE, entries_of, worked_example

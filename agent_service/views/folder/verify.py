@@ -10,7 +10,8 @@ from agent_service.history.artifacts import FILES, NamedArtifact, is_artifact_pa
 from agent_service.run.journal import RULES, Entry, facts_text, flaw_in_chain, rehearse
 from agent_service.views.folder.disk import TooLarge, Unsafe
 from agent_service.views.folder.workspace import Listing
-from agent_service.views.pages.trail import TRACE, broken_line, trail
+from agent_service.views.pages.trace import broken_line
+from agent_service.views.pages.trail import trail
 
 JOURNAL = "journal"
 
@@ -124,7 +125,9 @@ def _pages(entries: Sequence[Entry]) -> dict[str, bytes]:
 
 def _changed(name: str, expected: bytes, found: bytes) -> Flaw:
     line, what = _first_difference(expected, found)
-    return Flaw(kind="changed", place=name, line=line, text=what + (_chain_says(found) if name == TRACE else ""))
+    return Flaw(
+        kind="changed", place=name, line=line, text=what + (_chain_says(found) if name == "trace.jsonl" else "")
+    )
 
 
 def _first_difference(expected: bytes, found: bytes) -> tuple[int, str]:

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from pydantic import JsonValue
 
-from agent_service.core.brief import Limits
 from agent_service.core.events import RunStarted, WakeAccepted
+from agent_service.history import words
 from agent_service.history.plain import instant
 from agent_service.views.pages.markdown import bullets, code, fenced, inline, json_block, page, section
-from agent_service.views.pages.told import Told
+from agent_service.views.pages.standing import Told
 from schemas.catalog import ToolCommand, ToolOffer
 
 WHOLE = 4 << 20
@@ -26,22 +26,8 @@ def context_page(told: Told) -> str:
         f"Run {code(run.run_id)}, asked for as wake {code(run.wake_id)} at {instant(first.at)} {_way(accepted)}.",
         section("Goal, as given", fenced(brief.goal, limit=WHOLE)),
         section("Context, as given", json_block(brief.context, limit=WHOLE) if brief.context else "None was given."),
-        section("Limits at the start", bullets(limit_lines(limits)), callback),
+        section("Limits at the start", bullets(words.limits(limits)), callback),
     )
-
-
-def limit_lines(limits: Limits) -> list[str]:
-    lines = [
-        f"at most {limits.max_steps} steps, {limits.max_attempts} attempts each, {limits.max_attempts_of_run} in all",
-        f"at most {limits.max_reframes} reframes",
-        f"until {instant(limits.deadline_at)}",
-    ]
-    if limits.max_tokens is not None:
-        lines.append(f"at most {limits.max_tokens} tokens")
-    if limits.max_cost_usd is not None:
-        lines.append(f"at most {limits.max_cost_usd:.4f} USD")
-    then = "hands itself to a person" if limits.on_budget == "escalate" else "pauses until a person raises it"
-    return [*lines, f"when a limit is reached, the run {then}"]
 
 
 def _way(accepted: WakeAccepted | None) -> str:

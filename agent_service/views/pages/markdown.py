@@ -57,8 +57,8 @@ def tick(done: bool, line: str) -> str:
     return f"- [{'x' if done else ' '}] {line}"
 
 
-def section(heading: str, *blocks: str) -> str:
-    return "\n\n".join((f"## {heading}", *filter(None, blocks)))
+def section(heading: str, *blocks: str, level: int = 2) -> str:
+    return "\n\n".join((f"{'#' * level} {heading}", *filter(None, blocks)))
 
 
 def page(title: str, *blocks: str) -> str:

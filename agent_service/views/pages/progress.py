@@ -2,20 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 
-from agent_service.core.attempts import Pending
 from agent_service.core.brief import Spent
 from agent_service.core.phases import Phase, Plan
-from agent_service.core.state import RunState
+from agent_service.core.proof import in_words
+from agent_service.core.state import DoneItem, RunState
 from agent_service.core.waiting import Ended, NeedsPerson, Planned
 from agent_service.history.artifacts import NamedArtifact, is_artifact_path, named_artifacts
+from agent_service.history.items import Item, as_tree
 from agent_service.history.plain import instant, one_line
-from agent_service.history.words import call_of, request_of, speaker
-from agent_service.views.pages.given import limit_lines, tier_of
+from agent_service.history.words import call_of, limits, request_of, speaker
+from agent_service.views.pages.given import tier_of
 from agent_service.views.pages.markdown import bullets, code, inline, json_block, numbered, page, section, tick
-from agent_service.views.pages.proofs import checked
-from agent_service.views.pages.standing import opening, standing
-from agent_service.views.pages.told import Told
-from agent_service.views.steps import StepView, TaskView, step_views
+from agent_service.views.pages.standing import Told, opening
 
 
 def memory_page(told: Told) -> str:
@@ -37,17 +35,29 @@ def _framing(run: RunState) -> tuple[str, ...]:
     if framing is None:
         return (section("Goal", "Not framed yet. What was asked is in context.md."),)
     done = sum(item.done for item in run.done_items)
-    limits = (f"limit: {line}" for line in limit_lines(run.brief.limits))
+    limited = (f"limit: {line}" for line in limits(run.brief.limits))
     return (
         section("Goal", inline(framing.goal_statement)),
         section(
             f"Definition of done ({done} of {len(run.done_items)})",
-            "\n".join(map(checked, run.done_items)),
+            "\n".join(map(_checked, run.done_items)),
         ),
-        section("Constraints", bullets((*map(inline, framing.constraints), *limits))),
+        section("Constraints", bullets((*map(inline, framing.constraints), *limited))),
         section("Assumptions and unknowns", bullets(map(inline, framing.assumptions)) or "None named."),
         section("Hypothesis", inline(framing.hypothesis)) if framing.hypothesis else "",
     )
+
+
+def _checked(item: DoneItem) -> str:
+    if item.done:
+        quotes = item.quotes or ("",) * len(item.evidence)
+        shown = ", ".join(
+            f'{code(evidence)}, "{inline(quote, 200)}"' if quote else code(evidence)
+            for evidence, quote in zip(item.evidence, quotes, strict=False)
+        )
+        return tick(True, f"{item.id}: {inline(item.text)} (evidence: {shown})")
+    needs = f" (to be shown by {inline(in_words(item.proof))})" if item.proof else ""
+    return tick(False, f"{item.id}: {inline(item.text)}{needs}")
 
 
 def _artifacts(named: Sequence[NamedArtifact]) -> tuple[str, ...]:
@@ -87,13 +97,14 @@ def _spent(spent: Spent) -> str:
 
 
 def plan_page(told: Told) -> str:
-    run = told.run
+    run, requests = told.run, told.history.requests
+    steps = as_tree((*requests.of_kind("step"), *requests.of_kind("task")))
     return page(
         "Plan",
         *opening(run),
         thought_by(told, Phase.PLAN, Phase.REFLECT),
-        section("Steps", "\n".join(_steps(told)) or "None yet."),
-        section("Next action", _next(run)),
+        section("Steps", "\n".join(map(_step, steps)) or "None yet."),
+        section("Next action", *_next(run)),
         section("Outline", "Advisory: only the next action binds.", numbered(run.outline)) if run.outline else "",
     )
 
@@ -105,72 +116,47 @@ def reasons(run: RunState, plan: Plan) -> str:
     return bullets((*(f"{name}: {inline(text)}" for name, text in said if text), *tiers))
 
 
-def _steps(told: Told) -> Iterator[str]:
-    for step in step_views(told.run, told.history):
-        yield _step(told.run, step)
-        yield from map(_task, step.tasks)
-
-
-def _step(run: RunState, step: StepView) -> str:
-    call = code(f"{step.tool} {one_line(step.command, 64)}")
-    attempt = f", attempt {step.attempt}" if step.attempt > 1 else ""
-    why = f" ({code(step.error.error_class)})" if step.error and step.error.error_class else ""
-    how = {
-        "ok": "done",
-        "error": f"failed{why}",
-        "budget": "could gather no more",
-        "pending": "waiting for its result",
-        "waiting": "waiting for its next attempt",
-        "unfinished": "not finished when the run ended",
-    }[step.status]
-    if step.status == "unfinished" and run.ending_class == "in_doubt" and not step.tasks:
-        how = "not known whether it was done"
-    if step.status == "pending" and step.tasks:
-        return tick(False, f"{step.step}. {call}{attempt}, waiting for what it asked for")
-    said = f": {inline(step.summary, 200)}" if step.summary else ""
-    return tick(step.status == "ok", f"{step.step}. {call}{attempt}, {how}{said}")
-
-
-def _task(task: TaskView) -> str:
-    asked = f": {inline(task.query, 200)}" if task.query else ""
-    after = f", after {', '.join(map(code, task.depends_on))}" if task.depends_on else ""
-    why = f" ({code(task.error.error_class)})" if task.error else ""
-    said = task.error.message if task.error else task.summary
-    came = f"{_CAME[task.status]}{why}" + (f": {inline(said, 200)}" if said else "")
-    line = f"{code(task.id)} of round {task.round}, {code(f'{task.tool} {task.command}')}{asked}{after}, {came}"
-    return "  " * task.depth + tick(task.status == "ok", line)
-
-
-_CAME = {
-    "waiting": "waits",
-    "pending": "under way",
+_CAME: dict[str, str] = {
     "ok": "done",
     "error": "failed",
+    "open": "under way",
+    "waiting": "waits",
+    "cancelled": "not finished",
     "continuation": "asks for more",
-    "budget": "may gather no more",
-    "unfinished": "not finished",
 }
 
 
-def _next(run: RunState) -> str:
+def _step(item: Item) -> str:
+    """A step, or below it a task."""
+    which = f"{code(item.task)} of round {item.round}," if item.task else f"{item.step}."
+    asked = f": {inline(item.query, 200)}" if item.query else ""
+    after = f", after {', '.join(map(code, item.needs))}" if item.needs else ""
+    attempt = f", attempt {item.attempt}" if (item.attempt or 0) > 1 else ""
+    came = "may gather no more" if item.outcome == "budget" else _CAME[item.status]
+    error = item.error if item.status != "ok" else None
+    why = f" ({code(error.error_class)})" if error else ""
+    said = error.message if error else item.summary
+    call = code(f"{item.tool} {one_line(item.command or '', 64)}")
+    line = f"{which} {call}{asked}{after}{attempt}, {came}{why}" + (f": {inline(said, 200)}" if said else "")
+    return "  " * item.depth + tick(item.status == "ok", line)
+
+
+def _next(run: RunState) -> Iterator[str]:
     held = run.waiting.held if isinstance(run.waiting, NeedsPerson | Ended) else None
     if isinstance(held, Planned):
         kept = ", ".join(code(call_of(action)) for action in held.plan.actions)
-        return f"None yet: {kept} is kept until there is a step for it."
-    if not run.pendings or run.plan is None:
-        return "None: the run has ended." if run.final else f"None. {standing(run)}"
-    asked = " ".join(map(_asked, run.pendings))
-    arguments = (json_block(pending.action.arguments) for pending in run.pendings)
-    return "\n\n".join((f"{asked} {standing(run)}", *arguments, reasons(run, run.plan)))
-
-
-def _asked(pending: Pending) -> str:
-    what = request_of(pending.name)
-    return f"**{what[0].upper()}{what[1:]}: {code(call_of(pending.action))}**, on route {code(pending.route)}."
+        yield f"None yet: {kept} is kept until there is a step for it."
+    elif not run.pendings or run.plan is None:
+        yield "None."
+    else:
+        for pending in run.pendings:
+            what = request_of(pending.name).capitalize()
+            yield f"**{what}: {code(call_of(pending.action))}**, on route {code(pending.route)}."
+            yield json_block(pending.action.arguments)
+        yield reasons(run, run.plan)
 
 
 def thought_by(told: Told, *phases: Phase) -> str:
-    thought = told.history.thought_by
-    models = dict.fromkeys(model for phase in thought if phase in phases for model in thought[phase])
+    models = dict.fromkeys(item.model or "" for item in told.history.items if item.decided and item.phase in phases)
     names = " and ".join(inline(speaker(model)) for model in models)
     return f"Thought by {names}." if names else ""

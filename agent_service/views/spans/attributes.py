@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from pydantic import JsonValue, TypeAdapter
 
-from agent_service.core.attempts import Pending
 from agent_service.core.events import ModelReplied, ToolReturned, WakeAccepted
 from agent_service.core.facts import Decided, Ended
 from agent_service.core.phases import Decision, Next, Unusable
@@ -28,29 +27,25 @@ Content = Callable[[Question], PromptText]
 _DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])
 
 
-def of_run(event: WakeAccepted) -> Attributes:
+def everywhere(event: WakeAccepted) -> Attributes:
     """On every span, so that a search for the run finds all."""
     return {names.RUN_ID: event.run_id, names.WAKE_ID: event.wake_id, names.CONVERSATION_ID: event.run_id}
 
 
-def run(agent: str, event: WakeAccepted, content: Content | None) -> Attributes:
-    about: Attributes = {names.OPERATION: "invoke_agent", names.AGENT_NAME: agent}
-    return about | _said(content, {names.GOAL: event.goal})
-
-
-def ending(ended: Ended, content: Content | None) -> Attributes:
-    spent = ended.spent
+def run(agent: str, event: WakeAccepted, end: Ended, content: Content | None) -> Attributes:
+    spent = end.spent
     about: Attributes = {
-        names.STATE: ended.status.value,
-        names.WHY: ended.ending_class,
-        names.STEPS: ended.steps,
+        names.OPERATION: "invoke_agent",
+        names.AGENT_NAME: agent,
+        names.STATE: end.status.value,
+        names.WHY: end.ending_class,
+        names.STEPS: end.steps,
         names.CALLS: spent.calls,
         names.INPUT_TOKENS: spent.input_tokens,
         names.OUTPUT_TOKENS: spent.output_tokens,
     }
-    if spent.cost_usd is not None:
-        about[names.COST_USD] = spent.cost_usd
-    return about | _said(content, {names.REASON: ended.reason})
+    about |= {names.COST_USD: spent.cost_usd} if spent.cost_usd is not None else {}
+    return about | _said(content, {names.GOAL: event.goal, names.REASON: end.reason})
 
 
 def call(record: Record, item: Item, state: RunState | None, content: Content | None) -> Attributes:
@@ -58,26 +53,19 @@ def call(record: Record, item: Item, state: RunState | None, content: Content | 
     about: Attributes = {names.OPERATION: "chat", names.STEP: item.step or 0}
     if item.phase and item.call:
         about |= {names.PHASE: item.phase.value, names.CALL: item.call}
-    if item.model:
-        about[names.REQUEST_MODEL] = item.model
-    if isinstance(record.event, ModelReplied):
-        about |= replied(record.event, content) | ruled(*record.all(Decided))
-    if content is None or state is None or item.phase is None or item.started_at is None:
-        return about
-    prompt = content(
-        Question(
-            state=state,
-            call=item.call or 0,
-            phase=item.phase,
-            with_plan=state.brief.fused,
-            now=item.started_at,
-        )
-    )
-    message: JsonValue = [{"role": "user", "parts": _parts(prompt.user)}]
-    return about | _said(content, {names.SYSTEM_INSTRUCTIONS: _parts(prompt.system), names.INPUT_MESSAGES: message})
+    about |= {names.REQUEST_MODEL: item.model} if item.model else {}
+    if item.reply:
+        about |= _replied(item.reply, content) | _ruled(*record.all(Decided))
+    if content and state and item.phase and item.started_at:
+        fused, now = state.brief.fused, item.started_at
+        prompt = content(Question(state=state, call=item.call or 0, phase=item.phase, with_plan=fused, now=now))
+        message: JsonValue = [{"role": "user", "parts": _parts(prompt.user)}]
+        told: dict[str, JsonValue] = {names.SYSTEM_INSTRUCTIONS: _parts(prompt.system), names.INPUT_MESSAGES: message}
+        about |= _said(content, told)
+    return about
 
 
-def replied(reply: ModelReplied, content: Content | None) -> Attributes:
+def _replied(reply: ModelReplied, content: Content | None) -> Attributes:
     usage, made = reply.usage, reply.provenance
     about: Attributes = {
         names.RESPONSE_MODEL: reply.model,
@@ -97,14 +85,14 @@ def replied(reply: ModelReplied, content: Content | None) -> Attributes:
     return about | _said(content, {names.OUTPUT_MESSAGES: message})
 
 
-def ruled(first: Decided, along: Decided | None = None) -> Attributes:
+def _ruled(first: Decided, along: Decided | None = None) -> Attributes:
     """Whether the decision was taken up, and the plan that came along with it."""
     about: Attributes = {names.RULING: first.status, names.REPAIRS: first.attempt - 1}
     return about | ({names.PLAN_RULING: along.status} if along else {})
 
 
 def step(run_id: str, record: Record, item: Item, content: Content | None) -> Attributes:
-    task: Attributes = {names.TASK: item.task, names.ROUND: item.round} if item.task else {}
+    task = _task(item)
     about: Attributes = {
         names.OPERATION: "execute_tool",
         names.TOOL_NAME: item.tool or "",
@@ -120,9 +108,9 @@ def step(run_id: str, record: Record, item: Item, content: Content | None) -> At
     return about | _said(content, said)
 
 
-def attempt(pending: Pending) -> Attributes:
-    tool = pending.action.tool
-    return {names.STEP: pending.step, **_task(pending), names.ATTEMPT: pending.attempt, names.TOOL_NAME: tool}
+def attempt(item: Item) -> Attributes:
+    numbers: Attributes = {names.STEP: item.step or 0, **_task(item), names.ATTEMPT: item.attempt or 0}
+    return numbers | {names.TOOL_NAME: item.tool or ""}
 
 
 def wait(item: Item) -> Attributes:
@@ -130,8 +118,8 @@ def wait(item: Item) -> Attributes:
     return about | ({names.WHY: item.about["why"]} if "why" in item.about else {})
 
 
-def _task(pending: Pending) -> Attributes:
-    return {names.TASK: pending.task, names.ROUND: pending.round} if pending.task else {}
+def _task(item: Item) -> Attributes:
+    return {names.TASK: item.task, names.ROUND: item.round} if item.task else {}
 
 
 def _parts(texts: Iterable[str]) -> JsonValue:

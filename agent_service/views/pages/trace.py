@@ -1,0 +1,122 @@
+"""trace.jsonl: a line per act and decision (RFC-95), hash-chained."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from pydantic import JsonValue
+
+from agent_service.core.events import ModelReplied
+from agent_service.core.facts import Decided
+from agent_service.core.phases import Plan
+from agent_service.history.history import History
+from agent_service.history.items import Item
+from agent_service.history.plain import clipped, rfc3339
+from agent_service.history.words import decision_of, gist
+from agent_service.run.journal import GENESIS, Record
+from groundwork.service.invisible import json_visible
+
+Line = dict[str, JsonValue]
+
+MAX_SUMMARY = 500
+
+_WRITTEN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
+def trace(records: Iterable[Record]) -> str:
+    previous, written = GENESIS, []
+    for line in _lines(records):
+        previous = line["hash"] = chained(previous, line)
+        written.append(json_visible(_WRITTEN.encode(line)) + "\n")
+    return "".join(written)
+
+
+def chained(previous: str, line: Line) -> str:
+    bare = {name: value for name, value in line.items() if name != "hash"}
+    return hashlib.sha256((previous + _CANONICAL.encode(bare)).encode()).hexdigest()
+
+
+def broken_line(text: str) -> int | None:
+    previous = GENESIS
+    for number, written in enumerate(text.splitlines(), start=1):
+        try:
+            line = json.loads(written)
+            sound = isinstance(line, dict) and line.get("hash") == chained(previous, line)
+        except (ValueError, RecursionError):
+            sound = False
+        if not sound:
+            return number
+        previous = line["hash"]
+    return None
+
+
+def _lines(records: Iterable[Record]) -> Iterator[Line]:
+    history, tries = History(), Counter[int | None]()
+    for item in history.ends(records):
+        if item.kind == "phase":
+            tries[item.call] += 1
+            if item.reply and item.decided:
+                yield _decision(item, item.reply, item.decided)
+            elif item.error:
+                yield _line(item, phase=item.phase or "", attempt=tries[item.call], result_status="error")
+        elif item.outcome and (item.kind == "attempt" or item.answered_in != item.ended_in):
+            above = history.item(item.parent or "") if item.kind == "attempt" else item
+            yield _act(item, above.about if above else {})
+
+
+def _line(item: Item, **told: JsonValue) -> Line:
+    """`told` takes the place of what the item says."""
+    error = item.error
+    line: Line = {
+        "phase": "act",
+        "step": item.step or 0,
+        "attempt": item.attempt or 0,
+        "timestamp": rfc3339(item.ended_at) if item.ended_at else None,
+        "tool": item.tool,
+        "args": None,
+        "result_status": item.outcome,
+        "result_summary": None,
+        "error": {"class": error.error_class, "message": error.message} if error else None,
+        "retryable": error.retryable if error else None,
+        "usage": None,
+        "cost_usd": None,
+        "entry": item.ended_in,
+    }
+    return line | told
+
+
+def _act(item: Item, request: Mapping[str, JsonValue]) -> Line:
+    line = _line(item, args=request.get("arguments"))
+    line["result_summary"] = None if item.error else item.summary or None
+    if item.execution:
+        line["execution"] = item.execution.model_dump(exclude_none=True)
+    return line | ({"task": item.task, "round": item.round} if item.task else {})
+
+
+def _decision(item: Item, reply: ModelReplied, one: Decided) -> Line:
+    decision, usage, paid = decision_of(reply, one), reply.usage, not one.along
+    line = _line(
+        item,
+        phase=one.phase,
+        step=one.step,
+        attempt=one.attempt,
+        result_status=one.status,
+        result_summary=clipped(gist(decision), MAX_SUMMARY),
+        usage={
+            "model": reply.model,
+            "input_tokens": usage.input_tokens if paid else 0,
+            "output_tokens": usage.output_tokens if paid else 0,
+            "cache_read_tokens": usage.cache_read_tokens if paid else 0,
+            "cache_write_tokens": usage.cache_write_tokens if paid else 0,
+        },
+        cost_usd=usage.cost_usd if paid else 0.0,
+    )
+    if isinstance(decision, Plan):
+        line |= {"tool": decision.action.tool, "args": decision.action.arguments}
+        also: JsonValue = [{"tool": action.tool, "args": action.arguments} for action in decision.also]
+        line |= {"also": also} if also else {}
+    if made := reply.provenance:
+        line |= {"prompt_hash": made.prompt_hash, "schema_hash": made.schema_hash}
+    return line

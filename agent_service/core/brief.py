@@ -1,6 +1,6 @@
 """What a run was asked and given. It is the same for every entry, so a store keeps it once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
@@ -102,23 +102,28 @@ class Grant:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brief:
     goal: str
-    context: dict[str, JsonValue]
     limits: Limits
+    context: dict[str, JsonValue] = field(default_factory=dict)
     fused: bool = True
     short_rules: bool = False
+    """Prompts begin with the rules for small models."""
     depth: int = 0
     """How many agents called each other to get here."""
     parent: Parent | None = None
     tools: tuple[str, ...] | None = None
-    """As in WakeAccepted."""
+    """The tools that it may use; null allows all on offer."""
     callback: str | None = None
-    announced: bool = True
-    """It came by the wake API, and `agentic.start` tells others."""
+    announced: bool = False
+    """It came by the wake API, so `agentic.start` tells others."""
     trace_url: str | None = None
+    """Settled with the wake, so that the run's endings are the same whenever they are made."""
     verify: bool = False
     untrusted: bool = False
+    """Goal or context hold what strangers wrote, such as the body of a webhook."""
     caller: str = ""
+    """The owner of the quota it counts against; empty for none."""
     named: tuple[str, ...] = ()
+    """Of a child whose parent holds untrusted content: hosts and addresses that it may read (see `egress`)."""
     skills: tuple[ToolOffer, ...] = ()
     """Frozen when the run is framed."""
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from agent_service.core import endings, limits
-from agent_service.core.brief import Brief
 from agent_service.core.events import (
     CallReserved,
     CancelRequested,
@@ -50,7 +49,7 @@ class Rule:
 
 def decide(state: RunState | None, event: Event) -> Transition:
     rule = TABLE[type(state.waiting) if state else None][type(event)]
-    led_to = rule.decider(replace(state, version=state.version + 1) if state else None, event)
+    led_to = rule.decider(replace(state, version=state.version + 1, updated_at=event.at) if state else None, event)
     if isinstance(led_to, str):
         return Transition(state=state, event=event, ignored=str(led_to), refused=isinstance(led_to, Refusal))
     goes_on = state is not None and state.status is Status.PAUSED and led_to.status is Status.RUNNING
@@ -64,32 +63,15 @@ def decide(state: RunState | None, event: Event) -> Transition:
 
 
 def _accept(_: None, event: WakeAccepted) -> RunState:
-    brief = Brief(
-        goal=event.goal,
-        context=event.context,
-        limits=event.limits,
-        fused=event.fused,
-        short_rules=event.short_rules,
-        depth=event.depth,
-        callback=event.callback,
-        announced=event.announce,
-        trace_url=event.trace_url,
-        verify=event.verify,
-        untrusted=event.untrusted,
-        parent=event.parent,
-        tools=event.tools,
-        caller=event.caller,
-        named=event.named,
-    )
     return RunState(
         run_id=event.run_id,
         wake_id=event.wake_id,
-        brief=brief,
+        brief=event.brief,
         waiting=Queued(),
         version=1,
         accepted_at=event.at,
         updated_at=event.at,
-        strangers="the request itself" if event.untrusted else "",
+        strangers="the request itself" if event.brief.untrusted else "",
         doubts=event.doubts,
         rulings=event.refused,
         summary="accepted",
@@ -98,8 +80,8 @@ def _accept(_: None, event: WakeAccepted) -> RunState:
 
 def _start(state: RunState, event: RunStarted) -> RunState:
     brief = replace(state.brief, skills=event.skills)
-    started = replace(state, waiting=Deciding(), brief=brief, started_at=event.at, updated_at=event.at)
-    return asking.ask(started, Phase.FRAME, at=event.at)
+    started = replace(state, waiting=Deciding(), brief=brief, started_at=event.at)
+    return asking.ask(started, Phase.FRAME)
 
 
 def _of_the_model(state: RunState, event: CallReserved | ModelReplied | ModelUnavailable) -> RunState | str:
@@ -117,21 +99,11 @@ def _of_the_model(state: RunState, event: CallReserved | ModelReplied | ModelUna
 
 
 def _cancel(state: RunState, event: CancelRequested) -> RunState:
-    return endings.cancel(state, event.reason, at=event.at)
+    return endings.cancel(state, event.reason)
 
 
 def _broke(state: RunState, event: TurnBroke) -> RunState:
-    return endings.fail(state, "internal", event.reason, at=event.at)
-
-
-def _when_due(decider: Decider) -> Decider:
-    def on_timer(state: RunState, event: TimerFired) -> RunState | str:
-        if state.due_at is None or event.at < state.due_at:
-            return "nothing is due"
-        past_deadline = event.at >= state.over_at
-        return _deadline(state, event) if past_deadline else decider(state, event)
-
-    return on_timer
+    return endings.fail(state, "internal", event.reason)
 
 
 def _once(decider: Decider) -> Decider:
@@ -143,34 +115,29 @@ def _once(decider: Decider) -> Decider:
     return on_signal
 
 
-def _when_expired(decider: Decider) -> Decider:
-    def on_timer(state: RunState, event: TimerFired) -> RunState | str:
-        return "nothing is due" if state.due_at is None or event.at < state.due_at else decider(state, event)
+def _on_timer(state: RunState, event: TimerFired) -> RunState | str:
+    waiting, is_over = state.waiting, event.at >= state.over_at
+    held = isinstance(waiting, Thinking) and waiting.still_since is not None and not is_over  # more may be spent now
+    if not held and (state.due_at is None or event.at < state.due_at):
+        return "nothing is due"
+    match waiting:
+        case NeedsPerson():
+            return hearing.on_expiry(state)
+        case Thinking() if not is_over:
+            return asking.put(limits.stood_still(state, waiting.still_since), waiting.asking)
+        case Sleeping() if not is_over:
+            return planning.wake_up(state)
+        case Acting() if not is_over:
+            return results.on_due(state)
+    return _deadline(state)
 
-    return on_timer
 
-
-def _deadline(state: RunState, event: TimerFired) -> RunState:
+def _deadline(state: RunState) -> RunState:
     past = limits.past_deadline(state.brief.limits)
     if isinstance(state.waiting, Queued):  # there is nothing yet that could be resumed
-        return endings.escalate(state, *past, at=event.at)
+        return endings.escalate(state, *past)
     question = state.asking or asking.next_question(state, Phase.PLAN)
-    return endings.out_of_budget(state, past, at=event.at, question=question)
-
-
-def _on_time_to_ask(state: RunState, event: TimerFired) -> RunState | str:
-    waiting = state.waiting
-    assert isinstance(waiting, Thinking)
-    if waiting.retry_at is None:
-        return _when_due(_deadline)(state, event)
-    held = waiting.still_since is not None
-    return _ask_again(state, event) if held and event.at < state.over_at else _when_due(_ask_again)(state, event)
-
-
-def _ask_again(state: RunState, event: TimerFired) -> RunState:
-    waiting = state.waiting
-    assert isinstance(waiting, Thinking)
-    return asking.put(limits.stood_still(state, waiting.still_since, event.at), waiting.asking, at=event.at)
+    return endings.out_of_budget(state, past, question=question)
 
 
 # The table
@@ -205,7 +172,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         StoodStill: _went_on(Queued),
         RunStarted: Rule(_start, (Thinking, NeedsPerson, Ended)),
         ToolReturned: _UNASKED,
-        TimerFired: Rule(_when_due(_deadline), (Ended,)),
+        TimerFired: Rule(_on_timer, (Ended,)),
         SignalReceived: Rule(_once(hearing.hear), (Queued,)),
     },
     Thinking: {
@@ -215,7 +182,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         ModelReplied: Rule(_of_the_model, (Thinking, Acting, Sleeping, NeedsPerson, Ended)),
         ModelUnavailable: Rule(_of_the_model, (Thinking, NeedsPerson, Ended)),
         ToolReturned: _UNASKED,
-        TimerFired: Rule(_on_time_to_ask, (Thinking, NeedsPerson, Ended)),
+        TimerFired: Rule(_on_timer, (Thinking, NeedsPerson, Ended)),
         SignalReceived: Rule(_once(hearing.hear), (Thinking,)),
     },
     Acting: {
@@ -223,7 +190,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         **_NOT_ASKING,
         StoodStill: _went_on(Acting),
         ToolReturned: Rule(results.on_result, (Acting, Thinking, NeedsPerson, Ended)),
-        TimerFired: Rule(_when_due(results.on_due), (Acting, Thinking, NeedsPerson, Ended)),
+        TimerFired: Rule(_on_timer, (Acting, Thinking, NeedsPerson, Ended)),
         SignalReceived: Rule(_once(hearing.hear), (Acting,)),
     },
     Sleeping: {
@@ -231,7 +198,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         **_NOT_ASKING,
         StoodStill: _went_on(Sleeping),
         ToolReturned: _UNASKED,
-        TimerFired: Rule(_when_due(planning.on_wake_up), (Thinking, NeedsPerson, Ended)),
+        TimerFired: Rule(_on_timer, (Thinking, NeedsPerson, Ended)),
         SignalReceived: Rule(_once(hearing.hear_while_waiting), (Sleeping, Thinking, NeedsPerson, Ended)),
     },
     NeedsPerson: {
@@ -239,7 +206,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         **_NOT_ASKING,
         StoodStill: _never("its time stands still anyway while a person is waited for"),
         ToolReturned: Rule(results.on_result, (NeedsPerson, Ended)),
-        TimerFired: Rule(_when_expired(hearing.on_expiry), (Thinking, Acting, NeedsPerson, Ended)),
+        TimerFired: Rule(_on_timer, (Thinking, Acting, NeedsPerson, Ended)),
         SignalReceived: Rule(_once(hearing.hear_when_asked), (Thinking, Acting, NeedsPerson, Ended)),
     },
     Ended: {

@@ -1,7 +1,5 @@
 """How a run ends or pauses: exactly one final status, and the events that say so."""
 
-from datetime import datetime
-
 from agent_service.core.attempts import Pending
 from agent_service.core.facts import CallLost, PersonAsked
 from agent_service.core.facts import Ended as EndedFact
@@ -25,39 +23,37 @@ from agent_service.core.waiting import (
 from schemas.events import ToolResult
 
 
-def complete(state: RunState, outcome: str, at: datetime) -> RunState:
-    return _final(state, Status.DONE, "completed", outcome, at=at)
+def complete(state: RunState, outcome: str) -> RunState:
+    return _final(state, Status.DONE, "completed", outcome)
 
 
-def complete_as_claimed(state: RunState, claim: Reflection, at: datetime) -> RunState:
-    return complete(replace(state, claim=None), claim.outcome or claim.summary, at)
+def complete_as_claimed(state: RunState, claim: Reflection) -> RunState:
+    return complete(replace(state, claim=None), claim.outcome or claim.summary)
 
 
-def escalate(
-    state: RunState, ending_class: str, reason: str, *, at: datetime, came: tuple[ToolResult, ...] = ()
-) -> RunState:
-    return _final(state, Status.ESCALATED, ending_class, reason, at=at, came=came)
+def escalate(state: RunState, ending_class: str, reason: str, *, came: tuple[ToolResult, ...] = ()) -> RunState:
+    return _final(state, Status.ESCALATED, ending_class, reason, came=came)
 
 
-def fail(state: RunState, ending_class: str, reason: str, *, at: datetime) -> RunState:
-    return _final(state, Status.FAILED, ending_class, reason, at=at)
+def fail(state: RunState, ending_class: str, reason: str) -> RunState:
+    return _final(state, Status.FAILED, ending_class, reason)
 
 
-def cancel(state: RunState, reason: str, *, at: datetime) -> RunState:
-    return _final(state, Status.CANCELLED, "cancelled", reason, at=at)
+def cancel(state: RunState, reason: str) -> RunState:
+    return _final(state, Status.CANCELLED, "cancelled", reason)
 
 
-def out_of_budget(state: RunState, budget: tuple[str, str], *, at: datetime, question: Asking) -> RunState:
+def out_of_budget(state: RunState, budget: tuple[str, str], *, question: Asking) -> RunState:
     """End, or pause before `question`, by the run's `on_budget` rule."""
     ending_class, reason = budget
     if state.claim:
-        return complete_as_claimed(state, state.claim, at)
+        return complete_as_claimed(state, state.claim)
     if state.brief.limits.on_budget == "escalate":
-        return escalate(state, ending_class, reason, at=at)
-    return pause(state, ending_class, f"{reason}; raise the budget to go on", at=at, question=question)
+        return escalate(state, ending_class, reason)
+    return pause(state, ending_class, f"{reason}; raise the budget to go on", question=question)
 
 
-def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, question: Asking) -> RunState:
+def pause(state: RunState, ending_class: str, reason: str, *, question: Asking) -> RunState:
     """Wait for a person. On resume the open call is made again, the pending result waited for, or `question` asked."""
     state = with_lost_call(state)
     match state.waiting:
@@ -66,8 +62,8 @@ def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, ques
         case _:
             held, calls = Thinking(asking=question), question.call
     stop = _stop(state, ending_class, reason)
-    waiting = NeedsPerson(ask=stop, since=at, entry=stop.entry, held=held)
-    paused = replace(state, waiting=waiting, calls=calls, summary=reason, updated_at=at)
+    waiting = NeedsPerson(ask=stop, since=state.updated_at, entry=stop.entry, held=held)
+    paused = replace(state, waiting=waiting, calls=calls, summary=reason)
     return with_facts(paused, PersonAsked(ask=stop))
 
 
@@ -81,22 +77,16 @@ def with_lost_call(state: RunState) -> RunState:
 
 
 def _final(
-    state: RunState,
-    status: Status,
-    ending_class: str,
-    reason: str,
-    *,
-    at: datetime,
-    came: tuple[ToolResult, ...] = (),
+    state: RunState, status: Status, ending_class: str, reason: str, *, came: tuple[ToolResult, ...] = ()
 ) -> RunState:
     state = with_lost_call(state)
     stop = _stop(state, ending_class, reason)
     held = _kept(state) if status is Status.ESCALATED else None
     if status is Status.ESCALATED:  # an answer finds the time that it had when it began to wait for people
         since = state.waiting.since if isinstance(state.waiting, NeedsPerson) else None
-        state = stood_still(state, since, at)
-    waiting = Ended(status=status, stop=stop, at=at, held=held, came=came, out=_out(state, came))
-    ended = replace(state, waiting=waiting, summary=reason, updated_at=at)
+        state = stood_still(state, since)
+    waiting = Ended(status=status, stop=stop, at=state.updated_at, held=held, came=came, out=_out(state, came))
+    ended = replace(state, waiting=waiting, summary=reason)
     told = EndedFact(status=status, ending_class=ending_class, reason=reason, steps=state.step, spent=state.spent)
     return with_facts(ended, told)
 

@@ -1,12 +1,10 @@
 """What can happen to a run, and what that leads to. Instants come in with the event (`at`): the core has no clock."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeVar
 
-from pydantic import JsonValue
-
-from agent_service.core.brief import Limits, Parent
+from agent_service.core.brief import Brief
 from agent_service.core.facts import Fact
 from agent_service.core.phases import Decision, Next, Unusable
 from agent_service.core.state import Doubt, Ruling, RunState
@@ -17,40 +15,19 @@ from schemas.events import Signal, ToolResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeAccepted:
-    """`announce`: it came by the wake API, so `agentic.start` is still to be published."""
+    """`by` is for the record only."""
 
     at: datetime
     run_id: str
     wake_id: str
-    goal: str
-    limits: Limits
-    announce: bool
-    context: dict[str, JsonValue] = field(default_factory=dict)
-    fused: bool = True
-    short_rules: bool = False
-    """Prompts begin with the rules for small models."""
-    depth: int = 0
-    callback: str | None = None
-    trace_url: str | None = None
-    """Settled here, so that its endings are the same whenever they are made."""
+    brief: Brief
     by: str = ""
-    """For the record only."""
     traceparent: str | None = None
     """The caller's trace (W3C Trace Context), to which the run's trace is linked."""
-    verify: bool = False
-    untrusted: bool = False
-    """Goal or context hold what strangers wrote, such as the body of a webhook."""
-    parent: Parent | None = None
-    tools: tuple[str, ...] | None = None
-    """The tools that it may use; null allows all on offer."""
     doubts: tuple[Doubt, ...] = ()
     """Parent writes with an unknown outcome; they block the same tools in this run."""
     refused: tuple[Ruling, ...] = ()
     """What people refused its parent, which is not asked for again."""
-    caller: str = ""
-    """The owner of the quota it counts against; empty for none."""
-    named: tuple[str, ...] = ()
-    """Of a child whose parent holds untrusted content: hosts and addresses that it may read (see `egress`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,11 +36,11 @@ def raised(limits: Limits, constraints: Constraints) -> Limits:
     )
 
 
-def stood_still(state: RunState, since: datetime | None, at: datetime) -> RunState:
+def stood_still(state: RunState, since: datetime | None) -> RunState:
     granted = state.brief.limits
     if since is None or granted.deadline_named:
         return state
-    later = replace(granted, deadline_at=granted.deadline_at + (at - since))
+    later = replace(granted, deadline_at=granted.deadline_at + (state.updated_at - since))
     return replace(state, brief=replace(state.brief, limits=later))
 
 
@@ -55,9 +55,9 @@ def with_more_attempts(state: RunState) -> RunState:
     return replace(state, brief=replace(state.brief, limits=replace(granted, max_attempts_of_run=attempts)))
 
 
-def reached_before_a_call(state: RunState, at: datetime) -> tuple[str, str] | None:
+def reached_before_a_call(state: RunState) -> tuple[str, str] | None:
     limits = state.brief.limits
-    if at >= limits.deadline_at:
+    if state.updated_at >= limits.deadline_at:
         return past_deadline(limits)
     tokens = _tokens_taken(state)
     if limits.max_tokens is not None and tokens >= limits.max_tokens:
@@ -143,9 +143,9 @@ def cost_so_far(spent: Spent) -> float | None:
     return spent.cost_usd + spent.lost_cost_usd
 
 
-def reached_before_a_step(state: RunState, at: datetime) -> tuple[str, str] | None:
+def reached_before_a_step(state: RunState) -> tuple[str, str] | None:
     limits = state.brief.limits
-    if at >= limits.deadline_at:
+    if state.updated_at >= limits.deadline_at:
         return past_deadline(limits)
     if steps_taken(state) >= limits.max_steps:
         return "budget_steps", f"all {limits.max_steps} steps are used and the goal is not met"
@@ -265,10 +265,10 @@ def on_stood_still(state: RunState, event: StoodStill) -> RunState | str:
     since = max(event.since, state.accepted_at)
     if event.at <= since:
         return "it was accepted afterwards"
-    later = stood_still(state, since, event.at)
+    later = stood_still(state, since)
     summary = f"goes on: everything was stopped by {event.by}" + (f" ({event.reason})" if event.reason else "")
     waiting = _later(state.waiting, event.at - since)
-    return replace(later, waiting=waiting, stood_until=event.at, summary=summary, updated_at=event.at)
+    return replace(later, waiting=waiting, stood_until=event.at, summary=summary)
 
 
 def _later(waiting: Waiting, by: timedelta) -> Waiting:

@@ -303,8 +303,8 @@ def from_people(event: WakeAccepted | RunStarted | CallReserved | CancelRequeste
     match event:
         case CallReserved():
             return f"set aside {reserved(event)}"
-        case WakeAccepted(goal=goal):
-            return f"accepted{_from(event.by)}: {goal}"
+        case WakeAccepted(brief=brief):
+            return f"accepted{_from(event.by)}: {brief.goal}"
         case RunStarted(skills=skills):
             return f"started with {len(skills)} tools: {', '.join(skill.name for skill in skills)}"
         case CancelRequested(reason=reason):

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from agent_service.admission.callers import BUS
 from agent_service.admission.capacity import Admission
 from agent_service.admission.granting import LimitPolicy, LimitRefused, check_caps, grant
-from agent_service.core.brief import Limits, Parent
+from agent_service.core.brief import Brief, Limits, Parent
 from agent_service.core.events import (
     CancelRequested,
     RunStarted,
@@ -251,13 +251,9 @@ class Intake:
             raise LimitRefused("wake_id", f"may not begin with {WAKE_PREFIX}, which names runs that a run started")
         at, run_id = self._clock.now(), self._clock.new_run_id()
         limits = granted or grant(self.new_runs.policy, start.constraints, context=start.context, at=at)
-        return WakeAccepted(
-            at=at,
-            run_id=run_id,
-            wake_id=wake_id,
+        brief = Brief(
             goal=start.goal,
             limits=limits,
-            announce=announce,
             context=start.context,
             fused=self.new_runs.fused,
             short_rules=self.new_runs.short_rules,
@@ -265,12 +261,14 @@ class Intake:
             depth=depth,
             parent=Parent(run_id=start.parent_run_id) if start.parent_run_id else None,
             callback=start.callback,
+            announced=announce,
             trace_url=trace_url(self.new_runs.trace_url, run_id),
-            by=identity.by(by, says=start.by),
             caller=payer,
             untrusted=start.untrusted,
-            traceparent=traceparent if context_of(traceparent) else None,
         )
+        linked = traceparent if context_of(traceparent) else None
+        asked_by = identity.by(by, says=start.by)
+        return WakeAccepted(at=at, run_id=run_id, wake_id=wake_id, brief=brief, by=asked_by, traceparent=linked)
 
 
 def not_heard(signal: Signal, heard: Transition) -> str:

@@ -116,7 +116,7 @@ def outstanding(state: RunState) -> tuple[Publish, ...]:
 def accepted(state: RunState, event: WakeAccepted) -> Iterator[Publish]:
     told = {"run_id": event.run_id, "wake_id": event.wake_id, "accepted_at": event.at}
     yield tell(subjects.WAKE_ACCEPTED, told, keys.accepted(event.run_id))
-    if event.announce:
+    if event.brief.announced:
         yield announcement(state)
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from agent_service.core.attempts import Pending
-from agent_service.core.brief import Continuations, Limits
+from agent_service.core.brief import Brief, Continuations, Limits
 from agent_service.core.events import (
     CallReserved,
     CancelRequested,
@@ -112,19 +112,17 @@ def wake(
     **numbers: Any,
 ) -> WakeAccepted:
     """A run is asked for at noon; `numbers` are limits."""
-    return WakeAccepted(
-        at=NOON,
-        run_id=RUN_ID,
-        wake_id="wake-1",
+    brief = Brief(
         goal=goal,
         limits=limits(**numbers),
-        announce=announce,
+        context={"tone": "constructive"} if context is None else context,
+        announced=announce,
         fused=fused,
         depth=depth,
         untrusted=untrusted,
         verify=verify,
-        context={"tone": "constructive"} if context is None else context,
     )
+    return WakeAccepted(at=NOON, run_id=RUN_ID, wake_id="wake-1", brief=brief)
 
 
 def started(tools: Iterable[ToolOffer] = TOOLS) -> Cue:

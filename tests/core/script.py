@@ -198,16 +198,16 @@ def _done_by_the_executor(moment: Moment) -> Iterator[str]:
 
 
 def _child(wake: WakeAccepted) -> str:
-    most, parent = wake.limits, wake.parent
+    brief, most, parent = wake.brief, wake.brief.limits, wake.brief.parent
     assert parent is not None
     given = f"{most.max_steps} steps, {most.max_tokens} tokens, {most.max_cost_usd and round(most.max_cost_usd, 6)} USD"
-    context = {name: value for name, value in wake.context.items() if name != "evidence"}
-    came = wake.context.get("evidence") or []
+    context = {name: value for name, value in brief.context.items() if name != "evidence"}
+    came = brief.context.get("evidence") or []
     told = f", told {', '.join(_came(one) for one in came)}" if isinstance(came, list) and came else ""  # type: ignore[arg-type]
     place = named("step", parent.step, parent.task, parent.round, parent.attempt)
     return (
-        f"{wake.goal!r} at depth {wake.depth} as {place}: {given}"
-        f"{f', context {compact(context)}' if context else ''}{told}{', untrusted' if wake.untrusted else ''}"
+        f"{brief.goal!r} at depth {brief.depth} as {place}: {given}"
+        f"{f', context {compact(context)}' if context else ''}{told}{', untrusted' if brief.untrusted else ''}"
     )
 
 

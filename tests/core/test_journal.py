@@ -97,8 +97,8 @@ def test_an_event_of_an_unknown_kind_asks_for_a_newer_version_and_unreadable_con
 
 
 FORMAT_1 = {
-    "WakeAccepted": '{"at":"2026-11-21T12:00:00Z","run_id":"r1","wake_id":"w1","goal":"g","announce":true,'
-    '"limits":{"deadline_at":"2026-11-21T13:00:00Z","max_steps":3}}',
+    "WakeAccepted": '{"at":"2026-11-21T12:00:00Z","run_id":"r1","wake_id":"w1","brief":{"goal":"g",'
+    '"announced":true,"limits":{"deadline_at":"2026-11-21T13:00:00Z","max_steps":3}}}',
     "RunStarted": '{"at":"2026-11-21T12:00:00Z","skills":[{"name":"fetch","route":"jina-reader",'
     '"commands":[{"name":"handle","tier":"read"}]}]}',
     "CallReserved": '{"at":"2026-11-21T12:00:00Z","call":1,"model":"m","reserve":{"tokens":9000,"cost_usd":null}}',
@@ -158,7 +158,8 @@ def test_an_entry_names_the_rules_it_was_decided_by_and_later_rules_read_it_in_t
     def as_version_2(event: Event, rules: int) -> Event:
         if rules >= 2 or not isinstance(event, WakeAccepted):
             return event
-        return replace(event, limits=replace(event.limits, max_steps=1))
+        limits = replace(event.brief.limits, max_steps=1)
+        return replace(event, brief=replace(event.brief, limits=limits))
 
     written = chain(a_finished_run())
     assert {entry.rules for entry in written} == {RULES}

@@ -169,7 +169,7 @@ def planned_with_a_flaw(right: Any) -> Any:
 
     def take_up(state: RunState, asked: Any, reply: Any) -> Any:
         if asked.phase is Phase.FRAME and isinstance(reply.decision, Framing) and reply.plan:
-            return planning.take_next(state, reply.plan, (), at=reply.at)
+            return planning.take_next(state, reply.plan, ())
         return right(state, asked, reply)
 
     return take_up
@@ -188,8 +188,8 @@ def without_all_but_a_tool(right: Any) -> property:
     return property(lambda state: right.fget(state) if state.pending else None)
 
 
-BELIEVED = instead(lambda state, reflection, *, at: endings.complete(state, reflection.summary, at))
-REFUSAL_ALLOWS = instead(lambda state, waiting, _ruling, *, at: hearing._approved(state, waiting, by="", at=at))
+BELIEVED = instead(lambda state, reflection: endings.complete(state, reflection.summary))
+REFUSAL_ALLOWS = instead(lambda state, waiting, _ruling: hearing._approved(state, waiting, by=""))
 FOUND_ANYWAY = before(lambda state, claim, found: (state, claim, replace(found, holds=True)))
 CLAIM_KEPT = before(lambda state, claim, found: (replace(state, claim=claim), claim, found))
 BY_TWO = before(lambda state, *action: (replace(state, step=state.step + 1), *action))

@@ -13,7 +13,7 @@ import pytest
 
 from agent_service.cli.archive.verifying import verify_all
 from agent_service.cli.doctor.machine import database
-from agent_service.core.brief import Limits
+from agent_service.core.brief import Brief, Limits
 from agent_service.core.decide import decide
 from agent_service.core.events import WakeAccepted
 from agent_service.core.phases import Digest, Phase, Reflection, Verdict
@@ -158,7 +158,7 @@ async def long_run(folder: Path) -> None:
     """The store of an agent has a run that waits for the result of its next step."""
     now, most = datetime.now(UTC), 2 * STEPS
     limits = Limits(deadline_at=now + timedelta(days=2), max_steps=most, max_attempts_of_run=most)
-    wake = WakeAccepted(at=now, run_id=FAR, wake_id="w", goal="go far", limits=limits, announce=True)
+    wake = WakeAccepted(at=now, run_id=FAR, wake_id="w", brief=Brief(goal="go far", limits=limits, announced=True))
     commit = commit_of(None, wake, decide(None, wake))
     async with SqliteStore.open(folder) as store:
         await store.accept(wake_of(commit), commit)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from agent_service.core.brief import Limits
+from agent_service.core.brief import Brief, Limits
 from agent_service.core.decide import decide
 from agent_service.core.events import WakeAccepted
 from agent_service.run import journal
@@ -105,6 +105,8 @@ async def _queue(folder: Path, number: int) -> None:
     async with SqliteStore.open(folder) as store:
         for n in range(number):
             run_id = f"run_{n:026d}"
-            event = WakeAccepted(at=at, run_id=run_id, wake_id=f"w{n}", goal="record", limits=limits, announce=True)
+            event = WakeAccepted(
+                at=at, run_id=run_id, wake_id=f"w{n}", brief=Brief(goal="record", limits=limits, announced=True)
+            )
             commit = journal.commit_of(None, event, decide(None, event))
             await store.accept(Wake(wake_id=f"w{n}", digest=hashlib.sha256(b"").hexdigest()), commit)

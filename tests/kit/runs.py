@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from agent_service.core.brief import Limits, Parent
+from agent_service.core.brief import Brief, Limits, Parent
 from agent_service.core.decide import decide
 from agent_service.core.events import Event, ModelReplied, ModelUsage, RunStarted, ToolReturned, WakeAccepted
 from agent_service.core.phases import Action, Decision, Framing, Met, Plan, Reflection, Verdict
@@ -50,17 +50,10 @@ def accepted(
 ) -> Commit:
     """The first commit of run `number`, which is accepted that many seconds after noon."""
     at = NOON + number * SECOND
-    event = WakeAccepted(
-        at=at,
-        run_id=run_id(number),
-        wake_id=wake_id or f"wake-{number}",
-        goal=goal,
-        limits=Limits(deadline_at=at + timedelta(hours=1)),
-        announce=True,
-        context={"background": "asked by a test"},
-        caller=caller,
-        parent=parent,
-    )
+    limits = Limits(deadline_at=at + timedelta(hours=1))
+    context: dict[str, Any] = {"background": "asked by a test"}
+    brief = Brief(goal=goal, limits=limits, announced=True, context=context, caller=caller, parent=parent)
+    event = WakeAccepted(at=at, run_id=run_id(number), wake_id=wake_id or f"wake-{number}", brief=brief)
     return commit_of(None, event, decide(None, event))
 
 

@@ -42,7 +42,8 @@ NOTEBOOK = tuple(
 
 def after_two_steps(text: str) -> RunState:
     """The state of a run that asks what its second result means. Each place of `text` begins with a mark of its own."""
-    asked = replace(wake(), goal=f"GOAL {text}", context={f"KEY {text}": [f"CONTEXT {text}"]})
+    given = replace(wake().brief, goal=f"GOAL {text}", context={f"KEY {text}": [f"CONTEXT {text}"]})
+    asked = replace(wake(), brief=given)
     framing = Framing(
         goal_statement=f"STATEMENT {text}",
         definition_of_done=(f"ITEM {text}", "two", "three"),

@@ -3,6 +3,7 @@
 import hashlib
 from typing import Any
 
+from agent_service.core.brief import Brief
 from agent_service.core.events import ModelReplied, ModelUsage, Provenance, WakeAccepted
 from agent_service.core.phases import Action, Decision, Framing, Met, Plan, Reflection, Unusable, Verdict
 from agent_service.run.journal import Commit, Entry, Run, commit_of
@@ -93,9 +94,8 @@ def second_by_second(*cues: Cue) -> Script:
 
 
 def asked_for(goal: str, *, run_id: str = RUN_ID, **context: Any) -> WakeAccepted:
-    return WakeAccepted(
-        at=NOON, run_id=run_id, wake_id="wake-1", goal=goal, limits=limits(), announce=True, context=context
-    )
+    brief = Brief(goal=goal, limits=limits(), announced=True, context=context)
+    return WakeAccepted(at=NOON, run_id=run_id, wake_id="wake-1", brief=brief)
 
 
 def thinks(

@@ -52,4 +52,5 @@ def a_run_in_doubt(run_id: str = RUN_ID) -> Script:
 
 
 def asked(goal: str, run_id: str = RUN_ID, **details: Any) -> WakeAccepted:
-    return replace(asked_for(goal, run_id=run_id), wake_id=f"wake-{run_id}", **details)
+    wake = asked_for(goal, run_id=run_id)
+    return replace(wake, wake_id=f"wake-{run_id}", brief=replace(wake.brief, **details))

@@ -4,7 +4,7 @@ A call's most possible cost is set aside first, so a crash cannot hide it. Waiti
 before a prompt grows beyond its bound. An unusable decision is asked for again, with the reason.
 """
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from agent_service.core import endings, limits, notes
 from agent_service.core.events import CallReserved, ModelUnavailable
@@ -20,22 +20,22 @@ MOST_SILENCES = 3
 MODEL_BACKOFF_S = (2.0, 5.0, 15.0, 30.0, 60.0)
 
 
-def ask(state: RunState, phase: Phase, *, at: datetime, feedback: tuple[str, ...] = ()) -> RunState:
+def ask(state: RunState, phase: Phase, *, feedback: tuple[str, ...] = ()) -> RunState:
     """A paused run keeps the question for later."""
-    return put(state, replace(next_question(state, phase), feedback=feedback), at=at)
+    return put(state, replace(next_question(state, phase), feedback=feedback))
 
 
-def put(state: RunState, asking: Asking, *, at: datetime) -> RunState:
+def put(state: RunState, asking: Asking) -> RunState:
     if asking.phase is Phase.VERIFY and not (state.claim or state.proposed):  # a person said something since
         asking = replace(asking, phase=Phase.REFLECT)
     state, asking = _with_refusals(state, asking)
-    reached = limits.reached_before_a_call(state, at)
+    reached = limits.reached_before_a_call(state)
     if asking.phase is Phase.PLAN:
-        reached = reached or limits.reached_before_a_step(state, at)
+        reached = reached or limits.reached_before_a_step(state)
     if reached and state.status is not Status.PAUSED:
-        return endings.out_of_budget(state, reached, at=at, question=asking)
+        return endings.out_of_budget(state, reached, question=asking)
     waiting = then(state.waiting, Thinking(asking=asking))
-    asked = replace(state, waiting=waiting, calls=asking.call, updated_at=at)
+    asked = replace(state, waiting=waiting, calls=asking.call)
     if asked.status is Status.PAUSED:
         return asked
     told = CallAsked(call=asking.call, phase=asking.phase, told=asking.told)
@@ -49,25 +49,25 @@ def _with_refusals(state: RunState, asking: Asking) -> tuple[RunState, Asking]:
     return (state if asking.phase is Phase.COMPACT else replace(state, refusals=())), told
 
 
-def reflect(state: RunState, *, at: datetime) -> RunState:
+def reflect(state: RunState) -> RunState:
     by_facts = notes.overfull(state) and (notes.facts_suffice(state) or limits.nearly_spent(state))
     short = notes.compacted(state, state.facts) if by_facts else state
-    return ask(short, Phase.COMPACT, at=at) if notes.overfull(short) else ask_to_reflect(short, at)
+    return ask(short, Phase.COMPACT) if notes.overfull(short) else ask_to_reflect(short)
 
 
-def think_anew(state: RunState, *, at: datetime, feedback: tuple[str, ...] = ()) -> RunState:
-    return ask(state, Phase.REFLECT if state.framing else Phase.FRAME, at=at, feedback=feedback)
+def think_anew(state: RunState, *, feedback: tuple[str, ...] = ()) -> RunState:
+    return ask(state, Phase.REFLECT if state.framing else Phase.FRAME, feedback=feedback)
 
 
-def phase_of_next(state: RunState, at: datetime) -> Phase:
-    return Phase.REFLECT if limits.reached_before_a_step(state, at) else Phase.PLAN
+def phase_of_next(state: RunState) -> Phase:
+    return Phase.REFLECT if limits.reached_before_a_step(state) else Phase.PLAN
 
 
-def ask_to_reflect(state: RunState, at: datetime) -> RunState:
+def ask_to_reflect(state: RunState) -> RunState:
     feedback: tuple[str, ...] = ()
     if acting.repetitions(state) >= acting.SAME_RESULT_LIMIT:
         feedback = ("this action has brought this same result three times: choose another, or end the run",)
-    return ask(state, Phase.REFLECT, at=at, feedback=feedback)
+    return ask(state, Phase.REFLECT, feedback=feedback)
 
 
 def on_reserved(state: RunState, event: CallReserved) -> RunState:
@@ -75,10 +75,10 @@ def on_reserved(state: RunState, event: CallReserved) -> RunState:
     state = endings.with_lost_call(state)
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
-    reached = limits.reached_before_a_call(state, event.at) or limits.beyond_with(state, event.reserve)
+    reached = limits.reached_before_a_call(state) or limits.beyond_with(state, event.reserve)
     if reached:
-        return endings.out_of_budget(state, reached, at=event.at, question=asking)
-    return replace(state, waiting=Thinking(asking=asking, reserve=event.reserve), updated_at=event.at)
+        return endings.out_of_budget(state, reached, question=asking)
+    return replace(state, waiting=Thinking(asking=asking, reserve=event.reserve))
 
 
 def on_unavailable(state: RunState, event: ModelUnavailable) -> RunState:
@@ -93,12 +93,12 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> RunState:
         state = with_facts(replace(state, spent=limits.with_cost_of_lost(state.spent, tokens, cost)), lost)
     event = _without_end(event) if asking.silences >= MOST_SILENCES else event
     if asking.phase is Phase.VERIFY and event.remedy != "try_again":
-        return unlooked(state, event.message, at=event.at)
+        return unlooked(state, event.message)
     match event.remedy:
         case "fail":
-            return endings.fail(state, event.error_class, event.message, at=event.at)
+            return endings.fail(state, event.error_class, event.message)
         case "escalate":
-            return endings.escalate(state, event.error_class, event.message, at=event.at)
+            return endings.escalate(state, event.error_class, event.message)
         case "pause":
             return _paused(state, asking, event)
         case "shrink":
@@ -106,7 +106,7 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> RunState:
         case _:
             delay = timedelta(seconds=_delay_s(asking, event.retry_after_s))
             waiting = Thinking(asking=replace(asking, tries=asking.tries + 1), retry_at=event.at + delay)
-            waited = replace(state, waiting=waiting, updated_at=event.at, summary=f"model unavailable: {event.message}")
+            waited = replace(state, waiting=waiting, summary=f"model unavailable: {event.message}")
             return with_facts(waited, CallPutOff(call=asking.call, phase=asking.phase, retry_at=event.at + delay))
 
 
@@ -122,7 +122,7 @@ def _without_end(event: ModelUnavailable) -> ModelUnavailable:
 
 def _paused(state: RunState, asking: Asking, event: ModelUnavailable) -> RunState:
     anew = replace(asking, silences=0)
-    return endings.pause(_asking(state, anew), event.error_class, event.message, at=event.at, question=anew)
+    return endings.pause(_asking(state, anew), event.error_class, event.message, question=anew)
 
 
 def _asking(state: RunState, asking: Asking) -> RunState:
@@ -136,26 +136,26 @@ def on_held(state: RunState, event: ModelUnavailable) -> RunState:
     assert asking is not None, "the caller has matched the call"
     retry_at = event.at + timedelta(seconds=event.retry_after_s or 0.0)
     waiting = Thinking(asking=asking, retry_at=retry_at, still_since=event.at)
-    held = replace(endings.with_lost_call(state), waiting=waiting, updated_at=event.at, summary=event.message)
+    held = replace(endings.with_lost_call(state), waiting=waiting, summary=event.message)
     return with_facts(held, CallPutOff(call=asking.call, phase=asking.phase, retry_at=retry_at))
 
 
-def unlooked(state: RunState, why: str, *, at: datetime) -> RunState:
+def unlooked(state: RunState, why: str) -> RunState:
     """`done` stands by its proofs, and a new framing is not taken up."""
     if state.claim:
-        return endings.complete_as_claimed(state, state.claim, at)
+        return endings.complete_as_claimed(state, state.claim)
     refused = f"the new framing is not in force, for nobody could look at it ({why}): go on with the one before"
     feedback = (refused,) if state.proposed else ()
-    return ask(replace(state, waiting=Deciding(), proposed=None), Phase.REFLECT, at=at, feedback=feedback)
+    return ask(replace(state, waiting=Deciding(), proposed=None), Phase.REFLECT, feedback=feedback)
 
 
 def _shrunk(state: RunState, asking: Asking, event: ModelUnavailable) -> RunState:
     smaller = notes.shrunk(state)
     if smaller is None:
-        return endings.fail(state, event.error_class, event.message, at=event.at)
+        return endings.fail(state, event.error_class, event.message)
     if asking.phase is Phase.COMPACT:
-        return ask_to_reflect(replace(smaller, waiting=Deciding()), event.at)
-    return put(smaller, replace(asking, call=state.calls + 1), at=event.at)
+        return ask_to_reflect(replace(smaller, waiting=Deciding()))
+    return put(smaller, replace(asking, call=state.calls + 1))
 
 
 def next_question(state: RunState, phase: Phase) -> Asking:
@@ -171,17 +171,15 @@ def _delay_s(asking: Asking, wished_s: float | None) -> float:
 MAX_REJECTED = 4000
 
 
-def ask_again(
-    state: RunState, asking: Asking, flaws: tuple[str, ...], *, at: datetime, reply: Unusable | None = None
-) -> RunState:
+def ask_again(state: RunState, asking: Asking, flaws: tuple[str, ...], *, reply: Unusable | None = None) -> RunState:
     repairs = asking.repairs + 1
     if repairs > state.brief.limits.max_repairs:
         if asking.phase is Phase.COMPACT:
-            return ask_to_reflect(notes.compacted(state, state.facts), at)
+            return ask_to_reflect(notes.compacted(state, state.facts))
         reason = f"the model gave no usable {asking.phase} in {repairs} tries: {'; '.join(flaws)}"
         if asking.phase is Phase.VERIFY:
-            return unlooked(state, reason, at=at)
-        return endings.escalate(state, "invalid_decision", reason, at=at)
+            return unlooked(state, reason)
+        return endings.escalate(state, "invalid_decision", reason)
     repaired = Asking(
         call=state.calls + 1,
         phase=asking.phase,
@@ -191,4 +189,4 @@ def ask_again(
         longer=asking.longer or (reply is not None and reply.cut),
         repairs=repairs,
     )
-    return put(state, repaired, at=at)
+    return put(state, repaired)

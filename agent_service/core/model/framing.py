@@ -9,7 +9,6 @@ taken up.
 import json
 import re
 from collections.abc import Iterator
-from datetime import datetime
 
 from agent_service.core import endings
 from agent_service.core.brief import Brief
@@ -41,11 +40,11 @@ def _without_a_tool(brief: Brief, framing: Framing) -> Iterator[str]:
             yield f"item {n} of definition_of_done is shown by a `value`: name the tool in whose result it will stand"
 
 
-def adopt(state: RunState, framing: Framing, plan: Next | Unusable | None, *, at: datetime) -> RunState:
+def adopt(state: RunState, framing: Framing, plan: Next | Unusable | None) -> RunState:
     framed = _framed(state, framing)
-    phase = phase_of_next(framed, at)
+    phase = phase_of_next(framed)
     go_on = plan is not None and phase is Phase.PLAN
-    return take_next(framed, plan, (), at=at) if plan and go_on else ask(framed, phase, at=at)
+    return take_next(framed, plan, ()) if plan and go_on else ask(framed, phase)
 
 
 def _framed(state: RunState, framing: Framing) -> RunState:
@@ -78,60 +77,60 @@ def _tool(brief: Brief, proof: Proof) -> str:
     return proof.tool if brief.skill(proof.tool) else proof.tool.partition(".")[0]
 
 
-def is_affordable(state: RunState, at: datetime) -> bool:
-    return state.brief.verify and reached_before_a_call(state, at) is None
+def is_affordable(state: RunState) -> bool:
+    return state.brief.verify and reached_before_a_call(state) is None
 
 
-def look_at_done(state: RunState, claim: Reflection, *, at: datetime) -> RunState:
-    if state.unverified or not is_affordable(state, at):
-        return endings.complete(state, claim.outcome or claim.summary, at)
-    return ask(replace(state, claim=claim), Phase.VERIFY, at=at)
+def look_at_done(state: RunState, claim: Reflection) -> RunState:
+    if state.unverified or not is_affordable(state):
+        return endings.complete(state, claim.outcome or claim.summary)
+    return ask(replace(state, claim=claim), Phase.VERIFY)
 
 
-def look_at_framing(state: RunState, framing: Framing, *, at: datetime) -> RunState:
-    return ask(replace(state, proposed=framing), Phase.VERIFY, at=at)
+def look_at_framing(state: RunState, framing: Framing) -> RunState:
+    return ask(replace(state, proposed=framing), Phase.VERIFY)
 
 
-def take_verification(state: RunState, found: Verification, *, at: datetime) -> RunState:
+def take_verification(state: RunState, found: Verification) -> RunState:
     claim, framing = state.claim, state.proposed
     settled = replace(state, claim=None, proposed=None)
     if claim:
-        return _of_done(settled, claim, found, at=at)
+        return _of_done(settled, claim, found)
     if framing:
-        return _of_framing(settled, framing, found, at=at)
+        return _of_framing(settled, framing, found)
     why = "a person said something newer than what was claimed"
-    return ask(replace(settled, summary=why), Phase.REFLECT, at=at, feedback=(why,))
+    return ask(replace(settled, summary=why), Phase.REFLECT, feedback=(why,))
 
 
-def _of_done(state: RunState, claim: Reflection, found: Verification, *, at: datetime) -> RunState:
+def _of_done(state: RunState, claim: Reflection, found: Verification) -> RunState:
     if found.holds:
-        return endings.complete(state, claim.outcome or claim.summary, at)
+        return endings.complete(state, claim.outcome or claim.summary)
     items = tuple(without_tick(item) if item.id in found.doubted else item for item in state.done_items)
     summary = f"done was refused: {found.reason}"
     doubted = replace(state, done_items=items, unverified=state.unverified + 1, summary=summary)
     still_open = (f"item {item.id} is open again: {item.text}" for item in items if not item.done)
     feedback = (f"`done` was rejected by the verifier: {found.reason}", *still_open)
-    return ask(doubted, Phase.REFLECT, at=at, feedback=feedback)
+    return ask(doubted, Phase.REFLECT, feedback=feedback)
 
 
-def _of_framing(state: RunState, framing: Framing, found: Verification, *, at: datetime) -> RunState:
+def _of_framing(state: RunState, framing: Framing, found: Verification) -> RunState:
     if found.holds:
-        return adopt(state, framing, state.first_choice, at=at)
+        return adopt(state, framing, state.first_choice)
     refused = f"the new framing was refused: {found.reason}"
     feedback = (refused, "what was framed before is in force: go on with it, frame what serves the goal, or escalate")
-    return ask(replace(state, summary=refused), Phase.REFLECT, at=at, feedback=feedback)
+    return ask(replace(state, summary=refused), Phase.REFLECT, feedback=feedback)
 
 
-def take_framing(state: RunState, framing: Framing, plan: Next | Unusable | None, *, at: datetime) -> RunState:
+def take_framing(state: RunState, framing: Framing, plan: Next | Unusable | None) -> RunState:
     if state.framing is None:
-        return adopt(state, framing, plan, at=at)
+        return adopt(state, framing, plan)
     within, held = _within_the_first(state, framing), None if isinstance(plan, Unusable) else plan
     if why := why_a_person_is_needed(state, within):
-        then = ask_approval(replace(state, first_choice=held), within, why, at=at)
-    elif is_affordable(state, at):
-        then = look_at_framing(replace(state, first_choice=held), within, at=at)
+        then = ask_approval(replace(state, first_choice=held), within, why)
+    elif is_affordable(state):
+        then = look_at_framing(replace(state, first_choice=held), within)
     else:
-        return adopt(state, within, plan, at=at)
+        return adopt(state, within, plan)
     return then
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from agent_service.core import endings, limits
-from agent_service.core.events import TimerFired
 from agent_service.core.facts import PersonAsked, Slept
 from agent_service.core.model.asking import ask, ask_again, next_question, phase_of_next
 from agent_service.core.people import approving
@@ -15,16 +14,16 @@ from agent_service.core.tools.acting import dispatch, flaws_of_action, is_stuck,
 from agent_service.core.waiting import Asking, Deciding, NeedsPerson, Planned, Question, Sleeping
 
 
-def take_plan(state: RunState, plan: Plan, asking: Asking, *, at: datetime) -> RunState:
+def take_plan(state: RunState, plan: Plan, asking: Asking) -> RunState:
     flaws = flaws_of_plan(state, plan)
     if flaws:
-        return ask_again(state, asking, flaws, at=at)
+        return ask_again(state, asking, flaws)
     stuck = next((action for action in plan.actions if is_stuck(state, action)), None)
     if stuck:
         reason = f"the same call of {stuck.tool} brought the same result three times, and was planned again"
-        return endings.escalate(state, "stuck_loop", reason, at=at)
+        return endings.escalate(state, "stuck_loop", reason)
     planned = replace(state, plan=plan, outline=plan.outline or state.outline)
-    return carry_out(planned, plan, at=at)
+    return carry_out(planned, plan)
 
 
 def flaws_of_plan(state: RunState, plan: Plan) -> tuple[str, ...]:
@@ -42,49 +41,47 @@ def writes(state: RunState, plan: Plan) -> bool:
     return any(command is None or command.tier == "write" for command in map(state.brief.command, plan.actions))
 
 
-def carry_out(state: RunState, plan: Plan, *, at: datetime) -> RunState:
-    reached = limits.reached_before_a_step(state, at)
+def carry_out(state: RunState, plan: Plan) -> RunState:
+    reached = limits.reached_before_a_step(state)
     if reached:
         kept = replace(state, waiting=Planned(plan=plan))
-        return endings.out_of_budget(kept, reached, at=at, question=next_question(state, Phase.PLAN))
+        return endings.out_of_budget(kept, reached, question=next_question(state, Phase.PLAN))
     if flaws := flaws_of_reads(state, plan):  # less is left than when it was planned
-        return ask(state, Phase.PLAN, at=at, feedback=flaws)
+        return ask(state, Phase.PLAN, feedback=flaws)
     why = approving.why_needed(state, plan.action)
     if why and not approving.is_allowed(state, plan):
-        return approving.ask_approval(state, plan, why, at=at)
-    return dispatch(state, plan, at=at)
+        return approving.ask_approval(state, plan, why)
+    return dispatch(state, plan)
 
 
-def take_next(
-    state: RunState, chosen: Next | Unusable, refusals: tuple[str, ...], *, at: datetime, repairs: int = 0
-) -> RunState:
+def take_next(state: RunState, chosen: Next | Unusable, refusals: tuple[str, ...], *, repairs: int = 0) -> RunState:
     asking = Asking(call=state.calls, phase=Phase.PLAN, feedback=refusals, repairs=repairs)
     match chosen:
         case Plan():
-            return take_plan(state, chosen, asking, at=at)
+            return take_plan(state, chosen, asking)
         case Unusable(reason=reason, flaws=flaws):
-            return ask_again(state, asking, flaws or (reason,), at=at, reply=chosen)
+            return ask_again(state, asking, flaws or (reason,), reply=chosen)
         case Ask():
-            return take_question(state, chosen, asking, at=at)
+            return take_question(state, chosen, asking)
         case Wait():
-            return take_wait(state, chosen, asking, at=at)
+            return take_wait(state, chosen, asking)
 
 
-def take_question(state: RunState, question: Ask, asking: Asking, *, at: datetime) -> RunState:
+def take_question(state: RunState, question: Ask, asking: Asking) -> RunState:
     if flaws := flaws_of_question(state, question):
-        return _rest_again(state, asking, flaws, at=at)
-    return ask_person(state, question, at=at)
+        return _rest_again(state, asking, flaws)
+    return ask_person(state, question)
 
 
-def take_wait(state: RunState, wait: Wait, asking: Asking, *, at: datetime) -> RunState:
-    if flaws := flaws_of_wait(state, wait, at):
-        return _rest_again(state, asking, flaws, at=at)
-    return wait_for(state, wait, at=at)
+def take_wait(state: RunState, wait: Wait, asking: Asking) -> RunState:
+    if flaws := flaws_of_wait(state, wait, state.updated_at):
+        return _rest_again(state, asking, flaws)
+    return wait_for(state, wait)
 
 
-def _rest_again(state: RunState, asking: Asking, flaws: tuple[str, ...], *, at: datetime) -> RunState:
-    phase = phase_of_next(state, at) if asking.phase is Phase.PLAN else asking.phase
-    return ask_again(state, replace(asking, phase=phase), flaws, at=at)
+def _rest_again(state: RunState, asking: Asking, flaws: tuple[str, ...]) -> RunState:
+    phase = phase_of_next(state) if asking.phase is Phase.PLAN else asking.phase
+    return ask_again(state, replace(asking, phase=phase), flaws)
 
 
 def flaws_of_reads(state: RunState, plan: Plan) -> tuple[str, ...]:
@@ -148,24 +145,18 @@ def _until(wait: Wait, at: datetime) -> datetime:
     return wait.until or at + timedelta(seconds=wait.seconds or 0.0)
 
 
-def wait_for(state: RunState, wait: Wait, *, at: datetime) -> RunState:
-    waiting = Sleeping(until=_until(wait, at), since=at, why=wait.why)
+def wait_for(state: RunState, wait: Wait) -> RunState:
+    waiting = Sleeping(until=_until(wait, state.updated_at), since=state.updated_at, why=wait.why)
     summary = f"waits until {waiting.until:%Y-%m-%dT%H:%M:%SZ}: {wait.why}"
-    resting = replace(
-        state, waiting=waiting, waited_at_step=state.step, waits=state.waits + 1, summary=summary, updated_at=at
-    )
+    resting = replace(state, waiting=waiting, waited_at_step=state.step, waits=state.waits + 1, summary=summary)
     return with_facts(resting, Slept(until=waiting.until, why=wait.why))
 
 
-def wake_up(state: RunState, *, at: datetime) -> RunState:
+def wake_up(state: RunState) -> RunState:
     waited = state.waiting
     told = f"you have waited since {waited.since:%H:%M} UTC: {waited.why}" if isinstance(waited, Sleeping) else ""
     going_on = replace(state, waiting=Deciding())
-    return ask(going_on, phase_of_next(state, at), at=at, feedback=(told,) if told else ())
-
-
-def on_wake_up(state: RunState, event: TimerFired) -> RunState:
-    return wake_up(state, at=event.at)
+    return ask(going_on, phase_of_next(state), feedback=(told,) if told else ())
 
 
 MOST_CHOICES = 12
@@ -182,30 +173,24 @@ def flaws_of_question(state: RunState, question: Ask) -> tuple[str, ...]:
     return tuple(flaws)
 
 
-def ask_person(state: RunState, question: Ask, *, at: datetime) -> RunState:
+def ask_person(state: RunState, question: Ask) -> RunState:
     """Then the model is asked what follows, or to frame if it has not."""
     waiting = NeedsPerson(
         ask=Question(ask=question, phase=Phase.REFLECT if state.framing else Phase.FRAME),
-        since=at,
-        expires_at=limits.expires_at(state.brief.limits, at, state.brief.limits.answer_s),
+        since=state.updated_at,
+        expires_at=limits.expires_at(state.brief.limits, state.updated_at, state.brief.limits.answer_s),
         entry=state.version,
     )
-    resting = replace(
-        state,
-        waiting=waiting,
-        questions=state.questions + 1,
-        summary=f"asks: {question.question}",
-        updated_at=at,
-    )
+    resting = replace(state, waiting=waiting, questions=state.questions + 1, summary=f"asks: {question.question}")
     return with_facts(resting, PersonAsked(ask=waiting.ask, expires_at=waiting.expires_at))
 
 
-def question_answered(state: RunState, question: Question, *, at: datetime, by_message: bool) -> RunState:
+def question_answered(state: RunState, question: Question, *, by_message: bool) -> RunState:
     """The answer is among the notes already; `by_message`: with what a person said in its place."""
     why = "a person spoke while your question waited, which may answer it or not"
     why = why if by_message else "your question was answered"
-    return ask(replace(state, waiting=Deciding()), question.phase, at=at, feedback=(why,))
+    return ask(replace(state, waiting=Deciding()), question.phase, feedback=(why,))
 
 
-def question_expired(state: RunState, question: Question, *, at: datetime) -> RunState:
-    return endings.escalate(state, "unanswered", f"nobody answered in time: {question.ask.question}", at=at)
+def question_expired(state: RunState, question: Question) -> RunState:
+    return endings.escalate(state, "unanswered", f"nobody answered in time: {question.ask.question}")

@@ -3,8 +3,6 @@
 `done` is refused while an item is open or a claim unproved; a refusal is told with the next question.
 """
 
-from datetime import datetime
-
 from agent_service.core import endings, notes
 from agent_service.core.brief import Spent
 from agent_service.core.events import ModelReplied, Seen
@@ -39,11 +37,11 @@ def on_reply(state: RunState, reply: ModelReplied) -> RunState:
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
     spent, replies = _add(state.spent, reply), _replies(state, reply)
-    state = replace(state, waiting=Deciding(), spent=spent, replies=replies, shown=reply.heard, updated_at=reply.at)
+    state = replace(state, waiting=Deciding(), spent=spent, replies=replies, shown=reply.heard)
     state = measured(state, reply)
     then = None if outrun(state, reply) else _taken_up(state, asking, reply)
     if then is None or (is_older(state, reply) and _hands_over(then)):
-        return _ask_anew(with_facts(state, *decided_outrun(state, asking, reply)), asking, at=reply.at)
+        return _ask_anew(with_facts(state, *decided_outrun(state, asking, reply)), asking)
     return replace(then, happened=(*decided_by(state, asking, reply, then), *then.happened))
 
 
@@ -52,11 +50,11 @@ def _taken_up(state: RunState, asking: Asking, reply: ModelReplied) -> RunState:
         case Refusal(category=category, explanation=explanation):
             reason = f"the model refused to answer ({category}){': ' if explanation else ''}{explanation}"
             if asking.phase is Phase.VERIFY:
-                return unlooked(state, reason, at=reply.at)
-            return endings.escalate(state, "model_refused", reason, at=reply.at)
+                return unlooked(state, reason)
+            return endings.escalate(state, "model_refused", reason)
         case Unusable(reason=reason, flaws=flaws) as unusable:
-            return ask_again(state, asking, flaws or (reason,), at=reply.at, reply=unusable)
-    return _decided(state, asking, reply) or ask_again(state, asking, _flaws(state, asking, reply), at=reply.at)
+            return ask_again(state, asking, flaws or (reason,), reply=unusable)
+    return _decided(state, asking, reply) or ask_again(state, asking, _flaws(state, asking, reply))
 
 
 def is_older(state: RunState, reply: ModelReplied) -> bool:
@@ -85,41 +83,41 @@ def _goes_past(state: RunState, chosen: Decision) -> bool:
     return not isinstance(chosen, Digest)
 
 
-def _ask_anew(state: RunState, asking: Asking, *, at: datetime) -> RunState:
+def _ask_anew(state: RunState, asking: Asking) -> RunState:
     told = "a person wrote while you were answering, so that answer was discarded"
     why = "the reply was discarded, because a person wrote meanwhile"
     phase = Phase.REFLECT if asking.phase in (Phase.PLAN, Phase.VERIFY) else asking.phase
     again = replace(asking, call=state.calls + 1, phase=phase, feedback=(*asking.feedback, told))
     unclaimed = replace(state, claim=None, proposed=None, summary=why)
-    return put(unclaimed, again, at=at)
+    return put(unclaimed, again)
 
 
 def _decided(state: RunState, asking: Asking, reply: ModelReplied) -> RunState | None:
     match asking.phase, reply.decision:
         case Phase.FRAME, Framing() as framed if not _flaws_of_framing(state, framed):
-            return take_framing(state, framed, reply.plan, at=reply.at)
+            return take_framing(state, framed, reply.plan)
         case Phase.PLAN, Plan() as plan:
-            return take_plan(state, plan, asking, at=reply.at)
+            return take_plan(state, plan, asking)
         case Phase.PLAN, Wait() as wait:
-            return take_next(state, wait, asking.feedback, at=reply.at, repairs=asking.repairs)
+            return take_next(state, wait, asking.feedback, repairs=asking.repairs)
         case Phase.PLAN | Phase.FRAME, Ask() as question:
-            return take_question(state, question, asking, at=reply.at)
+            return take_question(state, question, asking)
         case Phase.PLAN | Phase.FRAME, Reflection(verdict=Verdict.ESCALATE) as reflection:
-            return take_reflection(state, reflection, None, reply.seen, at=reply.at)
+            return take_reflection(state, reflection, None, reply.seen)
         case Phase.REFLECT | Phase.COMPACT, Reflection() as reflection:  # to compact is a means, and may be left out
             repairs = asking.repairs if isinstance(reply.plan, Ask | Wait) else 0
-            return take_reflection(state, reflection, reply.plan, reply.seen, at=reply.at, repairs=repairs)
+            return take_reflection(state, reflection, reply.plan, reply.seen, repairs=repairs)
     return _beside_the_loop(state, asking, reply)
 
 
 def _beside_the_loop(state: RunState, asking: Asking, reply: ModelReplied) -> RunState | None:
     match asking.phase, reply.decision:
         case Phase.VERIFY, Verification() as found:
-            return take_verification(state, found, at=reply.at)
+            return take_verification(state, found)
         case Phase.REFLECT | Phase.COMPACT, Digest(memory=memory):
             unheard = tuple(dict.fromkeys((*state.refusals, *asking.feedback)))
             compacted = replace(notes.compacted(state, memory), refusals=unheard)
-            return ask_to_reflect(compacted, reply.at)
+            return ask_to_reflect(compacted)
     return None
 
 
@@ -151,13 +149,7 @@ def _replies(state: RunState, reply: ModelReplied) -> dict[str, str]:
 
 
 def take_reflection(
-    state: RunState,
-    reflection: Reflection,
-    plan: Next | Unusable | None,
-    seen: tuple[Seen, ...],
-    *,
-    at: datetime,
-    repairs: int = 0,
+    state: RunState, reflection: Reflection, plan: Next | Unusable | None, seen: tuple[Seen, ...], *, repairs: int = 0
 ) -> RunState:
     proved = judged(state, reflection, seen)
     reflected = replace(
@@ -173,41 +165,41 @@ def take_reflection(
         reflected = with_facts(reflected, ClaimsJudged(accepted=proved.accepted, refusals=proved.refusals))
     match reflection.verdict:
         case Verdict.DONE:
-            return _done(reflected, reflection, at=at)
+            return _done(reflected, reflection)
         case Verdict.REFRAME:
-            return _reframed(reflected, reflection, at=at)
+            return _reframed(reflected, reflection)
         case Verdict.ESCALATE:
-            return endings.escalate(reflected, "model", reflection.summary, at=at)
+            return endings.escalate(reflected, "model", reflection.summary)
         case Verdict.CONTINUE:
-            return _continued(reflected, plan, at=at, repairs=repairs)
+            return _continued(reflected, plan, repairs=repairs)
 
 
-def _done(state: RunState, reflection: Reflection, *, at: datetime) -> RunState:
+def _done(state: RunState, reflection: Reflection) -> RunState:
     still_open = tuple(f"item {i.id} is still open: {i.text}" for i in state.done_items if not i.done)
     flaws = (*state.refusals, *still_open)
     if not flaws:
-        return framing.look_at_done(state, reflection, at=at)
+        return framing.look_at_done(state, reflection)
     refused = replace(state, refused_done=state.refused_done + 1, summary="done was refused")
     if refused.refused_done > state.brief.limits.max_refused_done:
         reason = f"`done` was claimed {refused.refused_done} times: {'; '.join(flaws)}"
-        return endings.escalate(refused, "done_refused", reason, at=at)
-    return ask(replace(refused, refusals=()), Phase.REFLECT, at=at, feedback=("`done` was refused", *flaws))
+        return endings.escalate(refused, "done_refused", reason)
+    return ask(replace(refused, refusals=()), Phase.REFLECT, feedback=("`done` was refused", *flaws))
 
 
-def _reframed(state: RunState, reflection: Reflection, *, at: datetime) -> RunState:
+def _reframed(state: RunState, reflection: Reflection) -> RunState:
     reframed = replace(state, reframes=state.reframes + 1)
     allowed = state.brief.limits.max_reframes
     if reframed.reframes > allowed:
         spent = ("budget_reframes", f"all {allowed} reframes are used")
-        return endings.out_of_budget(state, spent, at=at, question=next_question(state, Phase.PLAN))
+        return endings.out_of_budget(state, spent, question=next_question(state, Phase.PLAN))
     why = f"reframe: {reflection.summary}"
-    return ask(reframed, Phase.FRAME, at=at, feedback=(why,))
+    return ask(reframed, Phase.FRAME, feedback=(why,))
 
 
-def _continued(state: RunState, plan: Next | Unusable | None, *, at: datetime, repairs: int) -> RunState:
+def _continued(state: RunState, plan: Next | Unusable | None, *, repairs: int) -> RunState:
     if plan is not None:
-        return take_next(state, plan, (), at=at, repairs=repairs)
-    return ask(state, Phase.PLAN, at=at)
+        return take_next(state, plan, (), repairs=repairs)
+    return ask(state, Phase.PLAN)
 
 
 NEWER = "a person said something newer"

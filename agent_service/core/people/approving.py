@@ -4,7 +4,6 @@ The operator's rule comes first. In a tainted run a write that leaves the house 
 a read that may carry data out (see `egress`). An approval is of one command with its arguments.
 """
 
-from datetime import datetime
 from itertools import takewhile
 from typing import Literal
 
@@ -87,7 +86,6 @@ def ask_approval(
     proposal: Plan | Framing,
     why: str,
     *,
-    at: datetime,
     held: Acting | None = None,
     of: tuple[int, str, int] = (0, "", 0),
 ) -> RunState:
@@ -96,10 +94,10 @@ def ask_approval(
     subject = _subject_of(state, proposal, of)
     waiting = NeedsPerson(
         ask=Approval(proposal=proposal, subject_hash=subject, reason=why, step=step, task=task, round=asked_in),
-        since=at,
-        expires_at=limits.expires_at(state.brief.limits, at, state.brief.limits.approval_s),
+        since=state.updated_at,
+        expires_at=limits.expires_at(state.brief.limits, state.updated_at, state.brief.limits.approval_s),
         entry=state.version,
         held=held,
     )
-    resting = replace(state, waiting=waiting, summary=f"waits for approval: {why}", updated_at=at)
+    resting = replace(state, waiting=waiting, summary=f"waits for approval: {why}")
     return with_facts(resting, PersonAsked(ask=waiting.ask, expires_at=waiting.expires_at))

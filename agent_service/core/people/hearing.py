@@ -7,7 +7,7 @@ refused. The deadline stands still while a person is waited for, unless the call
 from datetime import datetime
 
 from agent_service.core import endings, limits, notes
-from agent_service.core.events import SignalReceived, TimerFired
+from agent_service.core.events import SignalReceived
 from agent_service.core.facts import LimitsRaised, PersonAsked, Ruled
 from agent_service.core.model import asking, planning
 from agent_service.core.model.framing import adopt
@@ -70,13 +70,13 @@ def _hear_word_on_stop(state: RunState, waiting: NeedsPerson, stop: Stop, event:
         return refused
     if signal.kind == "message":
         return told(state, event)
-    heard = told(limits.stood_still(state, waiting.since, event.at), event)
+    heard = told(limits.stood_still(state, waiting.since), event)
     if signal.kind == "reject":
-        return endings.cancel(heard, signal.message or "rejected by a person", at=event.at)
+        return endings.cancel(heard, signal.message or "rejected by a person")
     if stop.ending_class == "budget_attempts":
         heard = limits.with_more_attempts(heard)
     running = replace(heard, waiting=_held_until(waiting, event.at))
-    return go_on(running, at=event.at, said=heard.heard > heard.shown)
+    return go_on(running, said=heard.heard > heard.shown)
 
 
 def _held_until(waiting: NeedsPerson, at: datetime) -> Waiting:
@@ -91,8 +91,8 @@ def hear_while_waiting(state: RunState, event: SignalReceived) -> RunState | str
     heard = told(state, event)
     if event.signal.message:
         why = "the wait is over, because a person said something"
-        return asking.think_anew(replace(heard, waiting=Deciding()), at=event.at, feedback=(why,))
-    return planning.wake_up(heard, at=event.at) if event.signal.kind == "resume" else heard
+        return asking.think_anew(replace(heard, waiting=Deciding()), feedback=(why,))
+    return planning.wake_up(heard) if event.signal.kind == "resume" else heard
 
 
 def _hear_answer(state: RunState, waiting: NeedsPerson, question: Question, event: SignalReceived) -> RunState | str:
@@ -104,8 +104,8 @@ def _hear_answer(state: RunState, waiting: NeedsPerson, question: Question, even
             return "it waits for an answer to its question, which needs a message"
     if not signal.message:
         return _rests_on(told(state, event), waiting, state.brief.limits.answer_s)
-    heard = told(limits.stood_still(state, waiting.since, event.at), event)
-    return planning.question_answered(heard, question, at=event.at, by_message=signal.kind == "message")
+    heard = told(limits.stood_still(state, waiting.since), event)
+    return planning.question_answered(heard, question, by_message=signal.kind == "message")
 
 
 def _hear_ruling(state: RunState, waiting: NeedsPerson, approval: Approval, event: SignalReceived) -> RunState | str:
@@ -114,58 +114,58 @@ def _hear_ruling(state: RunState, waiting: NeedsPerson, approval: Approval, even
         return flaw
     if signal.kind not in ("approve", "reject") and not signal.message:
         return _rests_on(told(state, event), waiting, state.brief.limits.approval_s)
-    heard = told(limits.stood_still(state, waiting.since, event.at), event)
+    heard = told(limits.stood_still(state, waiting.since), event)
     running = replace(heard, waiting=_held_until(waiting, event.at))
     ruled = continuing.heeding(running, before=state)
     match signal.kind:
         case "approve":
-            return _approved(ruled, approval, by=event.by, at=event.at)
+            return _approved(ruled, approval, by=event.by)
         case "reject":
             ruling = _ruling(ruled, approval, "rejected", by=event.by, reason=_reason(signal))
-            return _refused(ruled, approval, ruling, at=event.at)
+            return _refused(ruled, approval, ruling)
     if approval.step:
-        return continuing.overruled(running, approval, at=event.at)
-    return asking.think_anew(running, at=event.at, feedback=(VOID,))
+        return continuing.overruled(running, approval)
+    return asking.think_anew(running, feedback=(VOID,))
 
 
-def on_expiry(state: RunState, event: TimerFired) -> RunState:
+def on_expiry(state: RunState) -> RunState:
     waiting = state.waiting
     assert isinstance(waiting, NeedsPerson)
     match waiting.ask:
         case Approval() as approval:
-            return _on_approval_expired(state, waiting, approval, at=event.at)
+            return _on_approval_expired(state, waiting, approval)
         case Question() as question:
-            return planning.question_expired(state, question, at=event.at)
+            return planning.question_expired(state, question)
     raise AssertionError("a stop has no timer")
 
 
-def _on_approval_expired(state: RunState, waiting: NeedsPerson, approval: Approval, *, at: datetime) -> RunState:
+def _on_approval_expired(state: RunState, waiting: NeedsPerson, approval: Approval) -> RunState:
     if state.brief.limits.on_expiry == "escalate":
-        return endings.escalate(state, "approval_expired", f"nobody approved in time: {approval.reason}", at=at)
-    running = replace(limits.stood_still(state, waiting.since, at), waiting=_held_until(waiting, at))
+        return endings.escalate(state, "approval_expired", f"nobody approved in time: {approval.reason}")
+    running = replace(limits.stood_still(state, waiting.since), waiting=_held_until(waiting, state.updated_at))
     expired = _ruling(running, approval, "expired", by="", reason="nobody decided in time")
-    return _refused(running, approval, expired, at=at)
+    return _refused(running, approval, expired)
 
 
-def go_on(state: RunState, *, at: datetime, said: bool) -> RunState:
+def go_on(state: RunState, *, said: bool) -> RunState:
     """Go on after a pause. `said`: the model was not told yet what a person said, so no write goes past it."""
     match state.waiting:
         case Planned(plan=plan):
             running = replace(state, waiting=Deciding())
             if said and writes(state, plan):
-                return asking.think_anew(running, at=at, feedback=(VOID,))
-            return carry_out(running, plan, at=at)
+                return asking.think_anew(running, feedback=(VOID,))
+            return carry_out(running, plan)
         case Thinking(asking=Asking(phase=Phase.PLAN, feedback=feedback)) if said:
-            return asking.think_anew(replace(state, waiting=Deciding()), at=at, feedback=feedback)
+            return asking.think_anew(replace(state, waiting=Deciding()), feedback=feedback)
         case Acting(gatherings=(_, *_)):
-            return continuing.launch(state, at=at)
-    return asking.put(state, state.asking, at=at) if state.asking else state
+            return continuing.launch(state)
+    return asking.put(state, state.asking) if state.asking else state
 
 
 def told(state: RunState, event: SignalReceived) -> RunState:
     signal = event.signal
     signals, doubts = (*state.signals, signal.signal_id)[-MAX_SIGNALS:], finishing.after_a_word(state, signal)
-    heard = replace(state, signals=signals, doubts=doubts, updated_at=event.at)
+    heard = replace(state, signals=signals, doubts=doubts)
     if signal.message:
         heard = replace(_noted(heard, signal, signal.message), heard=heard.heard + 1, claim=None, proposed=None)
     if signal.constraints and signal.kind in ("raise_budget", "answer"):
@@ -236,15 +236,15 @@ def _reason(signal: Signal) -> str:
     return "" if signal.untrusted else signal.message or ""
 
 
-def _approved(state: RunState, approval: Approval, *, by: str, at: datetime) -> RunState:
+def _approved(state: RunState, approval: Approval, *, by: str) -> RunState:
     ruled = _remembered(state, approval, _ruling(state, approval, "approved", by=by))
     if approval.step:
-        return continuing.allowed(ruled, approval, at=at)
+        return continuing.allowed(ruled, approval)
     match approval.proposal:
         case Plan() as plan:
-            return carry_out(ruled, plan, at=at)
+            return carry_out(ruled, plan)
         case Framing() as framing:
-            return adopt(ruled, framing, _first_choice(ruled), at=at)
+            return adopt(ruled, framing, _first_choice(ruled))
 
 
 def _first_choice(state: RunState) -> Next | None:
@@ -267,14 +267,14 @@ def _remembered(state: RunState, approval: Approval, ruling: Ruling) -> RunState
     return notes.with_ruling(ruled, approval.proposal, ruling, task=approval.task)
 
 
-def _refused(state: RunState, approval: Approval, ruling: Ruling, *, at: datetime) -> RunState:
+def _refused(state: RunState, approval: Approval, ruling: Ruling) -> RunState:
     what = "the new framing"
     if isinstance(approval.proposal, Plan):
         what = f"{approval.proposal.action.tool} {approval.proposal.action.command}"
     why = approving.refusal(what, ruling)
     ruled = replace(_remembered(state, approval, ruling), summary=why)
     if (refused := approving.refused_in_a_row(ruled)) >= approving.MOST_REFUSED:
-        return endings.escalate(ruled, "not_approved", f"{refused} times in a row: {why}", at=at)
+        return endings.escalate(ruled, "not_approved", f"{refused} times in a row: {why}")
     if approval.step:
-        return continuing.not_allowed(ruled, approval, why, at=at)
-    return asking.think_anew(ruled, at=at, feedback=(why,))
+        return continuing.not_allowed(ruled, approval, why)
+    return asking.think_anew(ruled, feedback=(why,))

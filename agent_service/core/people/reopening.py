@@ -36,8 +36,8 @@ def reopen(state: RunState, event: SignalReceived) -> RunState | str:
     held = ended.held or Deciding()
     if event.signal.outcome is not None and (unclear := _unclear(state, held, ended)):
         return f"{unclear}: answer without an outcome"
-    running = _running(hearing.told(limits.stood_still(state, ended.at, event.at), event))
-    if spent := _not_raised(state, running, ended, event.at):
+    running = _running(hearing.told(limits.stood_still(state, ended.at), event))
+    if spent := _not_raised(state, running, ended):
         return f"{spent}: raise {RAISED.get(ended.stop.ending_class, 'deadline_at')} with the answer"
     then = _with_what_was_open(continuing.heeding(replace(running, waiting=held), before=state), ended, event)
     return _told_of(then, ended)
@@ -82,31 +82,31 @@ def _running(state: RunState) -> RunState:
     )
 
 
-def _not_raised(before: RunState, running: RunState, ended: Ended, at: datetime) -> str:
+def _not_raised(before: RunState, running: RunState, ended: Ended) -> str:
     limit = RAISED.get(ended.stop.ending_class)
     if limit and getattr(running.brief.limits, limit) <= getattr(before.brief.limits, limit):
         return ended.stop.reason
-    reached = limits.reached_before_a_call(running, at)
+    reached = limits.reached_before_a_call(running)
     if limit == "max_steps" or isinstance(ended.held, Planned):
-        reached = reached or limits.reached_before_a_step(running, at)
+        reached = reached or limits.reached_before_a_step(running)
     return reached[1] if reached else ""
 
 
 def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) -> RunState:
     if isinstance(state.waiting, Planned):
-        return hearing.go_on(state, at=event.at, said=state.heard > state.shown)
+        return hearing.go_on(state, said=state.heard > state.shown)
     if state.started_at is None:  # it ended while it waited for its turn
         return replace(state, waiting=Queued())
     if isinstance(state.waiting, Deciding):
         why = f"the run was handed to a person ({ended.stop.ending_class}), and goes on with what they answered"
-        return asking.think_anew(state, at=event.at, feedback=(why,))
+        return asking.think_anew(state, feedback=(why,))
     state = _gathering_on(state, event.at - ended.at)
     meant = _meant(state, state.waiting, ended)
     for flight in flights(state.waiting):
         state = _with_the_step(state, flight.pending, ended, event, _said_of(flight.pending, meant, event))
     if gatherings(state.waiting):
-        return continuing.launch(state, at=event.at)
-    return asking.reflect(state, at=event.at) if isinstance(state.waiting, Deciding) else state
+        return continuing.launch(state)
+    return asking.reflect(state) if isinstance(state.waiting, Deciding) else state
 
 
 def _gathering_on(state: RunState, waited: timedelta) -> RunState:
@@ -118,7 +118,7 @@ def _with_the_step(
     state: RunState, pending: Pending, ended: Ended, event: SignalReceived, outcome: Outcome
 ) -> RunState:
     result = results.known(ended, pending)
-    if result is None and ended.held and _may_still_come(state, pending, ended, event.at, outcome):
+    if result is None and ended.held and _may_still_come(state, pending, ended, outcome):
         return state
     if result is None:
         result = _by_word(pending, event, outcome)
@@ -128,14 +128,14 @@ def _with_the_step(
     else:
         state = with_facts(state, answer(pending, "ok" if result.status == "ok" else "error", result.error))
     if gathering_of(state.waiting, pending.step):
-        return continuing.settled(state, pending, result, at=event.at)
-    return finishing.finish_step(state, pending, result, at=event.at)
+        return continuing.settled(state, pending, result)
+    return finishing.finish_step(state, pending, result)
 
 
-def _may_still_come(state: RunState, pending: Pending, ended: Ended, at: datetime, outcome: Outcome) -> bool:
+def _may_still_come(state: RunState, pending: Pending, ended: Ended, outcome: Outcome) -> bool:
     if not _in_question(state, pending, ended):
         return True
-    return not results.came_of(ended, pending) and at < pending.deadline_at and outcome == "look"
+    return not results.came_of(ended, pending) and state.updated_at < pending.deadline_at and outcome == "look"
 
 
 def _in_question(state: RunState, pending: Pending, ended: Ended) -> bool:

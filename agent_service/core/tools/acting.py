@@ -57,22 +57,20 @@ def unknown_artifacts(state: RunState, action: Action) -> tuple[str, ...]:
     )
 
 
-def dispatch(state: RunState, plan: Plan, *, at: datetime) -> RunState:
+def dispatch(state: RunState, plan: Plan) -> RunState:
     numbered = enumerate(plan.actions, start=state.step + 1)
-    first = tuple(first_attempt(state, step, action, at=at) for step, action in numbered)
+    first = tuple(first_attempt(state, step, action) for step, action in numbered)
     begun = replace(state, step=first[-1].step)
     pendings = granted(begun, first)
-    return _depart(begun, Acting(flights=tuple(Flight(pending=one) for one in pendings)), pendings, at=at)
+    return _depart(begun, Acting(flights=tuple(Flight(pending=one) for one in pendings)), pendings)
 
 
-def send(state: RunState, pending: Pending, *, at: datetime) -> RunState:
-    sent = _sent(state, pending, at)
-    return _depart(state, with_flight(state.waiting, Flight(pending=sent)), (sent,), at=at)
+def send(state: RunState, pending: Pending) -> RunState:
+    sent = _sent(state, pending)
+    return _depart(state, with_flight(state.waiting, Flight(pending=sent)), (sent,))
 
 
-def first_attempt(
-    state: RunState, step: int, action: Action, *, at: datetime, task: str = "", asked_in: int = 0
-) -> Pending:
+def first_attempt(state: RunState, step: int, action: Action, *, task: str = "", asked_in: int = 0) -> Pending:
     skill = state.brief.skill(action.tool)
     assert skill is not None, "the plan was checked against the skills"
     pending = Pending(
@@ -80,18 +78,20 @@ def first_attempt(
         attempt=1,
         action=action,
         route=skill.route,
-        requested_at=at,
-        deadline_at=at,
+        requested_at=state.updated_at,
+        deadline_at=state.updated_at,
         task=task,
         round=asked_in,
     )
-    return _sent(state, pending, at)
+    return _sent(state, pending)
 
 
-def _sent(state: RunState, pending: Pending, at: datetime) -> Pending:
+def _sent(state: RunState, pending: Pending) -> Pending:
     patience = timedelta(seconds=_tool_time_s(state.brief, pending) + ANSWER_GRACE_S)
     marked = bool(state.strangers)
-    sent = replace(pending, requested_at=at, deadline_at=at + patience, until=None, untrusted=marked)
+    sent = replace(
+        pending, requested_at=state.updated_at, deadline_at=state.updated_at + patience, until=None, untrusted=marked
+    )
     end = state.brief.limits.deadline_at
     return replace(sent, until=end) if until(state.brief, sent) == end else sent
 
@@ -101,10 +101,10 @@ def until(brief: Brief, pending: Pending) -> datetime:
     return pending.until or min(pending.requested_at + patience, brief.limits.deadline_at)
 
 
-def _depart(state: RunState, waiting: Waiting, pendings: tuple[Pending, ...], *, at: datetime) -> RunState:
+def _depart(state: RunState, waiting: Waiting, pendings: tuple[Pending, ...]) -> RunState:
     summary = "; ".join(f"step {p.step}: {p.action.tool} {p.action.command}{_nth(p.attempt)}" for p in pendings)
     attempts = state.attempts + len(pendings)
-    sent = with_asked(replace(state, waiting=waiting, attempts=attempts, summary=summary, updated_at=at), pendings)
+    sent = with_asked(replace(state, waiting=waiting, attempts=attempts, summary=summary), pendings)
     told = (RequestSent(pending=pending, approved_by=_approved_by(sent, pending)) for pending in pendings)
     return with_facts(sent, *told)
 
@@ -114,7 +114,7 @@ def _approved_by(state: RunState, pending: Pending) -> str:
     return next((ruling.by for ruling in rulings if ruling.verdict == "approved"), "")
 
 
-def retry(state: RunState, pending: Pending, error: ToolError, *, at: datetime) -> RunState | None:
+def retry(state: RunState, pending: Pending, error: ToolError) -> RunState | None:
     limits = state.brief.limits
     if not could_be_retried(state, pending, error) or pending.attempt >= limits.max_attempts:
         return None
@@ -124,9 +124,9 @@ def retry(state: RunState, pending: Pending, error: ToolError, *, at: datetime) 
     following = replace(pending, attempt=pending.attempt + 1)
     what = f"step {pending.step}{pending.task and f' ({pending.task})'}: {pending.action.tool}"
     summary = f"{what} failed ({error.error_class}), attempt {following.attempt} follows"
-    waiting = with_flight(state.waiting, Flight(pending=following, retry_at=at + delay))
-    waited = replace(state, waiting=waiting, updated_at=at, summary=summary)
-    return with_facts(waited, RetrySet(pending=following, retry_at=at + delay))
+    waiting = with_flight(state.waiting, Flight(pending=following, retry_at=state.updated_at + delay))
+    waited = replace(state, waiting=waiting, summary=summary)
+    return with_facts(waited, RetrySet(pending=following, retry_at=state.updated_at + delay))
 
 
 def attempts_left(state: RunState) -> int:

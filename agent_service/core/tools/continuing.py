@@ -5,7 +5,7 @@ all came, until it answers or a budget of the step is spent. Approvals, doubts a
 a paused run begins nothing. A step over budget waits only for possible writes, and ends `budget`.
 """
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from pydantic import JsonValue
 
@@ -36,9 +36,9 @@ MAX_WISH, MAX_REASON = 200, 4000
 
 
 def take_continuation(
-    state: RunState, pending: Pending, result: ToolResult, *, unfit: tuple[str, ...] = (), at: datetime
+    state: RunState, pending: Pending, result: ToolResult, *, unfit: tuple[str, ...] = ()
 ) -> RunState:
-    gathering = gathering_of(state.waiting, pending.step) or _begun(state, pending, at)
+    gathering = gathering_of(state.waiting, pending.step) or _begun(state, pending)
     asker = tasks.task_of(gathering, pending.task)
     assert asker is not None, "what is asked is not answered yet"
     state = replace(state, strangers=finishing.strangers_of(state, pending.step, pending.action, result))
@@ -46,80 +46,80 @@ def take_continuation(
     asked = gathering.stopped or _asked(state, asker, result, number, unfit)
     if isinstance(asked, str):
         refused = _refused(result, asked)
-        return take_answer(with_facts(state, answer(pending, "error", refused.error)), pending, refused, at=at)
+        return take_answer(with_facts(state, answer(pending, "error", refused.error)), pending, refused)
     wish, needed = asked
     rest = gathers(state, gathering, without_flight(state.waiting, pending))
     if number > most:
         why = f"all {most} continuations of a step are used, and {pending.action.tool} asks for more"
         over = answer(pending, "budget", ToolError(error_class="budget", message=f"{why}: {wish}"))
-        return _stop(with_facts(rest, over), gathering, f"{why}: {wish}", at=at)
+        return _stop(with_facts(rest, over), gathering, f"{why}: {wish}")
     waiting = tuple(replace(task, asks=number) if task is asker else task for task in gathering.tasks)
     larger = replace(gathering, round=number, tasks=(*waiting, *needed))
     rest = with_facts(rest, answer(pending, "continuation"), TasksAsked(step=pending.step, tasks=needed))
-    return launch(_with(rest, larger), at=at, news=f"step {pending.step}: {pending.action.tool} asks for more: {wish}")
+    return launch(_with(rest, larger), news=f"step {pending.step}: {pending.action.tool} asks for more: {wish}")
 
 
-def take_answer(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> RunState:
+def take_answer(state: RunState, pending: Pending, result: ToolResult) -> RunState:
     """`pending` may also be the step's own request, answered at once."""
     gathering = gathering_of(state.waiting, pending.step)
     task = tasks.task_of(gathering, pending.task) if gathering else None
     if gathering is None or task is None:
-        known = finishing.finish_step(state, pending, result, at=at)
-        return launch(known, at=at) if gatherings(known.waiting) else finishing.go_on(known, at=at)
-    known = settled(state, pending, result, at=at)
-    return launch(known, at=at, news=f"step {pending.step}: {pending.task} {result.status}")
+        known = finishing.finish_step(state, pending, result)
+        return launch(known) if gatherings(known.waiting) else finishing.go_on(known)
+    known = settled(state, pending, result)
+    return launch(known, news=f"step {pending.step}: {pending.task} {result.status}")
 
 
-def settled(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> RunState:
+def settled(state: RunState, pending: Pending, result: ToolResult) -> RunState:
     gathering = gathering_of(state.waiting, pending.step)
     assert gathering is not None, "the step gathers"
     task = tasks.task_of(gathering, pending.task)
     assert task is not None, "what is under way is not answered yet"
     if not task.id:
-        return finishing.finish_step(state, gathering.first, result, at=at)
+        return finishing.finish_step(state, gathering.first, result)
     if pending.grant:  # it has budgets of its own, and may have waited for people
-        gathering = replace(gathering, until=gathering.until + (at - pending.requested_at))
+        gathering = replace(gathering, until=gathering.until + (state.updated_at - pending.requested_at))
     rest = gathers(grants.settled(state, pending, result), gathering, without_flight(state.waiting, pending))
     return _with_evidence(rest, gathering, task, result)
 
 
-def on_time_over(state: RunState, gathering: Gathering, *, at: datetime) -> RunState:
+def on_time_over(state: RunState, gathering: Gathering) -> RunState:
     granted = state.brief.limits.continuations.max_plugin_total_time_ms
     why = f"the {granted} ms are over in which a step may gather what its tool asks for"
-    return _stop(state, gathering, why, at=at)
+    return _stop(state, gathering, why)
 
 
-def launch(state: RunState, *, at: datetime, news: str = "", sent: tuple[Pending, ...] = ()) -> RunState:
+def launch(state: RunState, *, news: str = "", sent: tuple[Pending, ...] = ()) -> RunState:
     """Send what may be sent beside `sent`, or ask for the first approval; nothing after the run's deadline."""
     passed, barred = set[Name](), list[tuple[Ready, str]]()
     for stopped in (one for one in gatherings(state.waiting) if one.stopped and not _of_step(state, one)):
-        state = _over(state, stopped, at)
-    while ready := next_of(state, passed, begins=may_begin(state, at)):
+        state = _over(state, stopped)
+    while ready := next_of(state, passed, begins=may_begin(state)):
         passed.add(ready.known_as)
         if flaw := flaw_of(state, ready):
-            state = _failed(state, ready, *flaw, at=at)
+            state = _failed(state, ready, *flaw)
         elif why := approving.why_needed(state, ready.action):
             barred.append((ready, why))
         else:
-            state, pending = _sent(state, ready, at)
+            state, pending = _sent(state, ready)
             state, sent = with_facts(state, RequestSent(pending=pending)), (*sent, pending)
     if barred and not flights(state.waiting):
-        return _ask(state, *barred[0], at=at)
-    return _resting(state, sent, news, at=at)
+        return _ask(state, *barred[0])
+    return _resting(state, sent, news)
 
 
-def allowed(state: RunState, approval: Approval, *, at: datetime) -> RunState:
-    state, pending = _sent(state, _in_question(state, approval), at)
+def allowed(state: RunState, approval: Approval) -> RunState:
+    state, pending = _sent(state, _in_question(state, approval))
     told = RequestSent(pending=pending, approved_by=state.rulings[-1].by)
-    return launch(with_facts(state, told), at=at, sent=(pending,))
+    return launch(with_facts(state, told), sent=(pending,))
 
 
-def not_allowed(state: RunState, approval: Approval, why: str, *, at: datetime) -> RunState:
-    return launch(_failed(state, _in_question(state, approval), "not_approved", why, at=at), at=at)
+def not_allowed(state: RunState, approval: Approval, why: str) -> RunState:
+    return launch(_failed(state, _in_question(state, approval), "not_approved", why))
 
 
-def overruled(state: RunState, approval: Approval, *, at: datetime) -> RunState:
-    return launch(_failed(state, _in_question(state, approval), OVERRULED, UNHEARD, at=at), at=at)
+def overruled(state: RunState, approval: Approval) -> RunState:
+    return launch(_failed(state, _in_question(state, approval), OVERRULED, UNHEARD))
 
 
 def heeding(state: RunState, before: RunState) -> RunState:
@@ -136,13 +136,13 @@ def stood_still(held: Acting, waited: timedelta) -> Acting:
     return replace(held, gatherings=later)
 
 
-def _begun(state: RunState, pending: Pending, at: datetime) -> Gathering:
+def _begun(state: RunState, pending: Pending) -> Gathering:
     granted = state.brief.limits.continuations.max_plugin_total_time_ms
     return Gathering(
         step=pending.step,
         first=pending,
-        since=at,
-        until=at + timedelta(milliseconds=granted),
+        since=state.updated_at,
+        until=state.updated_at + timedelta(milliseconds=granted),
         round=0,
         tasks=(Task(id="", round=0, place=0, action=pending.action),),
         heard=pending.heard,
@@ -188,24 +188,26 @@ def _in_question(state: RunState, approval: Approval) -> Ready:
     return ready_for(state, gathering, task, (approval.step, approval.task, approval.round))
 
 
-def _sent(state: RunState, ready: Ready, at: datetime) -> tuple[RunState, Pending]:
+def _sent(state: RunState, ready: Ready) -> tuple[RunState, Pending]:
     step, name, asked_in = ready.known_as
-    first = acting.first_attempt(state, step, ready.task.action, at=at, task=name, asked_in=asked_in)
+    first = acting.first_attempt(state, step, ready.task.action, task=name, asked_in=asked_in)
     (pending,) = grants.granted(state, (first,), among=grants.to_come(state, ready.gathering))
     under_way = (*flights(state.waiting), Flight(pending=pending))
     asked = grants.with_asked(state, (pending,))
     return gathers(asked, ready.gathering, tuple(sorted(under_way, key=lambda one: one.pending.step))), pending
 
 
-def _error(state: RunState, step: int, tool: str, error_class: str, message: str, *, at: datetime) -> ToolResult:
+def _error(state: RunState, step: int, tool: str, error_class: str, message: str) -> ToolResult:
     error = ToolError(error_class=error_class, message=message)
-    return ToolResult(run_id=state.run_id, step=step, tool=tool, status="error", error=error, completed_at=at)
+    return ToolResult(
+        run_id=state.run_id, step=step, tool=tool, status="error", error=error, completed_at=state.updated_at
+    )
 
 
-def _failed(state: RunState, ready: Ready, error_class: str, why: str, *, at: datetime) -> RunState:
-    result = _error(state, ready.gathering.step, ready.task.action.tool, error_class, why, at=at)
+def _failed(state: RunState, ready: Ready, error_class: str, why: str) -> RunState:
+    result = _error(state, ready.gathering.step, ready.task.action.tool, error_class, why)
     if not ready.task.id:
-        return finishing.finish_step(state, ready.gathering.first, result, at=at)
+        return finishing.finish_step(state, ready.gathering.first, result)
     return _with_evidence(state, ready.gathering, ready.task, result)
 
 
@@ -243,34 +245,34 @@ def _with_evidence(state: RunState, gathering: Gathering, task: Task, result: To
     return _with(known, replace(gathering, tasks=tuple(one for one in gathering.tasks if one.id != task.id)))
 
 
-def _stop(state: RunState, gathering: Gathering, why: str, *, at: datetime) -> RunState:
+def _stop(state: RunState, gathering: Gathering, why: str) -> RunState:
     mine = _of_step(state, gathering)
     given_up = [one for one in mine if acting.is_repeatable(state, one.pending) and not one.pending.grant]
     left = tuple(one for one in flights(state.waiting) if one not in given_up)
     dropped = (RequestDropped(step=f.pending.step, task=f.pending.task, round=f.pending.round) for f in given_up)
     stopped = gathers(with_facts(state, *dropped), replace(gathering, stopped=why), left)
     waits = "; what was begun is waited for" if len(given_up) < len(mine) else ""
-    return launch(stopped, at=at, news=f"step {gathering.step}: {why}{waits}")
+    return launch(stopped, news=f"step {gathering.step}: {why}{waits}")
 
 
 def _of_step(state: RunState, gathering: Gathering) -> list[Flight]:
     return [flight for flight in flights(state.waiting) if flight.pending.step == gathering.step]
 
 
-def _over(state: RunState, gathering: Gathering, at: datetime) -> RunState:
+def _over(state: RunState, gathering: Gathering) -> RunState:
     message = f"{gathering.stopped}. It has not answered; what was gathered so far is here"
     known = tasks.told(state, gathering.step)
     told: dict[str, JsonValue] = {"class": "budget", "message": message, "gathered": known}
-    result = _error(state, gathering.step, gathering.first.action.tool, "budget", message, at=at)
-    return finishing.finish_step(state, gathering.first, result, at=at, told=told, over_budget=True)
+    result = _error(state, gathering.step, gathering.first.action.tool, "budget", message)
+    return finishing.finish_step(state, gathering.first, result, told=told, over_budget=True)
 
 
-def _ask(state: RunState, ready: Ready, why: str, *, at: datetime) -> RunState:
+def _ask(state: RunState, ready: Ready, why: str) -> RunState:
     held = state.waiting
     assert isinstance(held, Acting), "what is paused asks nobody"
     asked = _who_asks(ready)
     proposal = Plan(action=ready.action, rationale=asked)
-    return approving.ask_approval(state, proposal, f"{why}; {asked}", at=at, held=held, of=ready.known_as)
+    return approving.ask_approval(state, proposal, f"{why}; {asked}", held=held, of=ready.known_as)
 
 
 def _who_asks(ready: Ready) -> str:
@@ -282,9 +284,9 @@ def _who_asks(ready: Ready) -> str:
     return f"{asker.action.tool} asks for it" + (f", and says: {why}" if why else ", and does not say why")
 
 
-def _resting(state: RunState, sent: tuple[Pending, ...], news: str, *, at: datetime) -> RunState:
+def _resting(state: RunState, sent: tuple[Pending, ...], news: str) -> RunState:
     if not state.open_steps:
-        return finishing.go_on(state, at=at)
+        return finishing.go_on(state)
     asked = ", ".join(f"{pending.task} {pending.action.tool} {pending.action.command}" for pending in sent)
     summary = "; ".join(filter(None, (news, asked and f"asks {asked}"))) or state.summary
-    return replace(state, summary=summary, updated_at=at)
+    return replace(state, summary=summary)

@@ -121,8 +121,7 @@ def _judge_flight(flight: Flight, result: ToolResult, which: str, place: str) ->
     pending, sent = flight.pending, flight.retry_at is None
     if result.tool != pending.action.tool:
         return Judgement(
-            Relation.VIOLATION,
-            f"result of {which} is from tool {result.tool}, but {pending.action.tool} is pending",
+            Relation.VIOLATION, f"result of {which} is from tool {result.tool}, but {pending.action.tool} is pending"
         )
     if result.attempt is None:
         return _judge_unnamed(pending, place, sent=sent)

@@ -5,7 +5,6 @@ A write with an unknown outcome is in doubt: before a read of its tool is looked
 
 import json
 import re
-from datetime import datetime
 from typing import Literal
 
 from pydantic import JsonValue
@@ -25,10 +24,10 @@ OF_THE_CALL = frozenset({"job_id", "attempts", "last_error"})
 """What an executor tells of the call, beside the tool's result."""
 
 
-def go_on(state: RunState, *, at: datetime) -> RunState:
+def go_on(state: RunState) -> RunState:
     if state.open_steps:
         return state
-    return asking.reflect(state, at=at)
+    return asking.reflect(state)
 
 
 def finish_step(
@@ -36,7 +35,6 @@ def finish_step(
     pending: Pending,
     result: ToolResult,
     *,
-    at: datetime,
     told: dict[str, JsonValue] | None = None,
     over_budget: bool = False,
 ) -> RunState:
@@ -52,7 +50,7 @@ def finish_step(
         summary=summary_of_output(output),
         call=acting.name_of_call(pending.action),
         outcome=acting.digest([result.status == "ok", _comparable(output)]),
-        seconds=max(0.0, (at - pending.requested_at).total_seconds()),
+        seconds=max(0.0, (state.updated_at - pending.requested_at).total_seconds()),
         sent=_sent(state, pending.action) if result.status == "ok" else None,
     )
     finished = StepFinished(
@@ -76,7 +74,6 @@ def finish_step(
         doubts=after(state, record),
         artifacts=with_artifacts(state, result),
         summary=f"step {record.step}: {record.tool} {record.status}",
-        updated_at=at,
     )
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from agent_service.core import endings
 from agent_service.core.attempts import AGAIN, Gathering, Pending
-from agent_service.core.events import Refusal, TimerFired, ToolReturned
+from agent_service.core.events import Refusal, ToolReturned
 from agent_service.core.facts import AnswerStatus, AttemptAnswered
 from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.tools import acting, continuing, grants
@@ -43,7 +43,7 @@ def on_result(state: RunState, event: ToolReturned) -> RunState | str:
             return _on_late(state, event, judgement.reason)
         case Relation.VIOLATION:
             unasked = with_facts(state, _answered_unasked(state, event.result, "refused"))
-            return endings.escalate(unasked, "protocol_violation", judgement.reason, at=event.at)
+            return endings.escalate(unasked, "protocol_violation", judgement.reason)
         case Relation.MATCH:
             assert judgement.pending is not None, "what matches answers an attempt"
             return _take(state, judgement.pending, event)
@@ -55,30 +55,30 @@ def _take(state: RunState, pending: Pending, event: ToolReturned) -> RunState:
         state, pending = _heard(state, pending, event.place)
     if result.status == "ok":
         answered = with_facts(state, answer(pending, "ok"))
-        return continuing.take_answer(answered, pending, result, at=event.at)
+        return continuing.take_answer(answered, pending, result)
     if result.status == "continuation" and not event.malformed:
-        return continuing.take_continuation(state, pending, result, unfit=event.unfit, at=event.at)
+        return continuing.take_continuation(state, pending, result, unfit=event.unfit)
     error = _malformed(state, pending, result) if event.malformed else _as_error(result)
-    return _on_error(state, pending, error, at=event.at)
+    return _on_error(state, pending, error)
 
 
-def on_due(state: RunState, event: TimerFired) -> RunState:
+def on_due(state: RunState) -> RunState:
     flight = min(acting_of(state.waiting).timed, key=lambda one: one.due_at)
     if isinstance(flight, Gathering):
-        return continuing.on_time_over(state, flight, at=event.at)
+        return continuing.on_time_over(state, flight)
     if flight.retry_at is not None:
-        return acting.send(state, flight.pending, at=event.at)
-    return _on_silence(state, flight.pending, at=event.at)
+        return acting.send(state, flight.pending)
+    return _on_silence(state, flight.pending)
 
 
-def _on_silence(state: RunState, pending: Pending, *, at: datetime) -> RunState:
+def _on_silence(state: RunState, pending: Pending) -> RunState:
     repeatable = acting.is_repeatable(state, pending)
     error = ToolError(
         error_class="timeout" if repeatable else "in_doubt",
         message=f"no result by {pending.deadline_at:%Y-%m-%dT%H:%M:%SZ}; whether the tool ran is not known",
         retryable=repeatable,
     )
-    return _on_error(state, pending, _without_answer(state, pending, error, at=at), at=at)
+    return _on_error(state, pending, _without_answer(state, pending, error, at=state.updated_at))
 
 
 def unheard(state: RunState, *, at: datetime) -> tuple[ToolResult, ...]:
@@ -139,7 +139,7 @@ def _on_late(state: RunState, event: ToolReturned, why: str) -> RunState | str:
         return why
     if kept is state and len(state.late) + len(state.late_tasks) >= MOST_LATE:
         return f"{why}, and {MOST_LATE} that came late are on record: no more are kept"
-    return with_facts(replace(which, updated_at=event.at), _answered_unasked(state, result, "late"))
+    return with_facts(which, _answered_unasked(state, result, "late"))
 
 
 def _answered_unasked(state: RunState, result: ToolResult, status: AnswerStatus) -> AttemptAnswered:
@@ -192,12 +192,12 @@ def _as_error(result: ToolResult) -> ToolResult:
     return result.model_copy(update={"error": error})
 
 
-def _on_error(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> RunState:
+def _on_error(state: RunState, pending: Pending, result: ToolResult) -> RunState:
     error, gathering = result.error, gathering_of(state.waiting, pending.step)
     assert error is not None, "an error result carries its error"
     state = with_facts(state, answer(pending, "error", error))
     stopped = gathering is not None and gathering.stopped
-    again = None if stopped else acting.retry(state, pending, error, at=at)
+    again = None if stopped else acting.retry(state, pending, error)
     if again:
         return again
     job = f", job {error.job_id}" if error.job_id else ""
@@ -205,12 +205,12 @@ def _on_error(state: RunState, pending: Pending, result: ToolResult, *, at: date
     what = f"step {pending.step}{which}: {pending.action.tool} failed ({error.error_class}{job}): {error.message}"
     of_task = pending.task not in ("", AGAIN)
     if error.error_class == "in_doubt" or (error.error_class in HANDED_TO_A_PERSON and not of_task):
-        return endings.escalate(state, error.error_class, what, at=at, came=(result,))
+        return endings.escalate(state, error.error_class, what, came=(result,))
     alone = gathering is None and (state.plan is None or not state.plan.also)
     if alone and acting.could_be_retried(state, pending, error):
         what = f"{what} (attempt {pending.attempt}, the last)"
-        return endings.escalate(state, _spent_attempts(state), what, at=at, came=(result,))
-    return continuing.take_answer(state, pending, result, at=at)
+        return endings.escalate(state, _spent_attempts(state), what, came=(result,))
+    return continuing.take_answer(state, pending, result)
 
 
 def _spent_attempts(state: RunState) -> str:

@@ -8,7 +8,6 @@ and later words of people hold as for a plan.
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from pydantic import JsonValue
 
@@ -299,8 +298,8 @@ def _lacking(state: RunState, ready: Ready) -> str:
     return grants.lacking(state, (ready.task.action,), among=grants.to_come(state, ready.gathering))
 
 
-def may_begin(state: RunState, at: datetime) -> bool:
-    return state.status is not Status.PAUSED and at < state.brief.limits.deadline_at
+def may_begin(state: RunState) -> bool:
+    return state.status is not Status.PAUSED and state.updated_at < state.brief.limits.deadline_at
 
 
 def _has_room(state: RunState, tool: str) -> bool:

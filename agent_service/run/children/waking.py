@@ -71,29 +71,31 @@ def wake(parent: RunState, pending: Pending, *, at: datetime) -> WakeAccepted:
     brief, run_id = parent.brief, run_id_of(parent.run_id, pending)
     call = _call(parent, pending)
     context = _context(call)
-    return WakeAccepted(
-        at=at,
-        run_id=run_id,
-        wake_id=f"{WAKE_PREFIX}{run_id}",
+    texts = (call.goal, json.dumps(context, ensure_ascii=False))
+    given = Brief(
         goal=call.goal,
-        context=context,
         limits=_limits(brief.limits, call, pending.grant or NOTHING),
-        announce=True,
+        context=context,
         fused=brief.fused,
         short_rules=brief.short_rules,
         verify=brief.verify,
         depth=brief.depth + 1,
-        trace_url=trace_url_of_child(brief.trace_url, parent.run_id, run_id),
-        by=f"run {parent.run_id}",
-        untrusted=bool(parent.strangers),
         parent=asked_by(parent, pending),
         tools=call.tools or tuple(skill.name for skill in brief.skills),
+        announced=True,
+        trace_url=trace_url_of_child(brief.trace_url, parent.run_id, run_id),
+        untrusted=bool(parent.strangers),
+        caller=brief.caller,
+        named=egress.handed_on(parent, texts) if parent.strangers else (),
+    )
+    return WakeAccepted(
+        at=at,
+        run_id=run_id,
+        wake_id=f"{WAKE_PREFIX}{run_id}",
+        brief=given,
+        by=f"run {parent.run_id}",
         doubts=parent.doubts,
         refused=_refused(parent),
-        caller=brief.caller,
-        named=egress.handed_on(parent, (call.goal, json.dumps(context, ensure_ascii=False)))
-        if parent.strangers
-        else (),
     )
 
 

@@ -19,7 +19,7 @@ def context_page(told: Told) -> str:
     first, run = told.records[0], told.run
     brief = run.brief
     accepted = first.event if isinstance(first.event, WakeAccepted) else None
-    limits = accepted.limits if accepted else brief.limits
+    limits = accepted.brief.limits if accepted else brief.limits
     callback = f"Told about its end: {code(brief.callback)}" if brief.callback else ""
     return page(
         "Context",
@@ -31,7 +31,7 @@ def context_page(told: Told) -> str:
 
 
 def _way(accepted: WakeAccepted | None) -> str:
-    way = "by the wake API" if accepted and accepted.announce else "by a message on the bus"
+    way = "by the wake API" if accepted and accepted.brief.announced else "by a message on the bus"
     return f"{way}, from {code(accepted.by)}" if accepted and accepted.by else way
 
 

@@ -45,7 +45,7 @@ def run(agent: str, event: WakeAccepted, end: Ended, content: Content | None) ->
         names.OUTPUT_TOKENS: spent.output_tokens,
     }
     about |= {names.COST_USD: spent.cost_usd} if spent.cost_usd is not None else {}
-    return about | _said(content, {names.GOAL: event.goal, names.REASON: end.reason})
+    return about | _said(content, {names.GOAL: event.brief.goal, names.REASON: end.reason})
 
 
 def call(record: Record, item: Item, state: RunState | None, content: Content | None) -> Attributes:

@@ -132,7 +132,9 @@ class Trace:
             (self._began, record.at),
             attributes.run(AGENT, event, end, self._content),
             end.ending_class if end.status in ("failed", "escalated") else None,
-            links=() if again else tuple(filter(None, (context_of(event.traceparent), _request_of(event.parent)))),
+            links=()
+            if again
+            else tuple(filter(None, (context_of(event.traceparent), _request_of(event.brief.parent)))),
         )
 
     def _made(

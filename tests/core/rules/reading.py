@@ -170,7 +170,7 @@ def is_retryable(moment: Moment, name: Name) -> bool:
 
 def granted(story: Story, until: int) -> Limits:
     """The limits in force after moment `until`: those of the wake, as raised since, and longer by every rest."""
-    limits, since = woken(story).limits, woken(story).at
+    limits, since = woken(story).brief.limits, woken(story).at
     for moment in entries(story[: until + 1]):
         event, rested = moment.event, rests(moment.before)
         if rested and (goes_on_after_a_rest(moment) or is_handed_over(moment)) and not limits.deadline_named:

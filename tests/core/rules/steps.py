@@ -39,7 +39,7 @@ def one_action_is_in_flight_or_several_that_only_read(story: Story) -> None:
             continue
         finished = {record.step for record in moment.before.completed}
         assert finished >= set(range(1, begun[0].step))
-        assert len(begun) <= (woken(story).limits.parallel_reads)
+        assert len(begun) <= (woken(story).brief.limits.parallel_reads)
         assert len(begun) == 1 or {offered(story)[request.tool].commands[0].tier for request in begun} == {"read"}
 
 
@@ -221,7 +221,7 @@ def only_offered_commands_are_requested(story: Story) -> None:
 
 
 def an_agent_calls_itself_only_as_deep_as_granted(story: Story) -> None:
-    allowed = woken(story).depth < woken(story).limits.max_depth
+    allowed = woken(story).brief.depth < woken(story).brief.limits.max_depth
     assert allowed or not {request.subject.split(".")[-1] for request in sent(story)} & OUR_OWN_ROUTES
 
 
@@ -238,12 +238,12 @@ def no_step_continues_more_often_than_granted(story: Story) -> None:
     for request in sent(story):
         if request.task and request.task.rpartition(".")[2] != "again":
             rounds[request.step].add(request.round)
-    most = woken(story).limits.continuations.max_plugin_continuations
+    most = woken(story).brief.limits.continuations.max_plugin_continuations
     assert all(len(numbers) <= most and max(numbers) <= most for numbers in rounds.values())
 
 
 def no_more_is_under_way_than_one_run_may_have(story: Story) -> None:
-    granted = woken(story).limits.continuations
+    granted = woken(story).brief.limits.continuations
     for moment in entries(story):
         waiting = after(moment).waiting
         if (
@@ -252,7 +252,7 @@ def no_more_is_under_way_than_one_run_may_have(story: Story) -> None:
             and [request for request in requests_of(moment) if request.task]
         ):
             busy = [flight.pending.action.tool for flight in waiting.flights]
-            first = woken(story).limits.parallel_reads
+            first = woken(story).brief.limits.parallel_reads
             assert len(busy) <= max(granted.parallel, first)
             assert all(busy.count(tool) <= max(granted.parallel_per_tool, first) for tool in busy)
 

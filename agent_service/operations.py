@@ -44,7 +44,7 @@ async def serve_http(
         agent.files,
         agent.ready,
         agent.settings,
-        operations=_operations(agent, switch),
+        operations=_operations(agent, desk, switch),
         streams=EventStreams(agent.feed, agent.store, agent.store),
         metrics=partial(exposition, observed, subjects.SERVICE_AGENT),
         fresh=fresh,
@@ -54,7 +54,7 @@ async def serve_http(
     await http(measured, listener, stopping=agent.feed.end)
 
 
-def _operations(agent: Agent, switch: Switch) -> Operations:
+def _operations(agent: Agent, desk: Desk, switch: Switch) -> Operations:
     link, store, skills = agent.ground.link, agent.store, agent.skills
     letters, troubles = NatsDeadLetters(link, most=MOST_LETTERS), NatsTroubles(link, fresh_s=FRESH_S)
     now = NatsTroubles(link, fresh_s=0)
@@ -68,7 +68,7 @@ def _operations(agent: Agent, switch: Switch) -> Operations:
 
     looks: dict[Part, Look] = {"agent": this_agent, "gateway": partial(findings.gateway, troubles), "nats": nats}
     return Operations(
-        inspection=Inspection(store, store, prompt_of),
+        inspection=Inspection(store, desk.reader, prompt_of),
         inbox=InboxCalls(store, store.inbox, letters),
         letters=DeadLetterCalls(letters),
         health=HealthCalls(agent.ready, looks),

@@ -35,11 +35,11 @@ from agent_service.history.waiting_for import executor_of
 from agent_service.kill_switch import Halting
 from agent_service.metrics.wakes import Transport, Waking
 from agent_service.run.intake import Intake, not_heard
-from agent_service.run.lines import Wanted
+from agent_service.run.lines import RunLine, Wanted
 from agent_service.run.ports import Archive, Callbacks, Inbox, RunStore, Skills, Troubles
 from agent_service.trust.identity import by as told_by
 from agent_service.views.entries import EntryView, JournalReader, entry_view
-from agent_service.views.run import RunLineView, RunView, line_view, run_view
+from agent_service.views.run import RunView, run_view
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import new_uuid, utc_now
 from schemas.events import Signal
@@ -107,7 +107,7 @@ SOON = timedelta(seconds=2)
 class RunPage(BaseModel):
     """Runs, newest first. `next_cursor` asks for those that follow; null when there are none."""
 
-    runs: tuple[RunLineView, ...]
+    runs: tuple[RunLine, ...]
     next_cursor: str | None
 
 
@@ -160,7 +160,7 @@ class Desk:
         self._admission = intake.admission
         self._executors = executors
         self._background = background
-        self._reader = JournalReader(archive)
+        self.reader = JournalReader(archive)
 
     async def wake(
         self, request: WakeRequest, *, by: str, payer: str = "", transport: Transport, traceparent: str | None = None
@@ -208,7 +208,7 @@ class Desk:
         state = await self._state(run_id)
         present = await self._present() if state.pending else None
         trouble = await self._trouble(state, present or frozenset())
-        history = await self._reader.history(run_id)
+        history = await self.reader.history(run_id, state.version)
         shown = run_view(state, history, trace_url=self._intake.new_runs.trace_url, present=present, trouble=trouble)
         return shown if state.final else shown.model_copy(update={"stopped": self._admission.brake.why})
 
@@ -231,7 +231,7 @@ class Desk:
             raise Refusal(422, "invalid", "cursor: is no `next_cursor` of this list: begin it again", field="cursor")
         below = min((bound for bound in (cursor, before) if bound), default=None)
         lines = await self._archive.runs(wanted, limit=limit + 1, before=below)
-        shown = tuple(map(line_view, lines[:limit]))
+        shown = tuple(lines[:limit])
         return RunPage(runs=shown, next_cursor=shown[-1].run_id if len(lines) > limit else None)
 
     async def counts(self) -> RunCounts:
@@ -252,7 +252,7 @@ class Desk:
             raise await absent(self._store, run_id)
         if after > newest:
             raise Refusal(422, "invalid", f"after: the run has only {newest} entries", field="after", run_id=run_id)
-        records = await self._reader.records(run_id, after, limit + 1)
+        records = await self.reader.records(run_id, after, limit + 1)
         shown = tuple(map(entry_view, records[:limit]))
         return EntryPage(entries=shown, next_after=shown[-1].seq if len(records) > limit else None)
 

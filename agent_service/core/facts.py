@@ -169,6 +169,10 @@ class StepFinished:
     summary: str
     error_class: str = ""
 
+    @property
+    def name(self) -> Name:
+        return self.step, "", 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slept:

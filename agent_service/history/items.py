@@ -9,11 +9,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PlainSerializer
 
 from agent_service.core.events import ModelReplied
 from agent_service.core.facts import Decided, Name
 from agent_service.core.phases import Phase
+from agent_service.history.plain import clipped
 from agent_service.history.results import Execution
 from agent_service.run.journal import Record
 from schemas.events import ToolError
@@ -21,13 +24,15 @@ from schemas.events import ToolError
 ItemKind = Literal["accepted", "phase", "step", "task", "attempt", "wait", "person", "ending"]
 ItemStatus = Literal["ok", "open", "error", "refused", "waiting", "cancelled", "continuation"]
 Outcome = Literal["", "ok", "error", "budget", "continuation", "late", "refused"]
+LONGEST_TEXT = 500
+NOT_IN_TIMELINE = Field(exclude=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """`retryable`: whether it may be tried again."""
+    """Why something failed. `retryable`: whether it may be tried again."""
 
-    error_class: str
+    error_class: Annotated[str, Field(alias="class")]
     message: str
     retryable: bool = False
 
@@ -38,59 +43,76 @@ class Failure:
         return cls(error_class=error.error_class, message=error.message, retryable=error.retryable)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """Of one model call. `cache_read` is the part of the input that came from the provider's cache."""
+
+    input: int
+    output: int
+    cache_read: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Item:
-    """`entry` is the one it began with, `ended_in` the one it ended with. `until`: when a wait, or the time for an
-    answer, is over at the latest. Of a phase: the `reply` to its call, and what became of the decision in it.
+    """One bar of the timeline. `entry` is the entry it began with, `ended_in` the one it ended with; `until` is when a
+    wait, or the time for an answer, is over at the latest; `parent` is the item that it is a part of, and `depth` how
+    many of those there are above it. `task` and `round` are of a sub-request of a step, and of what belongs to it;
+    `attempt` is the newest of a step or task. An attempt `repeats` its step or task where it says no more than that.
 
-    Of a step, a task and an attempt: `outcome` is how it ended, `summary` what it brought, `answered_in` the entry of
-    the newest answer. A task that was asked for and not sent has no `started_at`.
+    A plan that came along with a framing or a reflection has no cost of its own: the call is told with the first.
     """
 
     id: str
     entry: int
     kind: ItemKind
     title: str
-    text: str
+    text: Annotated[str, PlainSerializer(lambda text: clipped(text, LONGEST_TEXT), return_type=str)]
     status: ItemStatus
-    started_at: datetime | None
-    ended_at: datetime | None = None
-    ended_in: int = 0
-    until: datetime | None = None
-    parent: str | None = None
-    depth: int = 0
     phase: Phase | None = None
-    call: int | None = None
-    model: str | None = None
-    reply: ModelReplied | None = None
-    decided: Decided | None = None
-    error: Failure | None = None
     step: int | None = None
-    task: str = ""
-    round: int = 0
+    task: str | None = None
+    round: int | None = None
     attempt: int | None = None
     tool: str | None = None
     command: str | None = None
-    outcome: Outcome = ""
-    summary: str = ""
-    execution: Execution | None = None
-    query: str = ""
-    reason: str = ""
-    needs: tuple[str, ...] = ()
-    answered_in: int = 0
-    about: dict[str, Any] = field(default_factory=dict)
+    call: int | None = None
+    model: str | None = None
+    started_at: datetime
+    ended_at: datetime | None = None
+    ended_in: int | None = None
+    tokens: Tokens | None = None
+    cost_usd: float | None = None
+    error: Failure | None = None
+    until: datetime | None = None
+    parent: str | None = None
+    depth: int = 0
+    repeats: bool = False
+
+    about: Annotated[dict[str, Any], NOT_IN_TIMELINE] = field(default_factory=dict)
     """Of a step and a task: arguments, route and who allowed it, as its first request was sent. Of a wait: `kind`, and
     `why` a run stopped.
     """
-    opened_at: datetime | None = None
-    opened_in: int = 0
-    """When, and in which entry, it began, or went on after the run was reopened."""
-    again: int = 0
-    """How often it went on after its end."""
+    has_begun: Annotated[bool, NOT_IN_TIMELINE] = True
+    """False for a task that was asked for, and not sent."""
+    reply: Annotated[ModelReplied | None, NOT_IN_TIMELINE] = None
+    """To the call of a phase, and what became of the decision in it."""
+    decided: Annotated[Decided | None, NOT_IN_TIMELINE] = None
+    outcome: Annotated[Outcome, NOT_IN_TIMELINE] = ""
+    """How a step, task or attempt ended; `summary` is what it brought, by the answer in the entry `answered_in`."""
+    summary: Annotated[str, NOT_IN_TIMELINE] = ""
+    answered_in: Annotated[int, NOT_IN_TIMELINE] = 0
+    execution: Annotated[Execution | None, NOT_IN_TIMELINE] = None
+    query: Annotated[str, NOT_IN_TIMELINE] = ""
+    reason: Annotated[str, NOT_IN_TIMELINE] = ""
+    needs: Annotated[tuple[str, ...], NOT_IN_TIMELINE] = ()
+    again: Annotated[int, NOT_IN_TIMELINE] = 0
+    """How often it went on after its end; it began, or went on, at `opened_at` in the entry `opened_in`."""
+    opened_at: Annotated[datetime | None, NOT_IN_TIMELINE] = None
+    opened_in: Annotated[int, NOT_IN_TIMELINE] = 0
 
     @property
     def name(self) -> Name:
-        return self.step or 0, self.task, self.round
+        return self.step or 0, self.task or "", self.round or 0
 
 
 def id_of(name: Name) -> str:
@@ -118,43 +140,48 @@ def depth_of(task: str) -> int:
 
 
 class Items:
-    """In the order in which they began. `open` has the open ones by what they are."""
+    """In the order in which they began. `open` has the open ones by what they are, `record` is the entry in hand."""
+
+    record: Record
 
     def __init__(self) -> None:
         self.open: dict[str, Item] = {}
         self.closed: list[Item] = []
-        """Items as they were closed, until a reader takes them."""
+        """By the newest entry, as they were then."""
         self.by_id: dict[str, Item] = {}
 
-    def begin(self, what: str, record: Record, item_id: str, *, kind: ItemKind, **told: Any) -> Item:
-        self.close(what, record, "cancelled")
-        status: ItemStatus = "waiting" if kind == "wait" else "open"
-        told |= {"started_at": record.at, "opened_at": record.at}
-        item = Item(id=item_id, entry=record.entry.seq, kind=kind, status=status, **told)
-        self.by_id.pop(item_id, None)
+    def begin(self, what: str, item_id: str, **told: Any) -> Item:
+        if what in self.open:
+            self.close(what, "cancelled")
+        at, entry = self.record.entry.at, self.record.entry.seq
+        item = Item(id=item_id, entry=entry, **({"status": "open"} | told), started_at=at, opened_at=at)
         self.by_id[item_id] = self.open[what] = item
         return item
 
-    def go_on(self, what: str, record: Record, item_id: str) -> None:
+    def start(self, item: Item) -> None:
+        """A task that was asked for begins."""
+        item.started_at = item.opened_at = self.record.entry.at
+        item.has_begun, item.status, item.entry = True, "open", self.record.entry.seq
+
+    def go_on(self, what: str, item_id: str) -> None:
         if item_id in self.by_id and what not in self.open:
-            self.open[what] = self.by_id[item_id]
-            again = self.open[what].again + 1
-            told = {
-                "status": "open",
-                "ended_at": None,
-                "ended_in": 0,
-                "error": None,
-                "outcome": "",
-                "opened_at": record.at,
-            }
-            self.change(what, again=again, opened_in=record.entry.seq, **told)
+            item = self.open[what] = self.by_id[item_id]
+            item.status, item.ended_at, item.ended_in, item.error, item.outcome = "open", None, None, None, ""
+            item.again, item.opened_at, item.opened_in = item.again + 1, self.record.entry.at, self.record.entry.seq
 
-    def close(self, what: str, record: Record, status: ItemStatus, **told: Any) -> None:
+    def close(self, what: str, status: ItemStatus, **told: Any) -> None:
         if what in self.open:
-            self.change(what, status=status, ended_at=record.at, ended_in=record.entry.seq, **told)
-            self.closed.append(replace(self.open.pop(what)))
+            item = self.open.pop(what)
+            for name, value in told.items():
+                setattr(item, name, value)
+            item.status, item.ended_at, item.ended_in = status, self.record.entry.at, self.record.entry.seq
+            if item.has_begun:
+                self.closed.append(replace(item))
 
-    def change(self, what: str, **told: Any) -> None:
-        item = self.open[what]
-        for name, value in told.items():
-            setattr(item, name, value)
+    def close_within(self, item: Item) -> None:
+        """What belongs to it, and is not over, is cancelled."""
+        for what in [what for what, one in self.open.items() if one.parent and self._is_within(one, item)]:
+            self.close(what, "cancelled")
+
+    def _is_within(self, one: Item, item: Item) -> bool:
+        return one.parent == item.id or bool(one.parent and self._is_within(self.by_id[one.parent], item))

@@ -22,7 +22,7 @@ class WaitReason(WaitsFor):
 
 def waiting_for(run: RunState) -> WaitReason | None:
     """None for a run that has not begun, or has ended."""
-    waits = waits_for(run.waiting, updated_at=run.updated_at, due_at=run.due_at)
+    waits = waits_for(run)
     if waits is None:
         return None
     text, what_to_do = text_of(run.waiting), remedy(run)

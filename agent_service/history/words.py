@@ -3,7 +3,8 @@
 A model has the name it gave itself, so that a script is known as a script.
 """
 
-from typing import assert_never
+from collections.abc import Iterator
+from typing import NamedTuple, assert_never
 
 from agent_service.core.attempts import AGAIN, Pending
 from agent_service.core.brief import Limits
@@ -44,7 +45,6 @@ from agent_service.core.phases import (
     Decision,
     Digest,
     Framing,
-    Next,
     Phase,
     Plan,
     Reflection,
@@ -87,87 +87,112 @@ OUTCOMES = {
 }
 
 
+class Said(NamedTuple):
+    """A clause. `bare` has no words of goals, models and tools: it is all that the log has of it."""
+
+    bare: str
+    more: str = ""
+
+    def __str__(self) -> str:
+        return self.bare + self.more
+
+
 def say(record: Record) -> str:
     """The entry in one line."""
-    return one_line("; ".join((happened(record), *consequences(record))), MAX_SAYING)
+    return one_line("; ".join(map(str, (*happened(record), *led_to(record)))), MAX_SAYING)
+
+
+def bare(record: Record) -> str:
+    return "; ".join(said.bare for said in (*happened(record), *led_to(record)))
 
 
 def consequences(record: Record) -> tuple[str, ...]:
     """What the event led to, but for what became of what it brought itself."""
-    answered = {answer.name for answer in record.all(AttemptAnswered)}
-    return tuple(filter(None, (_consequence(fact, answered) for fact in record.facts)))
+    return tuple(map(str, led_to(record)))
 
 
-def covered_by(over: StepFinished | TaskFinished, answered: set[Name]) -> bool:
-    """Whether an answer of the same entry ended it, and tells more of it."""
-    if isinstance(over, StepFinished):
-        return any(step == over.step and task in ("", AGAIN) for step, task, _ in answered)
-    return any(step == over.step and of(task) == over.task for step, task, _ in answered)
+def answer_to(record: Record, over: StepFinished | TaskFinished) -> AttemptAnswered | None:
+    """The answer of the same entry that ended it, and tells more of it."""
+    mine = (answer for answer in record.all(AttemptAnswered) if answer.step == over.step)
+    return next((answer for answer in mine if of(answer.task) == over.name[1]), None)
 
 
-def _consequence(fact: Fact, answered: set[Name]) -> str:
+def led_to(record: Record) -> Iterator[Said]:
+    for fact in record.facts:
+        if said := _of_requests(record, fact) or _of_the_model(fact) or _of_the_run(fact):
+            yield said
+
+
+def _of_requests(record: Record, fact: Fact) -> Said | None:
     match fact:
-        case StepFinished() | TaskFinished():
-            name = fact.name if isinstance(fact, TaskFinished) else (fact.step, "", 0)
-            return "" if covered_by(fact, answered) else finished(request_of(name), fact)
+        case StepFinished() | TaskFinished() if answer_to(record, fact) is None:
+            return finished(fact)
         case RequestSent(pending=pending):
-            return sent_off(pending)
+            return sent(pending)
         case RetrySet(pending=pending, retry_at=at):
-            return f"{attempt_of(pending)} follows at {instant(at)}"
-    return _of_the_model(fact) or _turning_point(fact)
+            return Said(f"{_which(pending.name, pending.attempt)} follows at {instant(at)}")
+    return None
 
 
-def _of_the_model(fact: Fact) -> str:
+def _of_the_model(fact: Fact) -> Said | None:
     match fact:
-        case CallAsked() as asked:
-            return asked_for(asked)
+        case CallAsked():
+            return asked_for(fact)
         case CallPutOff(retry_at=at):
-            return f"the model is asked again at {instant(at)}"
+            return Said(f"the model is asked again at {instant(at)}")
         case CallLost(call=call, tokens=tokens):
-            return f"the reply to call {call} is lost, which counts as {tokens} tokens"
+            return Said(f"the reply to call {call} is lost, which counts as {tokens} tokens")
         case Slept(until=until, why=why):
-            return f"waits until {instant(until)}: {why}"
-    return ""
+            return Said(f"waits until {instant(until)}", f": {why}")
+    return None
 
 
-def _turning_point(fact: Fact) -> str:
+def _of_the_run(fact: Fact) -> Said | None:
     match fact:
-        case PersonAsked(ask=Approval(reason=reason)):
-            return f"the run pauses and waits for approval: {reason}"
-        case PersonAsked(ask=Question(ask=ask)):
-            return f"the run pauses and asks: {ask.question}"
-        case PersonAsked(ask=Stop(ending_class=ending_class, reason=reason)):
-            return f"the run pauses ({ending_class}): {reason}"
+        case PersonAsked(ask=ask):
+            return _pauses(ask)
         case Resumed():
-            return "the run goes on"
+            return Said("the run goes on")
         case Reopened():
-            return "the run goes on, reopened"
+            return Said("the run goes on, reopened")
         case Ended(status=status, ending_class=ending_class, reason=reason):
-            return f"the run ended: {status} ({ending_class}): {reason}"
-    return ""
+            return Said(f"the run ended: {status} ({ending_class})", f": {reason}")
+    return None
+
+
+def _pauses(ask: Approval | Question | Stop) -> Said:
+    match ask:
+        case Approval(reason=reason):
+            return Said("the run pauses and waits for approval", f": {reason}")
+        case Question(ask=asked):
+            return Said("the run pauses and asks", f": {asked.question}")
+        case Stop(ending_class=ending_class, reason=reason):
+            return Said(f"the run pauses ({ending_class})", f": {reason}")
 
 
 def of(task: str) -> str:
     """The task that a request is of: its own, or the one that is asked again."""
-    return task.removesuffix(f".{AGAIN}")
+    asker, _, last = task.rpartition(".")
+    return asker if last == AGAIN else task
 
 
-def happened(record: Record) -> str:
+def happened(record: Record) -> Iterator[Said]:
     event = record.event
     match event:
         case ModelReplied(model=model):
-            return f"{'; '.join(decided(event, one) for one in record.all(Decided))} (by {speaker(model)})"
+            *others, last = (decided(event, one) for one in record.all(Decided))
+            yield from (*others, last._replace(more=f"{last.more} (by {speaker(model)})"))
         case ModelUnavailable():
-            return unavailable(event)
+            yield unavailable(event)
         case ToolReturned() | TimerFired():
-            return "; ".join(answered(record, answer) for answer in record.all(AttemptAnswered)) or _due(record)
+            due = "the time has come" if isinstance(event, TimerFired) else "a result"
+            yield from [answered(record, answer) for answer in record.all(AttemptAnswered)] or [Said(due)]
         case TurnBroke():
-            return "the agent broke"
+            yield Said("the agent broke")
         case StoodStill():
-            return went_on(event)
-        case WakeAccepted() | RunStarted() | CallReserved() | CancelRequested() | SignalReceived():
-            return from_people(event)
-    assert_never(event)
+            yield went_on(event)
+        case _:
+            yield from_people(event)
 
 
 def speaker(model: str) -> str:
@@ -196,13 +221,14 @@ def decision_of(reply: ModelReplied, one: Decided) -> Decision:
     return reply.plan if one.along and reply.plan is not None else reply.decision
 
 
-def decided(reply: ModelReplied, one: Decided) -> str:
+def decided(reply: ModelReplied, one: Decided) -> Said:
     decision = decision_of(reply, one)
-    if one.status == "ok" and isinstance(decision, Ask | Wait):
-        return gist(decision)
-    if one.status == "ok":
-        return f"{DONE[one.phase]}: {gist(decision)}"
-    return f"{one.phase} {one.status}: {one.why or gist(decision)}"
+    if one.status != "ok":
+        return Said(f"{one.phase} {one.status}", f": {one.why or gist(decision)}")
+    if isinstance(decision, Ask | Wait):
+        what, _, why = gist(decision).partition(":")
+        return Said(what, f":{why}")
+    return Said(DONE[one.phase], f": {gist(decision)}")
 
 
 def gist(decision: Decision) -> str:
@@ -224,7 +250,7 @@ def gist(decision: Decision) -> str:
     assert_never(decision)
 
 
-def _next(chosen: Next) -> str:
+def _next(chosen: Plan | Ask | Wait) -> str:
     match chosen:
         case Plan(rationale=why):
             calls = ", ".join(map(call_of, chosen.actions))
@@ -235,10 +261,9 @@ def _next(chosen: Next) -> str:
             return f"waits: {why}"
 
 
-def unavailable(event: ModelUnavailable) -> str:
-    if event.remedy == "hold":
-        return f"not asked: {event.message}"
-    return f"the model gave no answer ({event.error_class}): {event.message}"
+def unavailable(event: ModelUnavailable) -> Said:
+    said = "not asked" if event.remedy == "hold" else f"the model gave no answer ({event.error_class})"
+    return Said(said, f": {event.message}")
 
 
 def reserved(event: CallReserved) -> str:
@@ -246,9 +271,9 @@ def reserved(event: CallReserved) -> str:
     return f"at most {event.reserve.tokens} tokens ({cost}) for call {event.call} to {event.model}"
 
 
-def asked_for(asked: CallAsked) -> str:
+def asked_for(asked: CallAsked) -> Said:
     told = f", telling it: {'; '.join(asked.told)}" if asked.told else ""
-    return f"asked the model to {asked.phase} (call {asked.call}){told}"
+    return Said(f"asked the model to {asked.phase} (call {asked.call})", told)
 
 
 def call_named(call: int, phase: Phase) -> str:
@@ -275,58 +300,59 @@ def attempt_of(pending: Pending) -> str:
     return f"{request_of(pending.name)} ({call_of(pending.action)}), attempt {pending.attempt}"
 
 
-def sent_off(pending: Pending) -> str:
-    return f"sent {attempt_of(pending)}, answer due by {instant(pending.deadline_at)}"
+def sent(pending: Pending) -> Said:
+    which = f"sent {_which(pending.name, pending.attempt)}"
+    return Said(which, f": {call_of(pending.action)}, answer due by {instant(pending.deadline_at)}")
 
 
-def answered(record: Record, answer: AttemptAnswered) -> str:
-    attempt = f" attempt {answer.attempt}" if answer.attempt > 1 else ""
+def _which(name: Name, attempt: int) -> str:
+    return f"{request_of(name)} attempt {attempt}" if attempt > 1 else request_of(name)
+
+
+def answered(record: Record, answer: AttemptAnswered) -> Said:
     what = answer.error.message if answer.error else summary_of_answer(record, answer)
     execution = execution_of(result_of(record, answer))
     ran = f" ({execution})" if execution and str(execution) else ""
-    which = f"{request_of(answer.name)}{attempt}: {answer.tool}"
-    return f"{which} {OUTCOMES[answer.status]}{ran}" + (f": {what}" if what else "")
+    return Said(
+        f"{_which(answer.name, answer.attempt)}: {answer.tool} {OUTCOMES[answer.status]}",
+        ran + (f": {what}" if what else ""),
+    )
 
 
-def finished(which: str, fact: StepFinished | TaskFinished) -> str:
-    return f"{which}: {fact.tool} {OUTCOMES[fact.status]}: {fact.summary}"
+def finished(fact: StepFinished | TaskFinished) -> Said:
+    return Said(f"{request_of(fact.name)}: {fact.tool} {OUTCOMES[fact.status]}", f": {fact.summary}")
 
 
 # People
 
 
-def went_on(event: StoodStill) -> str:
-    return f"goes on: everything was stopped by {event.by} since {instant(event.since)}: {event.reason or 'no reason'}"
+def went_on(event: StoodStill) -> Said:
+    stopped = f": everything was stopped by {event.by} since {instant(event.since)}: {event.reason or 'no reason'}"
+    return Said("goes on", stopped)
 
 
-def from_people(event: WakeAccepted | RunStarted | CallReserved | CancelRequested | SignalReceived) -> str:
+def from_people(event: WakeAccepted | RunStarted | CallReserved | CancelRequested | SignalReceived) -> Said:
     match event:
         case CallReserved():
-            return f"set aside {reserved(event)}"
+            return Said(f"set aside {reserved(event)}")
         case WakeAccepted(brief=brief):
-            return f"accepted{_from(event.by)}: {brief.goal}"
+            return Said("accepted", f"{_from(event.by)}: {brief.goal}")
         case RunStarted(skills=skills):
-            return f"started with {len(skills)} tools: {', '.join(skill.name for skill in skills)}"
+            return Said(f"started with {len(skills)} tools", f": {', '.join(skill.name for skill in skills)}")
         case CancelRequested(reason=reason):
-            return f"cancel{_from(event.by)}: {reason}"
+            return Said("cancel", f"{_from(event.by)}: {reason}")
         case SignalReceived(signal=signal):
-            return f"signal {signal.kind}{_from(event.by)}: {signal.message or _besides(signal)}"
-    assert_never(event)
+            return Said(f"signal {signal.kind}", f"{_from(event.by)}: {signal.message or _besides(signal)}")
 
 
 def in_their_words(event: SignalReceived) -> str:
-    signal, who = event.signal, event.by or "a person"
-    said = signal.message or (signal.outcome or "").replace("_", " ")
+    who, said = event.by or "a person", event.signal.message or (event.signal.outcome or "").replace("_", " ")
     return f"{who}: {said}" if said else f"by {who}"
 
 
 def _besides(signal: Signal) -> str:
     said = signal.outcome or signal.arguments_hash or signal.signal_id
     return said.replace("_", " ")
-
-
-def _due(record: Record) -> str:
-    return "the time has come" if isinstance(record.event, TimerFired) else "a result"
 
 
 def _from(by: str) -> str:

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from agent_service.core.state import RunState
 from agent_service.core.waiting import (
@@ -23,7 +25,11 @@ WaitsForKind = Literal["model", "model_retry", "tool", "tool_retry", "time", "ap
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitsFor:
-    """`since`: of a tool's request, else of the newest entry. `until`: timeout or retry; null if only a person acts."""
+    """What a run that is under way waits for; of a paused one, what a person has to see to.
+
+    `since`: when it was asked (a tool), or when the newest entry was made (all else). `until`: when it is given up, or
+    tried again, if nothing comes; null where only a person can move the run.
+    """
 
     kind: WaitsForKind
     since: datetime
@@ -32,25 +38,28 @@ class WaitsFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLine:
-    """`tool` is the newest; `cost_usd` is null as in `Spent`. `caller` is as quotas know it."""
+    """A run in a list. `class` names its ending or why it pauses; `steps` is how many were begun, `tool` the newest's;
+    `cost_usd` is null where a price is not known. `caller` is as quotas know it.
+
+    `damaged`: what of it cannot be read, so that it is left alone; empty where all is well.
+    """
 
     run_id: str
-    wake_id: str
     status: Status
+    wake_id: str
+    caller: str = ""
     goal: str
     summary: str
     accepted_at: datetime
     updated_at: datetime
     ended_at: datetime | None = None
-    ending_class: str = ""
+    ending_class: Annotated[str, Field(alias="class")] = ""
     steps: int = 0
     tool: str | None = None
     tokens: int = 0
     cost_usd: float | None = None
-    waits_for: WaitsFor | None = None
-    caller: str = ""
+    waiting_for: WaitsFor | None = None
     damaged: str = ""
-    """Why it is in quarantine; else empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +96,16 @@ def line_of(run: RunState) -> RunLine:
         tool=_newest_tool(run),
         tokens=run.spent.tokens,
         cost_usd=run.spent.cost_usd,
-        waits_for=waits_for(run.waiting, updated_at=run.updated_at, due_at=run.due_at),
+        waiting_for=waits_for(run),
     )
 
 
-def waits_for(waiting: Waiting, *, updated_at: datetime, due_at: datetime | None) -> WaitsFor | None:
-    """None for a run that has not begun or has ended. `due_at` is the run's timer."""
+def waits_for(run: RunState) -> WaitsFor | None:
+    """None for a run that has not begun or has ended."""
+    return wait_in(run.waiting, run.updated_at, run.due_at)
+
+
+def wait_in(waiting: Waiting, updated_at: datetime, due_at: datetime | None) -> WaitsFor | None:
     kind = _kind(waiting)
     return WaitsFor(kind=kind, since=_since(waiting) or updated_at, until=due_at) if kind else None
 

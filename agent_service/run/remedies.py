@@ -23,6 +23,8 @@ FINAL = "this one is final"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
+    """What a person does now about a run that stopped, and the command with which it goes on."""
+
     text: str
     command: str
 

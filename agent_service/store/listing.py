@@ -7,7 +7,7 @@ from typing import Any
 
 from agent_service.core.waiting import Ended, Status, stop_of
 from agent_service.run.journal import decode_waiting
-from agent_service.run.lines import RunLine, Wanted, newest_tool, waits_for
+from agent_service.run.lines import RunLine, Wanted, newest_tool, wait_in
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 
 AFTER_EVERY_ID = "~"
@@ -95,5 +95,5 @@ def _known(state: dict[str, Any], finished: dict[str, Any] | None, due_at: int |
         ),
         "tokens": spent["input_tokens"] + spent["output_tokens"],
         "cost_usd": spent["cost_usd"],
-        "waits_for": waits_for(waiting, updated_at=updated_at, due_at=instant(due_at) if due_at is not None else None),
+        "waiting_for": wait_in(waiting, updated_at, instant(due_at) if due_at is not None else None),
     }

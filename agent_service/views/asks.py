@@ -10,7 +10,6 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, Status
 from agent_service.history.plain import View
 from agent_service.run.petition import petition
-from schemas.fields import Instant
 
 
 class AsksView(View):
@@ -37,7 +36,7 @@ class AsksView(View):
     choices: tuple[str, ...]
     tried: str | None
     would_change: str | None
-    expires_at: Instant | None
+    expires_at: datetime | None
 
 
 def asks_view(run: RunState) -> AsksView | None:

@@ -3,16 +3,17 @@
 import json
 from collections import OrderedDict
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.history.history import History
-from agent_service.history.plain import View
+from agent_service.history.items import Item
+from agent_service.history.plain import OfRun, View
 from agent_service.history.words import say
 from agent_service.run.journal import Record
 from agent_service.run.moments import Journals, Moment, retell
-from schemas.fields import Instant
 
 HIDDEN = "(hidden)"
 REMEMBERED_RUNS = 64
@@ -28,13 +29,23 @@ class EntryView(View):
     """
 
     seq: int
-    at: Instant
+    at: datetime
     kind: str
     summary: str
     status: Status
     pending_step: int | None
     event: dict[str, Any]
     hash: str
+
+
+class TimelineView(OfRun):
+    """Each of the `items` is followed by its parts, else they are in the order in which they began."""
+
+    items: tuple[Item, ...]
+
+
+def timeline_view(run_id: str, history: History) -> TimelineView:
+    return TimelineView(run_id=run_id, status=history.status, items=tuple(history.tree()))
 
 
 def entry_view(record: Record) -> EntryView:
@@ -64,9 +75,11 @@ class JournalReader:
     async def records(self, run_id: str, after: int, limit: int) -> Sequence[Record]:
         return [entry.record() for entry in await self._journals.entries(run_id, after, limit)]
 
-    async def history(self, run_id: str) -> History:
+    async def history(self, run_id: str, version: int) -> History:
+        """Up to the entry `version` at least."""
         history = self._histories.get(run_id) or History()
-        history.hear(await self.records(run_id, history.seq, MOST_ENTRIES))
+        if history.seq < version:
+            history.hear(await self.records(run_id, history.seq, version - history.seq))
         _remember(self._histories, run_id, history)
         return history
 

@@ -10,12 +10,10 @@ from agent_service.core.waiting import Approval, Question, Status, Stop
 from agent_service.errors import Damaged
 from agent_service.history.plain import View, clipped
 from agent_service.run.lines import waits_for
-from agent_service.run.remedies import RAISED_BY, remedy
+from agent_service.run.remedies import RAISED_BY, Remedy, remedy
 from agent_service.views.asks import AsksView, asks_view, reopens_until
 from agent_service.views.letters import DeadLetter, obstacle
-from agent_service.views.run import RemedyView
 from schemas.envelope import RUN_ID
-from schemas.fields import Instant
 
 MAX_TITLE = 200
 
@@ -45,12 +43,12 @@ class InboxItem(View):
     kind: ItemKind
     run_id: str | None
     seq: int | None = None
-    since: Instant
+    since: datetime
     title: str
     text: str
     item_class: str = Field(alias="class")
     asks: AsksView | None = None
-    remedy: RemedyView | None
+    remedy: Remedy | None
     actions: tuple[Action, ...]
 
 
@@ -63,8 +61,7 @@ class InboxView(View):
 
 
 def of_run(run: RunState, at: datetime) -> InboxItem:
-    asks, now = asks_view(run), remedy(run)
-    waits = waits_for(run.waiting, updated_at=run.updated_at, due_at=run.due_at)
+    asks, waits = asks_view(run), waits_for(run)
     return InboxItem(
         id=f"run:{run.run_id}",
         kind=_kind(run, asks),
@@ -74,7 +71,7 @@ def of_run(run: RunState, at: datetime) -> InboxItem:
         text=asks.question or asks.reason if asks else run.reason,
         item_class=run.ending_class or (asks.kind if asks else ""),
         asks=asks,
-        remedy=RemedyView(text=now.text, command=now.command) if now else None,
+        remedy=remedy(run),
         actions=actions_for(run, at),
     )
 
@@ -117,8 +114,8 @@ def actions_for(run: RunState, at: datetime) -> tuple[Action, ...]:
 
 def of_letter(letter: DeadLetter) -> InboxItem:
     why = obstacle(letter)
-    again = RemedyView(text="mend what it names, then send it again", command=f"agentic dlq retry {letter.id}")
-    gone = RemedyView(text=why, command=f"agentic dlq drop {letter.id}")
+    again = Remedy(text="mend what it names, then send it again", command=f"agentic dlq retry {letter.id}")
+    gone = Remedy(text=why, command=f"agentic dlq drop {letter.id}")
     return InboxItem(
         id=f"letter:{letter.id}",
         kind="dead_letter",

@@ -8,37 +8,29 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from agent_service.core.attempts import Pending
 from agent_service.core.events import (
     CallReserved,
     CancelRequested,
     ModelReplied,
     ModelUnavailable,
-    RunStarted,
     SignalReceived,
     StoodStill,
     TimerFired,
     ToolReturned,
-    TurnBroke,
     WakeAccepted,
 )
 from agent_service.core.facts import (
     AttemptAnswered,
-    CallPutOff,
     Decided,
     Ended,
     Name,
     PersonAsked,
-    Reopened,
-    RequestSent,
-    RetrySet,
-    Slept,
 )
-from agent_service.core.phases import Ask, Plan, Wait
-from agent_service.core.waiting import Approval, Question, Status, Stop
+from agent_service.core.phases import Plan
+from agent_service.core.waiting import Approval, Status, Stop
 from agent_service.history.plain import one_line
 from agent_service.history.results import execution_of
-from agent_service.history.words import DONE, OUTCOMES, decision_of, request_of
+from agent_service.history.words import bare
 from agent_service.run.journal import Record
 from agent_service.run.moments import Moment
 from agent_service.trust.identity import trace_id
@@ -87,7 +79,7 @@ def log_line(moment: Moment) -> LogLine:
     }
     if trouble:
         fields["why"] = one_line(trouble, LONGEST_REASON)
-    return LogLine(logging.WARNING if trouble else logging.INFO, _message(moment), fields)
+    return LogLine(logging.WARNING if trouble else logging.INFO, bare(moment), fields)
 
 
 def _of_step(moment: Moment) -> Fields:
@@ -175,70 +167,3 @@ def _besides(record: Record) -> Fields:
                 else {}
             )
     return {}
-
-
-def _message(record: Record) -> str:
-    return "; ".join(filter(None, (_happened(record), _led_to(record))))
-
-
-def _happened(record: Record) -> str:
-    if answer := record.first(AttemptAnswered):
-        return f"{request_of(answer.name)} {OUTCOMES[answer.status]}"
-    match record.event:
-        case ModelReplied() as reply:
-            return ", ".join(filter(None, (_decided(reply, one) for one in record.all(Decided))))
-        case SignalReceived(signal=signal):
-            return f"signal {signal.kind}" + (", reopened" if record.first(Reopened) else "")
-        case event:
-            return _EVENTS[type(event)]
-
-
-def _decided(reply: ModelReplied, one: Decided) -> str:
-    if one.status == "ok" and isinstance(decision_of(reply, one), Ask | Wait):
-        return ""
-    return DONE[one.phase] if one.status == "ok" else f"{one.phase} {one.status}"
-
-
-_EVENTS: dict[type[Any], str] = {
-    WakeAccepted: "accepted",
-    RunStarted: "started",
-    CallReserved: "call set aside",
-    ModelUnavailable: "the model gave no answer",
-    CancelRequested: "cancel",
-    TurnBroke: "the agent broke",
-    TimerFired: "due",
-    StoodStill: "goes on after a stop",
-    ToolReturned: "result",
-}
-
-
-def _sent(pending: Pending) -> str:
-    return f"{request_of(pending.name)} sent" + (f", attempt {pending.attempt}" if pending.attempt > 1 else "")
-
-
-def _led_to(record: Record) -> str:
-    if sent := record.all(RequestSent):
-        return "; ".join(_sent(request.pending) for request in sent)
-    for fact in record.facts:
-        match fact:
-            case RetrySet(pending=pending):
-                return f"attempt {pending.attempt} follows"
-            case CallPutOff():
-                return "asked again later"
-            case Slept():
-                return "waits for an instant"
-            case PersonAsked(ask=ask):
-                return _asked(ask)
-            case Ended(status=status):
-                return status.value
-    return ""
-
-
-def _asked(ask: Approval | Question | Stop) -> str:
-    match ask:
-        case Approval():
-            return "waits for approval"
-        case Question():
-            return "asks a person"
-        case Stop():
-            return Status.PAUSED.value

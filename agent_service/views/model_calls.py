@@ -15,7 +15,6 @@ from agent_service.history.plain import View
 from agent_service.history.words import consequences, say
 from agent_service.run.moments import Moment
 from agent_service.run.ports import PromptText, Question
-from schemas.fields import Instant
 
 
 class PromptPart(View):
@@ -35,8 +34,8 @@ class CallView(View):
     phase: Phase
     with_plan: bool
     model: str | None
-    asked_at: Instant
-    replied_at: Instant | None
+    asked_at: datetime
+    replied_at: datetime | None
     usage: ModelUsage | None
     provenance: Provenance | None
     prompt: tuple[PromptPart, ...]

@@ -1,6 +1,6 @@
 """Runs as the API shows them. Texts of models and tools are as they came; the reader of the JSON escapes them."""
 
-from dataclasses import asdict
+from datetime import datetime
 
 from pydantic import Field, computed_field
 
@@ -11,14 +11,13 @@ from agent_service.core.state import Child, RunState
 from agent_service.core.waiting import Status
 from agent_service.history.history import History
 from agent_service.history.plain import OfRun, View
-from agent_service.run.lines import RunLine, WaitsFor, WaitsForKind, waits_for
-from agent_service.run.remedies import remedy
+from agent_service.run.lines import WaitsFor, waits_for
+from agent_service.run.remedies import Remedy, remedy
 from agent_service.trust.identity import trace_id
 from agent_service.trust.identity import trace_url as address_of_trace
 from agent_service.views.asks import AsksView, asks_view, reopens_until
 from agent_service.views.steps import PendingView, StepView, pending_views, step_views
 from schemas.events import BudgetUse, DoneItem
-from schemas.fields import Instant
 
 
 class AskingView(View):
@@ -26,19 +25,7 @@ class AskingView(View):
 
     call: int
     phase: Phase
-    retry_at: Instant | None
-
-
-class WaitingForView(View):
-    """What a run that is under way waits for; of a paused one, what a person has to see to.
-
-    `since`: when it was asked (a tool), or when the newest entry was made (all else). `until`: when it is given up, or
-    tried again, if nothing comes; null where only a person can move the run.
-    """
-
-    kind: WaitsForKind
-    since: Instant
-    until: Instant | None
+    retry_at: datetime | None
 
 
 class UsageView(View):
@@ -57,13 +44,6 @@ class UsageView(View):
     lost_calls: int
     lost_tokens: int
     lost_cost_usd: float | None
-
-
-class RemedyView(View):
-    """What a person does now about a run that stopped, and the command with which it goes on."""
-
-    text: str
-    command: str
 
 
 class ChildView(View):
@@ -102,16 +82,16 @@ class RunView(OfRun):
     children: tuple[ChildView, ...]
     wake_id: str
     caller: str
-    accepted_at: Instant
-    started_at: Instant | None
-    updated_at: Instant
-    ended_at: Instant | None
+    accepted_at: datetime
+    started_at: datetime | None
+    updated_at: datetime
+    ended_at: datetime | None
     goal: str
     summary: str
     outcome: str
     reason: str
     ending_class: str = Field(alias="class")
-    remedy: RemedyView | None
+    remedy: Remedy | None
     steps: tuple[StepView, ...]
     definition_of_done: tuple[DoneItem, ...]
     budget: BudgetUse
@@ -119,37 +99,15 @@ class RunView(OfRun):
     pending: PendingView | None
     pendings: tuple[PendingView, ...]
     asking: AskingView | None
-    waiting_for: WaitingForView | None
+    waiting_for: WaitsFor | None
     asks: AsksView | None
     reopened: int
-    reopens_until: Instant | None
+    reopens_until: datetime | None
     artifacts: tuple[str, ...]
     models: tuple[str, ...] | None
     trace_id: str
     trace_url: str | None
     stopped: str = ""
-
-
-class RunLineView(OfRun):
-    """A run in a list. `class` names its ending or why it pauses; `steps` is how many were begun, `tool` the newest's.
-
-    `damaged`: what of it cannot be read, so that it is left alone; empty where all is well.
-    """
-
-    wake_id: str
-    caller: str
-    goal: str
-    summary: str
-    accepted_at: Instant
-    updated_at: Instant
-    ended_at: Instant | None
-    ending_class: str = Field(alias="class")
-    steps: int
-    tool: str | None
-    tokens: int
-    cost_usd: float | None
-    waiting_for: WaitingForView | None
-    damaged: str = ""
 
 
 def run_view(
@@ -161,7 +119,7 @@ def run_view(
     trouble: str = "",
 ) -> RunView:
     """`history` adds steps and models. `trace_url` has `{trace_id}` in its place."""
-    now, pendings = remedy(run), tuple(pending_views(run, present, trouble))
+    pendings = tuple(pending_views(run, present, trouble))
     return RunView(
         run_id=run.run_id,
         parent_run_id=run.brief.parent.run_id if run.brief.parent else None,
@@ -179,7 +137,7 @@ def run_view(
         outcome=run.outcome,
         reason=run.reason,
         ending_class=run.ending_class,
-        remedy=RemedyView(text=now.text, command=now.command) if now else None,
+        remedy=remedy(run),
         steps=step_views(run, history) if history else (),
         definition_of_done=tuple(map(proof.told, run.done_items)),
         budget=BudgetUse(**budget_use(run)),
@@ -187,7 +145,7 @@ def run_view(
         pending=next(iter(pendings), None),
         pendings=pendings,
         asking=AskingView(call=run.asking.call, phase=run.asking.phase, retry_at=run.retry_at) if run.asking else None,
-        waiting_for=waiting_for_view(waits_for(run.waiting, updated_at=run.updated_at, due_at=run.due_at)),
+        waiting_for=waits_for(run),
         asks=asks_view(run),
         reopened=run.reopened,
         reopens_until=reopens_until(run),
@@ -200,13 +158,3 @@ def run_view(
 
 def _child(child: Child) -> ChildView:
     return ChildView(run_id=child.run_id, step=child.step, task=child.task or None, round=child.round or None)
-
-
-def line_view(line: RunLine) -> RunLineView:
-    told = asdict(line)
-    del told["waits_for"]
-    return RunLineView(waiting_for=waiting_for_view(line.waits_for), **told)
-
-
-def waiting_for_view(waits_for: WaitsFor | None) -> WaitingForView | None:
-    return WaitingForView(**asdict(waits_for)) if waits_for else None

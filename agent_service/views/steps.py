@@ -1,35 +1,27 @@
-"""The steps of a run in short with their tasks, and what is in flight."""
+"""The steps of a run with their tasks and attempts, in short and in full, and what is in flight."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import JsonValue
 
-from agent_service.core.attempts import AGAIN, asker_of
+from agent_service.core.attempts import asker_of
+from agent_service.core.events import ToolReturned
+from agent_service.core.facts import Name
 from agent_service.core.state import RunState
 from agent_service.core.tools.flights import flights
 from agent_service.history.history import History
-from agent_service.history.items import Failure, Item, depth_of
+from agent_service.history.items import Failure, Item, ItemStatus, as_tree
 from agent_service.history.plain import View
 from agent_service.history.results import Execution
 from agent_service.history.waiting_for import executor_of
-from schemas.fields import Instant
+from agent_service.run.journal import Record
 
-StepStatus = Literal["ok", "error", "budget", "pending", "waiting", "unfinished"]
-Key = tuple[str, int]
-"""The name of a sub-request in its step."""
-TaskStatus = Literal["waiting", "pending", "ok", "error", "continuation", "budget", "unfinished"]
+StepStatus = Literal["waiting", "pending", "ok", "error", "continuation", "budget", "unfinished"]
 """`pending`: sent, or asked for more. `continuation`: asked again, it asked for more. `budget`: that was too much.
 `unfinished`: its step or its run ended before.
 """
-
-
-class FailureView(View):
-    """Why something failed."""
-
-    error_class: str = Field(alias="class")
-    message: str
 
 
 class TaskView(View):
@@ -44,29 +36,17 @@ class TaskView(View):
     round: int
     tool: str
     command: str
-    status: TaskStatus = "waiting"
+    status: StepStatus = "waiting"
     attempt: int = 0
     depends_on: tuple[str, ...] = ()
     asked_by: str | None = None
     query: str | None = None
     reason: str = ""
     summary: str = ""
-    error: FailureView | None = None
-    started_at: Instant | None = None
-    ended_at: Instant | None = None
+    error: Failure | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
     child_run_id: str | None = None
-
-    @property
-    def key(self) -> Key:
-        return self.id, self.round
-
-    @property
-    def depth(self) -> int:
-        return depth_of(self.id)
-
-    @property
-    def is_again(self) -> bool:
-        return self.id.rpartition(".")[2] == AGAIN
 
 
 class StepView(View):
@@ -82,10 +62,59 @@ class StepView(View):
     attempt: int
     status: StepStatus
     summary: str = ""
-    error: FailureView | None = None
+    error: Failure | None = None
     execution: Execution | None = None
     tasks: tuple[TaskView, ...] = ()
     child_run_id: str | None = None
+
+
+class AttemptView(View):
+    """One attempt. `result` is all that the tool brought; `execution` is how its executor carried it out.
+
+    `status` is `open` while it is waited for, `waiting` before it is sent, `cancelled` where it was under way when the
+    run ended, and `refused` for a result that came after that.
+    """
+
+    attempt: int
+    requested_at: datetime | None
+    deadline_at: datetime | None
+    completed_at: datetime | None = None
+    status: ItemStatus
+    result: dict[str, JsonValue] | None = None
+    error: Failure | None = None
+    execution: str | None = None
+
+
+class TaskDetail(TaskView):
+    """A sub-request of a step in full. `approved_by` is as in StepDetail."""
+
+    arguments: dict[str, JsonValue]
+    approved_by: str | None
+    attempts: tuple[AttemptView, ...]
+
+
+class StepDetail(View):
+    """One step. `route` is where its requests go; `executor` is who was asked, null where it tells no name.
+
+    `approved_by` is the person who allowed it; null where nobody had to. `attempts` are those of its own request,
+    `tasks` what its tool asked for before it could answer, and each time that it was asked again. `child_run_id` is as
+    in the run's view.
+    """
+
+    run_id: str
+    step: int
+    tool: str
+    command: str
+    route: str
+    executor: str | None
+    arguments: dict[str, JsonValue]
+    expected: str
+    risk: str
+    rationale: str
+    approved_by: str | None
+    child_run_id: str | None
+    attempts: tuple[AttemptView, ...]
+    tasks: tuple[TaskDetail, ...]
 
 
 class PendingView(View):
@@ -106,40 +135,60 @@ class PendingView(View):
     attempt: int
     route: str
     executor: str | None
-    requested_at: Instant
-    deadline_at: Instant
-    retry_at: Instant | None
+    requested_at: datetime
+    deadline_at: datetime
+    retry_at: datetime | None
     present: bool | None = None
     trouble: str = ""
 
 
 def step_views(run: RunState, history: History) -> tuple[StepView, ...]:
     """In the order of their numbers."""
-    steps = history.requests.of_kind("step")
-    return tuple(_step(run, history, item) for item in sorted(steps, key=lambda item: item.step or 0))
-
-
-def _step(run: RunState, history: History, item: Item) -> StepView:
-    return StepView(
-        step=item.step or 0,
-        tool=item.tool or "",
-        command=item.command or "",
-        attempt=item.attempt or 1,
-        status=_status_of_step(item),
-        summary=_summary(item),
-        error=_failure(item.error),
-        execution=item.execution,
-        tasks=task_views(run, history, item.step or 0),
-        child_run_id=child_of(run, item),
+    asked, steps = list(as_tree(history.of_kind("task"))), history.of_kind("step")
+    children = {(child.step, child.task, child.round): child.run_id for child in run.children}
+    return tuple(
+        StepView(
+            step=item.step or 0,
+            tool=item.tool or "",
+            command=item.command or "",
+            attempt=item.attempt or 1,
+            status=_status(item),
+            summary=_summary(item),
+            error=item.error,
+            execution=item.execution,
+            tasks=tuple(TaskView(**_task(one, children)) for one in asked if one.step == item.step),
+            child_run_id=children.get(item.name),
+        )
+        for item in sorted(steps, key=lambda item: item.step or 0)
     )
 
 
-def _status_of_step(item: Item) -> StepStatus:
-    if item.outcome in ("ok", "error", "budget"):
+def _task(item: Item, children: dict[Name, str]) -> dict[str, Any]:
+    return {
+        "id": item.task,
+        "round": item.round,
+        "tool": item.tool,
+        "command": item.command,
+        "status": _status(item),
+        "attempt": item.attempt,
+        "depends_on": item.needs,
+        "asked_by": asker_of(item.task or "") or None,
+        "query": item.query or None,
+        "reason": item.reason,
+        "summary": item.summary if item.outcome and not item.error else "",
+        "error": item.error if item.outcome else None,
+        "started_at": item.started_at if item.attempt else None,
+        "ended_at": item.ended_at,
+        "child_run_id": children.get(item.name),
+    }
+
+
+def _status(item: Item) -> StepStatus:
+    if item.outcome in ("ok", "error", "continuation", "budget"):
         return item.outcome
     if item.ended_at:
         return "unfinished"
-    return "waiting" if item.status == "waiting" else "pending"
+    return "waiting" if item.status == "waiting" or not item.attempt else "pending"
 
 
 def _summary(item: Item) -> str:
@@ -150,63 +199,56 @@ def _summary(item: Item) -> str:
     return f"asks for more: {item.summary}" if item.summary else ""
 
 
-def child_of(run: RunState, item: Item) -> str | None:
-    return next((c.run_id for c in reversed(run.children) if (c.step, c.task, c.round) == item.name), None)
-
-
-def _failure(error: Failure | None) -> FailureView | None:
-    return FailureView(error_class=error.error_class, message=error.message) if error else None
-
-
-def task_views(run: RunState, history: History, step: int) -> tuple[TaskView, ...]:
-    """Each task is followed by what it asked for."""
-    views = {view.key: view for view in (_task(run, item) for item in history.requests.of_kind("task", step))}
-    return tuple(_in_order(views))
-
-
-def _task(run: RunState, item: Item) -> TaskView:
-    return TaskView(
-        id=item.task,
-        round=item.round,
+def step_detail(run: RunState, records: Sequence[Record], step: int) -> StepDetail | None:
+    """`records`: the whole journal."""
+    history = History(records)
+    item = next(iter(history.of_kind("step", step)), None)
+    if item is None:
+        return None
+    skill = run.brief.skill(item.tool or "")
+    children = {(child.step, child.task, child.round): child.run_id for child in run.children}
+    return StepDetail(
+        run_id=run.run_id,
+        step=step,
         tool=item.tool or "",
         command=item.command or "",
-        status=_status_of_task(item),
-        attempt=item.attempt or 0,
-        depends_on=item.needs,
-        asked_by=asker_of(item.task) or None,
-        query=item.query or None,
-        reason=item.reason,
-        summary=item.summary if item.outcome and not item.error else "",
-        error=_failure(item.error) if item.outcome else None,
-        started_at=item.started_at if item.attempt else None,
-        ended_at=item.ended_at,
-        child_run_id=child_of(run, item),
+        executor=skill.executor if skill else None,
+        child_run_id=children.get(item.name),
+        attempts=_attempts(history, records, item),
+        tasks=tuple(
+            TaskDetail(
+                **_task(task, children),
+                arguments=task.about.get("arguments", {}),
+                approved_by=task.about.get("approved_by"),
+                attempts=_attempts(history, records, task),
+            )
+            for task in as_tree(history.of_kind("task", step))
+        ),
+        **item.about,
     )
 
 
-def _status_of_task(item: Item) -> TaskStatus:
-    if item.ended_at and item.outcome in ("ok", "error", "continuation", "budget"):
-        return item.outcome
-    if item.ended_at:
-        return "unfinished"
-    return "waiting" if item.status == "waiting" or not item.attempt else "pending"
+def _attempts(history: History, records: Sequence[Record], of: Item) -> tuple[AttemptView, ...]:
+    """With the one that waits to be sent again. A late result counts as that of the attempt that it names."""
+    below = [one for one in history.items if one.parent == of.id]
+    late = {one.attempt: one for one in below if one.id.startswith("result:")}
+    own = (one for one in below if ":attempt:" in one.id or (one.kind == "wait" and not one.ended_at))
+    return tuple(_attempt(records, one, late.get(one.attempt, one)) for one in own)
 
 
-def _in_order(told: Mapping[Key, TaskView]) -> Iterator[TaskView]:
-    below = defaultdict[Key | None, list[TaskView]](list)
-    for view in sorted(told.values(), key=lambda view: (view.round, not view.is_again)):
-        below[_asker(view, told)].append(view)
-    yield from _down(None, below)
-
-
-def _asker(view: TaskView, told: Mapping[Key, TaskView]) -> Key | None:
-    return max((key for key in told if key[0] == view.asked_by and key[1] < view.round), default=None)
-
-
-def _down(asker: Key | None, below: Mapping[Key | None, Sequence[TaskView]]) -> Iterator[TaskView]:
-    for view in below.get(asker, ()):
-        yield view
-        yield from _down(view.key, below)
+def _attempt(records: Sequence[Record], item: Item, answered: Item) -> AttemptView:
+    event, is_wait = records[answered.answered_in - 1].event if answered.answered_in else None, item.kind == "wait"
+    result = event.result if isinstance(event, ToolReturned) else None
+    return AttemptView(
+        attempt=item.attempt or 1,
+        requested_at=None if is_wait else item.started_at,
+        deadline_at=None if is_wait else item.until,
+        completed_at=result.completed_at if result else None,
+        status=answered.status,
+        result=result.result.model_dump(mode="json", exclude_none=True) if result and result.result else None,
+        error=item.error,
+        execution=str(item.execution) if item.execution else None,
+    )
 
 
 def pending_views(run: RunState, present: frozenset[str] | None, trouble: str) -> Iterator[PendingView]:

@@ -17,11 +17,9 @@ from agent_service.history.plain import OfRun, View, instant
 from agent_service.history.waiting_for import executor_of, waiting_for
 from agent_service.history.words import attempt_of
 from agent_service.run.ports import Dismissal
-from agent_service.run.remedies import remedy
+from agent_service.run.remedies import Remedy, remedy
 from agent_service.views.asks import reopens_until
 from agent_service.views.letters import DeadLetter
-from agent_service.views.run import RemedyView
-from schemas.fields import Instant
 from schemas.status import WaitingCall
 
 
@@ -65,20 +63,20 @@ class Whereabouts:
         return f"message {self.seq} of {self.stream}, stored {instant(self.at)}; {held}"
 
 
-SERVE = RemedyView(text="start who takes them", command="ductile-gateway serve")
-GO_ON = RemedyView(text="once that is settled, let everything go on", command="agentic go-on")
-RAISE = RemedyView(text="raise agent.limits.usd_per_day, or the quota that it names", command="agentic doctor")
+SERVE = Remedy(text="start who takes them", command="ductile-gateway serve")
+GO_ON = Remedy(text="once that is settled, let everything go on", command="agentic go-on")
+RAISE = Remedy(text="raise agent.limits.usd_per_day, or the quota that it names", command="agentic doctor")
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
-DOCTOR = RemedyView(text="find out what is wrong there", command="agentic doctor")
-LOG = RemedyView(text="see the agent's log, and start it again if it does not go on", command="agentic doctor")
+DOCTOR = Remedy(text="find out what is wrong there", command="agentic doctor")
+LOG = Remedy(text="see the agent's log, and start it again if it does not go on", command="agentic doctor")
 
 
 class WaitView(View):
     """What the run waits for: the kinds are those of `waiting_for`, `what` says it in words."""
 
     kind: str
-    since: Instant
-    until: Instant | None
+    since: datetime
+    until: datetime | None
     what: str
 
 
@@ -95,7 +93,7 @@ class WhyView(OfRun):
     waiting_for: WaitView | None
     facts: tuple[FactView, ...]
     verdict: str
-    remedy: RemedyView | None
+    remedy: Remedy | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +114,7 @@ class Seen:
     dismissal: Dismissal | None = None
 
 
-Verdict = tuple[str, RemedyView | None]
+Verdict = tuple[str, Remedy | None]
 
 
 def why_view(run: RunState, seen: Seen) -> WhyView:
@@ -205,7 +203,7 @@ def _of_its_wait(run: RunState, seen: Seen) -> Verdict:
     if waits.kind == "budget":
         return f"{run.summary}: it waits for {waits.text}", RAISE
     by_itself = ", by itself" if run.status is Status.RUNNING else ""
-    return f"it waits for {waits.text}{by_itself}", _remedy(run)
+    return f"it waits for {waits.text}{by_itself}", remedy(run)
 
 
 def _of_a_queued_run(seen: Seen) -> Verdict:
@@ -216,12 +214,7 @@ def _of_a_queued_run(seen: Seen) -> Verdict:
 
 def _of_a_stopped_run(run: RunState) -> Verdict:
     how = "it waits for a person" if run.status is Status.PAUSED else f"it has ended: {run.status}"
-    return f"{how} ({run.ending_class}): {run.reason}", _remedy(run)
-
-
-def _remedy(run: RunState) -> RemedyView | None:
-    now = remedy(run)
-    return RemedyView(text=now.text, command=now.command) if now else None
+    return f"{how} ({run.ending_class}): {run.reason}", remedy(run)
 
 
 def _of_a_sent_attempt(run: RunState, pending: Pending, seen: Seen) -> Verdict:
@@ -256,9 +249,9 @@ def _by_its_request(what: str, pending: Pending, seen: Seen) -> Verdict:
     return text, None
 
 
-def _of_child(run_id: str) -> RemedyView:
-    return RemedyView(text="see why that run stands where it stands", command=f"agentic why {run_id}")
+def _of_child(run_id: str) -> Remedy:
+    return Remedy(text="see why that run stands where it stands", command=f"agentic why {run_id}")
 
 
-def _of_letter(letter: DeadLetter) -> RemedyView:
-    return RemedyView(text="mend what it names, then send it again", command=f"agentic dlq retry {letter.id}")
+def _of_letter(letter: DeadLetter) -> Remedy:
+    return Remedy(text="mend what it names, then send it again", command=f"agentic dlq retry {letter.id}")

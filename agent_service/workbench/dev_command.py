@@ -87,7 +87,7 @@ def _of_tools(fields: Fields) -> Sequence[str]:
 
 def _outcome(fields: Fields) -> str:
     attempt = f" (attempt {fields['attempt']})" if fields.get("attempt", 1) > 1 else ""
-    happened = str(fields["msg"]).partition(";")[0].removeprefix(f"step {fields['step']} ")
+    happened = str(fields["msg"]).partition(";")[0].partition(f": {fields['tool']} ")[2]
     return f"{happened}{attempt}  {fields['latency_ms'] / 1000:.1f} s"
 
 

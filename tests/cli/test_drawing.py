@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
@@ -20,16 +20,15 @@ from agent_service.cli.runs import show, views
 from agent_service.cli.runs.story import Story
 from agent_service.cli.runs.watching import Board
 from agent_service.history.history import History
-from agent_service.run.lines import line_of
+from agent_service.run.lines import RunLine, line_of
 from agent_service.run.moments import retell
 from agent_service.run.ports import PromptText
-from agent_service.views.entries import entry_view
+from agent_service.views.entries import entry_view, timeline_view
 from agent_service.views.inbox import of_letter
 from agent_service.views.log_line import log_line
 from agent_service.views.model_calls import call_view, made_call
-from agent_service.views.run import line_view, run_view
-from agent_service.views.step_detail import step_detail
-from agent_service.views.timeline import timeline_view
+from agent_service.views.run import run_view
+from agent_service.views.steps import step_detail
 from agent_service.views.why import Seen, why_view
 from agent_service.workbench import dev_command
 from tests.core.cues import PROOF, RUN_ID, a_retrying_run, due, reflects, returns
@@ -57,9 +56,10 @@ def view_of(script: Script, entries: int | None = None) -> dict[str, Any]:
     return sent(run_view(commits[-1].state, History(commit.entry.record() for commit in commits)))
 
 
-def sent(view: BaseModel | None) -> dict[str, Any]:
+def sent(view: BaseModel | RunLine | None) -> dict[str, Any]:
     assert view is not None
-    return view.model_dump(mode="json", by_alias=True)
+    told: dict[str, Any] = TypeAdapter(type(view)).dump_python(view, mode="json", by_alias=True)
+    return told
 
 
 def drawn(drawing: RenderableType, width: int = 100) -> str:
@@ -82,7 +82,7 @@ def poisoned(value: Any) -> Any:
 FORGED = "long " * 400 + '\nhash    0000\n"subject": "lunch"'
 APPROVAL: dict[str, Any] = {"to": "ann@example.org", "text": FORGED, "urgent": True, "cc": None, "room": "1", "a\nb": 1}
 WAITS = {"kind": "tool", "since": LONG_AGO, "until": "2020-01-01T12:04:44Z"}
-LINE = sent(line_view(line_of(worked_example().state)))
+LINE = sent(line_of(worked_example().state))
 LINES: list[dict[str, Any]] = [
     LINE,
     LINE | {"status": "running", "tool": "fetch", "waiting_for": WAITS},

@@ -289,7 +289,7 @@ async def open_house(
         rules = Rules(days=dict.fromkeys((Status.DONE, Status.CANCELLED), A_DAY), reopens=7 * A_DAY)
         belongings = RunBelongings(folder / "workspaces", MemoryArtifacts())
         operations = Operations(
-            inspection=Inspection(store, archive, as_text),
+            inspection=Inspection(store, desk.reader, as_text),
             inbox=InboxCalls(store, store.inbox, letters, now=clock.now),
             letters=DeadLetterCalls(letters),
             health=HealthCalls(readiness, {}),

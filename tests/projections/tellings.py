@@ -15,13 +15,13 @@ from agent_service.core.state import RunState
 from agent_service.history.history import History
 from agent_service.history.words import say
 from agent_service.run.moments import Moment, retell
+from agent_service.views.entries import timeline_view
 from agent_service.views.log_line import log_line
 from agent_service.views.model_calls import made_call
 from agent_service.views.pages.trail import trail
 from agent_service.views.run import run_view
 from agent_service.views.spans.trace import stretch
-from agent_service.views.step_detail import step_detail
-from agent_service.views.timeline import timeline_view
+from agent_service.views.steps import step_detail
 from agent_service.views.why import Seen, why_view
 from groundwork.telemetry.span import Span
 from tests.core.script import Script

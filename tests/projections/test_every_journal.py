@@ -15,15 +15,13 @@ from agent_service.history.history import History
 from agent_service.history.items import id_of
 from agent_service.run.journal import Commit
 from agent_service.run.moments import Moment, retell
-from agent_service.views.entries import entry_view
+from agent_service.views.entries import entry_view, timeline_view
 from agent_service.views.log_line import log_line
 from agent_service.views.pages.trace import broken_line
 from agent_service.views.pages.trail import trail
 from agent_service.views.run import run_view
 from agent_service.views.spans.trace import stretch
-from agent_service.views.step_detail import step_detail
-from agent_service.views.steps import task_views
-from agent_service.views.timeline import timeline_view
+from agent_service.views.steps import step_detail, step_views
 from groundwork.telemetry.span import Span
 from tests.core.script import Script
 from tests.core.stories import GATHERINGS, STORIES
@@ -155,14 +153,14 @@ def test_what_is_open_of_a_gathering_is_what_the_run_waits_for_and_each_request_
         assert {item.id for item in history.items if item.ended_at is None and ":attempt:" in item.id} == sent
         still = {f.pending.name[1:] for f in under_way if f.pending.task}
         still |= {(task.id, task.round) for one in asked for task in one.tasks if task.id}
-        views = task_views(moment.after, history, 1)
-        going_on = {view.key for view in views if view.status in ("waiting", "pending")}
+        views = [task for step in step_views(moment.after, history) for task in step.tasks]
+        going_on = {(view.id, view.round) for view in views if view.status in ("waiting", "pending")}
         assert going_on == still or any(one.stopped for one in asked)
     requests = {(sent.pending.name, sent.pending.attempt) for moment in moments for sent in moment.all(RequestSent)}
     detail = step_detail(moments[-1].after, moments, 1)
     assert detail is not None
     shown = {((1, "", 0), attempt.attempt) for attempt in detail.attempts}
-    shown |= {((1, *task.key), attempt.attempt) for task in detail.tasks for attempt in task.attempts}
+    shown |= {((1, task.id, task.round), attempt.attempt) for task in detail.tasks for attempt in task.attempts}
     assert shown >= requests, "one that waits to be tried again is told too"
     names = {f"{id_of(name)}:attempt:{number}" for name, number in requests}
     assert {item.id for item in history.items if item.kind == "attempt" and ":attempt:" in item.id} == names

@@ -12,12 +12,11 @@ from agent_service.api.handlers.dead_letters import Letters
 from agent_service.api.refusals import Refusal, present
 from agent_service.core.attempts import Pending
 from agent_service.core.state import RunState
-from agent_service.run.ports import Archive, Inbox, PromptText, Question, RunStore, Skills
-from agent_service.views.entries import MOST_ENTRIES, JournalReader
+from agent_service.run.ports import Inbox, PromptText, Question, RunStore, Skills
+from agent_service.views.entries import MOST_ENTRIES, JournalReader, TimelineView, timeline_view
 from agent_service.views.letters import DeadLetter
 from agent_service.views.model_calls import CallView, call_view, made_call
-from agent_service.views.step_detail import StepDetail, step_detail
-from agent_service.views.timeline import TimelineView, timeline_view
+from agent_service.views.steps import StepDetail, step_detail
 from agent_service.views.why import Seen, Whereabouts, WhyView, out_longest, why_view
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.machine import utc_now
@@ -31,9 +30,9 @@ Number = Annotated[int, Path(ge=1, lt=2**31)]
 class Inspection:
     """Their docstrings are the API's documentation. Methods raise Refusal (404), and what the store raises."""
 
-    def __init__(self, store: RunStore, archive: Archive, prompt_of: Callable[[Question], PromptText]) -> None:
+    def __init__(self, store: RunStore, reader: JournalReader, prompt_of: Callable[[Question], PromptText]) -> None:
         self._store = store
-        self._reader = JournalReader(archive)
+        self._reader = reader
         self._prompt_of = prompt_of
 
     async def show_timeline(self, run_id: str) -> TimelineView:
@@ -41,8 +40,8 @@ class Inspection:
 
         In the order in which it began. The phases of one model call share its number; its cost is told once.
         """
-        await present(self._store, run_id)
-        return timeline_view(run_id, await self._reader.history(run_id))
+        run = await present(self._store, run_id)
+        return timeline_view(run_id, await self._reader.history(run_id, run.state.version))
 
     async def show_step(self, run_id: str, step: Number) -> StepDetail:
         """One step in full: its arguments, why it was planned, and all that came back of each attempt."""

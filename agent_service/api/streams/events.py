@@ -23,11 +23,10 @@ from agent_service.api.streams.feed import Feed
 from agent_service.core.state import RunState
 from agent_service.errors import Damaged
 from agent_service.history.plain import View
-from agent_service.run.lines import line_of
+from agent_service.run.lines import RunLine, line_of
 from agent_service.run.moments import Moment
 from agent_service.run.ports import Archive, Place, RunStore
 from agent_service.views.entries import EntryView, JournalReader, entry_view
-from agent_service.views.run import RunLineView, line_view
 from groundwork.service.errors import TryAgain
 from groundwork.service.invisible import json_visible
 
@@ -46,7 +45,7 @@ class RunEvent(View):
     """An event of all runs: an entry, its position in the journal of all runs, and how its run stands after it."""
 
     position: int
-    run: RunLineView
+    run: RunLine
     entry: EntryView
 
 
@@ -194,7 +193,7 @@ def _entry_frame(number: int, moment: Moment) -> bytes:
 
 
 def _run_frame(number: int, moment: Moment) -> bytes:
-    event = RunEvent(position=number, run=line_view(line_of(moment.after)), entry=entry_view(moment))
+    event = RunEvent(position=number, run=line_of(moment.after), entry=entry_view(moment))
     return _frame(number, moment.entry.kind, event)
 
 

@@ -301,8 +301,8 @@ async def _found(store: SqliteStore, ring: KeyRing, link: NatsLink) -> dict[str,
 
 
 def _said_of(line: RunLine) -> str:
-    waits = line.waits_for.kind if line.waits_for else "its turn"
-    tool = f" {line.tool}" if line.waits_for and line.waits_for.kind == "tool" else ""
+    waits = line.waiting_for.kind if line.waiting_for else "its turn"
+    tool = f" {line.tool}" if waits == "tool" else ""
     return one_line(f"{line.status}, step {line.steps}, waits for {waits}{tool}: {line.goal}", 120)
 
 

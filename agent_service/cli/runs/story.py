@@ -149,8 +149,8 @@ def _text(item: Json) -> str:
 
 
 def _of_request(item: Json) -> str:
-    asks = item["kind"] == "task" and item["status"] in ("open", "cancelled")
-    if asks or (item["kind"] == "step" and item["status"] == "open"):
+    asks = item["kind"] == "task" and item["status"] in ("open", "waiting", "cancelled")
+    if asks or (item["kind"] == "step" and item["status"] in ("open", "waiting")):
         asked = _REQUEST.sub("", item["title"], count=1)
         return f"{asked}: {item['text']}" if asks and item["text"] else asked
     return _with_class(_REQUEST.sub("", item["text"], count=1), item["error"])

@@ -27,14 +27,14 @@ def decisions_page(told: Told) -> str:
         f"Run {code(run_id)}, told from its journal. The number in a heading is the entry that it began with, the time "
         f"in brackets how long it took. `agentic prompt {run_id} --call N` shows what a call was told."
     )
-    items = (item for item in history.tree() if not history.repeats(item))
+    items = (item for item in history.tree() if not item.repeats)
     return page("Decisions", *opening(told.run), intro, *(_item(told, item) for item in items))
 
 
 def _item(told: Told, item: Item) -> str:
     began, ended = item.started_at, item.ended_at
     when = f" · {instant(began)}" if began else ""
-    took = f" ({duration(ended - began)})" if began and ended and item.ended_in > item.entry else ""
+    took = f" ({duration(ended - began)})" if began and ended and (item.ended_in or 0) > item.entry else ""
     status = "" if item.status == "ok" or item.kind == "ending" else f", {item.status}"
     heading = f"{item.entry}. {inline(item.title)}{status}{when}{took}"
     blocks = _thought(told, item, item.reply, item.decided) if item.reply and item.decided else _happened(item)
@@ -73,7 +73,7 @@ def _thought(told: Told, item: Item, reply: ModelReplied, one: Decided) -> Itera
             pass
         case decision:
             yield from _values({field.name: getattr(decision, field.name) for field in fields(decision)})
-            judged = told.records[item.ended_in - 1].first(ClaimsJudged)
+            judged = told.records[item.ended_in - 1].first(ClaimsJudged) if item.ended_in else None
             yield bullets(f"Not accepted: {inline(why)}" for why in judged.refusals) if judged else ""
     if one.status != "ok":
         error_class = f" ({code(one.error_class)})" if one.error_class else ""

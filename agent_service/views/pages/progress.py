@@ -97,8 +97,8 @@ def _spent(spent: Spent) -> str:
 
 
 def plan_page(told: Told) -> str:
-    run, requests = told.run, told.history.requests
-    steps = as_tree((*requests.of_kind("step"), *requests.of_kind("task")))
+    run, history = told.run, told.history
+    steps = as_tree((*history.of_kind("step"), *history.of_kind("task")))
     return page(
         "Plan",
         *opening(run),

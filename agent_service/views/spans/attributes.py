@@ -119,7 +119,7 @@ def wait(item: Item) -> Attributes:
 
 
 def _task(item: Item) -> Attributes:
-    return {names.TASK: item.task, names.ROUND: item.round} if item.task else {}
+    return {names.TASK: item.task, names.ROUND: item.round or 0} if item.task else {}
 
 
 def _parts(texts: Iterable[str]) -> JsonValue:

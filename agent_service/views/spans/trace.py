@@ -79,7 +79,7 @@ class Trace:
         if record.first(Reopened):
             self._began, self._reopened = record.at, self._reopened + 1
         for item in self._history.ends([record]):
-            if item.started_at and not (item.again and item.opened_in == record.entry.seq):
+            if not (item.again and item.opened_in == record.entry.seq):
                 yield from self._of(record, item)
         if end := record.first(Ended):
             yield self._run(record, end)

@@ -1,6 +1,6 @@
 """What a run waits for, in words: the one place that words a state."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from agent_service.core.attempts import Flight, Pending
@@ -9,24 +9,19 @@ from agent_service.core.waiting import Acting, Approval, NeedsPerson, Question, 
 from agent_service.history import words
 from agent_service.history.plain import instant
 from agent_service.run.lines import WaitsFor, waits_for
-from agent_service.run.remedies import Remedy, remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitReason(WaitsFor):
-    """`text` completes `it waits for …`. `what_to_do` is for a person; null where nothing is to be done."""
+    """`text` completes `it waits for …`."""
 
     text: str
-    what_to_do: Remedy | None
 
 
 def waiting_for(run: RunState) -> WaitReason | None:
     """None for a run that has not begun, or has ended."""
     waits = waits_for(run)
-    if waits is None:
-        return None
-    text, what_to_do = text_of(run.waiting), remedy(run)
-    return WaitReason(kind=waits.kind, since=waits.since, until=waits.until, text=text, what_to_do=what_to_do)
+    return WaitReason(**asdict(waits), text=text_of(run.waiting)) if waits else None
 
 
 def text_of(waiting: Waiting) -> str:

@@ -11,7 +11,7 @@ from agent_service.core.state import Child, RunState
 from agent_service.core.waiting import Status
 from agent_service.history.history import History
 from agent_service.history.plain import OfRun, View
-from agent_service.run.lines import WaitsFor, waits_for
+from agent_service.history.waiting_for import WaitReason, waiting_for
 from agent_service.run.remedies import Remedy, remedy
 from agent_service.trust.identity import trace_id
 from agent_service.trust.identity import trace_url as address_of_trace
@@ -99,7 +99,7 @@ class RunView(OfRun):
     pending: PendingView | None
     pendings: tuple[PendingView, ...]
     asking: AskingView | None
-    waiting_for: WaitsFor | None
+    waiting_for: WaitReason | None
     asks: AsksView | None
     reopened: int
     reopens_until: datetime | None
@@ -145,7 +145,7 @@ def run_view(
         pending=next(iter(pendings), None),
         pendings=pendings,
         asking=AskingView(call=run.asking.call, phase=run.asking.phase, retry_at=run.retry_at) if run.asking else None,
-        waiting_for=waits_for(run),
+        waiting_for=waiting_for(run),
         asks=asks_view(run),
         reopened=run.reopened,
         reopens_until=reopens_until(run),

@@ -14,7 +14,7 @@ from agent_service.core.tools.flights import flights
 from agent_service.core.tools.grants import run_id_of
 from agent_service.core.waiting import Status
 from agent_service.history.plain import OfRun, View, instant
-from agent_service.history.waiting_for import executor_of, waiting_for
+from agent_service.history.waiting_for import WaitReason, executor_of, waiting_for
 from agent_service.history.words import attempt_of
 from agent_service.run.ports import Dismissal
 from agent_service.run.remedies import Remedy, remedy
@@ -71,15 +71,6 @@ DOCTOR = Remedy(text="find out what is wrong there", command="agentic doctor")
 LOG = Remedy(text="see the agent's log, and start it again if it does not go on", command="agentic doctor")
 
 
-class WaitView(View):
-    """What the run waits for: the kinds are those of `waiting_for`, `what` says it in words."""
-
-    kind: str
-    since: datetime
-    until: datetime | None
-    what: str
-
-
 class FactView(View):
     """One thing that was found out."""
 
@@ -90,7 +81,7 @@ class FactView(View):
 class WhyView(OfRun):
     """The diagnosis of a run. `verdict` says in a sentence why it stands there."""
 
-    waiting_for: WaitView | None
+    waiting_for: WaitReason | None
     facts: tuple[FactView, ...]
     verdict: str
     remedy: Remedy | None
@@ -122,16 +113,11 @@ def why_view(run: RunState, seen: Seen) -> WhyView:
     return WhyView(
         run_id=run.run_id,
         status=run.status,
-        waiting_for=_waiting_for(run),
+        waiting_for=waiting_for(run),
         facts=tuple(FactView(what=what, text=text) for what, text in _facts(run, seen)),
         verdict=verdict,
         remedy=remedy_now,
     )
-
-
-def _waiting_for(run: RunState) -> WaitView | None:
-    waits = waiting_for(run)
-    return WaitView(kind=waits.kind, since=waits.since, until=waits.until, what=waits.text) if waits else None
 
 
 def out_longest(run: RunState) -> Pending | None:

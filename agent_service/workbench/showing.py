@@ -108,14 +108,14 @@ def content(file: Path) -> str:
 
 def _followed(client: AgentClient, goal: str, told: Story, entries: list[Json], over: threading.Event) -> Json:
     run_id = client.post("/v1/wake", {"goal": goal})["run_id"]
-    with watching(client, run_id, told.console, stays=True) as watcher:
+    with watching(client, run_id, told.console) as watcher:
         view = to_the_end(client, run_id, _Noting(watcher, entries, over))
     client.get(f"/v1/runs/{run_id}/workspace")  # which renders its files
     return view
 
 
 @dataclass(frozen=True, slots=True)
-class _Noting:
+class _Noting(Watcher):
     watcher: Watcher
     entries: list[Json]
     over: threading.Event

@@ -15,10 +15,10 @@ from rich.text import Text
 
 from agent_service.cli import output
 from agent_service.cli.client import Json
-from agent_service.cli.errors import Exit, NotDone
+from agent_service.cli.errors import NotDone
 from agent_service.cli.runs import show, views
+from agent_service.cli.runs.drawing import fit
 from agent_service.cli.runs.story import Story
-from agent_service.cli.runs.watching import Board
 from agent_service.history.history import History
 from agent_service.run.lines import RunLine, line_of
 from agent_service.run.moments import retell
@@ -42,7 +42,6 @@ STEERING = set("\x1b\x07\x9b\u202e\u2066\u200b\r\b")
 LONG_AGO, LATER = "2020-01-01T12:00:00Z", datetime(2026, 12, 1, tzinfo=UTC)
 ENTRIES = [entry_view(entry.record()).model_dump(mode="json") for entry in entries_of(worked_example())]
 AGO = re.compile(r"\b\d{3,}:\d\d:\d\d\b")
-Picture = Callable[[int], RenderableType]
 
 
 def timeline_of(script: Script, entries: int | None = None) -> dict[str, Any]:
@@ -106,19 +105,16 @@ def failed_step() -> tuple[Json, Json]:
     return view, timeline
 
 
-def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, Picture]:
-    """Every picture by its name, for a width; `seen` may change what the API told."""
+def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, RenderableType]:
+    """Every picture by its name; `seen` may change what the API told."""
     whole = timeline_of(worked_example())
     nothing: Json = {"items": []}
 
-    def listed(width: int) -> RenderableType:
-        return views.runs({"runs": seen(LINES), "next_cursor": "run_0"}, width=width)
+    def run(view: Json, timeline: Json) -> RenderableType:
+        return show.run(seen(view), seen(timeline))
 
-    def run(view: Json, timeline: Json) -> Picture:
-        return lambda _: show.run(seen(view), seen(timeline))
-
-    def inbox(*items: Json, **changed: Any) -> Picture:
-        return lambda _: views.inbox(seen({"items": list(items), "total": len(items), "trouble": ""} | changed))
+    def inbox(*items: Json, **changed: Any) -> RenderableType:
+        return views.inbox(seen({"items": list(items), "total": len(items), "trouble": ""} | changed))
 
     made = [made_call(MOMENTS, number + 1) for number in range(CALLS.state.calls)]
     calls = [sent(call_view(call, PROMPT)) for call in made if call]
@@ -130,20 +126,19 @@ def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, Pictur
         "run-paused": run(view_of(no_model()), nothing),
         "run-question": run(view_of(a_run_that_asks()), nothing),
         "run-approval": run(view_of(a_run_that_needs_approval(**APPROVAL)), nothing),
-        "list": listed,
+        "list": views.runs({"runs": seen(LINES), "next_cursor": "run_0"}),
         "inbox": inbox(sent(of_letter(LETTER)), total=7, trouble="the dead letters cannot be read"),
         "inbox-empty": inbox(),
-        "why": lambda _: views.why(seen(why)),
-        "step": lambda _: Text(views.step(seen(sent(step_detail(MOMENTS[-1].after, MOMENTS, 1))))),
-        "call": lambda _: Text("\n\n".join(views.call(seen(call)) for call in calls)),
-        "entries": lambda _: Group(*(views.entry(seen(entry)) for entry in ENTRIES)),
+        "why": views.why(seen(why)),
+        "step": Text(views.step(seen(sent(step_detail(MOMENTS[-1].after, MOMENTS, 1))))),
+        "call": Text("\n\n".join(views.call(seen(call)) for call in calls)),
+        "entries": Group(*(views.entry(seen(entry)) for entry in ENTRIES)),
     }
 
 
 @pytest.mark.parametrize("name", pictures())
 def test_each_picture_is_the_one_that_is_kept(name: str, golden: Callable[[str, str], None]) -> None:
-    width = 220 if name == "list" else 100
-    golden(name, without_now(drawn(pictures()[name](width), width)))
+    golden(name, without_now(drawn(pictures()[name])))
 
 
 def without_now(text: str) -> str:
@@ -157,26 +152,26 @@ def test_nothing_hostile_steers_the_terminal_and_nothing_is_wider_than_it(width:
     made = pictures() | {f"hostile {name}": picture for name, picture in pictures(poisoned).items()}
     for after in range(1, len(ENTRIES) + 1):
         view, timeline = view_of(worked_example(), after), timeline_of(worked_example(), after)
-        made[f"run after {after}"] = lambda _, v=view, t=timeline: show.run(v, t)  # type: ignore[misc]
-        made[f"hostile run after {after}"] = lambda _, v=view, t=timeline: show.run(poisoned(v), poisoned(t))  # type: ignore[misc]
-    told = {name: drawn(picture(width), width) for name, picture in made.items()}
+        made[f"run after {after}"] = show.run(view, timeline)
+        made[f"hostile run after {after}"] = show.run(poisoned(view), poisoned(timeline))
+    told = {name: drawn(picture, width) for name, picture in made.items()}
     assert [name for name, text in told.items() if set(text) & STEERING] == []
     assert [name for name, text in told.items() if any(len(line) > width for line in text.splitlines())] == []
     assert "[red]markup[/red] :skull:" in " ".join(told["hostile run after 8"].split()) or width < 80
 
 
 def test_what_is_to_be_approved_is_shown_in_full_and_passes_for_nothing_else() -> None:
-    text = drawn(pictures()["run-approval"](100))
+    text = drawn(pictures()["run-approval"])
     assert (text.count("long"), '"subject"' in text) == (400, False)
     assert [line.split()[1] for line in text.splitlines() if line.startswith("│ hash")] == ["hash"]
 
 
 def test_a_narrow_list_shows_id_and_state_of_each_run_whole() -> None:
     for width in (80, 100, 120, 200):
-        head, *lines = drawn(pictures()["list"](width), width).splitlines()
+        head, *lines = drawn(pictures()["list"], width).splitlines()
         starts = [line for line in lines if line.startswith(f"{RUN_ID}  ")]
         assert [line.split()[1] for line in starts] == ["✓", "▶", "▶", "‖", "!", "!"], (width, head)
-        assert ("budget_steps" in "".join(lines)) == (width >= 110)
+        assert "budget_steps" in "".join(lines)
 
 
 def followed(script: Script) -> list[str]:
@@ -185,7 +180,7 @@ def followed(script: Script) -> list[str]:
     story, lines = Story(lambda: timeline_of(script, now)), []
     for now, entry in enumerate(entries, start=1):  # noqa: B007 - the story looks at it
         sent = {"seq": entry.seq, "at": entry.at.isoformat()}
-        lines += [str(row.line).rstrip() for row in story.so_far(sent)]
+        lines += [str(row).rstrip() for row in story.so_far(sent)]
     return lines
 
 
@@ -232,34 +227,12 @@ def test_of_other_lines_dev_shows_those_that_somebody_should_see_and_none_that_i
         assert dev_command.Lines().line(written) is None
 
 
-@pytest.mark.parametrize("seen", [dict, poisoned])
-def test_the_board_follows_the_run_never_outgrows_the_terminal_and_does_not_steer_it(seen: Callable[..., Any]) -> None:
-    after, script = 1, worked_example()
-    console = Console(file=io.StringIO(), width=100, height=24, color_system=None)
-    board = Board(lambda: seen(view_of(script, after)), lambda: seen(timeline_of(script, after)), console)
-    for after, entry in enumerate(ENTRIES, start=1):  # noqa: B007 - the board looks at it
-        board.saw(seen(entry))
-        assert len(console.render_lines(board.picture())) <= console.height
-        assert not set(drawn(board.picture())) & STEERING
-    assert seen is poisoned or all(part in drawn(board.picture()) for part in ("✓ it has two paragraphs", "✓ reflect"))
-
-
-def test_the_board_says_that_the_agent_is_away_and_goes_on_when_it_is_back() -> None:
-    away = False
-
-    def look() -> dict[str, Any]:
-        if away:
-            raise NotDone("nobody there", Exit.UNREACHABLE)
-        return view_of(worked_example(), 4)
-
-    board = Board(look, lambda: timeline_of(worked_example()), Console(file=io.StringIO(), width=100, height=40))
-    away = True
-    board.away("nobody there")
-    board.saw(ENTRIES[3])
-    assert "the agent is away, waiting…" in drawn(board.picture())
-    away = False
-    board.away("")
-    assert "step 1, fetch handle" in drawn(board.picture())
+@pytest.mark.parametrize("seen", [lambda told: told, poisoned])
+def test_the_last_line_of_a_watched_run_says_in_one_row_what_it_waits_for(seen: Callable[..., Any]) -> None:
+    for after in range(1, len(ENTRIES) + 1):
+        assert not set(str(show.now(fit(seen(view_of(worked_example(), after)))))) & (STEERING | {"\n"})
+    told = str(show.now(view_of(worked_example(), 4)))
+    assert all(part in told for part in ("the result of step 1 (fetch handle)", "0 of 3 done", "steps 1 of 10"))
 
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\xff"

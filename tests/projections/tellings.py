@@ -133,8 +133,9 @@ def why(run: RunState, seen: Seen) -> Iterator[str]:
 def terminal(moments: Sequence[Moment]) -> str:
     console = Console(file=io.StringIO(), width=LONGEST, color_system=None)
     with console.capture() as captured:
-        for row in story.rows(timeline(moments), moments[-1].entry.at):
-            console.print(story.hanging(row.line))
+        for item in timeline(moments)["items"]:
+            if not item["repeats"]:
+                console.print(story.hanging(story.row(item, moments[-1].entry.at)))
     return lines(line.rstrip() for line in captured.get().splitlines())
 
 

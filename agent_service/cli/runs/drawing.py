@@ -1,6 +1,5 @@
-"""What all drawings share: safe texts, instants, marks and colours, rows, and what a run asks of a person."""
+"""What all drawings share: safe texts, instants, marks and colours, and rows."""
 
-import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -34,7 +33,7 @@ MARKS = {
 UNKNOWN = ("?", "")
 
 
-LONGEST_TEXT = 600
+LONGEST_TEXT, LONGEST_RESULT = 600, 160
 
 
 def fit(value: Any) -> Any:
@@ -83,37 +82,3 @@ def remedy(found: Json | None) -> Iterator[tuple[str, str | Text]]:
     if found:
         yield "next", f"{found['text']}:"
         yield "", Text(one_line(found["command"], LONGEST_TEXT), style="cyan")
-
-
-def asked(asks: Json | None) -> Iterator[tuple[str, str]]:
-    """What a run asks, in reading order. `asks` is fit to be shown; budgets are told by the reason alone."""
-    match asks and asks["kind"]:
-        case "approval" | "in_doubt":
-            yield from _call(asks or {})
-        case "question":
-            yield from _question(asks or {})
-    if asks and asks["expires_at"]:
-        yield "until", day_and_time(asks["expires_at"])
-
-
-def _call(asks: Json) -> Iterator[tuple[str, str]]:
-    task = f", {asks['task']} of round {asks['round']}" if asks["task"] else ""
-    call = f"step {asks['step']}{task}: {asks['tool']} {asks['command']}"
-    yield "approve" if asks["kind"] == "approval" else "in doubt", call if asks["tool"] else "another goal than was set"
-    for name, value in (asks["arguments"] or {}).items():
-        yield "", f"{_exactly(name)}: {_exactly(value)}"
-    yield "because", asks["reason"]
-    if asks["arguments_hash"]:
-        yield "hash", asks["arguments_hash"]
-
-
-def _exactly(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _question(asks: Json) -> Iterator[tuple[str, str]]:
-    yield "asks", asks["question"]
-    yield from (("", f"- {choice}") for choice in asks["choices"])
-    told = (("tried", asks["tried"]), ("changes", asks["would_change"]))
-    yield from ((name, text) for name, text in told if text)
-    yield "because", asks["reason"]

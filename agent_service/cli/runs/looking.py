@@ -8,11 +8,11 @@ import typer
 from rich.text import Text
 
 from agent_service.cli import output
-from agent_service.cli.client import AgentClient, Json
+from agent_service.cli.client import AgentClient, Json, run_path
 from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.options import Asking, Cursor, RunOrAll, Since, Until, Watch, of_agent, of_run
 from agent_service.cli.runs import show, views
-from agent_service.cli.runs.watching import ToldOnce, leaving, leaving_all, show_to_the_end, tell_to_the_end
+from agent_service.cli.runs.watching import ToldOnce, leaving, show_to_the_end, tell_to_the_end
 from groundwork.service.commands import examples
 
 PAGE = 15
@@ -51,7 +51,7 @@ def runs(
 ) -> None:
     asked = {"status": status, "text": text, "tool": tool, "since": since, "until": until, "wake_id": wake_id}
     page = asking.agent.get("/v1/runs", **asked, caller=caller, limit=limit, cursor=cursor)
-    asking.show(page, lambda p: views.runs(p, width=output.console().width))
+    asking.show(page, views.runs)
 
 
 @commands.command(
@@ -125,25 +125,18 @@ def tail(
     goes away is waited for, up to five minutes; then it goes on where it was."""
     if run is None and after:
         raise typer.BadParameter("--after is the number of an entry of one run: name the run")
-    if run is None:
-        _tail_all(asking)
-        return
-    run_id = asking.agent.named(run)
+    run_id = asking.agent.named(run) if run else None
     with leaving(run_id):
-        asking.agent.run(run_id)  # an agent that was not there to begin with is not waited for
-        if asking.as_json:
+        asking.agent.get(run_path(run_id) if run_id else "/v1/runs")  # an agent that was never there is not waited for
+        if run_id is None:
+            output.complain("following all runs; Ctrl-C leaves")
+            for event in asking.agent.follow_all(away=ToldOnce().away):
+                _print_line(event, views.event, asking)
+        elif asking.as_json:
             for entry in asking.agent.follow(run_id, after, away=ToldOnce().away):
                 output.document(entry)
         else:
             tell_to_the_end(asking.agent, run_id, after)
-
-
-def _tail_all(asking: Asking) -> None:
-    with leaving_all():
-        asking.agent.get("/v1/runs", limit=1)  # nor here
-        output.complain("following all runs; Ctrl-C leaves")
-        for event in asking.agent.follow_all(away=ToldOnce().away):
-            _print_line(event, views.event, asking)
 
 
 @commands.command(epilog=examples("agentic entries RUN", "agentic entries --json RUN > journal.jsonl"))

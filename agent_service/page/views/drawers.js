@@ -60,7 +60,7 @@ export function whyDrawer(run, _, closed) {
   return drawer(run, "Why does it wait?", "/why", closed, (why) => [
     h("p.lead.told", null, why.verdict),
     why.remedy && remedy(why.remedy),
-    why.waiting_for && facts([["Waits for", why.waiting_for.what], ["Since", instant(why.waiting_for.since)], ["Until", why.waiting_for.until && instant(why.waiting_for.until)]]),
+    why.waiting_for && facts([["Waits for", why.waiting_for.text], ["Since", instant(why.waiting_for.since)], ["Until", why.waiting_for.until && instant(why.waiting_for.until)]]),
     section("What was found", facts(why.facts.map((fact) => [fact.what, fact.text]))),
   ]);
 }

@@ -117,7 +117,7 @@ class History:
     # What happened
 
     def _accepted(self, event: WakeAccepted) -> None:
-        text = str(words.from_people(event))
+        text = words.said_by(event.by, event.brief.goal)
         self._items.begin("accepted", "accepted", kind="accepted", title="Accepted", text=text)
 
     def _reserved(self, event: CallReserved) -> None:
@@ -157,7 +157,7 @@ class History:
         self._items.close(CALL, "error", text=str(words.unavailable(event)), error=error)
 
     def _cancel(self, event: CancelRequested) -> None:
-        self._said("Cancel", str(words.from_people(event)))
+        self._said("Cancel", words.said_by(event.by, event.reason))
 
     def _signal(self, event: SignalReceived) -> None:
         signal, raised = event.signal, self._items.record.first(LimitsRaised)
@@ -166,7 +166,7 @@ class History:
         self._said(words.SIGNALS[signal.kind], words.in_their_words(event), **named, **limits)
 
     def _stood_still(self, event: StoodStill) -> None:
-        self._said("Goes on", str(words.went_on(event)))
+        self._said("Goes on", words.stopped_by(event))
 
     def _said(self, title: str, text: str, **about: Any) -> None:
         item_id = f"person:{self._items.record.entry.seq}"

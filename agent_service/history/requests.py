@@ -75,7 +75,7 @@ class Requests:
             pending,
             kind="attempt",
             title=f"Attempt {pending.attempt}",
-            text=str(words.sent(pending)),
+            text=f"answer due by {instant(pending.deadline_at)}",
             until=pending.deadline_at,
             about={"child_run_id": run_id_of(self._items.record.entry.run_id, pending)} if pending.grant else {},
         )
@@ -118,7 +118,7 @@ class Requests:
             kind="wait",
             status="waiting",
             title="Tries again later",
-            text=f"{words.attempt_of(pending)} follows at {instant(fact.retry_at)}",
+            text=f"attempt {pending.attempt} follows at {instant(fact.retry_at)}",
             until=fact.retry_at,
             about={"kind": "tool_retry"},
         )
@@ -169,7 +169,7 @@ class Requests:
             self._items.start(item)
         self._items.go_on(item_id, item_id)
         own = words.answer_to(record, fact)
-        text = words.answered(record, own) if own else words.finished(fact)
+        text = words.came(record, own) if own else words.finished(fact)
         error = Failure.of(own.error) if own else None
         if error is None and fact.status != "ok":
             error = Failure(error_class=fact.error_class, message=fact.summary)
@@ -207,7 +207,7 @@ class Requests:
     def _came(self, fact: AttemptAnswered) -> dict[str, Any]:
         record = self._items.record
         return {
-            "text": str(words.answered(record, fact)),
+            "text": str(words.came(record, fact)),
             "outcome": fact.status,
             "summary": summary_of_answer(record, fact),
             "error": Failure.of(fact.error),

@@ -126,7 +126,7 @@ def led_to(record: Record) -> Iterator[Said]:
 def _of_requests(record: Record, fact: Fact) -> Said | None:
     match fact:
         case StepFinished() | TaskFinished() if answer_to(record, fact) is None:
-            return finished(fact)
+            return _named(fact.name, 1, finished(fact))
         case RequestSent(pending=pending):
             return sent(pending)
         case RetrySet(pending=pending, retry_at=at):
@@ -190,7 +190,7 @@ def happened(record: Record) -> Iterator[Said]:
         case TurnBroke():
             yield Said("the agent broke")
         case StoodStill():
-            yield went_on(event)
+            yield Said("goes on", f": {stopped_by(event)}")
         case _:
             yield from_people(event)
 
@@ -310,25 +310,29 @@ def _which(name: Name, attempt: int) -> str:
 
 
 def answered(record: Record, answer: AttemptAnswered) -> Said:
+    return _named(answer.name, answer.attempt, came(record, answer))
+
+
+def came(record: Record, answer: AttemptAnswered) -> Said:
     what = answer.error.message if answer.error else summary_of_answer(record, answer)
     execution = execution_of(result_of(record, answer))
     ran = f" ({execution})" if execution and str(execution) else ""
-    return Said(
-        f"{_which(answer.name, answer.attempt)}: {answer.tool} {OUTCOMES[answer.status]}",
-        ran + (f": {what}" if what else ""),
-    )
+    return Said(f"{answer.tool} {OUTCOMES[answer.status]}", ran + (f": {what}" if what else ""))
 
 
 def finished(fact: StepFinished | TaskFinished) -> Said:
-    return Said(f"{request_of(fact.name)}: {fact.tool} {OUTCOMES[fact.status]}", f": {fact.summary}")
+    return Said(f"{fact.tool} {OUTCOMES[fact.status]}", f": {fact.summary}")
+
+
+def _named(name: Name, attempt: int, said: Said) -> Said:
+    return said._replace(bare=f"{_which(name, attempt)}: {said.bare}")
 
 
 # People
 
 
-def went_on(event: StoodStill) -> Said:
-    stopped = f": everything was stopped by {event.by} since {instant(event.since)}: {event.reason or 'no reason'}"
-    return Said("goes on", stopped)
+def stopped_by(event: StoodStill) -> str:
+    return f"everything was stopped by {event.by} since {instant(event.since)}: {event.reason or 'no reason'}"
 
 
 def from_people(event: WakeAccepted | RunStarted | CallReserved | CancelRequested | SignalReceived) -> Said:
@@ -346,8 +350,12 @@ def from_people(event: WakeAccepted | RunStarted | CallReserved | CancelRequeste
 
 
 def in_their_words(event: SignalReceived) -> str:
-    who, said = event.by or "a person", event.signal.message or (event.signal.outcome or "").replace("_", " ")
-    return f"{who}: {said}" if said else f"by {who}"
+    said = event.signal.message or (event.signal.outcome or "").replace("_", " ")
+    return said_by(event.by or "a person", said) if said else f"by {event.by or 'a person'}"
+
+
+def said_by(who: str, said: str) -> str:
+    return f"{who}: {said}" if who else said
 
 
 def _besides(signal: Signal) -> str:

@@ -1,6 +1,5 @@
 """Rows of a run's timeline, and `Story`: those that are new while the run goes by."""
 
-import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -18,9 +17,6 @@ INDENT = 33
 """Columns of a row before its text."""
 SAID_ONCE = frozenset({"accepted", "person", "wait", "ending"})
 """Kinds of items that say all there is to say when they begin."""
-
-_REQUEST = re.compile(r"([Ss]tep \d+(, \S+ of round \d+)?( attempt \d+)?|\S+): ")
-"""What a text begins with that names its step or its task."""
 
 
 def row(item: Json, now: datetime, at: datetime | None = None) -> Text:
@@ -109,10 +105,7 @@ def _text(item: Json) -> str:
     text, title, error = str(item["text"]), str(item["title"]), item["error"]
     match item["kind"]:
         case "step" | "task" if item["status"] in ("open", "waiting"):
-            asked, why = _REQUEST.sub("", title, count=1), text if item["kind"] == "task" else ""
-            return f"{asked}: {why}" if why else asked
-        case "step" | "task" | "attempt":
-            text = _REQUEST.sub("", text, count=1)
+            return title.partition(": ")[2] + (f": {text}" if item["kind"] == "task" and text else "")
         case "person" | "wait":
             text = f"{title}: {text}"
     return f"{error['class']}: {text}" if error and error["class"] not in text else text

@@ -266,9 +266,14 @@ def unavailable(event: ModelUnavailable) -> Said:
     return Said(said, f": {event.message}")
 
 
+def usd(cost: float | None) -> str:
+    return "price not known" if cost is None else f"{cost:.4f} USD"
+
+
 def reserved(event: CallReserved) -> str:
-    cost = "price not known" if event.reserve.cost_usd is None else f"{event.reserve.cost_usd:.4f} USD"
-    return f"at most {event.reserve.tokens} tokens ({cost}) for call {event.call} to {event.model}"
+    return (
+        f"at most {event.reserve.tokens} tokens ({usd(event.reserve.cost_usd)}) for call {event.call} to {event.model}"
+    )
 
 
 def asked_for(asked: CallAsked) -> Said:

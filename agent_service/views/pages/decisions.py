@@ -11,7 +11,7 @@ from agent_service.core.phases import Met, Plan, Proof, Refusal, Unmet, Unusable
 from agent_service.core.proof import in_words
 from agent_service.history.items import Item
 from agent_service.history.plain import duration, instant
-from agent_service.history.words import call_of, decision_of, speaker
+from agent_service.history.words import call_of, decision_of, speaker, usd
 from agent_service.views.pages.markdown import bullets, code, fenced, inline, json_block, numbered, page, section
 from agent_service.views.pages.progress import reasons
 from agent_service.views.pages.standing import Told, opening
@@ -28,7 +28,7 @@ def decisions_page(told: Told) -> str:
         f"in brackets how long it took. `agentic prompt {run_id} --call N` shows what a call was told."
     )
     items = (item for item in history.tree() if not item.repeats)
-    return page("Decisions", *opening(told.run), intro, *(_item(told, item) for item in items))
+    return page("Decisions", *opening(told), intro, *(_item(told, item) for item in items))
 
 
 def _item(told: Told, item: Item) -> str:
@@ -82,10 +82,9 @@ def _thought(told: Told, item: Item, reply: ModelReplied, one: Decided) -> Itera
 
 def _paid(reply: ModelReplied) -> str:
     usage, made = reply.usage, reply.provenance
-    cost = "price not known" if usage.cost_usd is None else f"{usage.cost_usd:.4f} USD"
     cached = f" ({usage.cache_read_tokens} from the cache)" if usage.cache_read_tokens else ""
     missed = f" The provider's prompt cache was missed: {inline(made.cache_miss)}" if made and made.cache_miss else ""
-    spent = f"{usage.input_tokens} tokens in{cached}, {usage.output_tokens} out, {cost}"
+    spent = f"{usage.input_tokens} tokens in{cached}, {usage.output_tokens} out, {usd(usage.cost_usd)}"
     return f"By {inline(speaker(reply.model))}, call {reply.call}: {spent}.{missed}"
 
 

@@ -1,9 +1,5 @@
 """context.md and skills.md: goal, context, limits, and the tools that the run may call."""
 
-from collections.abc import Iterator
-
-from pydantic import JsonValue
-
 from agent_service.core.events import RunStarted, WakeAccepted
 from agent_service.history import words
 from agent_service.history.plain import instant
@@ -59,26 +55,7 @@ def _tool(tool: ToolOffer) -> str:
 
 
 def _command(tool: ToolOffer, command: ToolCommand) -> str:
-    blocks = (
-        f"### {code(f'{tool.name} {command.name}')}",
-        f"Tier: {tier_of(command)}.",
-        inline(command.description) if command.description else "",
-        bullets(_fields(command)) or "Takes any fields.",
-    )
-    return "\n\n".join(filter(None, blocks))
-
-
-def _fields(command: ToolCommand) -> Iterator[str]:
-    schema = command.input_schema
-    fields, needed = schema.get("properties"), schema.get("required")
-    fields = fields if isinstance(fields, dict) else {}
-    required = dict.fromkeys(name for name in needed if isinstance(name, str)) if isinstance(needed, list) else {}
-    for name in (*required, *(name for name in fields if name not in required)):
-        yield _field(name, fields.get(name), "required" if name in required else "optional")
-
-
-def _field(name: str, about: JsonValue, need: str) -> str:
-    about = about if isinstance(about, dict) else {}
-    kind, text = about.get("type"), about.get("description")
-    what = f"{inline(kind, 40)}, {need}" if isinstance(kind, str) else need
-    return f"{code(name)} ({what})" + (f": {inline(text)}" if isinstance(text, str) else "")
+    described = inline(command.description) if command.description else ""
+    takes = f"Takes, by its JSON schema:\n\n{json_block(command.input_schema)}" if command.input_schema else ""
+    heading = code(f"{tool.name} {command.name}")
+    return section(heading, f"Tier: {tier_of(command)}.", described, takes or "Takes any fields.", level=3)

@@ -1,31 +1,29 @@
 """memory.md (goal, proofs, facts) and plan.md (steps so far, one next action, the advisory outline)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from agent_service.core.brief import Spent
-from agent_service.core.phases import Phase, Plan
+from agent_service.core.phases import Plan
 from agent_service.core.proof import in_words
 from agent_service.core.state import DoneItem, RunState
 from agent_service.core.waiting import Ended, NeedsPerson, Planned
 from agent_service.history.artifacts import NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.history.items import Item, as_tree
 from agent_service.history.plain import instant, one_line
-from agent_service.history.words import call_of, limits, request_of, speaker
+from agent_service.history.words import call_of, limits, request_of, usd
 from agent_service.views.pages.given import tier_of
 from agent_service.views.pages.markdown import bullets, code, inline, json_block, numbered, page, section, tick
 from agent_service.views.pages.standing import Told, opening
 
 
 def memory_page(told: Told) -> str:
-    run = told.run
+    run, artifacts = told.run, bullets(map(_artifact, named_artifacts(told.records)))
     return page(
         "Memory",
-        *opening(run),
-        thought_by(told, Phase.FRAME, Phase.REFLECT),
+        *opening(told),
         *_framing(run),
         section("Learned facts", bullets(map(inline, run.facts)) or "None yet."),
         section("Said by people", bullets(map(inline, run.messages))) if run.messages else "",
-        *_artifacts(named_artifacts(told.records)),
+        section("Artifacts", artifacts) if artifacts else "",
         _status(told),
     )
 
@@ -60,10 +58,6 @@ def _checked(item: DoneItem) -> str:
     return tick(False, f"{item.id}: {inline(item.text)}{needs}")
 
 
-def _artifacts(named: Sequence[NamedArtifact]) -> tuple[str, ...]:
-    return (section("Artifacts", bullets(map(_artifact, named))),) if named else ()
-
-
 def _artifact(artifact: NamedArtifact) -> str:
     size = f"{artifact.size} bytes" if artifact.size is not None else ""
     kind = code(artifact.content_type) if artifact.content_type else ""
@@ -73,27 +67,18 @@ def _artifact(artifact: NamedArtifact) -> str:
 
 
 def _status(told: Told) -> str:
-    run, last = told.run, told.records[-1]
+    run, spent, last = told.run, told.run.spent, told.records[-1]
+    cached = f" ({spent.cache_read_tokens} from the provider's cache)" if spent.cache_read_tokens else ""
     lines = [
         f"step {run.step} of at most {run.brief.limits.max_steps}, {run.attempts} attempts",
         f"{run.reframes} of at most {run.brief.limits.max_reframes} reframes",
-        _spent(run.spent),
+        f"{spent.calls} model calls, {spent.input_tokens} tokens in{cached} and {spent.output_tokens} out, "
+        + usd(spent.cost_usd),
         f"as of entry {last.entry.seq}, {instant(last.entry.at)}",
     ]
+    if spent.lost_calls:
+        lines.append(f"{spent.lost_calls} calls cut off without a reply, which count as {spent.lost_tokens} tokens")
     return section("Status", bullets(lines))
-
-
-def _spent(spent: Spent) -> str:
-    cost = "price not known" if spent.cost_usd is None else f"{spent.cost_usd:.4f} USD"
-    cached = f" ({spent.cache_read_tokens} from the provider's cache)" if spent.cache_read_tokens else ""
-    lost = (
-        f"; {spent.lost_calls} cut off without a reply (by a crash, a cancel or the deadline), which count as "
-        f"{spent.lost_tokens} tokens"
-        if spent.lost_calls
-        else ""
-    )
-    tokens = f"{spent.input_tokens} tokens in{cached} and {spent.output_tokens} out"
-    return f"{spent.calls} model calls, {tokens}, {cost}{lost}"
 
 
 def plan_page(told: Told) -> str:
@@ -101,8 +86,7 @@ def plan_page(told: Told) -> str:
     steps = as_tree((*history.of_kind("step"), *history.of_kind("task")))
     return page(
         "Plan",
-        *opening(run),
-        thought_by(told, Phase.PLAN, Phase.REFLECT),
+        *opening(told),
         section("Steps", "\n".join(map(_step, steps)) or "None yet."),
         section("Next action", *_next(run)),
         section("Outline", "Advisory: only the next action binds.", numbered(run.outline)) if run.outline else "",
@@ -154,9 +138,3 @@ def _next(run: RunState) -> Iterator[str]:
             yield f"**{what}: {code(call_of(pending.action))}**, on route {code(pending.route)}."
             yield json_block(pending.action.arguments)
         yield reasons(run, run.plan)
-
-
-def thought_by(told: Told, *phases: Phase) -> str:
-    models = dict.fromkeys(item.model or "" for item in told.history.items if item.decided and item.phase in phases)
-    names = " and ".join(inline(speaker(model)) for model in models)
-    return f"Thought by {names}." if names else ""

@@ -9,6 +9,7 @@ from agent_service.history.asked import asked
 from agent_service.history.history import History
 from agent_service.history.plain import instant
 from agent_service.history.waiting_for import waiting_for
+from agent_service.history.words import speaker
 from agent_service.run.journal import Record
 from agent_service.run.petition import petition
 from agent_service.run.remedies import remedy
@@ -24,8 +25,11 @@ class Told:
     history: History
 
 
-def opening(run: RunState) -> Iterator[str]:
-    yield standing(run)
+def opening(told: Told) -> Iterator[str]:
+    run = told.run
+    yield _standing(run)
+    if told.history.models:
+        yield f"Thought by {' and '.join(inline(speaker(model)) for model in told.history.models)}."
     if run.outcome:
         yield f"**Outcome:** {inline(run.outcome)}"
     if asks := petition(run):
@@ -36,7 +40,7 @@ def opening(run: RunState) -> Iterator[str]:
         yield fenced(now.command)
 
 
-def standing(run: RunState) -> str:
+def _standing(run: RunState) -> str:
     if run.status is Status.QUEUED:
         return "**Queued**: accepted, not started."
     if run.final and run.ended_at:

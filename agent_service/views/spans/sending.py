@@ -1,25 +1,25 @@
 """Sends the traces of runs to a receiver: of each run what ended since its last rest, once it ends or rests again.
 
-The journal is the buffer: what waits is the number of an entry. After a crash, an outage that lasted too long, or the
-death of another agent of the store, runs are told again from a mark on. Their spans are the same to the byte, so a
-backend drops those that it has.
+The journal is the buffer: what waits is a run, and the instant from which on it is told. After a crash, an outage that
+lasted too long, or the death of another agent of the store, runs are told again from a mark on. Their spans are the
+same to the byte, so a backend drops those that it has.
 """
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from functools import partial
+from itertools import islice
+from typing import Protocol
 
 from agent_service.errors import Damaged
 from agent_service.run.journal import Entry
 from agent_service.run.moments import Journals, Moment
 from agent_service.trust.identity import trace_id
 from agent_service.views.mark import MARGIN, Mark
-from agent_service.views.spans.attributes import Content
-from agent_service.views.spans.trace import rests, stretch
+from agent_service.views.spans.trace import Content, rests, stretch
 from groundwork.service.machine import utc_now
 from groundwork.telemetry.beside import beside
 from groundwork.telemetry.settings import Keeps
@@ -48,14 +48,6 @@ class Store(Journals, Protocol):
         """Owned runs with an entry at or after `since`."""
 
 
-class _Due(NamedTuple):
-    """A run's entries up to `seq`, or all where that is None, from `since` or else its last rest on."""
-
-    run_id: str
-    seq: int | None
-    since: datetime | None
-
-
 class Traces:
     def __init__(self, store: Store, send: Send, mark: Mark, *, keeps: Keeps, content: Content | None) -> None:
         self._store = store
@@ -63,20 +55,21 @@ class Traces:
         self._mark = mark
         self._keeps = keeps
         self._content = content
-        self._waiting: deque[_Due] = deque()
+        self._waiting: dict[str, datetime] = {}
+        """By run: since when what ended is to be told."""
         self._missed = True
         """Whether runs have to be told again from the mark on."""
         self._something = asyncio.Event()
 
     def committed(self, moment: Moment) -> None:
         if rests(moment):
-            self._mark_due(_Due(moment.after.run_id, moment.entry.seq, None))
+            self._mark_due(moment.entry.run_id, moment.at)
 
     def tell_again(self, run_ids: Sequence[str]) -> None:
         """What another agent committed of late, which is dead and may not have sent it."""
         since = utc_now() - MARGIN
         for run_id in run_ids:
-            self._mark_due(_Due(run_id, None, since))
+            self._mark_due(run_id, since)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -97,11 +90,11 @@ class Traces:
             async with asyncio.timeout(within_s):
                 await self._all_sent()
 
-    def _mark_due(self, due: _Due) -> None:
-        if not self._keeps(trace_id(due.run_id)):
+    def _mark_due(self, run_id: str, since: datetime) -> None:
+        if not self._keeps(trace_id(run_id)):
             return
         if len(self._waiting) < MOST_WAITING:
-            self._waiting.append(due)
+            self._waiting[run_id] = min(since, self._waiting.get(run_id, since))
         else:
             self._missed = True
         self._something.set()
@@ -112,7 +105,7 @@ class Traces:
             while self._waiting or self._missed:
                 if self._missed:
                     await self._catch_up(now)
-                if not await self._sent(list(self._waiting)[:RUNS_AT_ONCE]):
+                if not await self._sent():
                     return False
         except Exception:  # an observer's error must not end the agent
             log.exception("traces are not sent, tried again")
@@ -124,28 +117,30 @@ class Traces:
         since = max(self._mark.since(now), now - LONGEST_BACK)
         moved = await self._store.moved_since(since)
         self._missed = False
-        self._waiting.extend(_Due(run_id, None, since) for run_id, _ in moved if self._keeps(trace_id(run_id)))
+        self._waiting |= {run_id: since for run_id, _ in moved if self._keeps(trace_id(run_id))}
 
-    async def _sent(self, some: Sequence[_Due]) -> bool:
-        """Of `some` that wait first; they go on waiting where the receiver did not take them."""
-        journals = [(due, await self._store.entries(due.run_id, limit=due.seq)) for due in some]
-
-        def work() -> bool:
-            spans = [span for due, entries in journals for span in self._spans(due, entries)]
-            batches = (spans[i : i + AT_ONCE] for i in range(0, len(spans), AT_ONCE))
-            return all(map(self._send, batches))
-
-        if not await beside(work, what="traces"):
-            return False
-        for _ in some:
-            self._waiting.popleft()
-        return True
-
-    def _spans(self, due: _Due, entries: Sequence[Entry]) -> Sequence[Span]:
+    async def _sent(self) -> bool:
+        """Of those that wait first; they go on waiting where the receiver did not take them."""
+        some, is_taken = dict(islice(self._waiting.items(), RUNS_AT_ONCE)), False
+        for run_id in some:
+            del self._waiting[run_id]
         try:
-            return stretch(entries, since=due.since, content=self._content)
+            journals = [(await self._store.entries(run_id), since) for run_id, since in some.items()]
+            is_taken = await beside(partial(self._send_all, journals), what="traces")
+        finally:
+            if not is_taken:
+                self._waiting |= some
+        return is_taken
+
+    def _send_all(self, journals: Iterable[tuple[Sequence[Entry], datetime]]) -> bool:
+        spans = [span for entries, since in journals for span in self._spans(entries, since)]
+        return all(self._send(spans[i : i + AT_ONCE]) for i in range(0, len(spans), AT_ONCE))
+
+    def _spans(self, entries: Sequence[Entry], since: datetime) -> Sequence[Span]:
+        try:
+            return stretch(entries, since=since, content=self._content)
         except Damaged:  # who reads its files is told
             return ()
         except Exception:
-            log.exception("a trace cannot be told", extra={"run_id": due.run_id})
+            log.exception("a trace cannot be told", extra={"run_id": entries[0].run_id})
             return ()

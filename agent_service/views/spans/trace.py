@@ -15,29 +15,39 @@ Instants are those of the entries. Ids follow from the run and the item; that of
 `traceparent` of its request names. Nothing that a model or a tool said is told but names, unless with content.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from pydantic import JsonValue, TypeAdapter
+
 from agent_service.core.brief import Parent
-from agent_service.core.events import WakeAccepted
-from agent_service.core.facts import Ended, PersonAsked, Reopened, Slept
+from agent_service.core.events import ModelReplied, Provenance, ToolReturned, WakeAccepted
+from agent_service.core.facts import Decided, Ended, PersonAsked, Reopened, Slept
+from agent_service.core.phases import Decision, Next, Unusable
 from agent_service.core.state import RunState
 from agent_service.history.history import History
 from agent_service.history.items import Item
 from agent_service.run.journal import Entry, Record
 from agent_service.run.moments import retell
+from agent_service.run.ports import PromptText, Question
 from agent_service.trust.identity import root_span_id, trace_id
-from agent_service.views.spans import attributes
-from agent_service.views.spans.attributes import Attributes, Content
 from groundwork.telemetry import names
-from groundwork.telemetry.span import Context, Span, context_of, span_id
+from groundwork.telemetry.span import Context, Span, Value, context_of, span_id
 from schemas import keys
 
 AGENT = "agentic-loop"
+MOST_CONTENT = 32_768
 
+Attributes = dict[str, Value]
+"""By the names of `groundwork.telemetry.names`. Without content only names, numbers and classes."""
+Content = Callable[[Question], PromptText]
+"""Makes the prompt of a call; None where spans carry no content."""
 States = Mapping[int, RunState]
 """The run after each entry, for prompts; only needed with content."""
+
+_DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])
 
 
 def rests(record: Record) -> bool:
@@ -56,7 +66,7 @@ def stretch(
     told, is_told = list[Span](), False
     for record in (entry.record() for entry in entries):
         if isinstance(record.event, WakeAccepted):
-            trace = Trace(record, record.event, content, states)
+            trace = Trace(record.event, content, states)
         if is_told:
             told.clear()
         told += trace.ended(record) if trace else ()
@@ -65,13 +75,14 @@ def stretch(
 
 
 class Trace:
-    def __init__(self, first: Record, event: WakeAccepted, content: Content | None, states: States) -> None:
+    def __init__(self, event: WakeAccepted, content: Content | None, states: States) -> None:
+        self._accepted = event
         self._content = content
         self._states = states
-        self._accepted = event
-        self._run_id = event.run_id
+        self._run_id = run_id = event.run_id
+        self._everywhere = {names.RUN_ID: run_id, names.WAKE_ID: event.wake_id, names.CONVERSATION_ID: run_id}
         self._history = History()
-        self._began = first.at
+        self._began = event.at
         self._reopened = 0
 
     def ended(self, record: Record) -> Iterator[Span]:
@@ -79,7 +90,7 @@ class Trace:
         if record.first(Reopened):
             self._began, self._reopened = record.at, self._reopened + 1
         for item in self._history.ends([record]):
-            if not (item.again and item.opened_in == record.entry.seq):
+            if item.has_begun and not (item.again and item.opened_in == record.entry.seq):
                 yield from self._of(record, item)
         if end := record.first(Ended):
             yield self._run(record, end)
@@ -89,29 +100,24 @@ class Trace:
             case "accepted":
                 yield self._span(item, "wait queued", {names.WAITING_FOR: "queued"})
             case "phase" if not (item.decided and item.decided.along):
-                about = attributes.call(record, item, self._states.get(item.entry), self._content)
+                about = self._call(record, item)
                 yield self._span(item, f"chat {item.model}" if item.model else "chat", about, kind="client")
             case "step" | "task":
-                about = attributes.step(self._run_id, record, item, self._content)
-                yield self._span(item, f"execute_tool {item.tool}", about)
+                yield self._span(item, f"execute_tool {item.tool}", self._step(record, item))
             case "attempt" if ":attempt:" in item.id:
                 child = item.about.get("child_run_id")
                 links = (Context(trace_id=trace_id(child), span_id=root_span_id(child)),) if child else ()
-                yield self._span(item, f"attempt {item.attempt}", attributes.attempt(item), links=links)
+                about = {**_numbers(item), names.ATTEMPT: item.attempt or 0, names.TOOL_NAME: item.tool or ""}
+                yield self._span(item, f"attempt {item.attempt}", about, links=links)
             case "wait" if item.about["kind"] != "tool_retry":
-                yield self._span(item, f"wait {item.about['kind']}", attributes.wait(item))
+                about = _known({names.WAITING_FOR: item.about["kind"], names.WHY: item.about.get("why")})
+                yield self._span(item, f"wait {item.about['kind']}", about)
 
     def _span(self, item: Item, name: str, about: Attributes, **told: Any) -> Span:
         above = self._history.item(item.parent or "")
-        return self._made(
-            span_id(self._key(item)),
-            span_id(self._key(above)) if above else self._root(),
-            name,
-            (item.opened_at or self._began, item.ended_at or self._began),
-            about,
-            _error(item),
-            **told,
-        )
+        parent = span_id(self._key(above)) if above else self._root()
+        times = item.opened_at or self._began, item.ended_at or self._began
+        return self._made(span_id(self._key(item)), parent, name, times, about, _error(item), **told)
 
     def _key(self, item: Item) -> str:
         """An end cuts items off, and an answer lets them go on under other ids."""
@@ -123,20 +129,6 @@ class Trace:
     def _root(self) -> str:
         return span_id(f"{self._run_id}:reopened:{self._reopened}") if self._reopened else root_span_id(self._run_id)
 
-    def _run(self, record: Record, end: Ended) -> Span:
-        event, again = self._accepted, self._reopened > 0
-        return self._made(
-            self._root(),
-            root_span_id(self._run_id) if again else None,
-            f"invoke_agent {AGENT}",
-            (self._began, record.at),
-            attributes.run(AGENT, event, end, self._content),
-            end.ending_class if end.status in ("failed", "escalated") else None,
-            links=()
-            if again
-            else tuple(filter(None, (context_of(event.traceparent), _request_of(event.brief.parent)))),
-        )
-
     def _made(
         self,
         identity: str,
@@ -147,7 +139,6 @@ class Trace:
         error: str | None,
         **told: Any,
     ) -> Span:
-        everywhere = attributes.everywhere(self._accepted) | about | ({names.ERROR_TYPE: error} if error else {})
         return Span(
             trace_id=trace_id(self._run_id),
             span_id=identity,
@@ -155,10 +146,109 @@ class Trace:
             name=name,
             started_at=times[0],
             ended_at=times[1],
-            attributes=everywhere,
+            attributes=self._everywhere | about | _known({names.ERROR_TYPE: error}),
             error=error,
             **told,
         )
+
+    def _run(self, record: Record, end: Ended) -> Span:
+        event, spent, again = self._accepted, end.spent, self._reopened > 0
+        links = () if again else (context_of(event.traceparent), _request_of(event.brief.parent))
+        about = _known(
+            {
+                names.OPERATION: "invoke_agent",
+                names.AGENT_NAME: AGENT,
+                names.STATE: end.status.value,
+                names.WHY: end.ending_class,
+                names.STEPS: end.steps,
+                names.CALLS: spent.calls,
+                names.INPUT_TOKENS: spent.input_tokens,
+                names.OUTPUT_TOKENS: spent.output_tokens,
+                names.COST_USD: spent.cost_usd,
+            }
+        )
+        return self._made(
+            self._root(),
+            root_span_id(self._run_id) if again else None,
+            f"invoke_agent {AGENT}",
+            (self._began, record.at),
+            about | self._said({names.GOAL: event.brief.goal, names.REASON: end.reason}),
+            end.ending_class if end.status in ("failed", "escalated") else None,
+            links=tuple(filter(None, links)),
+        )
+
+    def _call(self, record: Record, item: Item) -> Attributes:
+        about: Attributes = {names.OPERATION: "chat", names.STEP: item.step or 0}
+        about |= _known({names.PHASE: item.phase, names.CALL: item.call, names.REQUEST_MODEL: item.model})
+        if item.reply:
+            about |= self._replied(item.reply, *record.all(Decided))
+        state = self._states.get(item.entry)
+        if self._content and state and item.phase:
+            fused, now = state.brief.fused, item.started_at
+            asked = Question(state=state, call=item.call or 0, phase=item.phase, with_plan=fused, now=now)
+            prompt = self._content(asked)
+            user: JsonValue = [{"role": "user", "parts": _parts(prompt.user)}]
+            about |= self._said({names.SYSTEM_INSTRUCTIONS: _parts(prompt.system), names.INPUT_MESSAGES: user})
+        return about
+
+    def _replied(self, reply: ModelReplied, first: Decided, along: Decided | None = None) -> Attributes:
+        """With whether the decision was taken up, and the plan that came along with it."""
+        usage, made = reply.usage, reply.provenance or Provenance(prompt_hash="", schema_hash="")
+        about = _known(
+            {
+                names.RESPONSE_MODEL: reply.model,
+                names.INPUT_TOKENS: usage.input_tokens,
+                names.OUTPUT_TOKENS: usage.output_tokens,
+                names.CACHE_READ_TOKENS: usage.cache_read_tokens,
+                names.gen_ai().cache_write_tokens: usage.cache_write_tokens,
+                names.COST_USD: usage.cost_usd,
+                names.PROVIDER: made.provider,
+                names.RESPONSE_ID: made.reply_id,
+                names.CACHE_MISS: made.cache_miss,
+                names.FINISH_REASONS: (made.stop_reason,) if made.stop_reason else None,
+                names.RULING: first.status,
+                names.REPAIRS: first.attempt - 1,
+                names.PLAN_RULING: along.status if along else None,
+            }
+        )
+        decisions = _DECISIONS.dump_python((reply.decision, reply.plan), mode="json") if self._content else ()
+        said: JsonValue = [{"role": "assistant", "parts": _parts(_text(one) for one in decisions if one)}]
+        return about | self._said({names.OUTPUT_MESSAGES: said})
+
+    def _step(self, record: Record, item: Item) -> Attributes:
+        request = (self._run_id, item.step, *item.name[1:]) if item.task else (self._run_id, item.step)
+        about: Attributes = {
+            names.OPERATION: "execute_tool",
+            names.TOOL_NAME: item.tool or "",
+            names.TOOL_CALL_ID: ":".join(map(str, request)),
+            names.TOOL_COMMAND: item.command or "",
+            **_numbers(item),
+        }
+        said: dict[str, JsonValue] = {names.TOOL_ARGUMENTS: item.about.get("arguments", {})}
+        if isinstance(record.event, ToolReturned) and record.event.result.step == item.step:
+            output = record.event.result.result
+            said |= {names.TOOL_RESULT: output.model_dump(mode="json", exclude_none=True)} if output else {}
+        return about | self._said(said)
+
+    def _said(self, values: Mapping[str, JsonValue]) -> Attributes:
+        return {name: _text(value)[:MOST_CONTENT] for name, value in values.items()} if self._content else {}
+
+
+def _known(told: Mapping[str, Value | None]) -> Attributes:
+    return {name: value for name, value in told.items() if value not in (None, "")}
+
+
+def _numbers(item: Item) -> Attributes:
+    return _known({names.STEP: item.step or 0, names.TASK: item.task, names.ROUND: item.round})
+
+
+def _parts(texts: Iterable[str]) -> JsonValue:
+    return [{"type": "text", "content": text} for text in texts]
+
+
+def _text(value: JsonValue) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text.encode("utf-8", "replace").decode()
 
 
 def _error(item: Item) -> str | None:

@@ -27,7 +27,7 @@ from agent_service.cli.runs.story import hanging, row
 from agent_service.history.asked import asked
 from agent_service.history.plain import duration, one_line
 
-WIDEST, MOST_COLUMNS = 110, 200
+WIDEST = 110
 MOST_ROWS = 40
 """Of what a run did; `agentic tail` tells all."""
 WAITS = {"queued": "waits for its turn", "paused": "waits for a person"}
@@ -48,12 +48,10 @@ def since(waits: Json) -> str:
 
 
 def now(view: Json) -> Text:
-    """One line of a run that goes on."""
+    """A run that goes on, in a line."""
     done = [item["done"] for item in view["definition_of_done"]]
-    proven = f"{sum(done)} of {len(done)} done · " if done else ""
-    line = Text.assemble(_waits_for(view) or "", " · ", proven, _spent(view))
-    line.truncate(MOST_COLUMNS)
-    return line
+    proven = Text(f"{sum(done)} of {len(done)} done" if done else "nothing framed yet")
+    return Text(" · ").join(filter(None, (_waits_for(view), proven, _spent(view))))
 
 
 def _head(view: Json) -> Table:

@@ -70,21 +70,19 @@ def _or_came_to(line: Json) -> Text:
 
 
 def event(told: Json) -> Text:
-    line, run = fit(told["entry"]), fit(told["run"])
+    run = fit(told["run"])
     state = status(run["status"])
     state.pad_right(max(0, LONGEST_STATE - state.cell_len))
-    at, said = f"{line['at'][11:19]}  ", one_line(line["summary"], LONGEST_TEXT)
-    return Text.assemble((at, "dim"), run["run_id"], "  ", state, said)
+    return Text.assemble((f"{told['entry']['at'][11:19]}  ", "dim"), run["run_id"], "  ", state, _said(told["entry"]))
 
 
 def entry(line: Json) -> Text:
-    line = fit(line)
-    return Text.assemble(
-        (f"{line['seq']:>4} ", "dim"),
-        (f"{line['at'][11:23]} ", "dim"),
-        (f"{line['kind']:<17}", "bold"),
-        one_line(line["summary"], LONGEST_TEXT),
-    )
+    head = (f"{line['seq']:>4} {line['at'][11:23]} ", "dim")
+    return Text.assemble(head, (f"{line['kind']:<17}", "bold"), _said(line))
+
+
+def _said(entry: Json) -> str:
+    return one_line(entry["summary"], LONGEST_TEXT)
 
 
 def files(listing: Json) -> RenderableType:

@@ -18,7 +18,8 @@ from agent_service.views.pages.standing import Told, opening
 
 DEEPEST = 6
 """Of a heading."""
-TOLD_ELSEWHERE = ("expected", "risk", "rationale", "kind", "why")
+PLANNED = ("arguments", "expected", "risk", "rationale")
+"""What the section of a plan says of its steps."""
 
 
 def decisions_page(told: Told) -> str:
@@ -42,7 +43,9 @@ def _item(told: Told, item: Item) -> str:
 
 
 def _happened(item: Item) -> Iterator[str]:
-    yield from _values({name: value for name, value in item.about.items() if name not in TOLD_ELSEWHERE})
+    hidden = PLANNED if item.kind == "step" else ()
+    if item.kind != "wait":
+        yield from _values({name: value for name, value in item.about.items() if name not in hidden})
     if item.error:
         yield f"{code(item.error.error_class)}{', may be tried again' if item.error.retryable else ''}:"
         yield fenced(item.error.message)

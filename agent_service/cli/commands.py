@@ -32,11 +32,9 @@ Runs, by the API of an agent
 Records and prerequisites, on this machine
   agent_service.cli.archive.commands
     verify    Check that a run is as its agent wrote it: row, journal and files. Exit code 1 when not.
-    migrate   Move all runs from the store of one agent into the stream of several, or back.
-    rebuild   Write a run's folder anew from its journal, byte for byte, and tell what that changed.
     backup    Back up runs, ledger and artifacts into one file, while agent and gateway go on.
     restore   Bring back runs, ledger and artifacts, on a machine and a bus that have none.
-    export    Write a run, and those that it started, into one file that proves itself.
+    export    Write a run, and those that it started, or all, into one file that proves itself.
     prune     Delete the runs whose time is over by `agent.keep_runs`. The agent does it each hour.
   agent_service.cli.doctor.report
     doctor    Check everything that the agent needs, one line each, with the remedy.

@@ -92,9 +92,8 @@ def tell_the_trail(made: DevStack, outcome: Outcome, told: Story) -> None:
     told.say(str(verified), "green" if verified.ok else "red")
     agentic, config = invocation(), shlex.quote(str(made.options.folder / made.config.name))
     told.chapter("to try yourself")
-    told.line("change a page of the paper trail, or delete it (what is in artifacts/ lies on the bus), then:")
-    told.line(f"  {agentic} verify  --config {config} {run_id}")
-    told.line(f"  {agentic} rebuild --config {config} {run_id}")
+    told.line("change a page of the paper trail, or an artifact, then:")
+    told.line(f"  {agentic} verify --config {config} {run_id}")
     told.line("have everything run until Ctrl-C:")
     told.line(f"  {agentic} dev")
 

@@ -5,7 +5,7 @@ import json
 import sqlite3
 import sys
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -22,12 +22,10 @@ from ductile_gateway.store.agent_keys import PinnedKeys
 from ductile_gateway.store.shared import opening
 from ductile_gateway.store.shared.moving import kept_alone
 from ductile_gateway.store.shared.pins import copied
-from groundwork.backup.archive import Archive, place_of
-from groundwork.backup.files import KEYS, pieces, snapshot
-from groundwork.backup.told import Part, Whole
+from groundwork.archive.files import snapshot
+from groundwork.archive.series import KEYS, Series
 from groundwork.nats.link import connect
 from groundwork.service.errors import Misconfigured
-from groundwork.service.installed import installed_version
 from groundwork.service.keys import KeyRing
 from groundwork.service.store_folder import ID_FILE, claimed, known_id
 from schemas import subjects
@@ -45,33 +43,30 @@ class BackedUp:
     """`left_out`: why nothing was backed up; empty where it was. `keys`: the files with keys, which are not in it."""
 
     file: str
-    backup: str
+    backup: str = ""
     written: int = 0
-    about: dict[str, int]
+    about: dict[str, int] = field(default_factory=dict)
     left_out: str = ""
     keys: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        lines = [f"✓ {self.backup} is in {self.file}: {self.about['calls']} calls; {self.written >> 10} KiB were new"]
+        return "\n".join(lines + [f"The keys are not in it: keep {keys} in another place" for keys in self.keys])
 
-def backup(settings: GatewaySettings, place: str, *, into: str | None, with_keys: bool, as_json: bool) -> None:
-    """`into`: a backup that the agent's command makes, and completes. Raises Misconfigured and TryAgain."""
-    file = place_of(place)
+
+def backup(settings: GatewaySettings, place: str, *, with_keys: bool, as_json: bool) -> None:
+    """For programs a ledger that is not there is told, not raised. Raises Misconfigured and TryAgain."""
     if not (settings.shared or (settings.store / FILE).is_file()):
-        why = f"there is no ledger {settings.store / FILE} on this machine"
-        if not into:
-            raise Misconfigured(why)
-        made = BackedUp(file=str(file), backup=into, about={}, left_out=why)
+        made = BackedUp(file=place, left_out=f"there is no ledger {settings.store / FILE} on this machine")
+        if not as_json:
+            raise Misconfigured(made.left_out)
     elif settings.shared:
         with claimed(settings.cache / LOOKING) as folder:
             asyncio.run(_fetch(settings, folder))
-            made = _backed_up(settings, folder / opening.FILE, file, into, with_keys=with_keys)
+            made = _backed_up(settings, folder / opening.FILE, place, with_keys=with_keys)
     else:
-        made = _backed_up(settings, settings.store / FILE, file, into, with_keys=with_keys)
-    if as_json:
-        sys.stdout.write(f"{json.dumps(asdict(made))}\n")
-        return
-    sys.stdout.write(f"✓ {made.backup} is in {file}: {made.about['calls']} calls; {made.written >> 10} KiB were new\n")
-    for keys in made.keys:
-        sys.stdout.write(f"The keys are not in it: keep {keys} in another place\n")
+        made = _backed_up(settings, settings.store / FILE, place, with_keys=with_keys)
+    sys.stdout.write(f"{json.dumps(asdict(made)) if as_json else made}\n")
 
 
 async def _fetch(settings: GatewaySettings, folder: Path) -> None:
@@ -83,23 +78,20 @@ async def _fetch(settings: GatewaySettings, folder: Path) -> None:
         await link.close()
 
 
-def _backed_up(settings: GatewaySettings, ledger: Path, file: Path, into: str | None, *, with_keys: bool) -> BackedUp:
-    begun, ring, folder = datetime.now(UTC), KeyRing.open(settings.keys_path()), ledger.parent
-    with Archive.to_write(file, with_keys=with_keys) as archive, snapshot(ledger, file) as copy:
+def _backed_up(settings: GatewaySettings, ledger: Path, place: str, *, with_keys: bool) -> BackedUp:
+    at, folder, series = datetime.now(UTC), ledger.parent, Series(place, GATEWAY)
+    with series.writing(KeyRing.open(settings.keys_path()), at) as (file, archive), snapshot(ledger, file) as copy:
         if settings.shared:
             _as_of_one(copy)
-        files = [archive.keep(FILE, pieces(copy))]
-        files += [archive.keep(part, pieces(there)) for part in BESIDE if (there := folder / part).exists()]
+        archive.add_file(FILE, copy)
+        for name in (name for name in BESIDE if (folder / name).exists()):
+            archive.add(name, (folder / name).read_bytes())
         if with_keys:
-            files.append(archive.keep(KEYS, pieces(settings.keys_path())))
+            archive.add(KEYS, settings.keys_path().read_bytes())
         about = {"calls": _calls(copy)}
-        program, at, name = installed_version(), begun.isoformat(), into or archive.fresh_name(begun)
-        part = Part(part=GATEWAY, at=at, program=program, store=known_id(folder), files=tuple(files), about=about)
-        archive.tell(name, part, ring)
-        if not into:
-            archive.complete(Whole(backup=name, at=at, parts={GATEWAY: archive.digest(name, GATEWAY)}), ring)
-        keys = () if with_keys else (str(settings.keys_path()),)
-        return BackedUp(file=str(file), backup=name, written=archive.written, about=about, keys=keys)
+        archive.said |= {"at": at, "store": known_id(folder), "about": about}
+    keys = () if with_keys else (str(settings.keys_path()),)
+    return BackedUp(file=str(file), backup=series.name_of(file, at), written=archive.size, about=about, keys=keys)
 
 
 def _as_of_one(copy: Path) -> None:
@@ -119,7 +111,6 @@ def backup_command(
     with_keys: Annotated[
         bool, typer.Option("--with-keys", help="Also the file with the keys, which nobody else may have.")
     ] = False,
-    into: Annotated[str | None, typer.Option(hidden=True)] = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
@@ -127,4 +118,4 @@ def backup_command(
 
     For a gateway on a machine of its own: back up what the agent keeps where that runs, and before this.
     """
-    backup(exits.settings_of(config), place, into=into, with_keys=with_keys, as_json=as_json)
+    backup(exits.settings_of(config), place, with_keys=with_keys, as_json=as_json)

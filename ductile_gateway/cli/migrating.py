@@ -37,8 +37,8 @@ from ductile_gateway.store.shared.moving import (
 )
 from ductile_gateway.store.shared.pins import copied
 from ductile_gateway.store.shared.rows import Rows
-from groundwork.backup.files import put_in_place, set_aside
-from groundwork.backup.told import backup_in
+from groundwork.archive.files import put_in_place, set_aside
+from groundwork.archive.series import backup_in
 from groundwork.nats.leases.lease import look, look_at_all
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.shared_log import SharedLog

@@ -31,9 +31,9 @@ from ductile_gateway.store.restored import Restored
 from ductile_gateway.store.shared import marks, opening, restored_row
 from ductile_gateway.store.shared.marks import Mark
 from ductile_gateway.store.shared.moving import bring, refuse_a_stream_with_rows, rows_of, rows_without_copy
-from groundwork.backup.archive import Archive, place_of
-from groundwork.backup.files import put_in_place, ring_for, set_aside, staging, write_out
-from groundwork.backup.told import Part, of_backup
+from groundwork.archive.files import put_in_place, set_aside, staging, write_out
+from groundwork.archive.format import Archive
+from groundwork.archive.series import Series, of_backup
 from groundwork.nats.link import NatsLink, connect
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
@@ -56,21 +56,18 @@ class Order:
 
 async def restore(settings: GatewaySettings, order: Order) -> None:
     """Raises Misconfigured where there is a ledger, or a backup that does not prove itself, and TryAgain."""
-    with Archive.to_read(place_of(order.place)) as archive:
-        name = order.backup or next(iter(archive.backups()), "")
-        kept = archive.unproved(name, GATEWAY)
-        if kept is None:
-            raise Misconfigured(f"{archive.path} has no ledger of a gateway in the backup {name or '(there is none)'}")
-        ring = ring_for(settings.keys_path(), archive, kept, new_keys=order.new_keys)
-        part = archive.part(name, GATEWAY, ring) or kept
+    series = Series(order.place, GATEWAY)
+    with series.opened(order.backup) as (name, opened):
+        archive = opened.within(GATEWAY) or opened
+        series.ring_for(settings.keys_path(), archive, new_keys=order.new_keys)
         order = replace(order, backup=name)
         async with _alone(settings) as link:
             if settings.shared:
-                await _into_stream(settings, archive, part, order, link)
+                await _into_stream(settings, archive, order, link)
             else:
-                await _into_folder(settings, archive, part, order)
+                await _into_folder(settings, archive, order)
     place = f"the stream {subjects.STREAM_LEDGER}" if settings.shared else str(settings.store)
-    told = {"backup": name, "store": place, "calls": part.about.get("calls", 0)}
+    told = {"backup": name, "store": place, "calls": archive.manifest.about.get("calls", 0)}
     sys.stdout.write(f"{json.dumps(told)}\n" if order.as_json else f"✓ {place} is as it was in {name}\n")
 
 
@@ -102,21 +99,21 @@ async def _refuse_to_overwrite(folder: Path) -> None:
         )
 
 
-async def _into_folder(settings: GatewaySettings, archive: Archive, part: Part, order: Order) -> None:
+async def _into_folder(settings: GatewaySettings, archive: Archive, order: Order) -> None:
     folder = settings.store
     known = restored.read(folder)
     if known and known.backup == order.backup and (folder / FILE).exists():
         return
     await _refuse_to_overwrite(folder)
-    async with _written_out(settings, archive, part) as beside:
+    async with _written_out(settings, archive) as beside:
         set_aside(folder, FILE)
-        restored.note(folder, _restored(part, order))
+        restored.note(folder, _restored(archive, order))
         for name in (PINS, ID_FILE, FILE):
             if (beside / name).exists():
                 put_in_place(beside / name, folder / name)
 
 
-async def _into_stream(settings: GatewaySettings, archive: Archive, part: Part, order: Order, link: NatsLink) -> None:
+async def _into_stream(settings: GatewaySettings, archive: Archive, order: Order, link: NatsLink) -> None:
     log = opening.log_of_gateways(link)
     rows, store = rows_without_copy(log), of_backup(order.backup or "")
     coming, mark = Mark("coming", store), marks.read(await rows.read(marks.SUBJECT))
@@ -125,26 +122,26 @@ async def _into_stream(settings: GatewaySettings, archive: Archive, part: Part, 
     if mark != coming:
         await refuse_a_stream_with_rows(log)
         await marks.put(rows, coming, before=mark)
-    async with _written_out(settings, archive, part) as beside, open_store(beside) as file:
+    async with _written_out(settings, archive) as beside, open_store(beside) as file:
         known = PinnedKeys(beside, SystemClock()).pins()
-        begun = restored_row.read_restored(await rows.read(restored_row.RESTORED_SUBJECT)) or _restored(part, order)
+        begun = restored_row.read_restored(await rows.read(restored_row.RESTORED_SUBJECT)) or _restored(archive, order)
         await bring(rows, [one async for one in rows_of(file, known, begun, store=store)])
     await marks.put(rows, Mark("here", store), before=coming)
 
 
-def _restored(part: Part, order: Order) -> Restored:
-    taken = datetime.fromisoformat(part.at)
+def _restored(archive: Archive, order: Order) -> Restored:
+    taken = archive.manifest.at
     return Restored(
         backup=order.backup or "", taken=taken, at=taken if order.moved else datetime.now(UTC), moved=order.moved
     )
 
 
 @asynccontextmanager
-async def _written_out(settings: GatewaySettings, archive: Archive, part: Part) -> AsyncIterator[Path]:
+async def _written_out(settings: GatewaySettings, archive: Archive) -> AsyncIterator[Path]:
     with staging(settings.private_folder()) as beside:
-        for name in (FILE, PINS, ID_FILE):
-            if kept := part.file(name):
-                write_out(archive, kept, beside / name)
+        write_out(archive.pieces(FILE), beside / FILE)
+        for name in (name for name in (PINS, ID_FILE) if name in archive.manifest.files):
+            write_out([archive.read(name)], beside / name)
         yield beside
 
 

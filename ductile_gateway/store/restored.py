@@ -12,7 +12,7 @@ from ulid import ULID
 
 from ductile_gateway.calls.call import Answer, Asked, Intent
 from ductile_gateway.ports import Ownership
-from groundwork.backup.told import backup_in
+from groundwork.archive.series import backup_in
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile, microseconds

@@ -15,7 +15,7 @@ OURS = ("agent_service", "ductile_gateway", "groundwork", "schemas", "deploy/duc
 TWIN = ("tests/attacks/twins", "tests/attacks/plugins/rogue")
 SECRET = re.compile(r"(^|_)(signature|secret|password|mac|seal)$")
 UNPACKS = {"zipfile", "tarfile", "gzip", "bz2", "lzma", "zlib", "shelve", "pickle", "marshal"}
-HANDED_IN = {"agent_service/archive/export_file.py": {"zipfile", "zlib"}, "groundwork/backup/archive.py": {"zlib"}}
+HANDED_IN = {"groundwork/archive/format.py": {"zipfile", "zlib"}}
 """Where files are unpacked that an operator names, each part within a bound: nothing of the bus, or of a plugin."""
 WEBHOOK = """
 def is_signed(body, secret, signature):

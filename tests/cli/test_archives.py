@@ -1,4 +1,4 @@
-"""Runs outside of an agent: `verify`, `rebuild`, `backup`, `restore`, `export` and `prune`, on a store of its own."""
+"""Runs outside of an agent: `verify`, `backup`, `restore`, `export` and `prune`, on a store of its own."""
 
 import asyncio
 import json
@@ -12,27 +12,25 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.archive import export_file
 from agent_service.bus.endings import head_told
 from agent_service.bus.topology import topology
-from agent_service.cli.archive.backing_up import Order as BackUp
-from agent_service.cli.archive.backing_up import backup
-from agent_service.cli.archive.exporting import export
 from agent_service.cli.archive.keys import listed
 from agent_service.cli.archive.restoring import Order as BringBack
 from agent_service.cli.archive.restoring import bring_back, restore
-from agent_service.cli.archive.run_folder import rebuild, verify
+from agent_service.cli.archive.run_folder import verify
 from agent_service.cli.archive.verifying import verify as verify_file
+from agent_service.cli.archive.writing import Order as BackUp
+from agent_service.cli.archive.writing import backup, export
 from agent_service.cli.errors import Exit, NotDone
 from agent_service.settings import load
 from agent_service.store.sql.database import FILE
 from agent_service.views.pages.trail import trail
-from groundwork.backup.archive import Archive
+from groundwork.archive import format as archive_format
 from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
-from groundwork.service.errors import Misconfigured, TryAgain, Unreachable
+from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.sqlite.reserve import reserved
 from schemas import envelope, subjects
@@ -76,7 +74,7 @@ async def bucket(config: Path, nats_server: EmbeddedNats, link: NatsLink) -> Art
 
 @pytest.fixture
 def place(tmp_path: Path) -> str:
-    return str(tmp_path / "it.backup")
+    return f"{tmp_path}/backups/"
 
 
 @pytest.fixture
@@ -113,7 +111,6 @@ async def test_an_untouched_run_is_as_it_was_written_and_looking_changes_nothing
     before = contents(config.parent / "agent")["runs.db"]
     verdict = await verify(RUN_ID, config)
     assert (verdict.ok, verdict.entries, verdict.pages, verdict.artifacts) == (True, 8, 6, 2)
-    await rebuild(RUN_ID, config)
     assert contents(config.parent / "agent")["runs.db"] == before
     for name in (run_id(9), "run_1", "../x"):
         with pytest.raises(NotDone) as raised:
@@ -152,7 +149,7 @@ CHANGED_ROWS = {
 
 
 @pytest.mark.attack
-async def test_every_change_to_a_journal_or_row_is_told_and_nothing_is_rebuilt_or_exported_of_it(
+async def test_every_change_to_a_journal_or_row_is_told_and_nothing_is_exported_of_it(
     config: Path, folder: Path, tmp_path: Path
 ) -> None:
     store, before = config.parent / "agent", contents(folder)
@@ -161,11 +158,7 @@ async def test_every_change_to_a_journal_or_row_is_told_and_nothing_is_rebuilt_o
         tampered(config, "PRAGMA foreign_keys = OFF", statement)
         verdict = await verify(RUN_ID, config)
         assert {flaw.place for flaw in verdict.flaws} == {"row" if statement in CHANGED_ROWS else "journal"}, statement
-        assert (says in str(verdict), "rebuild" in str(verdict)) == (True, False), verdict
-        if says == "entry 8 was changed":
-            with pytest.raises(NotDone, match="entry 8 was changed") as raised:
-                await rebuild(RUN_ID, config)
-            assert raised.value.exit_code == Exit.FAILED
+        assert (says in str(verdict), "journal is whole" in str(verdict)) == (True, False), verdict
         shutil.rmtree(store)
         shutil.copytree(config.parent / "sound", store)
     tampered(config, "UPDATE runs SET summary = 'all is well'")
@@ -177,25 +170,6 @@ async def test_every_change_to_a_journal_or_row_is_told_and_nothing_is_rebuilt_o
         await verify(RUN_ID, config)
 
 
-async def test_lost_artifacts_come_back_from_the_bus_as_far_as_it_has_them_and_without_it_all_stays_as_it_is(
-    config: Path, folder: Path, bucket: ArtifactBucket, nats_server: EmbeddedNats
-) -> None:
-    before = contents(folder)
-    (folder / "artifacts" / "critique.md").write_text("a better one")
-    changed_files = contents(folder)
-    assert "its hash differs" in str(await verify(RUN_ID, config))
-    name_bus(config, "nats://127.0.0.1:9")
-    with pytest.raises(Unreachable, match=r"artifacts/critique.md is needed from the bus, which is away"):
-        await rebuild(RUN_ID, config)
-    assert contents(folder) == changed_files
-    name_bus(config, nats_server.url)
-    assert (await rebuild(RUN_ID, config)).changed == ("artifacts/critique.md",)
-    assert contents(folder) == before
-    shutil.rmtree(folder)
-    await bucket.remove(KEYS[0])
-    assert (await rebuild(RUN_ID, config)).missing == ("artifacts/fetch-01.html",)
-
-
 async def test_what_was_backed_up_without_the_bus_has_the_artifacts_of_the_last_one_with_it(
     config: Path, bucket: ArtifactBucket, nats_server: EmbeddedNats, place: str
 ) -> None:
@@ -203,6 +177,7 @@ async def test_what_was_backed_up_without_the_bus_has_the_artifacts_of_the_last_
     name_bus(config, "nats://127.0.0.1:9")
     without = await backup(config, BackUp(place=place, most=1))
     assert (without.ok, list(without.left_out)) == (False, ["gateway", "artifacts"])
+    assert f"Those of agentic-{with_them.backup}.zip are in it" in without.left_out["artifacts"]
     name_bus(config, nats_server.url)
     page, critique = KEYS
     await bucket.remove(page)
@@ -210,7 +185,6 @@ async def test_what_was_backed_up_without_the_bus_has_the_artifacts_of_the_last_
     lost(config)
     told = await restore(config, BringBack(place=place))
     assert (told.backup, told.artifacts) == (without.backup, len(KEYS))
-    assert f"Those of {with_them.backup} were taken" in told.left_out["artifacts"]
     assert [await bucket.get(key) for key in KEYS] == [SHELF["artifacts/fetch-01.html"], b"made after that backup"]
 
 
@@ -248,14 +222,14 @@ async def test_with_lost_keys_a_backup_is_taken_as_it_is_only_when_asked_for(con
 async def test_a_full_disk_costs_no_earlier_backup_and_takes_no_export_and_with_room_the_next_is_made(
     config: Path, small_disk: Path
 ) -> None:
-    place = str(small_disk / "it.backup")
+    place = str(small_disk)
     first = await backup(config, BackUp(place=place))
     filler = filled(small_disk)
     with pytest.raises(TryAgain, match="no room"):
         await backup(config, BackUp(place=place))
     with pytest.raises(TryAgain, match="no room for"):
         await export(RUN_ID, small_disk / "it.zip", config)
-    assert names(small_disk) == ["filler", "it.backup"]
+    assert names(small_disk) == [f"agentic-{first.backup}.zip", "filler"]
     filler.unlink()
     await backup(config, BackUp(place=place))
     lost(config)
@@ -291,8 +265,8 @@ async def test_what_the_bucket_lost_comes_back_from_folders_where_it_is_what_its
     assert await flawed_places(config) == set(SHELF)
 
 
-AT_A_BACKUP = ("groundwork.backup.archive:Archive.keep", "groundwork.backup.archive:Archive.complete")
-AT_A_RESTORE = ("groundwork.backup.files:write_out", "groundwork.backup.files:set_aside")
+AT_A_BACKUP = ("groundwork.archive.format:Writer.add", "groundwork.archive.format:Writer.finish")
+AT_A_RESTORE = ("groundwork.archive.files:set_aside", "groundwork.archive.files:put_in_place")
 
 
 @pytest.mark.timeout(400)
@@ -300,13 +274,13 @@ AT_A_RESTORE = ("groundwork.backup.files:write_out", "groundwork.backup.files:se
 async def test_a_killed_backup_costs_none_before_it_and_a_killed_restore_has_restored_all_or_nothing(
     config: Path, tmp_path: Path
 ) -> None:
-    place, store = tmp_path / "it.backup", config.parent / "agent"
-    first = (await backup(config, BackUp(place=str(place)))).backup
+    place, store = tmp_path / "backups", config.parent / "agent"
+    place.mkdir()
+    first = await backup(config, BackUp(place=str(place)))
     for _ in strikes(tmp_path, AT_A_BACKUP, "backup", place, "--config", config):
-        with Archive.to_read(place) as archive:
-            assert first in archive.backups()
+        assert verify_file(Path(first.file)).ok
     lost(config)
-    assert (await restore(config, BringBack(place=str(place), backup=first))).runs == 1
+    assert (await restore(config, BringBack(place=str(place), backup=first.backup))).runs == 1
     lost(config)
     for _ in strikes(tmp_path, AT_A_RESTORE, "restore", place, "--config", config):
         if "runs.db" in contents(store):
@@ -314,7 +288,24 @@ async def test_a_killed_backup_costs_none_before_it_and_a_killed_restore_has_res
             shutil.rmtree(store)
     assert await flawed_places(config) == set()
     assert "restoring" not in names(store)
-    assert [name for name in names(tmp_path) if name.startswith("it.")] == ["it.backup"]
+    assert len(names(place)) == 2
+
+
+@pytest.mark.usefixtures("bucket")
+async def test_a_damaged_or_foreign_backup_is_refused_and_nothing_of_it_is_stored(
+    config: Path, bucket: ArtifactBucket, place: str
+) -> None:
+    whole = Path((await backup(config, BackUp(place=place))).file)
+    lost(config)
+    for key in KEYS:
+        await bucket.remove(key)
+    foreign = changed(whole, lambda members: members.pop("signature.json")).rename(whole.with_name("foreign.zip"))
+    damaged = changed(whole, lambda members: members.update({f"{RUN_ID}/journal.jsonl": b"{}"}))
+    for file, why in ((damaged, "Nothing was restored: use another copy"), (foreign, "was not said with these keys")):
+        with pytest.raises(Misconfigured, match=why):
+            await restore(config, BringBack(place=str(file)))
+    assert await bucket.list() == []
+    assert not (config.parent / "agent" / FILE).exists()
 
 
 def changed(file: Path, change: Callable[[Members], object]) -> Path:
@@ -344,25 +335,26 @@ async def test_a_run_proves_itself_where_its_store_is_not(file: Path, config: Pa
 def another_journal(members: Members) -> None:
     """With a manifest that fits it, signed by nobody."""
     journal = f"{RUN_ID}/journal.jsonl"
-    members[journal] = members[journal].replace(b"2 paragraphs", b"3 paragraphs")
+    _named_anew(members, journal, members[journal].replace(b"2 paragraphs", b"3 paragraphs"))
+
+
+def _named_anew(members: Members, name: str, content: bytes) -> None:
     manifest = json.loads(members["manifest.json"])
-    manifest["files"][journal] = sha256(members[journal]).hexdigest()
-    members["manifest.json"] = json.dumps(manifest).encode()
+    manifest["files"][name] = sha256(content).hexdigest()
+    members |= {name: content, "manifest.json": json.dumps(manifest).encode()}
     members.pop("signature.json")
 
 
 def twice(members: Members) -> None:
-    manifest = json.loads(members["manifest.json"])
-    members["manifest.json"] = json.dumps(manifest | {"runs": 2 * manifest["runs"]}).encode()
-    members.pop("signature.json")
+    _named_anew(members, "runs.jsonl", 2 * members["runs.jsonl"])
 
 
 CHANGES: dict[str, Callable[[Members], object]] = {
-    "critique.md: is not what was exported": lambda m: m.update({f"{RUN_ID}/artifacts/critique.md": b"better"}),
-    "notes.txt: is no file of this export": lambda m: m.update({f"{RUN_ID}/notes.txt": b"mine"}),
-    "escape: is no file of this export": lambda m: m.update({"../../escape": b"out"}),
+    "critique.md: is not what was written": lambda m: m.update({f"{RUN_ID}/artifacts/critique.md": b"better"}),
+    "notes.txt: is no file of this archive": lambda m: m.update({f"{RUN_ID}/notes.txt": b"mine"}),
+    "escape: is no file of this archive": lambda m: m.update({"../../escape": b"out"}),
     "plan.md: is not there": lambda m: m.pop(f"{RUN_ID}/plan.md"),
-    "what was signed": lambda m: m.update({"manifest.json": m["manifest.json"].replace(b'"done"', b'"failed"')}),
+    "what was signed": lambda m: m.update({"manifest.json": m["manifest.json"].replace(b'"program"', b'"program" ')}),
     "was changed after it was written": another_journal,
     "more than once": twice,
 }
@@ -376,11 +368,10 @@ def test_every_change_to_an_export_is_named_and_what_is_none_or_only_half_of_one
     whole = file.read_bytes()
     for content in (b"", b"no archive", b"PK\x05\x06" + bytes(18), whole[: len(whole) // 2]):
         (tmp_path / "no.zip").write_bytes(content)
-        with pytest.raises(Misconfigured, match="no file of exported runs"):
+        with pytest.raises(Misconfigured, match="is no archive, or it is damaged"):
             verify_file(tmp_path / "no.zip")
     file.write_bytes(bytes([*whole[:900], whole[900] ^ 255, *whole[901:]]))
-    with pytest.raises(Misconfigured, match="is damaged"):
-        verify_file(file)
+    assert "its hash differs" in str(verify_file(file))
 
 
 def test_a_file_of_very_many_names_is_judged_in_a_moment_or_refused(
@@ -392,8 +383,8 @@ def test_a_file_of_very_many_names_is_judged_in_a_moment_or_refused(
     began = time.process_time()
     assert len(verify_file(many).flaws) == 20_000
     assert time.process_time() - began < 3.0
-    monkeypatch.setattr(export_file, "MOST_FILES", 10_000)
-    with pytest.raises(Misconfigured, match="an export has at most"):
+    monkeypatch.setattr(archive_format, "MOST_NAMES", 10_000)
+    with pytest.raises(Misconfigured, match="an archive has at most"):
         verify_file(many)
 
 

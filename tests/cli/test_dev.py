@@ -31,8 +31,8 @@ def test_a_second_dev_on_the_same_port_says_so_at_once(dev: Dev, tmp_path: Path)
 
 
 def test_a_restore_beside_it_says_how_its_bus_is_had_alone(dev: Dev, tmp_path: Path) -> None:
-    assert dev("backup", tmp_path / "it.backup").code == 0
-    refused = dev("restore", tmp_path / "it.backup")
+    assert dev("backup", tmp_path / "it.zip").code == 0
+    refused = dev("restore", tmp_path / "it.zip")
     assert (refused.code, f"`nats-server -c {dev.folder}/nats/nats-server.json`" in refused.err) == (78, True)
 
 

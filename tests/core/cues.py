@@ -109,6 +109,8 @@ def wake(
     verify: bool = False,
     goal: str = "critique example.org",
     context: dict[str, Any] | None = None,
+    run_id: str = RUN_ID,
+    wake_id: str = "wake-1",
     **numbers: Any,
 ) -> WakeAccepted:
     """A run is asked for at noon; `numbers` are limits."""
@@ -122,7 +124,7 @@ def wake(
         untrusted=untrusted,
         verify=verify,
     )
-    return WakeAccepted(at=NOON, run_id=RUN_ID, wake_id="wake-1", brief=brief)
+    return WakeAccepted(at=NOON, run_id=run_id, wake_id=wake_id, brief=brief)
 
 
 def started(tools: Iterable[ToolOffer] = TOOLS) -> Cue:

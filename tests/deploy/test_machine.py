@@ -119,7 +119,7 @@ def test_a_backup_is_made_each_night_from_which_the_store_comes_back(machine: Ma
     assert machine.holds("systemctl is-enabled agentic-backup.timer")
     machine.say("systemctl stop agentic-loop ductile-gateway; systemctl start agentic-backup")
     noted = machine.say("journalctl --sync; journalctl --unit agentic-backup --output cat")
-    assert noted.count("is in /var/backups/agentic/agentic.backup") == 2
+    assert noted.count("is in /var/backups/agentic/agentic-") == 2
     assert "! without" not in noted
     assert machine.say("find /var/lib/agentic/*/ -user root") == ""
     page(machine, "Back up and restore", 2)

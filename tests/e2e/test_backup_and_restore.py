@@ -82,7 +82,7 @@ async def answer(here: Fleet, run_id: str, outcome: str) -> None:
 async def test_runs_go_on_from_a_backup_and_no_write_that_may_have_been_done_since_is_repeated(
     tmp_path: Path, store: Store
 ) -> None:
-    place, marks = tmp_path / "agentic.backup", tmp_path / "marks"
+    place, marks = tmp_path / "it.zip", tmp_path / "marks"
     async with machine(tmp_path, "lost", store, thinks_s=600) as lost:
         await lost.heal()
         ends, writes, thinks = [await wake(lost.agents[0], goal) for goal in ("ends", "writes", "thinks")]
@@ -117,7 +117,7 @@ async def test_runs_go_on_from_a_backup_and_no_write_that_may_have_been_done_sin
 
 
 async def test_a_move_leaves_nothing_in_doubt_for_nothing_was_done_since(tmp_path: Path) -> None:
-    place = tmp_path / "agentic.backup"
+    place = tmp_path / "it.zip"
     async with machine(tmp_path, "old", thinks_s=600) as old:
         await old.heal()
         thinks = await wake(old.agents[0], "thinks")

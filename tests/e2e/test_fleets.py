@@ -1,7 +1,6 @@
 """Fleets that change: a newer version beside an older, one agent that becomes several and one again, and a storm."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -79,13 +78,16 @@ async def test_an_older_agent_leaves_alone_what_a_newer_one_has_moved_on_and_goe
     assert lines(file) == 4
 
 
+def of_several(ships: Fleet) -> FleetOptions:
+    return replace(ships.options, store="jetstream", agent={"cache": str(ships.options.folder / "copies")})
+
+
 @asynccontextmanager
 async def several(ships: Fleet, *numbers: int) -> AsyncIterator[list[Member]]:
     """Agents that share a store, beside the gateway that is there."""
-    options = replace(ships.options, store="jetstream", agent={"cache": str(ships.options.folder / "copies")})
-    members = [Member("agent", number, options.folder) for number in numbers]
+    members = [Member("agent", number, ships.options.folder) for number in numbers]
     for member in members:
-        configure(member, options, ships.cluster.settings.urls)
+        configure(member, of_several(ships), ships.cluster.settings.urls)
         member.start()
     try:
         for member in members:
@@ -116,15 +118,19 @@ async def test_runs_go_on_where_they_were_through_two_moves_and_each_write_is_do
         await command("drain", "--url", alone.url)
         await until(lambda: alone.pid is None)
         await command("setup", *of_it, "--shared", "--change")
-        there = await command("migrate", "--from", "sqlite", "--to", "jetstream", *of_it, "--json")
+        away, home = tmp_path / "away.zip", tmp_path / "home.zip"
+        await command("export", "--all", away, *of_it)
+        shared = Member("agent", 4, ships.options.folder)
+        configure(shared, of_several(ships), cluster.settings.urls)
+        there = await command("restore", away, "--config", shared.config, "--json")
         async with several(ships, 2, 3) as (one, other):
             touch(go, 1)
             await have(other, runs, steps=2)
             one.kill()
             touch(go, 2)
             await have(other, runs, steps=3)
-        store = json.loads(alone.config.read_text())["agent"]["store"]
-        back = await command("migrate", "--from", "jetstream", "--to", "sqlite", *of_it, "--sqlite", store, "--json")
+        await command("export", "--all", home, "--config", shared.config)
+        back = await command("restore", home, *of_it, "--json")
         assert (there["runs"], back["runs"]) == (4, 4)
         alone.start()
         await alone.ready()

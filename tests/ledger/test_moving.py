@@ -22,8 +22,7 @@ from ductile_gateway.store.shared.moving import rows_without_copy
 from ductile_gateway.store.shared.opening import log_of_gateways
 from ductile_gateway.store.shared.rows import CALL, subject_of
 from ductile_gateway.store.stores import Stores
-from groundwork.backup.archive import Archive
-from groundwork.backup.told import of_backup
+from groundwork.archive.series import Series, of_backup
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured, causes
@@ -66,13 +65,13 @@ class Kept:
         return self.settings.model_copy(update=shared) if kind == "jetstream" else self.settings
 
     async def backed_up(self, kind: Kind) -> str:
-        place = self.folder / "it.backup"
-        await asyncio.to_thread(backup, self.of(kind), str(place), into=None, with_keys=False, as_json=True)
-        with Archive.to_read(place) as archive:
-            return next(iter(archive.backups()))
+        place = str(self.folder / "it.zip")
+        await asyncio.to_thread(backup, self.of(kind), place, with_keys=False, as_json=True)
+        with Series(place, "gateway").opened(None) as (name, _):
+            return name
 
     async def restored(self, kind: Kind) -> None:
-        await restore(self.of(kind), Order(place=str(self.folder / "it.backup")))
+        await restore(self.of(kind), Order(place=str(self.folder / "it.zip")))
 
     async def lost(self, *, database: bool = True) -> None:
         """The stream and the database, and not the keys."""

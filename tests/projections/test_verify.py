@@ -118,7 +118,7 @@ def test_an_artifact_without_a_hash_is_compared_with_the_store_and_one_with_an_u
     entries = brought("artifacts/page.html")
     workspace.write(RUN_ID, files_of(entries) | {"artifacts/page.html": b"forged"})
     assert verify(entries, workspace, RUN_ID) == []
-    flaws = verify(entries, workspace, RUN_ID, stored={"artifacts/page.html": PAGE})
+    flaws = verify(entries, workspace, RUN_ID, stored={"artifacts/page.html": hashlib.sha256(PAGE).hexdigest()})
     assert the_flaw(flaws).place == "artifacts/page.html"
     workspace.remove(RUN_ID)
     entries = brought("../../etc/passwd")

@@ -1,1 +1,1 @@
-"""The commands on what an agent keeps: verify, rebuild, export, back up, restore, migrate, prune, keys."""
+"""The commands on what an agent keeps: verify, export, back up, restore, prune, keys."""

@@ -1,25 +1,21 @@
-"""The commands on the agent's records: verify, rebuild, migrate, backup, restore, export, prune."""
+"""The commands on the agent's records: verify, backup, restore, export, prune."""
 
 from collections import Counter
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from agent_service.cli import output
-from agent_service.cli.archive import backing_up, restoring
-from agent_service.cli.archive.exporting import export as write
-from agent_service.cli.archive.migrating import into_sqlite, into_stream
+from agent_service.cli.archive import restoring, writing
 from agent_service.cli.archive.pruning import prune as on_the_store
 from agent_service.cli.archive.records import tell, tell_of
-from agent_service.cli.archive.run_folder import rebuild as rebuilt
 from agent_service.cli.archive.run_folder import verify as verify_one
 from agent_service.cli.archive.verifying import verify as verify_file
 from agent_service.cli.archive.verifying import verify_all
 from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.errors import Exit, NotDone
-from agent_service.cli.options import URL, AsJson, ConfigNearby, Run, Token, Url, named
+from agent_service.cli.options import URL, AsJson, ConfigNearby, Token, Url, named
 from agent_service.cli.services.at_work import awaited, log_only_what_is_not_said
 from groundwork.service.commands import examples
 
@@ -36,10 +32,10 @@ def _run_or_file(text: str | None) -> str | None:
     return text if _is_file(text) else named(text)
 
 
-RunToVerify = Annotated[
+RunOrFile = Annotated[
     str | None,
     typer.Argument(
-        help="The run's id, the beginning of it, or `last`; or a file that `agentic export` has made.",
+        help="The run's id, the beginning of it, or `last`; or an archive: a file that ends in .zip.",
         callback=_run_or_file,
         metavar="RUN|FILE",
     ),
@@ -50,7 +46,7 @@ RunToVerify = Annotated[
     epilog=examples("agentic verify RUN", "agentic verify --all --against-bus", "agentic verify RUN.zip"),
 )
 def verify(
-    run: RunToVerify = None,
+    run: RunOrFile = None,
     every: Annotated[bool, typer.Option("--all", help="All runs of the store.")] = False,
     against_bus: Annotated[
         bool, typer.Option("--against-bus", help="Compare also with what the bus was told; for all runs.")
@@ -76,45 +72,11 @@ def verify(
     tell_of(verify_one(run, config), as_json=as_json)
 
 
-class Kind(StrEnum):
-    """Of stores, as settings call them."""
-
-    SQLITE = "sqlite"
-    JETSTREAM = "jetstream"
-
-
-@commands.command(
-    epilog=examples("agentic migrate --from sqlite --to jetstream", "agentic migrate --from jetstream --to sqlite"),
-)
-def migrate(
-    source: Annotated[Kind, typer.Option("--from", help="What kind of store the runs are in.")],
-    target: Annotated[Kind, typer.Option("--to", help="What kind of store they are to be in.")],
-    sqlite: Annotated[
-        Path | None,
-        typer.Option(help="The folder of the SQLite store, if it is not that of the configuration.", metavar="FOLDER"),
-    ] = None,
-    config: ConfigNearby = None,
-    as_json: AsJson = False,
-) -> None:
-    """No agent may run. Every entry is held against what it was. The old store is left as it is, and barred.
-    Interrupted, it is finished by the same command."""
-    if source is target:
-        raise typer.BadParameter(f"the runs are in {source} already: name another kind of store with --to")
-    move = into_stream if target is Kind.JETSTREAM else into_sqlite
-    tell_of(move(config, sqlite), as_json=as_json)
-
-
-@commands.command(epilog=examples("agentic rebuild RUN", "agentic rebuild last"))
-def rebuild(run: Run, config: ConfigNearby = None, as_json: AsJson = False) -> None:
-    """While the agent runs or not. The bus is needed only for artifacts that are not in the folder as they were."""
-    tell_of(rebuilt(run, config), as_json=as_json)
-
-
 Place = Annotated[str, typer.Argument(help="The backup file, or a folder for it.", metavar="FILE|FOLDER")]
 
 
 @commands.command(
-    epilog=examples("agentic backup /backups/agentic.backup", "agentic backup /backups/ --keep 30"),
+    epilog=examples("agentic backup /backups/it.zip", "agentic backup /backups/ --keep 30"),
 )
 def backup(
     place: Place,
@@ -122,22 +84,22 @@ def backup(
         bool, typer.Option("--with-keys", help="Also the files with the keys, which nobody else may have.")
     ] = False,
     keep: Annotated[
-        int | None, typer.Option(min=1, help="Keep so many backups in the file, the newest; without it all.")
+        int | None, typer.Option(min=1, help="Keep so many backups in the folder, the newest; without it all.")
     ] = None,
     config: ConfigNearby = None,
     as_json: AsJson = False,
 ) -> None:
-    """A later backup into the same file adds only what is new. Copy the file to another machine afterwards. Exit code 1
+    """In a folder each later backup holds only what is new. Copy the folder to another machine afterwards. Exit code 1
     where something was left out."""
-    order = backing_up.Order(place=place, with_keys=with_keys, most=keep)
-    tell_of(backing_up.backup(config, order), as_json=as_json)
+    order = writing.Order(place=place, with_keys=with_keys, most=keep)
+    tell_of(writing.backup(config, order), as_json=as_json)
 
 
 @commands.command(
     epilog=examples(
-        "agentic restore /backups/agentic.backup",
-        "agentic restore /backups/agentic.backup --stopped",
-        "agentic restore /backups/agentic.backup --backup 20261123T030000Z",
+        "agentic restore /backups/",
+        "agentic restore /backups/ --stopped",
+        "agentic restore /backups/ --backup 20261123T030000Z",
         "agentic restore --artifacts",
     ),
 )
@@ -146,7 +108,7 @@ def restore(
         str | None, typer.Argument(help="The backup file, or the folder that it is in.", metavar="FILE|FOLDER")
     ] = None,
     backup: Annotated[
-        str | None, typer.Option(help="Which backup of the file; the newest without it.", metavar="NAME")
+        str | None, typer.Option(help="Which backup of the folder; the newest without it.", metavar="NAME")
     ] = None,
     stopped: Annotated[
         bool, typer.Option("--stopped", help="Leave everything stopped, until `agentic go-on`.")
@@ -177,19 +139,28 @@ def restore(
     tell_of(restoring.restore(config, order), as_json=as_json)
 
 
-@commands.command(epilog=examples("agentic export RUN", "agentic export last /tmp/it.zip"))
+@commands.command(
+    epilog=examples("agentic export RUN", "agentic export last /tmp/it.zip", "agentic export --all /tmp/all.zip"),
+)
 def export(
-    run: Run,
+    run: RunOrFile = None,
     file: Annotated[
         Path | None,
         typer.Argument(help="The file, or a folder for it; without it RUN.zip, here.", metavar="FILE|FOLDER"),
     ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="All runs, to be restored in another store: no agent begins on this one.")
+    ] = False,
     config: ConfigNearby = None,
     as_json: AsJson = False,
 ) -> None:
-    """While the agent runs or not. Any tool opens it, and `agentic verify FILE` checks it anywhere. Exit code 1 where
-    something was left out."""
-    tell_of(write(run, file, config), as_json=as_json)
+    """While the agent runs or not; with --all none may run. Any tool opens it, and `agentic verify FILE` checks it
+    anywhere. Exit code 1 where something was left out."""
+    if every == (run is not None and not _is_file(run)) or (every and file):
+        raise typer.BadParameter("name one run, or give --all and a file")
+    if run is None or every:
+        tell_of(writing.export_all(Path(run or "."), config), as_json=as_json)
+    tell_of(writing.export(run, file, config), as_json=as_json)
 
 
 SHOWN = 20

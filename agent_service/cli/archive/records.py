@@ -1,12 +1,11 @@
 """What commands on records share: their outcomes, and the agent's journals and workspaces, opened to be read.
 
-The agent may run meanwhile. Of a shared store a copy is made and kept. Artifacts come from the run's own folder where
-their content is the one that the journal names, else from the bus.
+The agent may run meanwhile. Of a shared store a copy is made and kept.
 """
 
 import hashlib
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -21,7 +20,6 @@ from agent_service.cli.naming import Candidate
 from agent_service.cli.services.at_work import awaited, log_only_what_is_not_said
 from agent_service.history.artifacts import NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.run.journal import Entry
-from agent_service.run.ports import Artifacts
 from agent_service.settings import AgentSettings
 from agent_service.store.opening import Copied, copied
 from agent_service.store.sql.database import open_for_reading
@@ -133,26 +131,13 @@ def artifacts_of(entries: list[Entry]) -> dict[str, NamedArtifact]:
     return {artifact.path: artifact for artifact in named if is_artifact_path(artifact.path)}
 
 
-class Sources:
-    """Where artifacts are had from. Fills the port Artifacts; `bus` raises Fatal when it is away."""
-
-    def __init__(self, workspace: Workspace, bus: Artifacts, named: Mapping[str, NamedArtifact]) -> None:
-        self._workspace = workspace
-        self._bus = bus
-        self._named = named
-
-    async def get(self, run_id: str, path: str) -> bytes | None:
-        copy = self._intact_copy(run_id, path)
-        return await self._bus.get(run_id, path) if copy is None else copy
-
-    def _intact_copy(self, run_id: str, path: str) -> bytes | None:
-        try:
-            copy = self._workspace.read(run_id, path)
-        except (Unsafe, TooLarge):
-            return None
-        if copy is None or path not in self._named:
-            return None
-        return copy if hashlib.sha256(copy).hexdigest() == self._named[path].sha256 else None
+def intact_copy(kept: Records, run_id: str, named: NamedArtifact) -> bytes | None:
+    """The content in the run's folder, where it is the one that the journal names."""
+    try:
+        copy = kept.workspace.read(run_id, named.path)
+    except (Unsafe, TooLarge):
+        return None
+    return copy if copy is not None and hashlib.sha256(copy).hexdigest() == named.sha256 else None
 
 
 @asynccontextmanager
@@ -171,52 +156,44 @@ async def bus_when_needed(of: AgentSettings) -> AsyncIterator["LateArtifacts"]:
 
 
 class LateArtifacts:
-    """The artifacts on the bus. It is connected to for the first of them; one that is away is asked once."""
+    """The artifacts on the bus, which is connected to for the first of them. Methods raise TryAgain; a bus that is away
+    is asked once."""
 
     def __init__(self, of: AgentSettings, opened: AsyncExitStack) -> None:
         self._settings = of
         self._opened = opened
         self._link: NatsLink | None = None
         self._away: Failure | None = None
-        self._asked = False
         self._hashes: Mapping[str, str] | None = None
 
     async def get(self, run_id: str, path: str) -> bytes | None:
-        return await (await self._bucket(path)).get(run_id, path)
+        return await NatsArtifacts(await self._connected()).get(run_id, path)
 
     async def remove(self, run_id: str, path: str) -> None:
-        await (await self._later()).remove(run_id, path)
+        await NatsArtifacts(await self._connected()).remove(run_id, path)
 
     async def sizes(self) -> Mapping[str, int]:
-        return await (await self._later()).sizes()
+        return await NatsArtifacts(await self._connected()).sizes()
 
-    async def hashes(self) -> Mapping[str, str] | None:
-        """SHA-256 in hex by key, as of the first call; None where the bus did not answer then."""
-        if not self._asked:
-            self._asked = True
-            with suppress(Failure):
-                bucket = ArtifactBucket(await self._connected(subjects.ARTIFACT_BUCKET), subjects.ARTIFACT_BUCKET)
-                self._hashes = {stored.key: stored.sha256 for stored in await bucket.list()}
+    async def hashes(self) -> Mapping[str, str]:
+        """SHA-256 in hex by key, as of the first call."""
+        if self._hashes is None:
+            self._hashes = await hashes_in(await self._connected())
         return self._hashes
 
-    async def _bucket(self, wanted: str) -> NatsArtifacts:
-        return NatsArtifacts(await self._connected(wanted))
-
-    async def _later(self) -> NatsArtifacts:
-        try:
-            return await self._bucket(subjects.ARTIFACT_BUCKET)
-        except Failure as error:
-            raise TryAgain(str(error)) from error
-
-    async def _connected(self, wanted: str) -> NatsLink:
-        if self._link:
-            return self._link
-        if self._away is None:
+    async def _connected(self) -> NatsLink:
+        if self._link is None and self._away is None:
             try:
                 self._link = await self._opened.enter_async_context(bus_at_hand(self._settings))
             except Failure as error:
                 self._away = error
-            else:
-                return self._link
-        message = f"{wanted} is needed from the bus, which is away, so nothing was changed: {self._away}"
-        raise type(self._away)(message) from self._away
+        if self._link is None:
+            raise TryAgain(f"artifacts are needed from the bus, which is away: {self._away}") from self._away
+        return self._link
+
+
+async def hashes_in(link: NatsLink) -> dict[str, str]:
+    try:
+        return {stored.key: stored.sha256 for stored in await ArtifactBucket(link, subjects.ARTIFACT_BUCKET).list()}
+    except Failure as error:
+        raise TryAgain(str(error)) from error

@@ -1,44 +1,54 @@
-"""`agentic restore`: a backup's ledger, artifacts and runs, onto a machine that has no runs; or lost artifacts alone.
+"""`agentic restore`: an archive's ledger, artifacts and runs, where there are none; or lost artifacts alone.
 
-Runs come last, so that a killed restore leaves nothing that an agent begins with, and the same command goes on.
-Writes that may have been made since the backup are left to a person, by the ledger (`ductile_gateway.store.restored`).
-With --artifacts, contents come back from the runs' folders where their SHA-256 is the journal's; the agent may run.
+Runs come last, so that a killed restore leaves nothing that an agent begins with, and the same command goes on. Each
+run is decided again from its entries, beside its place. Writes that may have been made since the backup are left to a
+person, by the ledger (`ductile_gateway.store.restored`). With --artifacts, contents come back from the runs' folders
+where their SHA-256 is the journal's; the agent may run.
 """
 
 import asyncio
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from agent_service import settings
+from agent_service.archive.runs import ARTIFACTS, Runs
 from agent_service.bus.buckets import NatsArtifacts, content_type_of, key_of
 from agent_service.bus.endings import told_ends
 from agent_service.cli import whereabouts
-from agent_service.cli.archive.backing_up import AGENT, ARTIFACTS, BESIDE, GATEWAY, run_gateway
-from agent_service.cli.archive.migrating import Move, said_to_come
-from agent_service.cli.archive.records import Outcome, Records, artifacts_of, bus_at_hand, records
+from agent_service.cli.archive.records import (
+    Outcome,
+    Records,
+    artifacts_of,
+    bus_at_hand,
+    hashes_in,
+    intact_copy,
+    records,
+)
+from agent_service.cli.archive.writing import AGENT, BESIDE_DATABASE, GATEWAY, OPEN, run_gateway
 from agent_service.cli.services.alone import alone
-from agent_service.core.waiting import FINAL, Status
+from agent_service.cli.services.at_work import nobody_at_work
 from agent_service.errors import Damaged
-from agent_service.history.artifacts import NamedArtifact
 from agent_service.history.plain import one_line
 from agent_service.run.lines import RunLine, Wanted
 from agent_service.settings import AgentSettings
-from agent_service.store.opening import log_of_runs
-from agent_service.store.shared_log.marks import mark_in
+from agent_service.store.archived import IntoDatabase, copy_into_log
+from agent_service.store.opening import copied, left_out, log_of_runs
+from agent_service.store.shared_log.marks import FILE as MOVED
+from agent_service.store.shared_log.marks import Mark, mark_in, put_mark, take_mark_away
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sqlite import SqliteStore
-from agent_service.views.folder.disk import TooLarge, Unsafe
-from groundwork.backup.archive import Archive, place_of
-from groundwork.backup.files import put_in_place, ring_for, set_aside, staging, write_out
-from groundwork.backup.told import Part, Whole, of_backup
+from groundwork.archive.files import put_in_place, set_aside, staging, write_out
+from groundwork.archive.format import Archive
+from groundwork.archive.series import Series
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
+from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 from schemas.status import Halt
 
@@ -68,15 +78,14 @@ class Back(Outcome):
 async def bring_back(config: Path | None) -> Back:
     """Raises Misconfigured without a store that can be read, and TryAgain where the bus does not answer."""
     async with records(config) as kept, bus_at_hand(kept.settings) as link:
-        stored = {one.key: one.sha256 for one in await ArtifactBucket(link, subjects.ARTIFACT_BUCKET).list()}
-        found = Back()
+        stored, found = await hashes_in(link), Back()
         for run_id, paths in (await kept.store.artifacts()).items():
             found.runs += 1
-            await _of_run(kept, link, (run_id, paths), stored, found)
+            await _bring_back(kept, link, (run_id, paths), stored, found)
     return found
 
 
-async def _of_run(
+async def _bring_back(
     kept: Records, link: NatsLink, run: tuple[str, Sequence[str]], stored: Mapping[str, str], found: Back
 ) -> None:
     run_id, paths = run
@@ -90,32 +99,19 @@ async def _of_run(
         found.lost |= dict.fromkeys((key_of(run_id, path) for path in apart), str(error))
         return
     for path in apart:
-        key = key_of(run_id, path)
-        why, content = await asyncio.to_thread(_proved, kept, run_id, named.get(path), stored.get(key))
-        if content is not None:
+        key, artifact = key_of(run_id, path), named.get(path)
+        digest = artifact.sha256 if artifact else None
+        if stored.get(key) and digest in (None, stored[key]):
+            found.kept += 1
+        elif artifact is None or digest is None:
+            found.lost[key] = NO_HASH
+        elif content := await asyncio.to_thread(intact_copy, kept, run_id, artifact):
             await NatsArtifacts(link).put(run_id, path, content)
             found.back.append(key)
-        elif why:
-            found.lost[key] = why
         else:
-            found.kept += 1
+            found.lost[key] = NOT_THE_SAME if stored.get(key) or path in copies else NEITHER
 
 
-def _proved(kept: Records, run_id: str, named: NamedArtifact | None, stored: str | None) -> tuple[str, bytes | None]:
-    if named is None or named.sha256 is None:
-        return ("" if stored else NO_HASH), None
-    if stored == named.sha256:
-        return "", None
-    try:
-        copy = kept.workspace.read(run_id, named.path)
-    except (Unsafe, TooLarge):
-        copy = None
-    if copy is None:
-        return (NOT_THE_SAME if stored else NEITHER), None
-    return ("", copy) if hashlib.sha256(copy).hexdigest() == named.sha256 else (NOT_THE_SAME, None)
-
-
-OPEN = frozenset(set(Status) - FINAL)
 MANY = 1_000_000
 IN_DOUBT = "What these write first is in doubt, for it may have been done since: a person is asked then."
 NO_LEDGER = (
@@ -176,121 +172,136 @@ class Restored(Outcome):
 
 
 async def restore(config: Path | None, order: Order) -> Restored:
-    """Raises Misconfigured for runs in the way, a flawed backup, a bus that was not set up; and TryAgain."""
+    """Raises Misconfigured for runs in the way, a flawed archive, a bus that was not set up; and TryAgain."""
     path = whereabouts.nearby(config)
     loaded = settings.load(path)
-    with Archive.to_read(place_of(order.place)) as archive:
-        newest = (name for name in archive.backups() if archive.unproved(name, AGENT))
-        order = replace(order, backup=order.backup or next(newest, None))
-        part, whole, ring = _restoring_proved(archive, loaded, order)
+    series = Series(order.place, AGENT)
+    with series.opened(order.backup) as (name, archive):
+        manifest, runs = archive.manifest, Runs(archive)
+        series.ring_for(loaded.keys_path(), archive, new_keys=order.new_keys)
+        for place, flaw in archive.flaws():
+            raise Misconfigured(f"{archive.path} is damaged: {place} {flaw}. Nothing was restored: use another copy")
+        order = replace(order, backup=name, moved=order.moved or manifest.moved)
         async with alone(loaded) as link:
-            if loaded.shared:
-                await _refuse_a_stream_with_runs(link, of_backup(whole.backup))
-            else:
-                await _refuse_to_overwrite(loaded.store)
-            calls = await _restore_ledger(path, order) if GATEWAY in whole.parts else None
-            their = next((name for name in archive.having(ARTIFACTS) if name <= whole.backup), None)
-            kept = archive.part(their, ARTIFACTS, ring) if their else None
-            bucket = ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
-            artifacts = await _restore_artifacts(archive, kept, bucket, but_those_there=their != whole.backup)
-            unknown = calls is None and not order.moved
-            found = await _restore_runs(archive, part, loaded, order, link, unknown=unknown)
+            await _refuse_to_overwrite(loaded, link, name)
+            calls = await _restore_ledger(path, order, archive) if archive.within(GATEWAY) else None
+            artifacts = await _restore_artifacts(runs, link)
+            found = await _restore_runs(runs, loaded, order, link, unknown=calls is None and not order.moved)
+    lacked = {part: f"when the backup was made: {why}" for part, why in manifest.left_out.items()}
     return Restored(
         file=str(archive.path),
-        backup=whole.backup,
-        taken=part.at,
+        backup=name,
+        taken=manifest.at.isoformat(),
         store=subjects.STREAM_RUNS if loaded.shared else str(loaded.store),
         calls=calls,
         artifacts=artifacts,
         moved=order.moved,
-        left_out=_left_out(whole, their),
+        left_out=lacked | found.pop("left_out"),
         **found,
     )
 
 
-def _restoring_proved(archive: Archive, loaded: AgentSettings, order: Order) -> tuple[Part, Whole, KeyRing | None]:
-    name = order.backup or ""
-    kept = archive.unproved(name, AGENT)
-    if kept is None:
-        raise Misconfigured(f"{archive.path} has no backup {name} of an agent: it has {', '.join(archive.backups())}")
-    ring = ring_for(loaded.keys_path(), archive, kept, new_keys=order.new_keys)
-    whole = archive.whole(name, ring)
-    return archive.part(name, AGENT, ring) or kept, whole, ring
+async def _refuse_to_overwrite(loaded: AgentSettings, link: NatsLink, name: str) -> None:
+    if loaded.shared:
+        await _refuse_a_stream_with_runs(link, name)
+    elif (loaded.store / FILE).exists() and not (loaded.store / MOVED).exists():
+        async with open_database(loaded.store) as there:
+            ((runs,),) = await there.read("SELECT count(*) FROM runs")
+        if runs:
+            raise Misconfigured(
+                f"{loaded.store} is a store with {runs} runs, and nothing is overwritten: move it away, then run this "
+                "again"
+            )
 
 
-async def _refuse_to_overwrite(folder: Path) -> None:
-    if not (folder / FILE).exists():
-        return
-    async with open_database(folder) as there:
-        ((runs,),) = await there.read("SELECT count(*) FROM runs")
-    if runs:
-        raise Misconfigured(
-            f"{folder} is a store with {runs} runs, and nothing is overwritten: move it away, then run this again"
-        )
-
-
-async def _refuse_a_stream_with_runs(link: NatsLink, store: str) -> None:
+async def _refuse_a_stream_with_runs(link: NatsLink, name: str) -> None:
     """Raises Misconfigured, unless these are on their way into it."""
     log = log_of_runs(link)
     mark = await mark_in(log)
-    if (mark.state, mark.store) != ("coming", store) and await log.end():
-        coming = f"runs of the {mark.store} are on their way into it" if mark.state == "coming" else "it has runs"
+    if (mark.state, mark.archive) != ("coming", name) and await log.end():
+        coming = f"runs of {mark.archive} are on their way into it" if mark.state == "coming" else "it has runs"
         raise Misconfigured(
             f"nothing is overwritten in the stream {subjects.STREAM_RUNS}, and {coming}: make it anew: "
             f"`nats stream rm {subjects.STREAM_RUNS}`, then `agentic setup --shared`"
         )
 
 
-async def _restore_ledger(config: Path | None, order: Order) -> int:
+async def _restore_ledger(config: Path | None, order: Order, archive: Archive) -> int:
     asked = {"--moved": order.moved, "--new-keys": order.new_keys}
     options = [option for option, wanted in asked.items() if wanted]
-    answer = await run_gateway(
-        "restore", order.place, "--backup", order.backup or "", "--json", *options, config=config
-    )
+    answer = await run_gateway("restore", str(archive.path), "--json", *options, config=config)
     return int(answer["calls"])
 
 
-def _left_out(whole: Whole, artifacts_of: str | None) -> dict[str, str]:
-    told = {part: f"when the backup was made: {why}" for part, why in whole.left_out.items()}
-    if ARTIFACTS in told and artifacts_of:
-        told[ARTIFACTS] += f". Those of {artifacts_of} were taken, which has none that were made after it"
-    return told
-
-
-async def _restore_artifacts(
-    archive: Archive, part: Part | None, bucket: ArtifactBucket, *, but_those_there: bool
-) -> int:
-    files = part.files if part else ()
-    there = {one.key for one in await bucket.list()} if files and but_those_there else set[str]()
-    for file in files:
-        if file.name not in there:
-            await bucket.put(file.name, b"".join(archive.content(file)), content_type_of(file.name))
-    return len(files)
+async def _restore_artifacts(runs: Runs, link: NatsLink) -> int:
+    """All but those that are as in the archive; where these are of an older backup, all but those that are there."""
+    bucket, count = ArtifactBucket(link, subjects.ARTIFACT_BUCKET), 0
+    there, older = await hashes_in(link), ARTIFACTS in runs.archive.manifest.left_out
+    for run_id, path in runs.artifacts():
+        key, name = key_of(run_id, path), f"{run_id}/{path}"
+        count += 1
+        if there.get(key) != runs.archive.manifest.files[name] and not (older and key in there):
+            await bucket.put(key, runs.archive.read(name), content_type_of(key))
+    return count
 
 
 async def _restore_runs(
-    archive: Archive, part: Part, loaded: AgentSettings, order: Order, link: NatsLink, *, unknown: bool
+    runs: Runs, loaded: AgentSettings, order: Order, link: NatsLink, *, unknown: bool
 ) -> dict[str, Any]:
     ring = KeyRing.open(loaded.keys_path())
     with staging(loaded.cache if loaded.shared else loaded.store) as beside:
-        for name in (FILE, *BESIDE):
-            if kept := part.file(name):
-                write_out(archive, kept, beside / name)
-        async with SqliteStore.open(beside) as store:
-            found = await _found(store, ring, link)
+        async with open_database(beside, durable=False) as database:
+            flawed = await _write(runs, database)
+            store = SqliteStore(database)
+            found = {"left_out": flawed, **await _found(store, ring, link)}
             found["stopped"] = order.stopped or (unknown and bool(found["under_way"]))
             if found["stopped"]:
-                await _stop(store, part)
-        if loaded.shared:
-            move = Move(folder=beside, link=link, store=of_backup(order.backup or ""))
-            async with said_to_come(move, await mark_in(log_of_runs(link))):
+                await _stop(store, runs.archive.manifest.at)
+            if loaded.shared:
+                async with _coming(link, order.backup or ""):
+                    await copy_into_log(log_of_runs(link), database)
+                    await _refuse_what_cannot_be_read(link, beside / "copy")
                 return found
         set_aside(loaded.store, FILE)
-        for name in BESIDE:
-            if (beside / name).exists():
+        for name in BESIDE_DATABASE:
+            if name in runs.archive.manifest.files:
+                write_out([runs.archive.read(name)], beside / name)
                 put_in_place(beside / name, loaded.store / name)
         put_in_place(beside / FILE, loaded.store / FILE)
+        take_mark_away(loaded.store)
     return found
+
+
+async def _write(runs: Runs, database: SqliteFile) -> dict[str, str]:
+    """The runs that could not be restored, and why."""
+    into, flawed = IntoDatabase(database), dict[str, str]()
+    for run in runs.all:
+        try:
+            await into.add(run, runs.entries(run.run_id))
+        except (ValueError, AssertionError, TypeError) as error:
+            flawed[run.run_id] = f"its journal cannot be followed: {error}"
+    await into.write()
+    await into.add_beside(runs.beside())
+    return flawed
+
+
+@asynccontextmanager
+async def _coming(link: NatsLink, name: str) -> AsyncIterator[None]:
+    """Inside, no agent begins on the stream."""
+    log = log_of_runs(link)
+    mark = await mark_in(log)
+    if mark.state != "coming":
+        mark = await put_mark(log, Mark(state="coming", archive=name), mark)
+        await nobody_at_work(link)
+    yield
+    await put_mark(log, Mark(state="here", archive=name), mark)
+
+
+async def _refuse_what_cannot_be_read(link: NatsLink, beside: Path) -> None:
+    async with copied(link, beside) as there:
+        if flaws := await left_out(there.database):
+            told = "; ".join(f"{about}: {why}" for about, why in flaws.items())
+            raise Misconfigured(f"the stream is not fit to be a store: {told}")
 
 
 async def _found(store: SqliteStore, ring: KeyRing, link: NatsLink) -> dict[str, Any]:
@@ -317,11 +328,10 @@ async def _heard_since(store: SqliteStore, ring: KeyRing, link: NatsLink) -> dic
     return {"ended_since": ended, "begun_since": begun}
 
 
-async def _stop(store: SqliteStore, part: Part) -> None:
+async def _stop(store: SqliteStore, taken: datetime) -> None:
     before = await store.halts.newest()
     if before and before.until is None:
         return
     number = before.number + 1 if before else 1
-    reason = f"restored from the backup of {part.at}"
-    since = datetime.fromisoformat(part.at)
-    await store.halts.keep(Halt(number=number, since=since, by="agentic restore", reason=reason))
+    reason = f"restored from the backup of {taken.isoformat()}"
+    await store.halts.keep(Halt(number=number, since=taken, by="agentic restore", reason=reason))

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_service.archive.export_check import Judged, judge
-from agent_service.archive.export_file import ExportFile, Manifest
+from agent_service.archive.runs import ArchivedRun, Runs
+from agent_service.archive.verify import judge
 from agent_service.bus.endings import ToldEnd, told_ends
 from agent_service.cli.archive.records import Outcome, Records, bus_at_hand, bus_when_needed, records
 from agent_service.cli.archive.run_folder import Verified, verified
@@ -16,11 +16,13 @@ from agent_service.cli.whereabouts import told
 from agent_service.history.plain import one_line
 from agent_service.store.opening import left_out
 from agent_service.views.folder.verify import Flaw
+from groundwork.archive.format import Archive, Manifest
 from groundwork.service.errors import Misconfigured
 from groundwork.service.installed import installed_version
 
 STORE, BUS = "store", "bus"
 AT_ONCE = 500
+SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,7 @@ class VerifiedFile(Outcome):
 
     file: str
     manifest: Manifest
+    runs: tuple[ArchivedRun, ...]
     key: str
     public: str
     expected: bool
@@ -106,7 +109,7 @@ class VerifiedFile(Outcome):
         return not self.flaws
 
     def for_programs(self) -> dict[str, Any]:
-        runs = [run.model_dump(mode="json") for run in self.manifest.runs]
+        runs = [run.model_dump(mode="json", exclude={"positions"}) for run in self.runs]
         told = {"file": self.file, "at": f"{self.manifest.at:%Y-%m-%dT%H:%M:%SZ}", "program": self.manifest.program}
         flaws = [asdict(flaw) for flaw in self.flaws]
         return {"ok": self.ok, **told, "runs": runs, "key": self.key, "public": self.public, "flaws": flaws}
@@ -114,16 +117,16 @@ class VerifiedFile(Outcome):
     def __str__(self) -> str:
         if not self.ok:
             return "\n".join(f"✗ {one_line(str(flaw), 500)}" for flaw in self.flaws)
-        exported = f"exported {self.manifest.at:%Y-%m-%d %H:%M:%S} UTC by version {self.manifest.program}"
-        lines = [f"✓ {self.file} is as it was written; {exported}"]
+        made = f"made {self.manifest.at:%Y-%m-%d %H:%M:%S} UTC by version {self.manifest.program}"
+        lines = [f"✓ {self.file} is as it was written; {made}"]
         artifacts = Counter(name.partition("/artifacts/")[0] for name in self.manifest.files if "/artifacts/" in name)
         lines += [
             f"  {run.run_id}  {run.status}, {run.version} entries, {artifacts[run.run_id]} artifacts"
-            for run in self.manifest.runs
+            for run in self.runs[:SHOWN]
         ]
-        lines += [
-            f"! without {run.run_id}/{path}: {why}" for run in self.manifest.runs for path, why in run.left_out.items()
-        ]
+        lines += [f"  and {len(self.runs) - SHOWN} more runs"] if len(self.runs) > SHOWN else []
+        lines += [f"! without {name}: {why}" for name, why in self.manifest.left_out.items()]
+        lines += [f"! without {run.run_id}/{path}: {why}" for run in self.runs for path, why in run.left_out.items()]
         if self.manifest.program != installed_version():
             lines.append("! its pages were not held against the journals: another version has written them")
         return "\n".join((*lines, self._signer()))
@@ -141,17 +144,14 @@ class VerifiedFile(Outcome):
 
 def verify(path: Path, key: str | None = None) -> VerifiedFile:
     """`key`: the public half of the key that must have signed it. Raises Misconfigured for what is no such file."""
-    with ExportFile.opened(path) as file:
-        return told_of(file, judge(file, key=key), key)
-
-
-def told_of(file: ExportFile, judged: Judged, key: str | None) -> VerifiedFile:
-    signer = judged.signature
-    return VerifiedFile(
-        file=str(file.path),
-        manifest=file.manifest,
-        key=signer.key if signer else "",
-        public=signer.public if signer else "",
-        expected=key is not None,
-        flaws=judged.flaws,
-    )
+    with Archive.opened(path) as archive:
+        flaws, signer = judge(archive, key=key), archive.signature
+        return VerifiedFile(
+            file=str(path),
+            manifest=archive.manifest,
+            runs=() if flaws else Runs(archive).all,
+            key=signer.key if signer else "",
+            public=signer.public if signer else "",
+            expected=key is not None,
+            flaws=tuple(flaws),
+        )

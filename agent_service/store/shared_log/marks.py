@@ -1,9 +1,8 @@
-"""Where the runs are, in a shared log or in one agent's store, so that never two go on with them.
+"""Where the runs are, so that never two stores go on with them: a mark in a shared log, or a file in a folder.
 
-    coming ─▶ here          from the store of one agent into the log
-    here ─▶ leaving ─▶ left  from the log into the store of one agent
+    coming ─▶ here ─▶ left
 
-A log without a mark has its runs here. Each step is said before the next, so the same command finishes a move.
+A log without a mark has its runs here. Each step is said before the next, so the same command finishes a restore.
 """
 
 from pathlib import Path
@@ -12,24 +11,21 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent_service.store.shared_log.ownership import Log
-from groundwork.backup.told import backup_in
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from schemas import subjects
 
 FILE = "moved.json"
-"""In the folder of a store whose runs are in the log now."""
-TO_LOG = "agentic migrate --from sqlite --to jetstream"
-TO_FILE = "agentic migrate --from jetstream --to sqlite"
+"""In the folder of a store whose runs were exported to be moved."""
 
 
 class Mark(BaseModel):
-    """`store`: the id of the store that they come from or leave for, or of the backup. `position`: of this mark."""
+    """`archive`: the name of the one that they come from. `position`: of this mark."""
 
     model_config = ConfigDict(frozen=True)
 
-    state: Literal["coming", "here", "leaving", "left"] = "here"
-    store: str = ""
+    state: Literal["coming", "here", "left"] = "here"
+    archive: str = ""
     position: int = 0
 
 
@@ -53,37 +49,33 @@ async def put_mark(log: Log, mark: Mark, before: Mark) -> Mark:
     return mark.model_copy(update={"position": position})
 
 
-def command_of(mark: Mark) -> str:
-    backup = backup_in(mark.store)
-    into_log = f"agentic restore FILE --backup {backup}" if backup else TO_LOG
-    return into_log if mark.state in ("coming", "here") else TO_FILE
-
-
 async def refuse_unless_here(log: Log) -> None:
     """To be asked by an agent that has joined, before it begins. Raises Misconfigured, and TryAgain."""
     mark = await mark_in(log)
-    if mark.state in ("coming", "leaving"):
+    if mark.state == "coming":
         raise Misconfigured(
-            f"the runs of this store are being moved, and that was not finished: run `{command_of(mark)}` again"
+            f"runs are being restored into the stream {subjects.STREAM_RUNS}, and that was not finished: run `agentic "
+            f"restore` of {mark.archive} again"
         )
     if mark.state == "left":
         raise Misconfigured(
-            f"the runs of this store were moved to the SQLite store {mark.store}: start that agent, or bring them back "
-            f"with `{TO_LOG}`, into a stream made anew"
+            f"the runs of the stream {subjects.STREAM_RUNS} were exported to be moved: start the agent of the store "
+            f"that they were restored into; or make the stream anew: `nats stream rm {subjects.STREAM_RUNS}`, then "
+            "`agentic setup --shared`"
         )
 
 
 def refuse_moved_away(folder: Path) -> None:
     if (folder / FILE).exists():
         raise Misconfigured(
-            f"the runs of {folder} were moved to the stream {subjects.STREAM_RUNS}: set agent.store: jetstream; or "
-            f"bring them back with `{TO_FILE}`"
+            f"the runs of {folder} were exported to be moved: set agent.store to the store that they were restored "
+            f"into; or, if they were restored nowhere, delete {folder / FILE}"
         )
 
 
 def mark_moved_away(folder: Path) -> None:
-    store_folder.write(folder / FILE, f'{{"stream": "{subjects.STREAM_RUNS}"}}\n')
+    store_folder.write(folder / FILE, "{}\n")
 
 
-def mark_brought_back(folder: Path) -> None:
+def take_mark_away(folder: Path) -> None:
     (folder / FILE).unlink(missing_ok=True)

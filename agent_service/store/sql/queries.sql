@@ -367,3 +367,21 @@ FROM runs WHERE run_id IN (SELECT value FROM json_each(?));
 SELECT run_id, json_group_array(json(item)) FROM items
 WHERE field = 'artifacts' AND json_valid(item) AND run_id NOT IN (SELECT run_id FROM artifacts_gone)
 GROUP BY run_id;
+
+-- name: archived
+-- Runs after ?1, by id, with the positions of their entries, and why their artifacts were deleted.
+SELECT run_id, wake_id, wake_digest, accepted_at, status, version, head, told,
+    (SELECT group_concat(position) FROM (
+        SELECT position FROM journal WHERE journal.run_id = runs.run_id ORDER BY seq
+    )),
+    (SELECT rule FROM artifacts_gone WHERE artifacts_gone.run_id = runs.run_id)
+FROM runs WHERE run_id > ?1 ORDER BY run_id LIMIT ?2;
+
+-- name: all_dismissals
+SELECT run_id, version, by, at FROM dismissals ORDER BY run_id;
+
+-- name: all_halts
+SELECT number, since, by, reason, until, until_by, over FROM halts ORDER BY number;
+
+-- name: all_artifacts_gone
+SELECT run_id, version, rule, at FROM artifacts_gone JOIN runs USING (run_id) ORDER BY run_id;

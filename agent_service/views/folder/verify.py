@@ -42,10 +42,10 @@ class Folder(Protocol):
 
 
 def verify(
-    entries: Sequence[Entry], workspace: Folder, run_id: str, *, stored: Mapping[str, bytes] | None = None
+    entries: Sequence[Entry], workspace: Folder, run_id: str, *, stored: Mapping[str, str] | None = None
 ) -> list[Flaw]:
     """At most one flaw per place; only the journal's where that is flawed. A folder that is not there, or has no pages,
-    is rendered when it is read. `stored`: artifacts by path, as the object store has them. Raises IllegalName.
+    is rendered when it is read. `stored`: SHA-256 by path of what the object store has. Raises IllegalName.
     """
     flaw = flaw_in_journal(entries, run_id)
     if flaw:
@@ -145,8 +145,8 @@ def _chain_says(found: bytes) -> str:
     return "; its chain of hashes was made anew" if broken is None else f"; line {broken} breaks the chain of hashes"
 
 
-def _flaw_in_artifact(artifact: NamedArtifact, stored: bytes | None, found: bytes) -> Flaw | None:
-    expected = artifact.sha256 or (hashlib.sha256(stored).hexdigest() if stored is not None else None)
+def _flaw_in_artifact(artifact: NamedArtifact, stored: str | None, found: bytes) -> Flaw | None:
+    expected = artifact.sha256 or stored
     if expected in (None, hashlib.sha256(found).hexdigest()):
         return None
     text = f"is not the content that step {artifact.step} brought (entry {artifact.entry}): its hash differs"

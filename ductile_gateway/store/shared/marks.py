@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ductile_gateway.store.shared.rows import Row, Rows, framed, unframed
-from groundwork.backup.told import backup_in
+from groundwork.archive.series import backup_in
 from groundwork.service.errors import Misconfigured
 from schemas import subjects
 

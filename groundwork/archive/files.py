@@ -1,20 +1,16 @@
-"""Files on their way into a backup and out of it, and the keys by which a backup proves itself."""
+"""Files on their way into an archive and out of it."""
 
-import hashlib
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from groundwork.backup.archive import BLOCK, Archive
-from groundwork.backup.told import KeptFile, Part
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
-from groundwork.service.keys import KeyRing
 from groundwork.service.store_folder import sync
 from groundwork.sqlite.errors import storage_error
 
@@ -33,28 +29,13 @@ def snapshot(database: Path, beside: Path) -> Iterator[Path]:
         _remove(copy)
 
 
-def pieces(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as opened:
-        while piece := opened.read(BLOCK):
-            yield piece
-
-
-def pieces_of(content: bytes) -> Iterator[bytes]:
-    for at in range(0, len(content), BLOCK):
-        yield content[at : at + BLOCK]
-
-
-def write_out(archive: Archive, file: KeptFile, target: Path) -> None:
-    whole = hashlib.sha256()
+def write_out(pieces: Iterable[bytes], target: Path) -> None:
     with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
         store_folder.left_to_owner(target)
-        for piece in archive.content(file):
+        for piece in pieces:
             opened.write(piece)
-            whole.update(piece)
         opened.flush()
         os.fsync(opened.fileno())
-    if whole.hexdigest() != file.sha256:
-        raise Misconfigured(f"{archive.path} is damaged: {file.name} is not as it was backed up. Use another copy")
 
 
 def put_in_place(file: Path, place: Path) -> None:
@@ -104,25 +85,3 @@ def staging(folder: Path) -> Iterator[Path]:
         yield beside
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-
-
-KEYS = "keys"
-
-
-def ring_for(path: Path, archive: Archive, part: Part, *, new_keys: bool) -> KeyRing | None:
-    if not path.exists() and (kept := part.file(KEYS)):
-        store_folder.write(path, b"".join(archive.content(kept)).decode())
-    if path.exists():
-        return KeyRing.open(path)
-    if new_keys:
-        return None
-    with_keys = (name for name in archive.having(part.part) if _has_keys(archive.unproved(name, part.part)))
-    other = next((f"restore {name}, which holds keys, with --backup; " for name in with_keys), "")
-    raise Misconfigured(
-        f"there is no file {path}, and the backup holds no keys: without them nothing of it can be told from forged. "
-        f"Put the file back from where you keep it; {other}or, if it is lost, take the backup as it is with --new-keys"
-    )
-
-
-def _has_keys(part: Part | None) -> bool:
-    return part is not None and part.file(KEYS) is not None

@@ -1,0 +1,85 @@
+"""Is an archive what its agent wrote? Asked of the archive alone, and of a public key to prove whose it is.
+
+In this order: the signature, each file by the manifest, each journal, what is said of each run, and its children. Runs
+are not judged where a file was changed.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from agent_service.archive.runs import ARTIFACTS, BESIDE, JOURNAL, RUNS, ArchivedRun, Runs
+from agent_service.history.artifacts import FILES, is_artifact_path
+from agent_service.run.journal import Entry, as_decided
+from agent_service.views.folder.names import is_run
+from agent_service.views.folder.verify import Flaw, flaw_in_journal
+from agent_service.views.folder.verify import verify as flaws_of
+from groundwork.archive.format import MANIFEST, SIGNATURE, Archive
+from groundwork.service.installed import installed_version
+
+
+def judge(archive: Archive, *, key: str | None = None) -> Sequence[Flaw]:
+    """`key`: the public half of the key that it has to be signed with. Raises Misconfigured where it cannot be read."""
+    flaws = [*_of_signature(archive, key)] or [_changed(name, text) for name, text in archive.flaws()]
+    if flaws:
+        return flaws
+    runs = Runs(archive)
+    known = Counter(run.run_id for run in runs.all)
+    for run_id, times in known.items():
+        if not is_run(run_id):
+            flaws.append(_changed(RUNS, f"{run_id[:40]!r} is no id of a run"))
+        elif times > 1:
+            flaws.append(_changed(RUNS, f"the run {run_id} is there more than once"))
+    for run in () if flaws else runs.all:
+        flaws += [replace(flaw, place=f"{run.run_id}/{flaw.place}") for flaw in _of_run(runs, run, known)]
+    return flaws
+
+
+def _changed(place: str, text: str) -> Flaw:
+    return Flaw(kind="changed", place=place, text=text)
+
+
+def _of_signature(archive: Archive, key: str | None) -> Iterator[Flaw]:
+    by = archive.signature
+    if by is None:
+        if key:
+            yield Flaw(kind="missing", place=SIGNATURE, text="nobody has signed it")
+    elif not archive.is_signed():
+        yield _changed(MANIFEST, f"it is not what was signed with the key {by.key}")
+    elif key and key != by.public:
+        yield _changed(SIGNATURE, f"another key has signed it: {by.key}, public {by.public}")
+
+
+def _of_run(runs: Runs, run: ArchivedRun, known: Counter[str]) -> Iterator[Flaw]:
+    entries = runs.entries(run.run_id)
+    if flaw := flaw_in_journal(entries, run.run_id):
+        yield _changed(JOURNAL, flaw)
+        return
+    yield from _of_line(run, entries)
+    yield from () if BESIDE in runs.archive.manifest.files else _of_children(run, entries, known)
+    for found in flaws_of(entries, runs.folder(run.run_id), run.run_id):
+        if not _is_known(runs.archive, run, found):
+            yield found
+
+
+def _is_known(archive: Archive, run: ArchivedRun, flaw: Flaw) -> bool:
+    """Files that are said to be missing, artifacts that no entry names yet, and pages of another version."""
+    if flaw.kind == "missing":
+        return flaw.place in run.left_out or bool(run.artifacts_gone) or ARTIFACTS in archive.manifest.left_out
+    if flaw.kind == "extra":
+        return is_artifact_path(flaw.place)
+    return flaw.place in FILES and archive.manifest.program != installed_version()
+
+
+def _of_line(run: ArchivedRun, entries: Sequence[Entry]) -> Iterator[Flaw]:
+    state = as_decided(entries)
+    journal = (len(entries), entries[-1].hash, state.status, state.wake_id, state.accepted_at)
+    if journal != (run.version, run.head, run.status, run.wake_id, run.accepted_at):
+        yield _changed(f"../{RUNS}", "it says something else of the run than the journal")
+
+
+def _of_children(run: ArchivedRun, entries: Sequence[Entry], known: Counter[str]) -> Iterator[Flaw]:
+    """Of an export, which has a run with all that it started."""
+    for child in as_decided(entries).children:
+        if child.run_id not in known and child.run_id not in run.left_out:
+            yield Flaw(kind="missing", place=f"../{child.run_id}", text=f"the run that step {child.step} started")

@@ -1,0 +1,405 @@
+"""`agentic backup` and `agentic export`: runs into an archive, while the agent, the gateway and the bus go on.
+
+A backup takes the runs as of one instant, then the ledger, then artifacts: so the ledger knows each call of a run in
+the backup, and the bucket each artifact. An export has one run with its children, their pages, and their artifacts. A
+run that was changed by other hands goes into neither, for the agent signs the archive.
+"""
+
+import asyncio
+import hashlib
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from agent_service import settings
+from agent_service.archive.runs import (
+    ARTIFACTS,
+    JOURNAL,
+    ArchivedRun,
+    Runs,
+    journal_name,
+    journal_of,
+    write_beside,
+    write_runs,
+)
+from agent_service.cli import whereabouts
+from agent_service.cli.archive.records import (
+    LateArtifacts,
+    Outcome,
+    Records,
+    artifacts_of,
+    bus_at_hand,
+    bus_when_needed,
+    intact_copy,
+    records,
+)
+from agent_service.cli.archive.run_folder import journal_of as stored_journal
+from agent_service.cli.errors import Exit, NotDone
+from agent_service.cli.services.alone import alone
+from agent_service.core.waiting import Status
+from agent_service.history.artifacts import NamedArtifact
+from agent_service.run.journal import Entry, as_decided, flaw_in_chain
+from agent_service.settings import AgentSettings
+from agent_service.store.archived import beside_runs, stored_runs
+from agent_service.store.opening import log_of_runs
+from agent_service.store.shared_log.marks import (
+    Mark,
+    mark_in,
+    mark_moved_away,
+    put_mark,
+    refuse_unless_here,
+    take_mark_away,
+)
+from agent_service.store.sql.database import FILE
+from agent_service.views.folder.verify import flaw_in_journal
+from agent_service.views.folder.workspace import MAX_BYTES
+from agent_service.views.pages.trail import trail
+from groundwork.archive.format import Archive, Writer, writing
+from groundwork.archive.series import KEYS, SUFFIX, Series
+from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
+from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Failure, Misconfigured
+from groundwork.service.keys import KeyRing
+from groundwork.service.store_folder import ID_FILE, known_id
+from schemas import subjects
+
+AGENT, GATEWAY = "agentic", "gateway"
+BESIDE_DATABASE = (ID_FILE, "progress.wanted")
+OPEN = frozenset({Status.QUEUED, Status.RUNNING, Status.PAUSED})
+NOWHERE = "neither the run's folder nor the bucket has it as its tool made it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    place: str
+    with_keys: bool = False
+    most: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class BackedUp(Outcome):
+    """`keys`: the files with keys, which are not in it."""
+
+    file: str
+    backup: str
+    written: int = 0
+    about: dict[str, dict[str, Any]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.left_out.keys() <= {GATEWAY}
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{number} {what}" for about in self.about.values() for what, number in about.items())
+        lines = [f"✓ {self.backup} is in {self.file}: {counts}; {_size(self.written)} were new"]
+        lines += [f"! without {part}: {why}" for part, why in self.left_out.items()]
+        if self.keys:
+            lines.append(
+                f"The keys are not in it, and nothing can be proved without them: keep {' and '.join(self.keys)} in "
+                "another place too; or make backups --with-keys, which nobody else may read then"
+            )
+        return "\n".join(lines)
+
+
+async def backup(config: Path | None, order: Order) -> BackedUp:
+    """Raises Misconfigured for a store that cannot be backed up, and TryAgain."""
+    path = whereabouts.nearby(config)
+    loaded = settings.load(path)
+    if not (loaded.shared or (loaded.store / FILE).is_file()):
+        raise Misconfigured(f"there is no database {loaded.store / FILE}: name the configuration of its agent")
+    if not loaded.keys_path().exists():
+        raise Misconfigured(f"there is no file {loaded.keys_path()}: start the agent once, which makes its keys")
+    ring, at, series = KeyRing.open(loaded.keys_path()), datetime.now(UTC), Series(order.place, AGENT)
+    before = series.newest()
+    async with records(path) as kept:
+        with series.writing(ring, at) as (file, archive):
+            made = BackedUp(file=str(file), backup=series.name_of(file, at))
+            runs = await _add_runs(kept, archive, made)
+            await _add_ledger(path, order, archive, made)
+            await _add_artifacts(loaded, archive, before, made)
+            write_runs(archive, (_with_artifacts(run, archive) for run in runs))
+            _add_folder(loaded, archive, order, made)
+            counts = {what: number for about in made.about.values() for what, number in about.items()}
+            archive.said |= {"at": at, "about": counts, "left_out": made.left_out}
+        made.written = archive.size
+    if order.most:
+        series.keep_only(order.most)
+    return made
+
+
+async def _add_runs(kept: Records, archive: Writer, made: BackedUp) -> list[ArchivedRun]:
+    await kept.database.read("BEGIN")  # from here on all is read as of one instant
+    base = archive.base
+    heads = {run.run_id: run.head for run in Runs(base).all} if base else {}
+    runs, artifacts = list[ArchivedRun](), await kept.store.artifacts()
+    async for run in stored_runs(kept.database):
+        name = journal_name(run.run_id)
+        if base and heads.get(run.run_id) == run.head:
+            archive.take_over(name, base)
+        else:
+            entries = await kept.store.entries(run.run_id)
+            if flaw := _flaw(run, entries):
+                made.left_out[run.run_id] = f"it is not as its agent left it: {flaw}"
+                continue
+            archive.add(name, journal_of(entries))
+        runs.append(run.model_copy(update={"left_out": dict.fromkeys(artifacts.get(run.run_id, ()), NOWHERE)}))
+    write_beside(archive, await beside_runs(kept.database))
+    await kept.database.read("COMMIT")
+    made.about["agent"] = {"runs": len(runs), "of them under way": sum(run.status in OPEN for run in runs)}
+    return runs
+
+
+def _with_artifacts(run: ArchivedRun, archive: Writer) -> ArchivedRun:
+    left_out = {path: why for path, why in run.left_out.items() if f"{run.run_id}/{path}" not in archive.files}
+    return run.model_copy(update={"left_out": left_out})
+
+
+def _flaw(run: ArchivedRun, entries: Sequence[Entry]) -> str | None:
+    if not entries or (len(entries), entries[-1].hash) != (run.version, run.head):
+        return f"its journal does not end with entry {run.version}"
+    return flaw_in_chain(entries)
+
+
+async def _add_ledger(config: Path | None, order: Order, archive: Writer, made: BackedUp) -> None:
+    with TemporaryDirectory(dir=Path(made.file).parent, prefix="ledger-") as beside:
+        file = f"{beside}/{GATEWAY}{SUFFIX}"
+        options = ["--json", *(["--with-keys"] if order.with_keys else [])]
+        told = await run_gateway("backup", file, *options, config=config)
+        if told["left_out"]:
+            made.left_out[GATEWAY] = told["left_out"]
+            return
+        with Archive.opened(Path(file)) as ledger:
+            archive.include(GATEWAY, ledger)
+    made.about[GATEWAY] = told["about"]
+    made.keys = tuple(told["keys"])
+
+
+async def run_gateway(*arguments: str, config: Path | None) -> dict[str, Any]:
+    named = ("--config", str(config)) if config else ()
+    called = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "ductile_gateway", *arguments, *named),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, complaint = await called.communicate()
+    if called.returncode:
+        raise Misconfigured(complaint.decode(errors="replace").strip() or f"the gateway's {arguments[0]} ended")
+    answer: dict[str, Any] = json.loads(out)
+    return answer
+
+
+async def _add_artifacts(loaded: AgentSettings, archive: Writer, previous: Path | None, made: BackedUp) -> None:
+    """Where the bus is away, what the previous backup has is taken over."""
+    try:
+        async with bus_at_hand(loaded) as link:
+            bucket = ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
+            for one in await bucket.list():
+                await _add_artifact(archive, bucket, one.key, one.sha256)
+    except Failure as error:
+        made.left_out[ARTIFACTS] = str(error)
+        if previous and _take_artifacts_over(archive, previous):
+            made.left_out[ARTIFACTS] += f". Those of {previous.name} are in it"
+    else:
+        made.about[ARTIFACTS] = {"artifacts": sum(f"/{ARTIFACTS}/" in name for name in archive.files)}
+
+
+def _take_artifacts_over(archive: Writer, previous: Path) -> bool:
+    with Archive.opened(previous) as older:
+        names = [name for name in older.manifest.files if f"/{ARTIFACTS}/" in name]
+        for name in names:
+            archive.take_over(name, older)
+    return bool(names)
+
+
+async def _add_artifact(archive: Writer, bucket: ArtifactBucket, key: str, digest: str) -> None:
+    run_id, _, path = key.partition("/")
+    name = f"{run_id}/{ARTIFACTS}/{path}"
+    if digest in archive.held:
+        archive.files[name] = digest
+        return
+    try:
+        archive.add(name, await bucket.get(key))
+    except NoSuchArtifact:
+        return
+
+
+def _add_folder(loaded: AgentSettings, archive: Writer, order: Order, made: BackedUp) -> None:
+    """What lies beside the database, and the keys."""
+    archive.said["store"] = known_id(loaded.store)
+    for name in BESIDE_DATABASE:
+        if (loaded.store / name).exists():
+            archive.add(name, (loaded.store / name).read_bytes())
+    if order.with_keys:
+        archive.add(KEYS, loaded.keys_path().read_bytes())
+    else:
+        made.keys = (str(loaded.keys_path()), *made.keys)
+
+
+def _size(number: int) -> str:
+    return f"{number / 1024:.1f} KiB" if number < 1 << 20 else f"{number / (1 << 20):.1f} MiB"
+
+
+@dataclass(slots=True, kw_only=True)
+class Exported(Outcome):
+    """`runs`: status by id. `left_out`: why, by name. `signed_with`: id of the key; empty without the agent's keys."""
+
+    file: str
+    runs: dict[str, str] = field(default_factory=dict)
+    files: int = 0
+    bytes: int = 0
+    signed_with: str
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return not self.left_out
+
+    def __str__(self) -> str:
+        (first, status), *more = self.runs.items()
+        others = f" with {len(more)} that it started" if more else ""
+        size = f"{self.files} files, {self.bytes / 1024:.1f} KiB"
+        lines = [f"✓ {first} ({status}){others} is in {self.file}: {size}"]
+        lines += [f"! without {name}: {why}" for name, why in self.left_out.items()]
+        if not self.signed_with:
+            lines.append("! it is not signed, for the file with the agent's keys is not there")
+        if still := [run_id for run_id, status in self.runs.items() if Status(status) in OPEN]:
+            lines.append(f"! {', '.join(still)} had not ended: this is how it stood")
+        lines.append(f"Anybody can check it: `agentic verify {self.file}`")
+        return "\n".join(lines)
+
+
+async def export(name: str, place: Path | None, config: Path | None) -> Exported:
+    """Raises NotDone for an unknown run and for one that was changed, and Misconfigured for a file that is there."""
+    async with records(config) as kept, bus_when_needed(kept.settings) as bus:
+        run_id = await kept.named(name)
+        file = _file(place, run_id)
+        made = Exported(file=str(file), signed_with=kept.ring.keys[0].id if kept.ring else "")
+        with writing(file, kept.ring) as archive:
+            runs, wanted = list[ArchivedRun](), [run_id]
+            for one in wanted:
+                run, children = await _add_export(kept, one, archive, bus)
+                runs.append(run)
+                wanted += [child for child in children if child not in wanted]
+            write_runs(archive, runs)
+            archive.said["at"] = datetime.now(UTC)
+    made.runs = {run.run_id: run.status.value for run in runs}
+    made.files, made.bytes = len(archive.files), archive.size
+    made.left_out = {f"{run.run_id}/{path}": why for run in runs for path, why in run.left_out.items()}
+    return made
+
+
+@dataclass(slots=True, kw_only=True)
+class AllExported(BackedUp):
+    def __str__(self) -> str:
+        lines = [f"✓ {self.about['agent']['runs']} runs are in {self.file}; no agent begins on their old store"]
+        lines += [f"! without {part}: {why}" for part, why in self.left_out.items()]
+        return "\n".join([*lines, f"Now name the new store in the settings, then run `agentic restore {self.file}`"])
+
+
+async def export_all(place: Path, config: Path | None) -> AllExported:
+    """Of a store that is left: no agent may run, and none begins on it again. Raises Misconfigured and TryAgain."""
+    path = whereabouts.nearby(config)
+    loaded = settings.load(path)
+    async with alone(loaded) as link, _left(loaded, link), records(path) as kept:
+        file = _file(place, AGENT)
+        made = AllExported(file=str(file), backup=file.stem)
+        with writing(file, kept.ring) as archive:
+            write_runs(archive, await _add_runs(kept, archive, made))
+            _add_folder(loaded, archive, Order(place=str(file)), made)
+            archive.said |= {"at": datetime.now(UTC), "moved": True, "left_out": made.left_out}
+    return made
+
+
+@asynccontextmanager
+async def _left(loaded: AgentSettings, link: NatsLink) -> AsyncIterator[None]:
+    """Inside, and afterwards unless it fails, no agent begins on the store."""
+    log = log_of_runs(link)
+    before = await mark_in(log) if loaded.shared else Mark()
+    mark = before
+    if not loaded.shared:
+        mark_moved_away(loaded.store)
+    elif before.state == "coming":
+        await refuse_unless_here(log)
+    else:
+        mark = await put_mark(log, Mark(state="left"), before)
+    try:
+        yield
+    except BaseException:
+        if loaded.shared:
+            await put_mark(log, before, mark)
+        else:
+            take_mark_away(loaded.store)
+        raise
+
+
+def _file(place: Path | None, run_id: str) -> Path:
+    if place is None or place.is_dir():
+        return (place or Path()) / f"{run_id}{SUFFIX}"
+    return place if place.suffix == SUFFIX else place.with_name(f"{place.name}{SUFFIX}")
+
+
+async def _add_export(
+    kept: Records, run_id: str, archive: Writer, bus: LateArtifacts
+) -> tuple[ArchivedRun, Sequence[str]]:
+    """The run, and the children that it has in the store."""
+    entries = await _journal(kept, run_id)
+    state, named = as_decided(entries), artifacts_of(entries)
+    contents, left_out = await _contents(kept, run_id, named, bus)
+    children = [child.run_id for child in state.children]
+    there = [child for child in children if kept.store.version(child)]
+    left_out |= {child: "there is no such run any more" for child in children if child not in there}
+    pages = {name: text.encode() for name, text in trail(entries).items()}
+    for path, content in ({JOURNAL: journal_of(entries)} | pages | contents).items():
+        archive.add(f"{run_id}/{path}", content)
+    run = ArchivedRun(
+        run_id=run_id,
+        wake_id=state.wake_id,
+        digest="",
+        accepted_at=state.accepted_at,
+        status=state.status,
+        version=len(entries),
+        head=entries[-1].hash,
+        left_out=left_out,
+    )
+    return run, there
+
+
+async def _journal(kept: Records, run_id: str) -> list[Entry]:
+    flaws, entries = await stored_journal(kept, run_id)
+    flaw = next((str(flaw) for flaw in flaws if flaw.kind != "behind"), None) or flaw_in_journal(entries, run_id)
+    if flaw:
+        text = f"{run_id} is not as its agent left it ({flaw}), so nothing was exported: see `agentic verify {run_id}`"
+        raise NotDone(text, Exit.FAILED)
+    return entries
+
+
+async def _contents(
+    kept: Records, run_id: str, named: dict[str, NamedArtifact], bus: LateArtifacts
+) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Of artifacts, by path; and of others why not."""
+    contents, left_out = dict[str, bytes](), dict[str, str]()
+    gone = kept.store.graves.artifacts_of(run_id)
+    for path, artifact in named.items():
+        try:
+            content = None if gone else intact_copy(kept, run_id, artifact) or await bus.get(run_id, path)
+        except Failure as error:
+            left_out[path] = str(error)
+            continue
+        if content is None:
+            left_out[path] = str(gone) if gone else NOWHERE
+        elif len(content) > MAX_BYTES:
+            left_out[path] = f"its {len(content)} bytes are more than a file may have here"
+        elif artifact.sha256 and hashlib.sha256(content).hexdigest() != artifact.sha256:
+            left_out[path] = "what the bucket has is not what its tool made"
+        else:
+            contents[path] = content
+    return contents, left_out

@@ -1,0 +1,1 @@
+"""Archives: signed zip files for backups, exports and moves between stores."""

@@ -1,0 +1,278 @@
+"""An archive: a zip file with a manifest of SHA-256 sums, which the service that made it signs byte for byte.
+
+    manifest.json  signature.json  runs.jsonl  RUN/journal.jsonl  RUN/artifacts/…  gateway/manifest.json  …
+
+A content is written once, whatever its names, and not at all where the base holds it: an older archive beside this one.
+An archive may come from anybody: nothing is unpacked, and what is read is bounded and has its SHA-256.
+"""
+
+import errno
+import hashlib
+import os
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Self, TypeVar
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.installed import installed_version
+from groundwork.service.keys import KeyRing, public_of, signature, verifies
+
+FORMAT = 1
+MANIFEST, SIGNATURE = "manifest.json", "signature.json"
+PURPOSE = "event"
+"""Of the key: services show its public half."""
+SIGNED_AS = b"archive\n"
+"""In the place of a subject: no message of the bus has it."""
+PIECE = 64 << 10
+"""Bytes of a file of its own, such as a database: of two snapshots most pieces are the same."""
+LARGEST = 1 << 30
+"""Bytes of one content, and of the manifest."""
+MOST_NAMES = 4_000_000
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError, OSError)
+"""What reading a zip file raises that was damaged, or made to do harm."""
+
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+T = TypeVar("T", bound=BaseModel)
+
+
+class _Said(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Manifest(_Said):
+    """`store`: the id of the store it was made of. `base`: the archive that holds what this one lacks. `moved`: the
+    store is left, and nothing is done there since. `left_out`: why, by name. `files`: SHA-256 by name."""
+
+    format: int = FORMAT
+    program: str
+    at: AwareDatetime
+    store: str = ""
+    moved: bool = False
+    base: Annotated[str, Field(pattern=r"^([\w-]+\.zip)?$")] = ""
+    about: dict[str, int] = {}
+    left_out: dict[str, str] = {}
+    files: dict[str, Hash]
+
+
+class Signature(_Said):
+    """Ed25519 by the service's key `key`, with its public half, over SIGNED_AS and the manifest."""
+
+    key: str
+    public: str
+    signature: str
+
+
+class Archive:
+    """An open archive. Methods raise Misconfigured for what cannot be read, or is not what the manifest names."""
+
+    def __init__(self, path: Path, manifest: bytes, signed: bytes | None, contents: "_Contents") -> None:
+        self.path = path
+        self.manifest_text = manifest
+        self.manifest = self.decoded(Manifest, MANIFEST, manifest)
+        if self.manifest.format > FORMAT:
+            raise Misconfigured(f"{path} was made by a newer version of the program: use that one")
+        self.signature = self.decoded(Signature, SIGNATURE, signed) if signed is not None else None
+        self._contents = contents
+
+    @classmethod
+    @contextmanager
+    def opened(cls, path: Path, *, is_base: bool = False) -> Iterator["Archive"]:
+        if not path.is_file():
+            whose = "on which others rest: put it back beside them" if is_base else "name the file, or its folder"
+            raise Misconfigured(f"there is no archive {path}: {whose}")
+        with ExitStack() as stack:
+            try:
+                opened = stack.enter_context(zipfile.ZipFile(path))
+            except _BROKEN as error:
+                raise Misconfigured(f"{path} is no archive, or it is damaged: {error}") from error
+            contents = _Contents(path, opened)
+            signed = contents.member(SIGNATURE) if SIGNATURE in contents.names else None
+            archive = cls(path, contents.member(MANIFEST), signed, contents)
+            contents.add(archive.manifest.files)
+            if archive.manifest.base and not is_base:
+                base = stack.enter_context(cls.opened(path.with_name(archive.manifest.base), is_base=True))
+                contents.rest_on(base._contents)
+            yield archive
+
+    def within(self, folder: str) -> "Archive | None":
+        """The archive of another service, which this one includes."""
+        manifest, signed = f"{folder}/{MANIFEST}", f"{folder}/{SIGNATURE}"
+        if manifest not in self.manifest.files:
+            return None
+        signature = self.read(signed) if signed in self.manifest.files else None
+        return Archive(self.path, self.read(manifest), signature, self._contents)
+
+    def read(self, name: str) -> bytes:
+        if name not in self.manifest.files:
+            raise Misconfigured(f"{self.path} has no {name}: it is another kind of archive")
+        content = self._contents.of(self.manifest.files[name])
+        if content is None:
+            raise Misconfigured(f"{self.path} is damaged: {name} is not as it was written. Use another copy")
+        return content
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        return (self.read(piece) for piece in self.manifest.files if piece.startswith(f"{name}/"))
+
+    def flaws(self) -> Iterator[tuple[str, str]]:
+        """What is not as the manifest says: name, and what is wrong with it."""
+        for name, times in self._contents.names.items():
+            if times > 1:
+                yield name, "is there more than once"
+            elif name not in self.manifest.files and name not in (MANIFEST, SIGNATURE):
+                yield name, "is no file of this archive"
+        for name, digest in self.manifest.files.items():
+            if self._contents.of(digest) is None:
+                there = name in self._contents.names
+                yield name, "is not what was written: its hash differs" if there else "is not there"
+
+    def is_signed(self) -> bool:
+        by = self.signature
+        return by is not None and verifies(by.public, by.signature, SIGNED_AS + self.manifest_text)
+
+    def prove(self, ring: KeyRing) -> None:
+        """Raises Misconfigured unless a key of the ring has signed it."""
+        publics = {public_of(key.derived(PURPOSE)) for key in ring.keys}
+        if self.signature is None or self.signature.public not in publics or not self.is_signed():
+            raise Misconfigured(
+                f"what {self.path} says was not said with these keys: it was changed by other hands, or is of another "
+                "installation. Restore the keys file that it was made with"
+            )
+
+    def decoded(self, kind: type[T], name: str, text: bytes) -> T:
+        try:
+            return kind.model_validate_json(text)
+        except ValidationError as error:
+            flaw = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, flaw["loc"]))
+            raise Misconfigured(f"{self.path}: {name} cannot be read: {place}: {flaw['msg']}") from error
+
+
+class _Contents:
+    """The contents of zip files, by SHA-256."""
+
+    def __init__(self, path: Path, opened: zipfile.ZipFile) -> None:
+        self._path = path
+        self._zip = opened
+        self.names = Counter(opened.namelist())
+        """How often each is there."""
+        if len(self.names) > MOST_NAMES:
+            raise Misconfigured(f"{path} has {len(self.names)} files: an archive has at most {MOST_NAMES}")
+        self._places: dict[str, tuple[zipfile.ZipFile, str]] = {}
+
+    def add(self, files: Mapping[str, str]) -> None:
+        for name, digest in files.items():
+            if name in self.names:
+                self._places[digest] = self._zip, name
+
+    def rest_on(self, base: "_Contents") -> None:
+        self._places = {**base._places, **self._places}
+
+    def of(self, digest: str) -> bytes | None:
+        """None where it is nowhere, or not what its digest says."""
+        place = self._places.get(digest)
+        content = _content(*place) if place else None
+        return content if content is not None and hashlib.sha256(content).hexdigest() == digest else None
+
+    def member(self, name: str) -> bytes:
+        content = _content(self._zip, name)
+        if content is None:
+            raise Misconfigured(f"{self._path} is no archive, or it is damaged: there is no {name} in it")
+        return content
+
+
+def _content(opened: zipfile.ZipFile, name: str) -> bytes | None:
+    try:
+        with opened.open(name) as member:
+            content = member.read(LARGEST + 1)
+    except (*_BROKEN, KeyError):
+        return None
+    return content if len(content) <= LARGEST else None
+
+
+@dataclass(slots=True, kw_only=True)
+class Writer:
+    """Of an archive that is being made. `said`: fields of its manifest. `size`: bytes of the contents that are new."""
+
+    opened: zipfile.ZipFile
+    base: Archive | None
+    files: dict[str, str] = field(default_factory=dict)
+    said: dict[str, Any] = field(default_factory=dict)
+    size: int = 0
+    held: set[str] = field(default_factory=set)
+
+    def add(self, name: str, content: bytes) -> None:
+        digest = hashlib.sha256(content).hexdigest()
+        if digest not in self.held:
+            self.opened.writestr(name, content)
+            self.held.add(digest)
+            self.size += self.opened.getinfo(name).compress_size
+        self.files[name] = digest
+
+    def add_file(self, name: str, path: Path) -> None:
+        with path.open("rb") as file:
+            for number, piece in enumerate(iter(lambda: file.read(PIECE), b"")):
+                self.add(f"{name}/{number:06}", piece)
+
+    def take_over(self, name: str, other: Archive) -> None:
+        """A file of another archive, by the same name."""
+        if (digest := other.manifest.files[name]) in self.held:
+            self.files[name] = digest
+        else:
+            self.add(name, other.read(name))
+
+    def include(self, folder: str, other: Archive) -> None:
+        """A whole archive of another service."""
+        for name in other.manifest.files:
+            self.add(f"{folder}/{name}", other.read(name))
+        self.add(f"{folder}/{MANIFEST}", other.manifest_text)
+        if other.signature:
+            self.add(f"{folder}/{SIGNATURE}", other.signature.model_dump_json().encode())
+
+    def finish(self, ring: KeyRing | None) -> None:
+        base = self.base.path.name if self.base else ""
+        manifest = Manifest(program=installed_version(), base=base, files=self.files, **self.said)
+        text = manifest.model_dump_json(indent=1).encode()
+        self.opened.writestr(MANIFEST, text)
+        if ring:
+            key = ring.keys[0]
+            seed = key.derived(PURPOSE)
+            signed = Signature(key=key.id, public=public_of(seed), signature=signature(seed, SIGNED_AS + text))
+            self.opened.writestr(SIGNATURE, signed.model_dump_json())
+
+    @classmethod
+    def of(cls, opened: zipfile.ZipFile, base: Archive | None) -> Self:
+        return cls(opened=opened, base=base, held=set(base.manifest.files.values()) if base else set())
+
+
+@contextmanager
+def writing(path: Path, ring: KeyRing | None, base: Archive | None = None) -> Iterator[Writer]:
+    """Makes the archive, for this user alone: whole, or not at all. Without a ring it is not signed. Raises
+    Misconfigured, and TryAgain on a full disk."""
+    if path.exists():
+        raise Misconfigured(f"{path} is there already, and nothing is overwritten: name another file")
+    if not path.parent.is_dir():
+        raise Misconfigured(f"there is no folder {path.parent}: make it, or correct the path. Nothing was written")
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as opened:
+                writer = Writer.of(opened, base)
+                yield writer
+                writer.finish(ring)
+            file.flush()
+            os.fsync(file.fileno())
+        part.rename(path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise TryAgain(f"no room for {path}: nothing was written. Free space, or name another place") from error
+        raise Misconfigured(f"{path} cannot be written ({error.strerror}): nothing was written") from error
+    finally:
+        with suppress(OSError):
+            part.unlink()

@@ -1,0 +1,149 @@
+"""Backups in a folder, one archive each: a later one rests on the newest that rests on none, and holds what is new."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime
+from itertools import chain, count
+from pathlib import Path
+
+from groundwork.archive.format import Archive, Writer, writing
+from groundwork.service import store_folder
+from groundwork.service.errors import Misconfigured
+from groundwork.service.keys import KeyRing
+
+SUFFIX = ".zip"
+KEYS = "keys"
+_INSTANT = "%Y%m%dT%H%M%SZ"
+_OF_BACKUP = "backup "
+
+
+def of_backup(name: str) -> str:
+    """What stands for the id of a store where something comes out of the backup of that name."""
+    return f"{_OF_BACKUP}{name}"
+
+
+def backup_in(store: str) -> str:
+    return store.removeprefix(_OF_BACKUP) if store.startswith(_OF_BACKUP) else ""
+
+
+class Series:
+    """Of one service; `place` is a folder, or the file of a single backup."""
+
+    def __init__(self, place: str, service: str) -> None:
+        path = Path(place)
+        self._is_folder = path.is_dir() or place.endswith("/")
+        self._path = path
+        self._service = service
+
+    @contextmanager
+    def writing(self, ring: KeyRing, at: datetime) -> Iterator[tuple[Path, Writer]]:
+        """A new backup. Raises Misconfigured also while another process writes there, and TryAgain."""
+        if not self._is_folder:
+            with writing(self._path, ring) as writer:
+                yield self._path, writer
+            return
+        if self._path.parent.is_dir():
+            self._path.mkdir(mode=0o700, exist_ok=True)
+        with ExitStack() as opened:
+            opened.enter_context(_alone(self._path))
+            path = self._fresh(at)
+            writer = opened.enter_context(writing(path, ring, self._base(ring, opened)))
+            yield path, writer
+
+    @contextmanager
+    def opened(self, backup: str | None) -> Iterator[tuple[str, Archive]]:
+        """The newest archive, or the one of that name; and its name. Raises Misconfigured."""
+        for path in self._all() if self._is_folder else [self._path]:
+            if self._is_folder and backup not in (None, self.name_of(path)):
+                continue
+            with Archive.opened(path) as archive:
+                name = self.name_of(path, archive.manifest.at)
+                if backup in (None, name):
+                    yield name, archive
+                    return
+        known = ", ".join(map(self.name_of, self._all())) if self._is_folder else "another"
+        raise Misconfigured(f"{self._path} has no backup {backup or ''} of {self._service}: it has {known or 'none'}")
+
+    def name_of(self, path: Path, at: datetime | None = None) -> str:
+        """By when it was made: of an archive in the folder, else of one that was made `at` that instant."""
+        return path.stem.removeprefix(f"{self._service}-") if self._is_folder or at is None else f"{at:{_INSTANT}}"
+
+    def newest(self) -> Path | None:
+        return next(iter(self._all()), None) if self._is_folder else None
+
+    def keep_only(self, most: int) -> None:
+        """The newest, and those that these rest on."""
+        there = self._all() if self._is_folder else []
+        needed = {path.name for path in there[:most]}
+        for path in there[:most]:
+            with suppress(Misconfigured), Archive.opened(path) as archive:
+                needed.add(archive.manifest.base)
+        for path in there:
+            if path.name not in needed:
+                path.unlink(missing_ok=True)
+
+    def ring_for(self, keys: Path, archive: Archive, *, new_keys: bool) -> KeyRing | None:
+        """The keys that the archive is proved by; those in it are put in their file if that is lost. Raises
+        Misconfigured."""
+        if not keys.exists() and KEYS in archive.manifest.files:
+            store_folder.write(keys, archive.read(KEYS).decode())
+        if keys.exists():
+            ring = KeyRing.open(keys)
+            archive.prove(ring)
+            return ring
+        if new_keys:
+            return None
+        other = next((f"restore {name}, which holds keys, with --backup; " for name in self._with_keys()), "")
+        raise Misconfigured(
+            f"there is no file {keys}, and the backup holds no keys: without them nothing of it can be told from "
+            f"forged. Put the file back from where you keep it; {other}or, if it is lost, take the backup as it is "
+            "with --new-keys"
+        )
+
+    def _all(self) -> list[Path]:
+        return sorted(self._path.glob(f"{self._service}-*{SUFFIX}"), key=lambda path: path.stem, reverse=True)
+
+    def _fresh(self, at: datetime) -> Path:
+        name = f"{self._service}-{at:{_INSTANT}}"
+        names = chain((name,), (f"{name}-{number}" for number in count(2)))
+        return next(path for one in names if not (path := self._path / f"{one}{SUFFIX}").exists())
+
+    def _base(self, ring: KeyRing, opened: ExitStack) -> Archive | None:
+        """The newest archive that rests on none, until what is new since takes half as much as it does."""
+        for path in self._all():
+            with suppress(Misconfigured), ExitStack() as tried:
+                archive = tried.enter_context(Archive.opened(path))
+                archive.prove(ring)
+                if not archive.manifest.base:
+                    newest = self._all()[0]
+                    if newest != path and 2 * newest.stat().st_size > path.stat().st_size:
+                        return None
+                    opened.push(tried.pop_all())
+                    return archive
+        return None
+
+    def _with_keys(self) -> Iterator[str]:
+        for path in self._all() if self._is_folder else ():
+            with suppress(Misconfigured), Archive.opened(path) as archive:
+                if KEYS in archive.manifest.files:
+                    yield self.name_of(path)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    try:
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise Misconfigured(f"{folder} cannot be used: {error.strerror}. Nothing was backed up") from error
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise Misconfigured(f"another process makes a backup in {folder}: wait until it has ended") from error
+    else:
+        for left in folder.glob(f"*{SUFFIX}.part"):  # by a process that was killed
+            left.unlink(missing_ok=True)
+        yield
+    finally:
+        os.close(opened)

@@ -1,0 +1,125 @@
+"""An archive proves itself or is refused; a later backup in a folder holds only what is new, and what nothing needs
+goes."""
+
+import zipfile
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from groundwork.archive.format import Archive, writing
+from groundwork.archive.series import Series
+from groundwork.service.errors import Failure, Misconfigured
+from groundwork.service.keys import KeyRing
+from tests.kit.runs import NOON
+
+RING = KeyRing.fresh()
+CONTENT = Random(1).randbytes(300_000)  # noqa: S311 - a content that no compression makes small
+
+
+def series(folder: Path) -> Series:
+    return Series(f"{folder}/backups/", "agentic")
+
+
+def back_up(folder: Path, files: dict[str, bytes], day: int = 0, ring: KeyRing = RING) -> Path:
+    with series(folder).writing(ring, NOON + timedelta(days=day)) as (path, archive):
+        for name, content in files.items():
+            archive.add(name, content)
+        archive.said["at"] = NOON
+    return path
+
+
+def restored(path: Path, ring: KeyRing = RING) -> dict[str, bytes]:
+    with Archive.opened(path) as archive:
+        archive.prove(ring)
+        return {name: archive.read(name) for name in archive.manifest.files}
+
+
+def test_a_later_backup_holds_what_is_new_and_rests_on_an_earlier_one_until_half_of_it_is_new(tmp_path: Path) -> None:
+    first = back_up(tmp_path, {"a": CONTENT, "again": CONTENT})
+    second = back_up(tmp_path, {"b": CONTENT, "c": b"new"}, 1)
+    assert second.stat().st_size < 2_000 < first.stat().st_size < 1.1 * len(CONTENT)
+    assert restored(second) == {"b": CONTENT, "c": b"new"}
+    with series(tmp_path).opened(None) as (name, archive):
+        assert (archive.path, f"agentic-{name}.zip") == (second, second.name)
+    third = back_up(tmp_path, {"d": CONTENT, "e": CONTENT[::-1]}, 2)
+    fourth = back_up(tmp_path, {"f": CONTENT}, 3)
+    sizes = [path.stat().st_size > len(CONTENT) for path in (third, fourth)]
+    assert sizes == [True, True], "the fourth rests on none"
+    first.unlink()
+    assert restored(fourth) == {"f": CONTENT}
+    with pytest.raises(Misconfigured, match="on which others rest"):
+        restored(second)
+
+
+def test_what_only_older_backups_need_goes_with_them(tmp_path: Path) -> None:
+    first = back_up(tmp_path, {"a": CONTENT})
+    made = [back_up(tmp_path, {"a": CONTENT, "b": str(day).encode()}, day) for day in (1, 2)]
+    series(tmp_path).keep_only(1)
+    assert sorted(first.parent.iterdir()) == [first, made[1]], "the first, for the newest rests on it"
+    assert restored(made[1])["b"] == b"2"
+
+
+def test_a_file_of_its_own_comes_back_in_its_pieces_and_an_included_archive_proves_itself(tmp_path: Path) -> None:
+    other, ring = tmp_path / "gateway.zip", KeyRing.fresh()
+    (tmp_path / "ledger.db").write_bytes(CONTENT)
+    with writing(other, ring) as inner:
+        inner.add_file("ledger.db", tmp_path / "ledger.db")
+        inner.add("store.id", b"of the gateway")
+        inner.said["at"] = NOON
+    with writing(tmp_path / "it.zip", RING) as outer, Archive.opened(other) as ledger:
+        outer.add("store.id", b"of the agent")
+        outer.include("gateway", ledger)
+        outer.said["at"] = NOON
+    with Archive.opened(tmp_path / "it.zip") as archive:
+        included = archive.within("gateway")
+        assert included
+        included.prove(ring)
+        assert b"".join(included.pieces("ledger.db")) == CONTENT
+        assert (archive.read("store.id"), included.read("store.id")) == (b"of the agent", b"of the gateway")
+        assert archive.within("others") is None
+
+
+def test_an_archive_of_other_keys_one_that_is_there_and_a_file_that_is_none_are_refused_in_words(
+    tmp_path: Path,
+) -> None:
+    path = back_up(tmp_path, {"a": b"a"}, ring=KeyRing.fresh())
+    with pytest.raises(Misconfigured, match="of another installation"):
+        restored(path)
+    with pytest.raises(Misconfigured, match="nothing is overwritten"), writing(path, RING):
+        pass
+    with (
+        pytest.raises(Misconfigured, match=r"has no backup 20250101 of agentic: it has 2\d{7}T"),
+        series(tmp_path).opened("20250101"),
+    ):
+        pass
+    (tmp_path / "text").write_text("nats: {}\n" * 100)
+    with pytest.raises(Misconfigured, match="is no archive"):
+        restored(tmp_path / "text")
+
+
+def test_a_content_that_was_changed_is_not_read_and_a_backup_of_other_keys_is_not_rested_on(tmp_path: Path) -> None:
+    path = back_up(tmp_path, {"a": CONTENT})
+    with zipfile.ZipFile(path) as whole:
+        members = {name: whole.read(name) for name in whole.namelist()}
+    with zipfile.ZipFile(path, "w") as changed:
+        for name, content in (members | {"a": b"another"}).items():
+            changed.writestr(name, content)
+    with pytest.raises(Misconfigured, match="a is not as it was written"):
+        restored(path)
+    later = back_up(tmp_path, {"a": CONTENT}, 1, ring=KeyRing.fresh())
+    assert later.stat().st_size > len(CONTENT)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_damaged_archive_is_told_wherever_the_damage_is(tmp_path: Path, seed: int) -> None:
+    path, chance = back_up(tmp_path, {"a": b"small", "b": b"other"}), Random(seed)  # noqa: S311 - the same each time
+    damaged = bytearray(path.read_bytes())
+    for _ in range(50):
+        damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+    path.write_bytes(damaged)
+    with suppress(Failure), Archive.opened(path) as archive:  # nothing else may come of it
+        list(archive.flaws())
+        archive.prove(RING)

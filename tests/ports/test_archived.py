@@ -1,0 +1,155 @@
+"""Runs that go through an archive are stored as they were, in whatever state each is: in a database, and in a log."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from agent_service.archive.retention import Ended
+from agent_service.archive.runs import ArchivedRun
+from agent_service.core.waiting import Status
+from agent_service.run.journal import Entry
+from agent_service.run.ports import Dismissal
+from agent_service.store.archived import IntoDatabase, beside_runs, copy_into_log, facts_of, stored_runs
+from agent_service.store.sql.database import FILE, open_database
+from agent_service.store.sqlite import SqliteStore
+from groundwork.service.errors import Misconfigured
+from groundwork.sqlite.file import SqliteFile
+from schemas.status import Halt
+from tests.core import cues
+from tests.core.cues import approves, cancel
+from tests.core.script import Script
+from tests.kit.memory_log import MemoryLog, joined
+from tests.kit.runs import NOON, accepted, run_id, started, wake_of
+from tests.ports.stores import as_loaded, stored
+from tests.projections.journals import commits_of
+
+STATES = (
+    *(cues.queued, cues.a_framing_run, cues.a_planning_run, cues.a_waiting_run, cues.a_reflecting_run),
+    *(cues.a_paused_run, cues.a_run_paused_while_waiting, cues.a_retrying_run, cues.a_finished_run),
+    *(cues.a_run_for_approval, cues.a_run_for_answer, cues.a_run_for_time, cues.a_run_in_doubt, cues.a_compacting_run),
+)
+LAST = 3 * len(STATES) + 1
+TABLES = {
+    "runs": "run_id, wake_id, wake_digest, accepted_at, status, version, head, summary, due_at, state, told",
+    "entries": "run_id, seq, position, at, kind, event, facts, previous, hash",
+    "whole_briefs": "run_id, goal, brief",
+    "items": "run_id, field, item",
+    "dismissals": "run_id, version, by, at",
+    "gone": "run_id, wake_id, wake_digest, status, ended_at, at, rule",
+    "artifacts_gone": "run_id, at, rule",
+    "spending": "day, caller, round(usd, 9), bytes",
+    "callers": "caller, open_runs",
+    "halts": "number, since, by, reason, until, until_by, over",
+}
+
+
+def rows(folder: Path, *, without: str = "") -> dict[str, list[tuple[object, ...]]]:
+    """All that a store holds, byte for byte; `without` a column."""
+    found = {}
+    with closing(sqlite3.connect(folder / FILE)) as database:
+        for table, columns in TABLES.items():
+            named = columns.replace(without, "1") if without else columns
+            found[table] = sorted(database.execute(f"SELECT {named} FROM {table}"), key=repr)  # noqa: S608 - names of ours
+    return found
+
+
+async def fill(store: SqliteStore) -> None:
+    """Runs at every point of their way; one was dismissed, of one only the tombstone is left, and all was stopped."""
+    scripts: list[Script] = []
+    for number, state in enumerate(STATES):
+        names = [{"run_id": run_id(3 * number + more), "wake_id": f"wake-{number}-{more}"} for more in (1, 2, 3)]
+        scripts += [state(**names[0]), state(**names[1]) >> cancel(), state(**names[2]) >> approves()]
+    for script in scripts:
+        await stored(store, commits_of(script))
+    ended = await stored(store, commits_of(cues.queued(run_id=run_id(LAST), wake_id="wake-last") >> cancel()))
+    store.told(run_id(1), 1)
+    store.told(run_id(LAST), ended.entry.seq)
+    store._write_told()
+    gone = Ended(run_id=run_id(LAST), status=Status.CANCELLED, version=ended.entry.seq, at=NOON)
+    assert await store.forgetting.forget([gone], "agent.keep_runs.done_days: 1", NOON + timedelta(days=9))
+    done = Ended(run_id=run_id(25), status=Status.DONE, version=store.version(run_id(25)), at=NOON)
+    await store.forgetting.forget_artifacts([done], "agent.keep_runs.artifacts_days: 1", NOON)
+    await store.inbox.dismiss(Dismissal(run_id=run_id(3), version=2, by="ann", at=NOON))
+    await store.halts.keep(Halt(number=1, since=NOON, by="bob", reason="lunch", until=NOON, until_by="bob", over=True))
+
+
+@asynccontextmanager
+async def source(folder: Path) -> AsyncIterator[SqliteFile]:
+    async with SqliteStore.open(folder) as store:
+        await fill(store)
+    async with open_database(folder) as database:
+        yield database
+
+
+async def entries(database: SqliteFile, run: ArchivedRun) -> list[Entry]:
+    return list(await SqliteStore(database).entries(run.run_id))
+
+
+async def test_a_database_that_is_written_from_the_entries_of_another_holds_the_same_rows(tmp_path: Path) -> None:
+    async with source(tmp_path / "old") as old, open_database(tmp_path / "new") as new:
+        into = IntoDatabase(new)
+        async for run in stored_runs(old):
+            await into.add(run, await entries(old, run))
+        await into.write()
+        await into.add_beside(await beside_runs(old))
+        assert SqliteStore(new).newest() == SqliteStore(old).newest(), "positions are never given twice"
+    assert rows(tmp_path / "new") == rows(tmp_path / "old")
+
+
+async def test_a_log_holds_every_run_and_tombstone_and_an_agent_goes_on_with_it(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with source(tmp_path / "old") as old:
+        await copy_into_log(log, old)
+        stone = await SqliteStore(old).tombstone(run_id(LAST))
+    async with joined(log, tmp_path, "me") as member:
+        assert stone is not None
+        found = await member.store.tombstone(run_id(LAST))
+        assert found is not None
+        assert (found.wake_id, found.ended_at, found.last) == (stone.wake_id, stone.ended_at, 0)
+        waiting = commits_of(cues.queued(run_id=run_id(1), wake_id="wake-0-1"))[-1]
+        assert await member.store.load(run_id(1)) == as_loaded(waiting)
+        await member.store.commit(started(waiting))
+        assert member.store.version(run_id(1)) == 2
+
+
+async def test_an_interrupted_copy_is_finished_by_the_next_and_nothing_is_there_twice(tmp_path: Path) -> None:
+    async with source(tmp_path / "old") as old:
+        whole = MemoryLog()
+        await copy_into_log(whole, old)
+        in_journals = len(await old.read("SELECT 1 FROM journal"))
+        for after in (1, 7, 64, in_journals):
+            log = MemoryLog()
+            for fact in whole.facts[:after]:
+                log.store(fact.subject, fact.body, after=None)
+            await copy_into_log(log, old)
+            assert sorted(fact.body for fact in log.facts) == sorted(fact.body for fact in whole.facts)
+
+
+async def test_a_log_that_holds_another_entry_in_a_place_is_refused(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with source(tmp_path / "old") as old:
+        await copy_into_log(log, old)
+    async with SqliteStore.open(tmp_path / "other") as store:
+        other = accepted(5, goal="another")
+        await store.accept(wake_of(other), other)
+    async with open_database(tmp_path / "other") as database:
+        with pytest.raises(Misconfigured, match="another entry"):
+            await copy_into_log(log, database)
+
+
+async def test_entries_that_are_not_those_of_their_run_or_cannot_be_followed_are_no_facts(tmp_path: Path) -> None:
+    async with source(tmp_path / "old") as old:
+        run, other, *_ = [run async for run in stored_runs(old) if run.version > 2]
+        journal = await entries(old, run)
+        for wrong, why in (
+            (journal[:-1], f"does not end with entry {run.version}"),
+            ([], f"does not end with entry {run.version}"),
+            (journal[1:], "entry 1 is missing"),
+            (await entries(old, other), "does not end with"),
+        ):
+            with pytest.raises(ValueError, match=why):
+                facts_of(run, wrong)

@@ -15,10 +15,10 @@ BUS = "bus"
 
 def opened(before: RunState | None, after: RunState) -> int:
     """The change in open runs of the run's caller. A child run counts for no caller."""
-    if not after.brief.caller or after.brief.as_step:
+    was_open, is_open = before is not None and not before.final, not after.final
+    if was_open is is_open or not after.brief.caller or after.brief.as_step:
         return 0
-    was_open = before is not None and not before.final
-    return (not after.final) - was_open
+    return is_open - was_open
 
 
 def of_token(name: str | None) -> str:

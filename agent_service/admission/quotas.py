@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from datetime import date, datetime, timedelta
 from itertools import count
 
-from agent_service.admission.callers import QuotaSettings, opened
+from agent_service.admission.callers import QuotaSettings
 from agent_service.admission.rate_limits import Bucket
 from agent_service.admission.shares import ALONE, Company, Share
 from agent_service.admission.spending import Spending
@@ -61,10 +61,11 @@ class Quotas:
             self._entered(caller, wake)
 
     def committed(self, moment: Moment) -> None:
-        more, caller = opened(moment.before, moment.after), moment.after.brief.caller
-        if more:
-            self._open[caller] += more
-        if more and moment.before is None:
+        if not moment.opened:
+            return
+        caller = moment.after.brief.caller
+        self._open[caller] += moment.opened
+        if moment.before is None:
             self._of_today()[caller] += len(moment.entry.event)
             self._arrived[caller] += 1
 

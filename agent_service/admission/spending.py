@@ -100,10 +100,10 @@ class Spending:
         after = moment.after
         if moment.paid_usd:
             self._of_today()[after.brief.caller] += moment.paid_usd
-        if after.reserve is None and not _will_be_made(moment):
-            self._aside.pop(after.run_id, None)
-        elif after.reserve is not None:
+        if after.reserve is not None:
             self._heard(after.run_id, after.brief.caller)
+        elif after.run_id in self._aside and not _will_be_made(moment):
+            del self._aside[after.run_id]
 
     def elsewhere(self, one: Elsewhere) -> None:
         if one.paid_usd:

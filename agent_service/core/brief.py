@@ -136,8 +136,14 @@ class Brief:
         return self.parent if self.parent and self.parent.step else None
 
     def skill(self, tool: str) -> ToolOffer | None:
-        return next((skill for skill in self.skills if skill.name == tool), None)
+        for skill in self.skills:
+            if skill.name == tool:
+                return skill
+        return None
 
     def command(self, action: Action) -> ToolCommand | None:
         skill = self.skill(action.tool)
-        return next((c for c in skill.commands if c.name == action.command), None) if skill else None
+        for command in skill.commands if skill else ():
+            if command.name == action.command:
+                return command
+        return None

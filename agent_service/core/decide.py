@@ -54,7 +54,8 @@ def decide(state: RunState | None, event: Event) -> Transition:
         return Transition(state=state, event=event, ignored=str(led_to), refused=isinstance(led_to, Refusal))
     goes_on = state is not None and state.status is Status.PAUSED and led_to.status is Status.RUNNING
     resumed = (Resumed(),) if goes_on else ()
-    stands = Stands(status=led_to.status, step=led_to.pending.step if led_to.pending else 0)
+    pending = led_to.pending
+    stands = Stands(status=led_to.status, step=pending.step if pending else 0)
     facts = (*resumed, *led_to.happened, stands)
     return Transition(state=replace(led_to, happened=()), event=event, facts=facts)
 
@@ -85,7 +86,8 @@ def _start(state: RunState, event: RunStarted) -> RunState:
 
 
 def _of_the_model(state: RunState, event: CallReserved | ModelReplied | ModelUnavailable) -> RunState | str:
-    if state.asking is None or event.call != state.asking.call:
+    asked = state.asking
+    if asked is None or event.call != asked.call:
         return f"model call {event.call} is not the one waited for"
     match event:
         case CallReserved():

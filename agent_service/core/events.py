@@ -199,10 +199,13 @@ class Outcome:
     facts: tuple[Fact, ...] = ()
 
     def all(self, kind: type[F]) -> tuple[F, ...]:
-        return tuple(fact for fact in self.facts if isinstance(fact, kind))
+        return tuple([fact for fact in self.facts if isinstance(fact, kind)])
 
     def first(self, kind: type[F]) -> F | None:
-        return next((fact for fact in self.facts if isinstance(fact, kind)), None)
+        for fact in self.facts:
+            if isinstance(fact, kind):
+                return fact
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)

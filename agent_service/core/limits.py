@@ -192,13 +192,16 @@ def _larger(current: N | None, asked: N | None) -> N | None:
 
 def paid_with(before: RunState | None, event: Event, after: RunState) -> float:
     """In USD: the price of a reply, or the assumed cost of a lost one; 0 if unknown. Children pay by themselves."""
-    if before is None or before.asking is None:
+    if before is None:
+        return 0.0
+    lost = after.spent.lost_calls > before.spent.lost_calls
+    if not (lost or isinstance(event, ModelReplied | ModelUnavailable)) or before.asking is None:
         return 0.0
     if isinstance(event, ModelReplied):
         return event.usage.cost_usd or 0.0
     if isinstance(event, ModelUnavailable) and event.lost:
         return event.lost[1] or 0.0
-    reserve, lost = before.reserve, after.spent.lost_calls > before.spent.lost_calls
+    reserve = before.reserve
     if reserve is None or not lost:
         return 0.0
     _, cost = reserve.if_lost or (reserve.tokens, reserve.cost_usd)

@@ -46,6 +46,8 @@ def judged(state: RunState, reflection: Reflection, seen: Iterable[Seen]) -> Jud
     """What the reflection takes back goes first: it may be proved anew. A failed claim counts only where its item is
     left without proof, because models repeat what was accepted.
     """
+    if not reflection.met and not reflection.unmet:
+        return Judged(items=state.done_items, accepted=(), refusals=())
     looked_up = {(look.evidence, look.quote): look for look in seen}
     items = {item.id: item for item in state.done_items}
     named = (*(unmet.item for unmet in reflection.unmet), *(met.item for met in reflection.met))

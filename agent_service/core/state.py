@@ -201,6 +201,10 @@ class RunState:
     """What the event that is decided has led to so far. Empty once it is decided: the entry keeps it."""
 
     @property
+    def items_done(self) -> int:
+        return len([item for item in self.done_items if item.evidence])
+
+    @property
     def status(self) -> Status:
         return self.waiting.status
 
@@ -221,7 +225,8 @@ class RunState:
 
     @property
     def pending(self) -> Pending | None:
-        return next(iter(self.pendings), None)
+        flights = acting_of(self.waiting).flights
+        return flights[0].pending if flights else None
 
     @property
     def pendings(self) -> tuple[Pending, ...]:
@@ -246,9 +251,11 @@ class RunState:
         brief, waiting = self.brief, self.waiting
         if brief.limits.deadline_named:
             return brief.limits.deadline_at
-        is_held = isinstance(waiting, Thinking) and waiting.still_since is not None
-        by_a_child = brief.may_have_children and any(pending.grant for pending in self.pendings)
-        return _NEVER if is_held or by_a_child else brief.limits.deadline_at
+        if isinstance(waiting, Thinking):
+            stands_still = waiting.still_since is not None
+        else:
+            stands_still = any(flight.pending.grant for flight in acting_of(waiting).flights)
+        return _NEVER if stands_still else brief.limits.deadline_at
 
     @property
     def due_at(self) -> datetime | None:
@@ -293,11 +300,13 @@ class RunState:
     def open_steps(self) -> tuple[int, ...]:
         """Steps whose results are waited for."""
         now = acting_of(self.waiting)
-        steps = {*(pending.step for pending in now.pendings), *(one.step for one in now.gatherings)}
-        return tuple(sorted(step for step in steps if not self.has_finished(step)))
+        steps = {flight.pending.step for flight in now.flights}
+        if now.gatherings:
+            steps.update(one.step for one in now.gatherings)
+        return tuple(sorted([step for step in steps if not self.has_finished(step)]))
 
     def has_finished(self, step: int) -> bool:
-        return any(record.step == step for record in self.completed)
+        return step in [record.step for record in self.completed]
 
 
 def with_facts(state: RunState, *facts: Fact) -> RunState:

@@ -176,6 +176,8 @@ class Acting:
     @property
     def ticking(self) -> tuple[Gathering, ...]:
         """Gatherings whose time runs: those that are not stopped, and wait for no child."""
+        if not self.gatherings:
+            return ()
         children = {pending.step for pending in self.pendings if pending.grant}
         return tuple(one for one in self.gatherings if not one.stopped and one.step not in children)
 
@@ -283,7 +285,7 @@ def under_way(waiting: Waiting) -> Waiting:
 
 def acting_of(waiting: Waiting | None) -> Acting:
     """Requests in flight, and what is gathered; empty in a state without any."""
-    now = under_way(waiting) if waiting else None
+    now = waiting.held if isinstance(waiting, NeedsPerson) else waiting
     return now if isinstance(now, Acting) else _NOT_ACTING
 
 

@@ -42,12 +42,15 @@ class GatheringMetrics:
         )
 
     def committed(self, moment: Moment) -> None:
-        for task in moment.all(TaskFinished):
-            self._tasks.add(task.tool, task.status, known_class(task.error_class) if task.error_class else NONE)
-        match moment.event:
-            case ToolReturned(result=result) if result.status == "continuation":
-                for answer in moment.all(AttemptAnswered):
-                    self._continuations.add(answer.tool, _OUTCOMES.get(answer.status, "refused"))
+        for fact in moment.facts:
+            if isinstance(fact, TaskFinished):
+                self._tasks.add(fact.tool, fact.status, known_class(fact.error_class) if fact.error_class else NONE)
+            elif isinstance(fact, AttemptAnswered) and _asks_for_more(moment):
+                self._continuations.add(fact.tool, _OUTCOMES.get(fact.status, "refused"))
+
+
+def _asks_for_more(moment: Moment) -> bool:
+    return isinstance(moment.event, ToolReturned) and moment.event.result.status == "continuation"
 
 
 _OUTCOMES = {"continuation": "followed", "budget": "budget"}
@@ -158,8 +161,8 @@ class RunMetrics:
             self._retries.add("llm", silence.error_class)
 
     def _replied(self, moment: Moment, reply: ModelReplied) -> None:
-        before = moment.before
-        phase = before.asking.phase.value if before and before.asking else NONE
+        put = moment.before.asking if moment.before else None
+        phase = put.phase.value if put else NONE
         (_, took), asked = self._call(moment), self._asked.pop(moment.after.run_id, None)
         self._calls.answered(reply, phase, took, (reply.at - asked).total_seconds() if asked else None)
         self._spent.paid(reply, phase)

@@ -183,14 +183,17 @@ def commit_of(before: Run | None, event: Event, transition: Transition) -> Commi
 
 
 def growth_of(before: RunState | None, after: RunState) -> tuple[Growth, ...]:
-    fields = ((name, getattr(before, name, ()), getattr(after, name)) for name in GROWING)
-    return tuple(_growth(name, old, new) for name, old, new in fields if old is not new and old != new)
+    old, new = vars(before) if before else {}, vars(after)
+    changed = [name for name in GROWING if new[name] is not old.get(name, ()) and new[name] != old.get(name, ())]
+    return tuple([_growth(name, old.get(name, ()), new[name]) for name in changed])
 
 
 def _growth(field: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> Growth:
-    dropped = next(n for n in range(len(before) + 1) if before[n:] == after[: len(before) - n])
+    dropped = 0
+    while before[dropped:] != after[: len(before) - dropped]:
+        dropped += 1
     added = after[len(before) - dropped :]
-    return Growth(field=field, dropped=dropped, added=tuple(_ITEMS[field].dump_json(item).decode() for item in added))
+    return Growth(field=field, dropped=dropped, added=tuple([_ITEMS[field].dump_json(one).decode() for one in added]))
 
 
 def encode_state(state: RunState) -> str:

@@ -1,6 +1,5 @@
 """The messages that a run owes the bus, from its state and facts alone: the same to the byte whenever they are made."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,7 +15,6 @@ from agent_service.core.facts import (
     CallPutOff,
     Decided,
     Ended,
-    Fact,
     PersonAsked,
     Reopened,
     RequestSent,
@@ -66,58 +64,50 @@ def tell(subject: str, payload: dict[str, Any], key: str) -> Publish:
     return Publish(subject=subject, key=key, body=body, rebuildable=True)
 
 
-def of(state: RunState, outcome: Outcome) -> Iterator[Publish]:
+def of(state: RunState, outcome: Outcome) -> list[Publish]:
     """What an entry tells; a late result nothing. `state`: the run after it."""
-    if state.final and not outcome.all(Ended):
-        return
-    yield from alone(state, outcome, entry=state.version)
+    if state.final and not outcome.first(Ended):
+        return []
+    said = alone(state, outcome, entry=state.version)
     if phase := _phase(outcome):
-        yield progress(state, phase)
+        said.append(progress(state, phase))
     for fact in outcome.facts:
-        yield from _of_fact(state, fact)
+        if isinstance(fact, RequestSent):
+            said.append(request(state, fact.pending))
+        elif isinstance(fact, PersonAsked | Ended):
+            said += _stopped(state)
+    return said
 
 
-def alone(state: RunState, outcome: Outcome, *, entry: int) -> Iterator[Publish]:
+def alone(state: RunState, outcome: Outcome, *, entry: int) -> list[Publish]:
     """What an entry tells that no state does. `state`: the run after it, or later."""
     if isinstance(outcome.event, WakeAccepted):
-        yield from accepted(state, outcome.event)
-    elif isinstance(outcome.event, SignalReceived):
-        for fact in outcome.all(Reopened):
-            yield reopened(state, outcome.event, fact.ending_class, entry=entry)
+        return accepted(state, outcome.event)
+    if isinstance(outcome.event, SignalReceived):
+        ended = outcome.all(Reopened)
+        return [reopened(state, outcome.event, fact.ending_class, entry=entry) for fact in ended]
+    return []
 
 
-def _of_fact(state: RunState, fact: Fact) -> Iterator[Publish]:
-    match fact:
-        case RequestSent(pending=pending):
-            yield request(state, pending)
-        case PersonAsked() | Ended():
-            yield from _stopped(state)
+def _stopped(state: RunState) -> list[Publish]:
+    return [*([ending(state)] if state.stop else ()), *waiting(state)]
 
 
-def _stopped(state: RunState) -> Iterator[Publish]:
-    if state.stop:
-        yield ending(state)
-    yield from waiting(state)
-
-
-def outstanding(state: RunState) -> tuple[Publish, ...]:
+def outstanding(state: RunState) -> list[Publish]:
     """What a run owes where it stands."""
-    said = []
-    if state.status is Status.QUEUED and state.brief.announced:
-        said.append(announcement(state))
+    said = [announcement(state)] if state.status is Status.QUEUED and state.brief.announced else []
     said += _stopped(state)
     said += (request(state, flight.pending) for flight in flights(state.waiting) if flight.retry_at is None)
-    return tuple(said)
+    return said
 
 
 # Acceptance and progress
 
 
-def accepted(state: RunState, event: WakeAccepted) -> Iterator[Publish]:
+def accepted(state: RunState, event: WakeAccepted) -> list[Publish]:
     told = {"run_id": event.run_id, "wake_id": event.wake_id, "accepted_at": event.at}
-    yield tell(subjects.WAKE_ACCEPTED, told, keys.accepted(event.run_id))
-    if event.brief.announced:
-        yield announcement(state)
+    said = tell(subjects.WAKE_ACCEPTED, told, keys.accepted(event.run_id))
+    return [said, announcement(state)] if event.brief.announced else [said]
 
 
 def announcement(state: RunState) -> Publish:
@@ -155,7 +145,7 @@ def progress(state: RunState, phase: ProgressPhase) -> Publish:
         "step": state.step,
         "status": state.status,
         "summary": state.summary,
-        "definition_of_done": {"done": sum(i.done for i in state.done_items), "total": len(state.done_items)},
+        "definition_of_done": {"done": state.items_done, "total": len(state.done_items)},
         "budget": budget_use(state),
         "trace_url": state.brief.trace_url,
     }

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from agent_service.core.decide import decide
 from agent_service.core.facts import Ended, PersonAsked, Reopened
-from agent_service.core.limits import paid_with
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.run.journal import Entry, Record
@@ -19,31 +19,31 @@ class Journals(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Moment(Record):
-    """A record with the run before and after it. `before` is None for the first."""
+    """A record with the run before and after it. `before` is None for the first. What it takes of the shared limits is
+    known of a commit alone: `paid_usd`, and `opened`, how many more open runs its caller has.
+    """
 
     before: RunState | None
     after: RunState
+    paid_usd: float = 0.0
+    opened: int = 0
 
     @property
     def state_transition(self) -> str:
         """Such as `acting->thinking`; an ended run has its status there."""
         return f"{_state_name(self.before)}->{_state_name(self.after)}"
 
-    @property
+    @cached_property
     def ended(self) -> bool:
-        return bool(self.all(Ended))
+        return self.first(Ended) is not None
 
-    @property
+    @cached_property
     def paused(self) -> bool:
-        return bool(self.all(PersonAsked))
+        return self.first(PersonAsked) is not None
 
     @property
     def reopened(self) -> bool:
         return bool(self.all(Reopened))
-
-    @property
-    def paid_usd(self) -> float:
-        return paid_with(self.before, self.event, self.after)
 
 
 def _state_name(run: RunState | None) -> str:

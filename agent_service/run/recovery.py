@@ -9,7 +9,7 @@ drops known ids. What may have been answered unheard is asked again. What a reop
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from agent_service.background import Background
@@ -177,7 +177,7 @@ class Recovery:
             else:
                 if run and owed:
                     told, asks = owed
-                    await self._turns.resume(run.state, seqs, told, asks=asks)
+                    await self._turns.resume(run.state, seqs, lambda: told, asks=asks)
 
     async def _owed(self, state: RunState, seqs: set[int]) -> tuple[tuple[Publish, ...], bool]:
         """What the run owes where it stands, what its entries `seqs` told besides, and whether it asks the model."""
@@ -217,7 +217,7 @@ class Recovery:
             return None
 
 
-def _told_by(state: RunState, record: Record) -> Iterator[Publish]:
+def _told_by(state: RunState, record: Record) -> list[Publish]:
     newest = record.entry.seq == state.version
     return messages.of(state, record) if newest else messages.alone(state, record, entry=record.entry.seq)
 

@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from weakref import WeakValueDictionary
 
 from agent_service.archive.tombstones import Tombstone
@@ -47,6 +48,7 @@ BREAKS_BEFORE_THE_END = 3
 
 log = logging.getLogger(__name__)
 
+Says = Callable[[], Iterable[Publish]]
 OnCommit = Callable[[Moment], object]
 """Hears of every durable commit."""
 
@@ -89,7 +91,7 @@ class Turns:
 
     async def state(self, run_id: str) -> RunState | None:
         """Raises Damaged."""
-        run = await self._load(run_id)
+        run = self._known.get(run_id) or await self._store.load(run_id)
         return run.state if run else None
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
@@ -117,15 +119,22 @@ class Turns:
         """The first half of a turn; `follow` is the other half."""
         async with self._locks.setdefault(run_id, asyncio.Lock()):
             for _ in range(CONFLICTS_BEFORE_GIVING_UP):
-                run = await self._load(run_id)
+                run = self._known.get(run_id) or await self._store.load(run_id)
                 if run and made_of and run.state.version != made_of.version:
                     await self._check(event, made_of)
                 transition = decide(run.state if run else None, event)
                 if (transition.ignored or run is None) and not await self._is_outdated(run):
                     _log_ignored(run_id, event, transition)
                     return transition
-                if run and not transition.ignored and await self._commit(run, event, transition):
-                    return transition
+                if run and not transition.ignored:
+                    commit = journal.commit_of(run, event, transition)
+                    try:
+                        await self._store.commit(commit)
+                    except VersionMoved:
+                        self._known.pop(run_id, None)
+                    else:
+                        self._committed(run.state, commit, event)
+                        return transition
         raise TryAgain(f"run {run_id}: others keep moving it on")
 
     async def _check(self, event: Event, made_of: RunState) -> None:
@@ -146,19 +155,18 @@ class Turns:
 
     async def follow(self, transition: Transition | None) -> None:
         while transition and transition.state and not transition.ignored:
-            state = transition.state
-            told = messages.of(state, transition)
-            transition = await self._carry_out(state, (state.version,), told, asks=asks_the_model(transition))
+            state, said = transition.state, partial(messages.of, transition.state, transition)
+            transition = await self._carry_out(state, (state.version,), said, asks=asks_the_model(transition))
 
-    async def resume(self, state: RunState, seqs: Collection[int], told: Iterable[Publish], *, asks: bool) -> None:
+    async def resume(self, state: RunState, seqs: Collection[int], said: Says, *, asks: bool) -> None:
         """Carries out what entries `seqs` left undone, and goes on with the run's turn. `asks`: the model, too."""
-        await self.follow(await self._carry_out(state, seqs, told, asks=asks))
+        await self.follow(await self._carry_out(state, seqs, said, asks=asks))
 
-    async def _carry_out(
-        self, state: RunState, seqs: Collection[int], told: Iterable[Publish], *, asks: bool
-    ) -> Transition | None:
+    async def _carry_out(self, state: RunState, seqs: Collection[int], said: Says, *, asks: bool) -> Transition | None:
         try:
-            answer = await self._perform(state, told, asks=asks)
+            await self._tell(state, said())
+            calling = state.calling  # a call that was put off is asked for again by its timer
+            answer = await self._thinker.think(state, calling) if asks and calling else None
         except Stopped:
             self.undone.hold(state.run_id, seqs)
             return None
@@ -220,43 +228,33 @@ class Turns:
                 self._thinker.abandon(run_id, answer.call)  # its second half is not made
             return heard
 
-    async def _perform(self, state: RunState, told: Iterable[Publish], *, asks: bool) -> Reply | None:
+    async def _tell(self, state: RunState, said: Iterable[Publish]) -> None:
         if isinstance(state.waiting, Ended | NeedsPerson):
             self._thinker.abandon_all(state.run_id, state.calls)
-        for message in told:
+        for message in said:
             if not (message.subject.startswith(subjects.TOOL_REQUEST) and await self._has_ended(state.run_id)):
                 await self._publisher.publish(state.run_id, message)
         await self.children.after(state)
-        calling = state.calling  # a call that was put off is asked for again by its timer
-        return await self._thinker.think(state, calling) if asks and calling else None
 
     async def _has_ended(self, run_id: str) -> bool:
         """Meanwhile: a cancel does not wait for what an earlier entry asks for."""
         now = await self.state(run_id)
         return now is not None and now.final
 
-    async def _commit(self, run: Run, event: Event, transition: Transition) -> bool:
-        commit = journal.commit_of(run, event, transition)
-        try:
-            await self._store.commit(commit)
-        except VersionMoved:
-            self._known.pop(commit.state.run_id, None)
-            return False
-        self._committed(run.state, commit, event)
-        return True
-
-    async def _load(self, run_id: str) -> Run | None:
-        run = self._known.get(run_id)
-        if run is None:
-            run = await self._store.load(run_id)
-        return run
-
     def _committed(self, before: RunState | None, commit: Commit, event: Event) -> None:
         self.undone.begin(commit.state.run_id, (commit.state.version,))
         self._remember(Run(state=commit.state, head=commit.entry.hash))
         try:
             self._on_commit(
-                Moment(entry=commit.entry, event=event, facts=commit.facts, before=before, after=commit.state)
+                Moment(
+                    entry=commit.entry,
+                    event=event,
+                    facts=commit.facts,
+                    before=before,
+                    after=commit.state,
+                    paid_usd=commit.paid_usd,
+                    opened=commit.opened,
+                )
             )
         except Exception:  # who looks on must not break what it looks at
             log.exception("a commit could not be told of", extra={"run_id": commit.state.run_id})
@@ -272,7 +270,7 @@ class Turns:
 
 def asks_the_model(outcome: Outcome) -> bool:
     """Each call is made in two halves: what it may cost is set aside when it is asked for, then it is made."""
-    return isinstance(outcome.event, CallReserved) or bool(outcome.all(CallAsked))
+    return isinstance(outcome.event, CallReserved) or outcome.first(CallAsked) is not None
 
 
 def _log_ignored(run_id: str, event: Event, transition: Transition) -> None:

@@ -65,14 +65,24 @@ class Loaded:
 def rows_of(commit: Commit, told: int = 0) -> Rows:
     entry, state, brief = commit.entry, commit.state, commit.brief
     head, at = bytes.fromhex(entry.hash), microseconds(entry.at)
-    due_at = microseconds(state.due_at) if state.due_at else None
+    due_at = state.due_at
     previous = bytes.fromhex(entry.previous)
     return Rows(
-        run=(state.status.value, entry.seq, head, state.summary, at, due_at, encode_state(state), entry.run_id, told),
+        run=(
+            state.status.value,
+            entry.seq,
+            head,
+            state.summary,
+            at,
+            microseconds(due_at) if due_at else None,
+            encode_state(state),
+            entry.run_id,
+            told,
+        ),
         brief=(entry.run_id, brief.goal, encode_brief(brief)) if brief else None,
         entry=(entry.run_id, entry.seq, at, entry.kind, entry.event, entry.facts, previous, head),
-        dropped=tuple((entry.run_id, growth.field, growth.dropped) for growth in commit.growth if growth.dropped),
-        added=tuple((entry.run_id, growth.field, item) for growth in commit.growth for item in growth.added),
+        dropped=tuple([(entry.run_id, growth.field, growth.dropped) for growth in commit.growth if growth.dropped]),
+        added=tuple([(entry.run_id, growth.field, item) for growth in commit.growth for item in growth.added]),
         spent=_spent(commit),
         opened=(state.brief.caller, commit.opened) if commit.opened else None,
     )

@@ -123,11 +123,11 @@ def _error_class(record: Record) -> str | None:
 
 def _stopped(record: Record) -> tuple[str, str] | None:
     """The class and the reason of a stop that was not asked for."""
-    ended, asked = record.first(Ended), record.first(PersonAsked)
-    if ended and ended.status not in AS_ASKED:
-        return ended.ending_class, ended.reason
-    if asked and isinstance(asked.ask, Stop):
-        return asked.ask.ending_class, asked.ask.reason
+    for fact in record.facts:
+        if isinstance(fact, Ended) and fact.status not in AS_ASKED:
+            return fact.ending_class, fact.reason
+        if isinstance(fact, PersonAsked) and isinstance(fact.ask, Stop):
+            return fact.ask.ending_class, fact.ask.reason
     return None
 
 
@@ -136,7 +136,8 @@ def _trouble(record: Record) -> str:
         return stop[1]
     if isinstance(record.event, ModelUnavailable):
         return record.event.message
-    error = next((answer.error for answer in record.all(AttemptAnswered)), None)
+    answer = record.first(AttemptAnswered)
+    error = answer.error if answer else None
     out_of_reach = error and (error.retryable or isinstance(record.event, TimerFired))
     return error.message if error and out_of_reach else ""
 

@@ -55,6 +55,8 @@ def refused_in_a_row(state: RunState) -> int:
 
 
 def flaws_of(state: RunState, action: Action) -> tuple[str, ...]:
+    if not state.rulings:
+        return ()
     what = f"{action.tool} {action.command} with these arguments"
     return refusals_of(state, acting.name_of_call(action), what)
 

@@ -87,18 +87,21 @@ def first_attempt(state: RunState, step: int, action: Action, *, task: str = "",
 
 
 def _sent(state: RunState, pending: Pending) -> Pending:
-    patience = timedelta(seconds=_tool_time_s(state.brief, pending) + ANSWER_GRACE_S)
-    marked = bool(state.strangers)
-    sent = replace(
-        pending, requested_at=state.updated_at, deadline_at=state.updated_at + patience, until=None, untrusted=marked
+    at, time_s, end = state.updated_at, _tool_time_s(state.brief, pending), state.brief.limits.deadline_at
+    return replace(
+        pending,
+        requested_at=at,
+        deadline_at=at + timedelta(seconds=time_s + ANSWER_GRACE_S),
+        until=end if end <= at + timedelta(seconds=time_s) else None,
+        untrusted=bool(state.strangers),
     )
-    end = state.brief.limits.deadline_at
-    return replace(sent, until=end) if until(state.brief, sent) == end else sent
 
 
 def until(brief: Brief, pending: Pending) -> datetime:
+    if pending.until:
+        return pending.until
     patience = timedelta(seconds=_tool_time_s(brief, pending))
-    return pending.until or min(pending.requested_at + patience, brief.limits.deadline_at)
+    return min(pending.requested_at + patience, brief.limits.deadline_at)
 
 
 def _depart(state: RunState, waiting: Waiting, pendings: tuple[Pending, ...]) -> RunState:
@@ -149,7 +152,8 @@ def repetitions(state: RunState) -> int:
 
 
 def is_stuck(state: RunState, action: Action) -> bool:
-    return _times(state, name_of_call(action)) >= SAME_RESULT_LIMIT
+    many = len(state.completed) >= SAME_RESULT_LIMIT
+    return many and _times(state, name_of_call(action)) >= SAME_RESULT_LIMIT
 
 
 def _times(state: RunState, call: str) -> int:

@@ -114,14 +114,15 @@ def artifacts_of(result: ToolResult) -> tuple[str, ...]:
     named = (result.result.model_extra or {}).get("artifacts")
     listed = [a.get("path") for a in named if isinstance(a, dict)] if isinstance(named, list) else []
     paths = (result.result.artifact_path, *listed)
-    return tuple(path for path in paths if isinstance(path, str) and ARTIFACT_PATH.fullmatch(path))
+    return tuple([path for path in paths if isinstance(path, str) and ARTIFACT_PATH.fullmatch(path)])
 
 
 def strangers_of(state: RunState, step: int, action: Action, result: ToolResult) -> str:
+    if state.strangers:
+        return state.strangers
     skill, command = state.brief.skill(action.tool), state.brief.command(action)
     declared = (command and command.output) or (skill and skill.output)
-    strange = "" if declared == "trusted" and not is_marked(result) else f"step {step} ({action.tool})"
-    return state.strangers or strange
+    return "" if declared == "trusted" and not is_marked(result) else f"step {step} ({action.tool})"
 
 
 def is_marked(result: ToolResult) -> bool:
@@ -179,6 +180,8 @@ def _flaw(state: RunState, doubt: Doubt) -> str:
 
 
 def after(state: RunState, record: StepRecord) -> tuple[Doubt, ...]:
+    if not state.doubts:
+        return ()
     skill = state.brief.skill(record.tool)
     tiers = {command.name: command.tier for command in skill.commands} if skill else {}
     if record.status != "ok" or tiers.get(record.command) != "read":

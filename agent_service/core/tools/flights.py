@@ -16,12 +16,18 @@ def gatherings(waiting: Waiting) -> tuple[Gathering, ...]:
 
 
 def gathering_of(waiting: Waiting, step: int) -> Gathering | None:
-    return next((gathering for gathering in gatherings(waiting) if gathering.step == step), None)
+    for gathering in acting_of(waiting).gatherings:
+        if gathering.step == step:
+            return gathering
+    return None
 
 
 def flight_of(waiting: Waiting, step: int, task: str = "", asked_in: int = 0) -> Flight | None:
     name = (step, task, asked_in)
-    return next((flight for flight in flights(waiting) if flight.pending.name == name), None)
+    for flight in acting_of(waiting).flights:
+        if flight.pending.name == name:
+            return flight
+    return None
 
 
 def with_flight(waiting: Waiting, flight: Flight) -> Waiting:
@@ -35,8 +41,9 @@ def without_flight(waiting: Waiting, pending: Pending) -> tuple[Flight, ...]:
 
 
 def landed(waiting: Waiting, step: int) -> Waiting:
-    left = tuple(flight for flight in flights(waiting) if flight.pending.step != step)
-    gathered = tuple(gathering for gathering in gatherings(waiting) if gathering.step != step)
+    now = acting_of(waiting)
+    left = tuple([flight for flight in now.flights if flight.pending.step != step])
+    gathered = tuple([gathering for gathering in now.gatherings if gathering.step != step])
     return then(waiting, Acting(flights=left, gatherings=gathered)) if left or gathered else answered(waiting)
 
 

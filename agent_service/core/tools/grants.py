@@ -32,7 +32,9 @@ NEVER_SILENT = timedelta(days=3650)
 
 
 def needs_one(brief: Brief, tool: str) -> bool:
-    skill = brief.skill(tool) if tool == catalog.NAME else None
+    if tool != catalog.NAME:
+        return False
+    skill = brief.skill(tool)
     return skill is not None and skill.route == subjects.SERVICE_AGENT
 
 

@@ -84,7 +84,7 @@ class Folders:
             self._mark_ended(run.run_id)
         elif (moment.ended or moment.paused) and len(self._due) < MOST_DUE:
             self._due[run.run_id] = None
-        else:
+        elif run.run_id not in self._later:
             self._mark_later(run.run_id, monotonic() + LATER_S)
         self._news.set()
 

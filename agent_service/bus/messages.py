@@ -8,7 +8,8 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -72,7 +73,7 @@ class NatsBus:
         announces = subject == subjects.START
         try:
             within_s = ANNOUNCED_WITHIN_S if announces else BUDGET_SECONDS
-            said = partial(self._is_said, Stored(subject, body, headers))
+            said = partial(self._is_said, subject, body, headers)
             await self._link.publish(subject, body, msg_id=key, headers=headers, within_s=within_s, is_same=said)
         except Failure as error:
             if announces and isinstance(error, NoRoom):
@@ -81,10 +82,10 @@ class NatsBus:
             # Whatever it is, the outbox keeps the message: a person may mend the bus, and it is tried again.
             raise TryAgain(str(error)) from error
 
-    def _is_said(self, ours: Stored, stored: Stored) -> bool:
-        if (stored.subject, without_capability(stored.body)) != (ours.subject, without_capability(ours.body)):
+    def _is_said(self, subject: str, body: bytes, headers: Mapping[str, str], stored: Stored) -> bool:
+        if (stored.subject, without_capability(stored.body)) != (subject, without_capability(body)):
             return False
-        if self._signing is None or SIGNATURE not in ours.headers:
+        if self._signing is None or SIGNATURE not in headers:
             return True
         return self._signing.made(stored.subject, stored.body, stored.headers.get(SIGNATURE))
 
@@ -176,23 +177,31 @@ class NatsIntake:
         return PullLoop(settling, slots=slots, in_progress_s=IN_PROGRESS_S, sole=not self._shared)
 
     async def _handle(self, source: Source, delivery: Delivery) -> None:
+        """Raises TryAgain and GiveUp."""
         if delivery.subject == subjects.TOOL_RESULT:
             self._overheard.delivered(delivery)
-        with self._incoming.message(delivery.subject):
-            await self._receive(source, delivery)
-
-    async def _receive(self, source: Source, delivery: Delivery) -> None:
-        """Raises TryAgain and GiveUp."""
+        why: Exception | None = None
+        began = time.perf_counter()
         try:
             receiver = self._children if source is CHILDREN else self._intake
             await receiver.receive(arrival_of(delivery))
-        except UnknownRun as error:
+        except Exception as error:  # whatever it is, it is measured
+            why = await self._refusal(source, delivery, error)
+            if why is error:
+                raise
+            if why:
+                raise why from error
+        finally:
+            self._incoming.handled(delivery.subject, time.perf_counter() - began, why)
+
+    async def _refusal(self, source: Source, delivery: Delivery, error: Exception) -> Exception | None:
+        """What becomes of a message that was not taken; None: it is dropped."""
+        if isinstance(error, UnknownRun):
             if await self._intake.is_gone(error.run_id):
                 log.info("a message is dropped: its run is kept no longer", extra=_about(delivery, error.run_id))
-                return
-            raise self._later_or_never(source, delivery, error) from error
-        except (Unreadable, Damaged) as error:
-            raise GiveUp(str(error)) from error
+                return None
+            return self._later_or_never(source, delivery, error)
+        return GiveUp(str(error)) if isinstance(error, Unreadable | Damaged) else error
 
     def _take_dropped(self, msg_id: str, body: bytes) -> None:
         if self._dropped == MOST_DROPPED:

@@ -111,20 +111,15 @@ class IncomingMetrics:
         finally:
             self._wakes.record(time.perf_counter() - began, outcome, transport, error)
 
-    @contextmanager
-    def message(self, subject: str) -> Iterator[None]:
-        began, error = time.perf_counter(), NONE
-        try:
-            yield
-        except GiveUp:
+    def handled(self, subject: str, seconds: float, why: Exception | None) -> None:
+        """A message of the bus. `why`: it was not taken."""
+        error = NONE
+        if isinstance(why, GiveUp):
             error = "refused"
-            raise
-        except Exception as raised:
-            error = "try_again" if isinstance(raised, TryAgain) else "internal"
+        elif why:
+            error = "try_again" if isinstance(why, TryAgain) else "internal"
             self.retries.add("turn", error)
-            raise
-        finally:
-            self._handled.record(time.perf_counter() - began, subject, error)
+        self._handled.record(seconds, subject, error)
 
     def stale_result(self, *, duplicate: bool) -> None:
         """Its step has ended (`duplicate`), or it answers an earlier attempt."""

@@ -130,6 +130,8 @@ class CommonTexts:
         self._sql = sql
 
     def cut(self, text: str, connection: sqlite3.Connection) -> Cut:
+        if BEGINS not in text:
+            return Cut(text)
         begin, end = _bounds(text)
         if end - begin < SHORTEST:
             return Cut(text)
@@ -140,10 +142,8 @@ class CommonTexts:
 
 
 def _bounds(text: str) -> tuple[int, int]:
-    """From where to where the items of the list go; equal where there is none, or the text is no JSON."""
+    """From where to where the items of the list go; equal where the text is no JSON."""
     begin = text.rfind(BEGINS) + len(BEGINS)
-    if begin < len(BEGINS):
-        return 0, 0
     with contextlib.suppress(ValueError):
         _, end = _JSON.raw_decode(text, begin - 1)
         return begin, end - 1
@@ -185,7 +185,10 @@ class Writing:
         if rows.brief is not None:
             run_id, goal, brief = rows.brief
             connection.execute(self._sql["put_brief"], (run_id, goal, *self._common.cut(brief, connection)))
-        self._append_entry(rows, mark, connection)
+        run_id, seq, at, kind, event, *hashes = rows.entry
+        rest, *common = self._common.cut(event, connection)
+        entry = (run_id, seq, at, kind, rest, *hashes, mark.position, mark.by, *common)
+        connection.execute(self._sql["append_entry"], entry)
         if rows.dropped:
             connection.executemany(self._sql["drop_items"], rows.dropped)
         if rows.added:
@@ -194,9 +197,3 @@ class Writing:
             connection.execute(self._sql["spend"], rows.spent)
         if rows.opened:
             connection.execute(self._sql["open"], rows.opened)
-
-    def _append_entry(self, rows: Rows, mark: Mark, connection: sqlite3.Connection) -> None:
-        run_id, seq, at, kind, event, *hashes = rows.entry
-        rest, *common = self._common.cut(event, connection)
-        entry = (run_id, seq, at, kind, rest, *hashes, mark.position, mark.by, *common)
-        connection.execute(self._sql["append_entry"], entry)

@@ -182,8 +182,9 @@ class SqliteStore(Alone):
     async def commit(self, commit: Commit) -> None:
         self._quarantine.check(commit.entry.run_id)
         try:
-            with contextlib.suppress(TryAgain):
-                await self._held()
+            await self._held()
+        except TryAgain:
+            pass  # it was held before, and nothing leaves until it is held again
         except Failure as error:
             raise TryAgain(str(error)) from error
         entry, rows = commit.entry, rows_of(commit, self._told.pop(commit.entry.run_id, 0))
@@ -230,11 +231,11 @@ class SqliteStore(Alone):
         return [replace(line, damaged=self._quarantine.why(line.run_id) or line.damaged) for line in lines]
 
     async def queued(self, limit: int) -> Sequence[str]:
-        rows = await self._database.read(self._sql["queued"], (limit + len(self._quarantine),))
+        rows = self._database.look_up(self._sql["queued"], (limit + len(self._quarantine),))
         return self._quarantine.without(run_id for (run_id,) in rows)
 
     async def run_of(self, wake_id: str) -> str | None:
-        return next((run_id for run_id, _ in await self._database.read(self._sql["wake"], (wake_id,))), None)
+        return next((run_id for run_id, _ in self._database.look_up(self._sql["wake"], (wake_id,))), None)
 
     async def unsettled(self, since: datetime) -> Sequence[str]:
         rows = await self._database.read(self._sql["unsettled"], (microseconds(since),))
@@ -249,7 +250,7 @@ class SqliteStore(Alone):
         return self._quarantine.without(run_id for (run_id,) in await self._database.read(self._sql["held"]))
 
     async def counts(self) -> dict[Status, int]:
-        return {Status(status): runs for status, runs in await self._database.read(self._sql["counts"])}
+        return {Status(status): runs for status, runs in self._database.look_up(self._sql["counts"])}
 
     async def _intact(self, run_id: str) -> bool:
         with contextlib.suppress(Damaged):

@@ -46,6 +46,7 @@ def trace_id(run_id: str) -> str:
         return hashlib.sha256(run_id.encode()).hexdigest()[:32]
 
 
+@lru_cache(maxsize=4096)
 def root_span_id(run_id: str) -> str:
     """16 hex digits: the span to which all belongs that belongs to a run as a whole."""
     return span_id(f"{run_id}:start")

@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import nats.errors
@@ -199,7 +200,7 @@ class NatsLink:
             return False
         try:
             await self._guard()
-            await self._put(subject, body, reply, headers)
+            await self._put(subject, body, reply, headers=headers)
         except (TryAgain, Unreachable, Misconfigured):
             return False
         return True
@@ -300,7 +301,8 @@ class NatsLink:
     async def _store(self, subject: str, body: bytes, headers: dict[str, str], patience_s: float) -> Published:
         asked_at = asyncio.get_running_loop().time()
         try:
-            answer = await self._ask(subject, body, headers, patience_s)
+            put = partial(self._put, subject, body, headers=headers)
+            answer = await self._answers.ask(subject, put, within_s=patience_s)
         except TryAgain:
             if self.connected:
                 self._unanswered.setdefault(subject, (self.reconnects, asked_at))
@@ -309,11 +311,10 @@ class NatsLink:
         return read_ack(answer, subject)
 
     async def _ask(self, subject: str, body: bytes, headers: dict[str, str], patience_s: float) -> Msg:
-        return await self._answers.ask(
-            subject, lambda address: self._put(subject, body, address, headers), within_s=patience_s
-        )
+        put = partial(self._put, subject, body, headers=headers)
+        return await self._answers.ask(subject, put, within_s=patience_s)
 
-    async def _put(self, subject: str, body: bytes, reply: str, headers: dict[str, str] | None) -> None:
+    async def _put(self, subject: str, body: bytes, reply: str, *, headers: dict[str, str] | None) -> None:
         try:
             await self._client.publish(subject, body, reply=reply, headers=headers)
         except nats.errors.OutboundBufferLimitError as error:

@@ -91,7 +91,7 @@ def check_message(subject: str, body: bytes, headers: Mapping[str, str], *, limi
             f" {MAX_SUBJECT} printable ASCII characters in tokens separated by dots, without wildcards"
         )
     # Characters are at most four bytes: only what comes near the limit is worth encoding.
-    characters = sum(len(name) + len(value) for name, value in headers.items())
+    characters = len("".join(headers)) + len("".join(headers.values()))
     if len(body) + 4 * (characters + len(headers) + 3) > limit:
         _check_size(subject, body, headers, limit=limit)
 

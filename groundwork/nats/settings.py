@@ -105,6 +105,7 @@ def client_options(settings: NatsSettings, name: str) -> dict[str, Any]:
         "reconnect_time_wait": 0.25,
         "ping_interval": 10,
         "max_outstanding_pings": 2,
+        "skip_subject_validation": True,  # `check_message` has
         # No buffer while disconnected: what could not be sent is known not to be sent.
         "pending_size": 0,
     }

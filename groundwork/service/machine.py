@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from uuid import UUID
 
 BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -25,9 +26,9 @@ class Machine:
 
 
 THIS = Machine(
-    wall=lambda: datetime.now(UTC),
+    wall=partial(datetime.now, UTC),
     monotonic=time.monotonic,
-    uptime=lambda: time.clock_gettime(BOOT),
+    uptime=partial(time.clock_gettime, BOOT),
     entropy=secrets.token_bytes,
 )
 _machine = ContextVar("machine", default=THIS)

@@ -65,7 +65,7 @@ class SqliteFile:
         except (TryAgain, Broken) as error:
             self._note(str(error))
             raise
-        if not makes_room:  # which says nothing of what others may write
+        if self.trouble and not makes_room:  # which says nothing of what others may write
             self._note("")
         return stored
 

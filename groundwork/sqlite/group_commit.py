@@ -36,10 +36,20 @@ log = logging.getLogger(__name__)
 @dataclass(slots=True, eq=False)
 class _Work(Generic[T]):
     run: Callable[[sqlite3.Connection], T]
-    answered: asyncio.Future[None] | None  # None: housekeeping, nobody waits
+    answered: asyncio.Future[T] | None  # None: housekeeping, nobody waits
     makes_room: bool = False
     error: BaseException | None = None
     value: T = field(init=False)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """Handed to the writer together, once the loop has let everybody have a turn: waking a thread costs more than most
+    works. `waited_for`: not only housekeeping. `last`: nothing comes after it."""
+
+    works: list[_Work[Any]] = field(default_factory=list)
+    waited_for: bool = False
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,27 +93,21 @@ class GroupCommit:
         self._connection = _open(path, busy_seconds, durable=durable)
         if reserve:
             reserve.make()
-        self._queue: queue.SimpleQueue[list[_Work[Any] | None]] = queue.SimpleQueue()
-        """Works in the order they were asked for; null is the last."""
-        self._asked: list[_Work[Any] | None] = []
-        """Handed to the writer together, once the loop has let everybody have a turn: waking a thread costs more than
-        most works."""
+        self._queue: queue.SimpleQueue[_Asked] = queue.SimpleQueue()
+        self._asked = _Asked()
         self._quiet_seconds = quiet_seconds
         self._closing = False
         self._broken_by: Exception | None = None
         self._writer = threading.Thread(target=self._run, name=f"group-commit {path.name}", daemon=True)
         self._writer.start()
 
-    async def write(self, work: Callable[[sqlite3.Connection], T], *, makes_room: bool = False) -> T:
-        """Run `work` in a shared transaction. Raises what it raised, or TryAgain, and then nothing of it is stored; or
-        Broken. A cancelled caller's work may still be committed."""
-        answered = asyncio.get_running_loop().create_future()
-        item = _Work(work, answered, makes_room)
-        self._enqueue(item)
-        await answered
-        if item.error is not None:
-            raise item.error
-        return item.value
+    def write(self, work: Callable[[sqlite3.Connection], T], *, makes_room: bool = False) -> asyncio.Future[T]:
+        """Run `work` in a shared transaction. To await it raises what it raised, or TryAgain, and then nothing of it is
+        stored; or Broken. A cancelled caller's work may still be committed."""
+        answered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._enqueue(_Work(work, answered, makes_room))
+        self._asked.waited_for = True
+        return answered
 
     def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
         """Housekeeping: committed with the next write, after a moment of quiet, or on close. A crash or a full disk can
@@ -113,20 +117,20 @@ class GroupCommit:
     async def close(self) -> None:
         if not self._closing:
             self._closing = True
-            self._asked.append(None)
+            self._asked.last = True
             self._hand_over()
         await asyncio.to_thread(self._writer.join)
 
     def _enqueue(self, item: _Work[Any]) -> None:
         if self._closing:
             raise TryAgain(f"{self._path} is closing and stored nothing: write again after the next start")
-        self._asked.append(item)
-        if len(self._asked) == 1:
+        self._asked.works.append(item)
+        if len(self._asked.works) == 1:
             asyncio.get_running_loop().call_soon(self._hand_over)
 
     def _hand_over(self) -> None:
-        asked, self._asked = self._asked, []
-        if asked:
+        asked, self._asked = self._asked, _Asked()
+        if asked.works or asked.last:
             self._queue.put(asked)
 
     def _run(self) -> None:
@@ -143,16 +147,19 @@ class GroupCommit:
 
     def _gather(self) -> tuple[list[_Work[Any]], bool]:
         """All that is queued, and whether more may come. Housekeeping alone is held back for a write to ride on."""
-        items = self._next()
+        asked = self._next()
+        works = asked.works
         quiet_until = time.monotonic() + self._quiet_seconds
         with contextlib.suppress(queue.Empty):
-            while all(item is not None and item.answered is None for item in items):
-                items += self._queue.get(timeout=max(0.0, quiet_until - time.monotonic()))
+            while not (asked.waited_for or asked.last):
+                asked = self._queue.get(timeout=max(0.0, quiet_until - time.monotonic()))
+                works += asked.works
         for _ in range(self._queue.qsize()):
-            items += self._queue.get_nowait()
-        return [item for item in items if item is not None], items[-1] is not None
+            asked = self._queue.get_nowait()
+            works += asked.works
+        return works, not asked.last
 
-    def _next(self) -> list[_Work[Any] | None]:
+    def _next(self) -> _Asked:
         with contextlib.suppress(queue.Empty):
             return self._queue.get(timeout=self._rest_seconds)
         if not self.making_room:
@@ -176,7 +183,7 @@ class GroupCommit:
             return
         allowed = self._allowed(group)
         self._try(allowed)
-        if makers := self._with_the_reserve(allowed):
+        if self.making_room and (makers := self._with_the_reserve(allowed)):
             self._try(makers)
 
     def _try(self, group: list[_Work[Any]]) -> None:
@@ -190,7 +197,7 @@ class GroupCommit:
     def _with_the_reserve(self, group: list[_Work[Any]]) -> list[_Work[Any]]:
         """Those of a group without room that make some, and may use what there is now."""
         makers = [item for item in group if item.makes_room and isinstance(item.error, Full)]
-        given = makers and self.making_room and self._reserve and self._reserve.give(self._connection)
+        given = makers and self._reserve and self._reserve.give(self._connection)
         return makers if given else []
 
     def _allowed(self, group: list[_Work[Any]]) -> list[_Work[Any]]:
@@ -204,7 +211,8 @@ class GroupCommit:
         return [item for item in group if item.makes_room]
 
     def _room_for_all(self, reserve: Reserve) -> bool:
-        if (much := has_room(self._path)) or not self.making_room:
+        much = has_room(self._path)
+        if reserve.given and (much or not self.making_room):
             self._put_back()
         return (much or self._log_begins_again()) and not reserve.given
 
@@ -270,13 +278,15 @@ class GroupCommit:
                 self._connection.execute("ROLLBACK")
 
     def _answer(self, group: list[_Work[Any]]) -> None:
-        waiters = [item.answered for item in group if item.answered is not None]
-        if waiters:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                waiters[0].get_loop().call_soon_threadsafe(_wake, waiters)
+        waiter = None
         for item in group:
-            if item.answered is None and item.error is not None:
+            if item.answered is not None:
+                waiter = item.answered
+            elif item.error is not None:
                 log.error("housekeeping was not stored in %s: %r", self._path, item.error)
+        if waiter is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                waiter.get_loop().call_soon_threadsafe(_wake, group)
 
 
 def _open(path: Path, busy_seconds: float, *, durable: bool) -> sqlite3.Connection:
@@ -300,16 +310,22 @@ def _perform(item: _Work[Any], connection: sqlite3.Connection) -> None:
     item.error = None
     try:
         item.value = item.run(connection)
+    except StopIteration as error:  # which no future takes
+        item.error = RuntimeError(f"a work raised {error!r}")
     except BaseException as error:
         if concerns_the_file(error):
             raise
         item.error = error
 
 
-def _wake(waiters: list[asyncio.Future[None]]) -> None:
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(None)
+def _wake(group: list[_Work[Any]]) -> None:
+    for item in group:
+        if item.answered is None or item.answered.done():
+            continue
+        if item.error is None:
+            item.answered.set_result(item.value)
+        else:
+            item.answered.set_exception(item.error)
 
 
 class StoreMetrics:

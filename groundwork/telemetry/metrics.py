@@ -83,14 +83,6 @@ class Buckets:
     least: float = math.inf
     most: float = 0.0
 
-    def take(self, value: float, bucket: int) -> None:
-        self.counts[bucket] += 1
-        self.total += value
-        if value < self.least:
-            self.least = value
-        if value > self.most:
-            self.most = value
-
 
 class Histogram:
     def __init__(self, described: Description, bounds: tuple[float, ...]) -> None:
@@ -100,8 +92,13 @@ class Histogram:
 
     def record(self, value: float, *attributes: str) -> None:
         """One value; below zero counts as zero, for clocks of two machines may differ."""
-        buckets = self.values.get(attributes) or self._begun(attributes)
-        buckets.take(max(0.0, value), bisect_left(self.bounds, value))
+        buckets, value = self.values.get(attributes) or self._begun(attributes), max(0.0, value)
+        buckets.counts[bisect_left(self.bounds, value)] += 1
+        buckets.total += value
+        if value < buckets.least:
+            buckets.least = value
+        if value > buckets.most:
+            buckets.most = value
 
     def _begun(self, attributes: Attributes) -> Buckets:
         fresh = Buckets([0] * (len(self.bounds) + 1))

@@ -5,7 +5,6 @@ The figures of all courses are a golden file of tests/projections.
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -75,9 +74,7 @@ def test_a_message_is_measured_by_its_subject_and_is_a_turn_again_where_it_is_de
     error: Exception | None, kind: str
 ) -> None:
     instruments = Instruments()
-    with suppress(Exception), IncomingMetrics(instruments).message(subjects.TOOL_RESULT):
-        if error:
-            raise error
+    IncomingMetrics(instruments).handled(subjects.TOOL_RESULT, 0.1, error)
     failed = f'error_type="{kind}",' if kind else ""
     again = f'agentic_retries_total{{agentic_retry_scope="turn",error_type="{kind}"}}'
     assert {series: value for series, value in readings(instruments).items() if "_sum" not in series} == {

@@ -95,15 +95,11 @@ log = logging.getLogger(__name__)
 _Message = tuple[int, datetime]
 
 
-def _identity(delivery: Delivery) -> _Message:
-    """A sequence alone does not name a message: a server that lost its newest ones gives their numbers out again."""
-    return delivery.stream_seq, delivery.at
-
-
 @dataclass(slots=True)
 class _Hand:
     """A message in hand. If it is delivered again meanwhile, only the newer `reply` is kept."""
 
+    name: _Message
     delivery: Delivery
     reply: str
 
@@ -174,7 +170,8 @@ class PullLoop:
         while True:
             await self._room.wait()
             self._room.clear()
-            await self._say_the_unsaid()
+            if self._unsaid:
+                await self._say_the_unsaid()
             if self._taking_back.due:
                 await self._taking_back.take_back({sequence for sequence, _ in self._hands})
             number = self._account.to_ask(busy=len(self._hands))
@@ -230,12 +227,13 @@ class PullLoop:
             self._room.set()
 
     def _take(self, delivery: Delivery, reply: str) -> None:
-        if known := self._hands.get(_identity(delivery)):
+        # A sequence alone does not name a message: a server that lost its newest ones gives their numbers out again.
+        name = delivery.stream_seq, delivery.at
+        if known := self._hands.get(name):
             known.reply = reply
             return
-        hand = _Hand(delivery, reply)
+        hand = self._hands[name] = _Hand(name, delivery, reply)
         self._waiting.append(hand)
-        self._hands[_identity(delivery)] = hand
         self._start_waiting()
 
     def _start_waiting(self) -> None:
@@ -253,8 +251,9 @@ class PullLoop:
             if not self._broken.done():
                 self._broken.set_exception(error)
         finally:
-            del self._hands[_identity(hand.delivery)]
-            self._start_waiting()
+            del self._hands[hand.name]
+            if self._waiting:
+                self._start_waiting()
             self._room.set()
             await self._say(hand.reply, answer)
 

@@ -89,7 +89,7 @@ class Pace:
 
     @property
     def limited(self) -> bool:
-        return any(self._rates)
+        return self._requests is not None or self._tokens is not None
 
     async def admit(self, tokens: int, run_id: str = "") -> None:
         """Return when a call of `tokens` may be made. Raises ModelError (try again) when that takes long."""
@@ -110,7 +110,8 @@ class Pace:
         self._heard(run_id)
 
     def committed(self, moment: Moment) -> None:
-        self._heard(moment.entry.run_id)
+        if self.limited:
+            self._heard(moment.entry.run_id)
         self._others.pop(moment.entry.run_id, None)
 
     def elsewhere(self, one: Elsewhere) -> None:

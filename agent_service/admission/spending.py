@@ -100,6 +100,8 @@ class Spending:
         after = moment.after
         if moment.paid_usd:
             self._of_today()[after.brief.caller] += moment.paid_usd
+        if not (self._aside or self._shares):
+            return
         if after.reserve is not None:
             self._heard(after.run_id, after.brief.caller)
         elif after.run_id in self._aside and not _will_be_made(moment):

@@ -120,7 +120,7 @@ def _steps(state: RunState) -> list[StepNote]:
 
 
 def overfull(state: RunState) -> bool:
-    size = sum(note.size for note in state.notes if isinstance(note, StepNote | MemoryNote))
+    size = sum([note.size for note in state.notes if isinstance(note, StepNote | MemoryNote)])
     return size > state.brief.limits.max_notes and len(_steps(state)) >= _kept_steps(state) + SLACK_STEPS
 
 

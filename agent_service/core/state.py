@@ -44,10 +44,11 @@ else:
         fields = getattr(value, "__dict__", None)
         if fields is None:
             return dataclasses.replace(value, **changes)
-        if not changes.keys() <= fields.keys():
+        changed = fields | changes
+        if len(changed) > len(fields):
             raise TypeError(f"{type(value).__name__} has no field {', '.join(changes.keys() - fields.keys())}")
         copy = object.__new__(type(value))
-        copy.__dict__.update(fields, **changes)
+        object.__setattr__(copy, "__dict__", changed)
         return copy
 
 

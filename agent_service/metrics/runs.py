@@ -74,10 +74,8 @@ class PeopleMetrics:
             attributes=("agentic.run.reason",),
         )
 
-    def committed(self, moment: Moment) -> None:
-        before = moment.before
-        if before is None or type(before.waiting) is type(moment.after.waiting):
-            return
+    def waited(self, moment: Moment, before: RunState) -> None:
+        """The run has left the state that it was in before."""
         match before.waiting:
             case NeedsPerson(ask=Approval(), since=since):
                 self._waits.record((moment.entry.at - since).total_seconds(), "approval", _ruled(before, moment.after))
@@ -129,26 +127,24 @@ class RunMetrics:
 
     def committed(self, moment: Moment) -> None:
         try:
-            self._count(moment)
+            self._entries.add(moment.entry.kind)
+            match moment.event:
+                case ToolReturned() | TimerFired():
+                    self._answered(moment)
+                case ModelReplied() as reply:
+                    self._replied(moment, reply)
+                case ModelUnavailable() as silence:
+                    self._failed(moment, silence)
+                case CallReserved() as reserved:
+                    self._made[moment.after.run_id] = reserved
+                case RunStarted() as started:
+                    self._runs.began(moment.after, started.at)
+            if moment.before and type(moment.before.waiting) is not type(moment.after.waiting):
+                self._people.waited(moment, moment.before)
+            self._gathering.committed(moment)
+            self._follow(moment)
         except Exception:
             log.exception("not measured", extra={"run_id": moment.entry.run_id, "entry": moment.entry.seq})
-
-    def _count(self, moment: Moment) -> None:
-        self._entries.add(moment.entry.kind)
-        match moment.event:
-            case ToolReturned() | TimerFired():
-                self._answered(moment)
-            case ModelReplied() as reply:
-                self._replied(moment, reply)
-            case ModelUnavailable() as silence:
-                self._failed(moment, silence)
-            case CallReserved() as reserved:
-                self._made[moment.after.run_id] = reserved
-            case RunStarted() as started:
-                self._runs.began(moment.after, started.at)
-        self._people.committed(moment)
-        self._gathering.committed(moment)
-        self._follow(moment)
 
     def _answered(self, moment: Moment) -> None:
         self._tools.answered(moment)

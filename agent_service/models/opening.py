@@ -3,7 +3,6 @@
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,7 +30,7 @@ class ContainedModel:
             call = self._model.prepare(question)
         except Exception as error:
             raise _broken(error, question) from error
-        return replace(call, make=partial(self._make, call, question))
+        return ModelCall(estimate=call.estimate, make=partial(self._make, call, question))
 
     @property
     def verifies(self) -> bool:

@@ -260,9 +260,9 @@ def _holds(when: Condition, state: RunState) -> bool:
         (when.reframes, state.reframes),
     )
     searched = ((when.result, _newest_json), (when.feedback, _told_to_it), (when.person, _said_by_people))
-    return all(expected is None or expected == actual for expected, actual in compared) and all(
-        pattern is None or pattern.search(text_of(state)) for pattern, text_of in searched
-    )
+    differs = [expected for expected, actual in compared if expected is not None and expected != actual]
+    missed = [pattern for pattern, text_of in searched if pattern and not pattern.search(text_of(state))]
+    return not differs and not missed
 
 
 def _newest_json(state: RunState) -> str:

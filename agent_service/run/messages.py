@@ -31,7 +31,7 @@ from agent_service.run.remedies import remedy
 from schemas import events as wire
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED
-from schemas.events import Cancelled, Completed, Envelope, Escalated, Failed, ToolRequest, Usage
+from schemas.events import Cancelled, Completed, Envelope, Escalated, Failed, Usage
 
 LONGEST_GOAL = 200
 """Characters of a goal in its announcement; the run has all of it."""
@@ -58,10 +58,11 @@ def publish(subject: str, payload: BaseModel, key: str, **how: Any) -> Publish:
     return Publish(subject=subject, key=key, body=envelope.body(), **how)
 
 
-def tell(subject: str, payload: dict[str, Any], key: str) -> Publish:
-    """Tells people of a run. The fields are in the order of the subject's model, which does not check them here."""
-    body = to_json({"type": subject, "payload": payload, "dedupe_key": key})
-    return Publish(subject=subject, key=key, body=body, rebuildable=True)
+def tell(subject: str, payload: dict[str, Any], key: str, **how: Any) -> Publish:
+    """The fields are in the order of the subject's model, which does not check them here: what the run holds was."""
+    return Publish(
+        subject=subject, key=key, body=to_json({"type": subject, "payload": payload, "dedupe_key": key}), **how
+    )
 
 
 def of(state: RunState, outcome: Outcome) -> list[Publish]:
@@ -106,7 +107,7 @@ def outstanding(state: RunState) -> list[Publish]:
 
 def accepted(state: RunState, event: WakeAccepted) -> list[Publish]:
     told = {"run_id": event.run_id, "wake_id": event.wake_id, "accepted_at": event.at}
-    said = tell(subjects.WAKE_ACCEPTED, told, keys.accepted(event.run_id))
+    said = tell(subjects.WAKE_ACCEPTED, told, keys.accepted(event.run_id), rebuildable=True)
     return [said, announcement(state)] if event.brief.announced else [said]
 
 
@@ -149,7 +150,7 @@ def progress(state: RunState, phase: ProgressPhase) -> Publish:
         "budget": budget_use(state),
         "trace_url": state.brief.trace_url,
     }
-    return tell(subjects.PROGRESS, payload, keys.progress(state.run_id, state.version))
+    return tell(subjects.PROGRESS, payload, keys.progress(state.run_id, state.version), rebuildable=True)
 
 
 def _phase(outcome: Outcome) -> ProgressPhase | None:
@@ -175,25 +176,24 @@ def _phase(outcome: Outcome) -> ProgressPhase | None:
 def request(state: RunState, pending: Pending) -> Publish:
     action = tasks.as_sent(state, pending)
     task, asked_in = pending.task or None, pending.round or None
-    payload = ToolRequest(
-        run_id=state.run_id,
-        step=pending.step,
-        tool=action.tool,
-        tool_command=action.command,
-        tool_payload=action.payload,
-        requested_at=pending.requested_at,
-        attempt=pending.attempt,
-        deadline_at=acting.until(state.brief, pending),
-        executor=_executor(state.brief, action),
-        task=task,
-        round=asked_in,
-        untrusted=pending.untrusted,
-    )
+    payload = {
+        "run_id": state.run_id,
+        "step": pending.step,
+        "tool": action.tool,
+        "tool_command": action.command,
+        "tool_payload": action.payload,
+        "requested_at": pending.requested_at,
+        "attempt": pending.attempt,
+        "deadline_at": acting.until(state.brief, pending),
+        "executor": _executor(state.brief, action),
+        **({"task": task, "round": asked_in} if task else {}),
+        **({"untrusted": True} if pending.untrusted else {}),
+    }
     key = keys.request(state.run_id, pending.step, pending.attempt, task, asked_in)
     proves = keys.proven(state.run_id, pending.step, pending.attempt, action.tool, task, asked_in)
     command = state.brief.command(action)
     changes = command is not None and command.tier == "write"
-    return publish(subjects.tool_request(pending.route), payload, key, proves=proves, changes=changes)
+    return tell(subjects.tool_request(pending.route), payload, key, proves=proves, changes=changes)
 
 
 def _executor(brief: Brief, action: Action) -> str | None:

@@ -123,7 +123,9 @@ class Undone:
 
     def done(self, run_id: str, seqs: Iterable[int]) -> None:
         entries = self._entries.get(run_id, {})
-        entries.update((seq, True) for seq in seqs if seq in entries)
+        for seq in seqs:
+            if seq in entries:
+                entries[seq] = True
         told = []
         while entries and entries[oldest := min(entries)]:
             del entries[oldest]
@@ -132,10 +134,7 @@ class Undone:
             self._entries.pop(run_id, None)
         if told:
             self._told(run_id, told[-1], since=told[0])
-        self._taken_by_the_bus(run_id)
-
-    def _taken_by_the_bus(self, run_id: str) -> None:
-        if run_id in self._put_off:
+        if run_id in self._put_off:  # the bus has taken them
             self._put_off.discard(run_id)
             if not self._put_off:
                 log.warning("nothing is left in the outbox any more")

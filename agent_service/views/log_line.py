@@ -131,14 +131,14 @@ def _stopped(record: Record) -> tuple[str, str] | None:
     return None
 
 
-def _trouble(record: Record) -> str:
-    if stop := _stopped(record):
+def _trouble(moment: Moment) -> str:
+    if (moment.ended or moment.paused) and (stop := _stopped(moment)):
         return stop[1]
-    if isinstance(record.event, ModelUnavailable):
-        return record.event.message
-    answer = record.first(AttemptAnswered)
+    if isinstance(moment.event, ModelUnavailable):
+        return moment.event.message
+    answer = moment.first(AttemptAnswered)
     error = answer.error if answer else None
-    out_of_reach = error and (error.retryable or isinstance(record.event, TimerFired))
+    out_of_reach = error and (error.retryable or isinstance(moment.event, TimerFired))
     return error.message if error and out_of_reach else ""
 
 

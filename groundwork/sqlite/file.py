@@ -216,9 +216,8 @@ async def _reading(path: Path, writer: GroupCommit | None) -> AsyncIterator[Sqli
                 file.closing = True
 
 
-def _lenient(text: bytes) -> str:
-    """Text in which a damaged row is no fault of a whole list of rows."""
-    return text.decode(errors="replace")
+_lenient = partial(str, encoding="utf-8", errors="replace")
+"""Text in which a damaged row is no fault of a whole list of rows."""
 
 
 def _open_writer(

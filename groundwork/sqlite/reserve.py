@@ -98,7 +98,8 @@ def _emptied_if_it_can(connection: sqlite3.Connection, how: str = "PASSIVE") -> 
 
 def has_room(database: Path) -> bool:
     """Whether its disk has so much that others can write when a reserve is made on it."""
-    return _free(database) > 2 * MOST
+    disk = os.statvfs(database.parent)
+    return disk.f_bavail * disk.f_frsize > 2 * MOST
 
 
 def reserved(database: Path) -> int:

@@ -7,6 +7,7 @@ the lower 64 bits of the trace id, as the SDK does, so that all services decide 
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated, Literal, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -112,7 +113,7 @@ def sampler(environ: Mapping[str, str] = os.environ) -> Keeps:
     name = environ.get("OTEL_TRACES_SAMPLER", "always_on").strip().lower().removeprefix("parentbased_")
     share = _SHARES.get(name, 1.0) if name != "traceidratio" else _share(environ.get("OTEL_TRACES_SAMPLER_ARG", ""))
     bound = round(share * 2**64)
-    return lambda trace_id: int(trace_id[16:], 16) < bound
+    return lru_cache(maxsize=4096)(lambda trace_id: int(trace_id[16:], 16) < bound)
 
 
 def _share(text: str) -> float:

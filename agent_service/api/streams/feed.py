@@ -83,9 +83,10 @@ class Feed:
         return sum(channel.followers for channel in self._channels())
 
     def tell(self, moment: Moment) -> None:
-        if self._follows(moment.entry.run_id):
-            self._reached.note(moment.after)
-            self._push(moment.entry, moment)
+        if self._all is None and moment.entry.run_id not in self._runs:
+            return
+        self._reached.note(moment.after)
+        self._push(moment.entry, moment)
 
     def elsewhere(self, one: Elsewhere) -> None:
         if self._follows(one.run_id):

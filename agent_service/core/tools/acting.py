@@ -25,6 +25,7 @@ ANSWER_GRACE_S = 10.0
 MAX_BACKOFF_S = 120.0
 SAME_RESULT_LIMIT = 3
 LONGEST_PATH, MOST_NAMED = 120, 20
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
 def flaws_of_action(brief: Brief, action: Action) -> tuple[str, ...]:
@@ -167,8 +168,7 @@ def name_of_call(action: Action) -> str:
 
 
 def digest(value: object) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return hashlib.sha256(_canonical(value).encode()).hexdigest()[:32]
 
 
 def _backoff_s(base_s: float, run_id: str, pending: Pending) -> float:

@@ -3,13 +3,16 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, Self
 
+from agent_service.admission.callers import opened
 from agent_service.core.decide import decide
+from agent_service.core.events import Event
 from agent_service.core.facts import Ended, PersonAsked, Reopened
+from agent_service.core.limits import paid_with
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.run.journal import Entry, Record
+from agent_service.run.journal import Commit, Entry, Record
 
 
 class Journals(Protocol):
@@ -19,14 +22,26 @@ class Journals(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Moment(Record):
-    """A record with the run before and after it. `before` is None for the first. What it takes of the shared limits is
-    known of a commit alone: `paid_usd`, and `opened`, how many more open runs its caller has.
+    """A record with the run before and after it. `before` is None for the first. `opened`: how many more open runs its
+    caller has.
     """
 
     before: RunState | None
     after: RunState
-    paid_usd: float = 0.0
-    opened: int = 0
+    paid_usd: float
+    opened: int
+
+    @classmethod
+    def of(cls, commit: Commit, event: Event, before: RunState | None) -> Self:
+        return cls(
+            entry=commit.entry,
+            event=event,
+            facts=commit.facts,
+            before=before,
+            after=commit.state,
+            paid_usd=commit.paid_usd,
+            opened=commit.opened,
+        )
 
     @property
     def state_transition(self) -> str:
@@ -77,7 +92,16 @@ def tell(before: RunState | None, entry: Entry) -> Moment:
     transition = decide(before, event)
     if transition.state is None or transition.ignored:
         raise ValueError(f"run {entry.run_id}: entry {entry.seq} changes nothing ({transition.ignored})")
-    return Moment(entry=entry, event=event, facts=entry.led_to(), before=before, after=transition.state)
+    after = transition.state
+    return Moment(
+        entry=entry,
+        event=event,
+        facts=entry.led_to(),
+        before=before,
+        after=after,
+        paid_usd=paid_with(before, event, after),
+        opened=opened(before, after),
+    )
 
 
 def retell(entries: Iterable[Entry], before: RunState | None = None) -> Iterator[Moment]:

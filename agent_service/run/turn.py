@@ -245,17 +245,7 @@ class Turns:
         self.undone.begin(commit.state.run_id, (commit.state.version,))
         self._remember(Run(state=commit.state, head=commit.entry.hash))
         try:
-            self._on_commit(
-                Moment(
-                    entry=commit.entry,
-                    event=event,
-                    facts=commit.facts,
-                    before=before,
-                    after=commit.state,
-                    paid_usd=commit.paid_usd,
-                    opened=commit.opened,
-                )
-            )
+            self._on_commit(Moment.of(commit, event, before))
         except Exception:  # who looks on must not break what it looks at
             log.exception("a commit could not be told of", extra={"run_id": commit.state.run_id})
 

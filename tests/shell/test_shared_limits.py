@@ -70,7 +70,7 @@ class Fleet(VirtualTime):
         told |= {"opened": commit.opened, "position": len(self.journal), "by": "another"}
         for limits in self.live:
             if limits is by:
-                limits.committed(Moment(entry=commit.entry, event=event, facts=commit.facts, before=then, after=state))
+                limits.committed(Moment.of(commit, event, then))
             else:
                 limits.elsewhere(Elsewhere(entry=commit.entry, **told))
         return commit

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from agent_service.archive.runs import ARTIFACTS, BESIDE, JOURNAL, RUNS, ArchivedRun, Runs
 from agent_service.history.artifacts import FILES, is_artifact_path
-from agent_service.run.journal import Entry, as_decided
+from agent_service.run.journal import Entry
+from agent_service.run.moments import as_decided
 from agent_service.views.folder.names import is_run
 from agent_service.views.folder.verify import Flaw, flaw_in_journal
 from agent_service.views.folder.verify import verify as flaws_of

@@ -15,7 +15,6 @@ from pydantic import TypeAdapter
 
 from agent_service.admission.callers import opened
 from agent_service.core.brief import Brief
-from agent_service.core.decide import decide
 from agent_service.core.events import Event, Outcome, Transition
 from agent_service.core.facts import Fact, Stands
 from agent_service.core.limits import paid_with
@@ -216,24 +215,6 @@ def decode_state(state: str, brief: str, items: Iterable[tuple[str, str]] = ()) 
 def decode_waiting(fields: dict[str, Any]) -> Waiting:
     """Raises ValueError."""
     return _waiting().validate_python(fields["waiting"], strict=False)
-
-
-def rehearse(entries: Iterable[Entry], upcast: Upcast = as_today) -> Iterable[tuple[Entry, Transition]]:
-    state: RunState | None = None
-    for entry in entries:
-        transition = decide(state, entry.decoded(upcast))
-        state = transition.state
-        yield entry, transition
-
-
-def as_decided(entries: Iterable[Entry]) -> RunState:
-    """The run after these entries, which begin with its first. Raises ValueError where there are none, Damaged."""
-    state: RunState | None = None
-    for _, transition in rehearse(entries):
-        state = transition.state
-    if state is None:
-        raise ValueError("the journal has no entry that begins a run")
-    return state
 
 
 def _entry(previous: str, state: RunState, event: Event, facts: Sequence[Fact]) -> Entry:

@@ -12,7 +12,7 @@ from agent_service.core.facts import Ended, PersonAsked, Reopened
 from agent_service.core.limits import paid_with
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.run.journal import Commit, Entry, Record
+from agent_service.run.journal import RULES, Commit, Entry, Record, Upcast, as_today, facts_text
 
 
 class Journals(Protocol):
@@ -86,17 +86,19 @@ class Elsewhere:
         return self.entry.run_id
 
 
-def tell(before: RunState | None, entry: Entry) -> Moment:
-    """Raises ValueError for an entry that cannot follow it."""
-    event = entry.decoded()
+def tell(before: RunState | None, entry: Entry, upcast: Upcast = as_today) -> Moment:
+    """Decides its event once more. Raises Damaged, and ValueError for what cannot follow or leads to other facts."""
+    event = entry.decoded(upcast)
     transition = decide(before, event)
-    if transition.state is None or transition.ignored:
-        raise ValueError(f"run {entry.run_id}: entry {entry.seq} changes nothing ({transition.ignored})")
     after = transition.state
+    if after is None or transition.ignored or (after.run_id, after.version) != (entry.run_id, entry.seq):
+        raise ValueError(f"entry {entry.seq} changes nothing by the rules of this version ({transition.ignored})")
+    if upcast is as_today and entry.rules == RULES and facts_text(transition.facts) != entry.facts:
+        raise ValueError(f"entry {entry.seq} leads to other facts than those that are stored with it")
     return Moment(
         entry=entry,
         event=event,
-        facts=entry.led_to(),
+        facts=transition.facts,
         before=before,
         after=after,
         paid_usd=paid_with(before, event, after),
@@ -104,9 +106,15 @@ def tell(before: RunState | None, entry: Entry) -> Moment:
     )
 
 
-def retell(entries: Iterable[Entry], before: RunState | None = None) -> Iterator[Moment]:
-    """Entries that follow on `before`; without it, a journal from its first entry. Raises ValueError as `tell` does."""
+def retell(entries: Iterable[Entry], before: RunState | None = None, upcast: Upcast = as_today) -> Iterator[Moment]:
+    """Entries that follow on `before`; without it, a journal from its first entry. Raises as `tell` does."""
     for entry in entries:
-        moment = tell(before, entry)
+        moment = tell(before, entry, upcast)
         before = moment.after
         yield moment
+
+
+def as_decided(entries: Iterable[Entry]) -> RunState:
+    """The run after these entries, which begin with its first. Raises as `tell`, and ValueError without any."""
+    *_, last = retell(entries)
+    return last.after

@@ -13,7 +13,9 @@ from functools import partial
 from typing import Any
 
 from agent_service.archive.runs import ArchivedRun, Said
-from agent_service.run.journal import Entry, Run, commit_of, flaw_in_chain, rehearse
+from agent_service.core.events import Transition
+from agent_service.run.journal import Entry, Run, commit_of, flaw_in_chain
+from agent_service.run.moments import retell
 from agent_service.store.retention import SqliteGraves
 from agent_service.store.rows import rows_of
 from agent_service.store.shared_log.applying import Applying, Skipped
@@ -89,8 +91,9 @@ def facts_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[EntryFact]:
         raise ValueError(f"its journal does not end with entry {run.version}")
     asked = run.wake_id, run.digest, microseconds(run.accepted_at)
     facts, before = list[EntryFact](), None
-    for entry, transition in rehearse(entries):
-        commit = replace(commit_of(before, entry.decoded(), transition), entry=entry)
+    for moment in retell(entries):
+        entry, transition = moment.entry, Transition(event=moment.event, facts=moment.facts, state=moment.after)
+        commit = replace(commit_of(before, moment.event, transition), entry=entry)
         before = Run(state=commit.state, head=entry.hash)
         told = ((1, run.dispatched_up_to),) if entry.seq == run.version and run.dispatched_up_to else ()
         caller, first = commit.state.brief.caller, entry.seq == 1

@@ -8,8 +8,8 @@ import pytest
 
 from agent_service.core.decide import decide
 from agent_service.core.events import Event, TimerFired, WakeAccepted
-from agent_service.run import journal
 from agent_service.run.journal import GENESIS, RULES, Entry, Run, as_today, commit_of, flaw_in_chain, growth_of
+from agent_service.run.moments import retell
 from tests.core.cues import (
     a_finished_run,
     a_paused_run,
@@ -163,9 +163,7 @@ def test_an_entry_names_the_rules_it_was_decided_by_and_later_rules_read_it_in_t
 
     written = chain(a_finished_run())
     assert {entry.rules for entry in written} == {RULES}
-    first, last = (list(journal.rehearse(written, upcast))[-1][1].state for upcast in (as_today, as_version_2))
-    assert first is not None
-    assert last is not None
+    first, last = (list(retell(written, upcast=upcast))[-1].after for upcast in (as_today, as_version_2))
     assert (first.brief.limits.max_steps, last.brief.limits.max_steps) == (10, 1)
     by_version_2 = replace(written[0], facts=written[0].facts.replace('"rules":1', '"rules":2'))
     assert (by_version_2.rules, by_version_2.decoded(as_version_2)) == (2, written[0].decoded())

@@ -5,6 +5,7 @@ from hypothesis import given
 
 from agent_service.core.waiting import Status
 from agent_service.run import journal, messages
+from agent_service.run.moments import retell
 from schemas import subjects
 from schemas.events import INBOUND, OUTBOUND
 from tests.core.rules import RULES, Rule
@@ -42,10 +43,10 @@ def test_no_story_is_found_that_breaks_a_rule(script: Script) -> None:
 @given(STORIES)
 def test_the_journal_folds_to_the_same_states_and_the_same_facts(script: Script) -> None:
     commits = commits_of(script.story)
-    rehearsed = list(journal.rehearse(commit.entry for commit in commits))
-    assert [transition.state for _, transition in rehearsed] == [commit.state for commit in commits]
-    assert [transition.facts for _, transition in rehearsed] == [commit.facts for commit in commits]
-    assert [None, *(transition.state for _, transition in rehearsed)][-1] == script.state
+    replayed = list(retell(commit.entry for commit in commits))
+    assert [moment.after for moment in replayed] == [commit.state for commit in commits]
+    assert [moment.facts for moment in replayed] == [commit.facts for commit in commits]
+    assert [None, *(moment.after for moment in replayed)][-1] == script.state
     assert journal.flaw_in_chain([commit.entry for commit in commits]) is None
 
 

@@ -53,9 +53,9 @@ def state(**changes: Callable[[RunState], Any]) -> Change:
 
     def change(seen: Observed) -> Observed:
         *before, last = seen.moments
-        ended = replace(last.state, **{name: made(last.state) for name, made in changes.items()})
+        ended = replace(last.after, **{name: made(last.after) for name, made in changes.items()})
         changed = replace(seen, state=ended)
-        changed.__dict__["moments"] = (*before, replace(last, state=ended))
+        changed.__dict__["moments"] = (*before, replace(last, after=ended))
         return changed
 
     return change

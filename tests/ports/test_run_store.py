@@ -9,7 +9,8 @@ import pytest
 from agent_service.core.events import CancelRequested, SignalReceived
 from agent_service.core.waiting import Status
 from agent_service.errors import VersionMoved, WakeConflict
-from agent_service.run.journal import flaw_in_chain, rehearse
+from agent_service.run.journal import flaw_in_chain
+from agent_service.run.moments import as_decided
 from agent_service.run.ports import Archive, RunStore
 from schemas.events import Constraints, Signal
 from tests.kit.runs import NOON, SECOND, accepted, after, run_id, started, wake_of, whole_run
@@ -63,7 +64,7 @@ async def test_every_commit_is_loaded_as_it_was_decided_and_the_journal_folds_to
     entries = await archive.entries(run_id(1))
     assert [commit.entry for commit in commits] == list(entries)
     assert flaw_in_chain(entries) is None
-    assert [transition.state for _, transition in rehearse(entries)][-1] == commits[-1].state
+    assert as_decided(entries) == commits[-1].state
     assert await store.accept(wake_of(commits[0]), commits[0]) == run_id(1), "also after its end"
 
 

@@ -16,7 +16,8 @@ from agent_service.cli.archive.records import LateArtifacts, Outcome, Records, a
 from agent_service.cli.whereabouts import told
 from agent_service.history.artifacts import FILES, NamedArtifact, is_artifact_path
 from agent_service.history.plain import one_line
-from agent_service.run.journal import Entry, Run, as_decided
+from agent_service.run.journal import Entry, Run
+from agent_service.run.moments import as_decided
 from agent_service.store.rows import Loaded
 from agent_service.views.folder.verify import JOURNAL, Flaw
 from agent_service.views.folder.verify import verify as flaws_of

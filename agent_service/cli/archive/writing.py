@@ -44,7 +44,8 @@ from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.services.alone import alone
 from agent_service.core.waiting import Status
 from agent_service.history.artifacts import NamedArtifact
-from agent_service.run.journal import Entry, as_decided, flaw_in_chain
+from agent_service.run.journal import Entry, flaw_in_chain
+from agent_service.run.moments import as_decided
 from agent_service.settings import AgentSettings
 from agent_service.store.archived import beside_runs, stored_runs
 from agent_service.store.opening import log_of_runs

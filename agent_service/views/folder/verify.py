@@ -7,7 +7,8 @@ from itertools import zip_longest
 from typing import Literal, Protocol
 
 from agent_service.history.artifacts import FILES, NamedArtifact, is_artifact_path, named_artifacts
-from agent_service.run.journal import RULES, Entry, facts_text, flaw_in_chain, rehearse
+from agent_service.run.journal import Entry, flaw_in_chain
+from agent_service.run.moments import retell
 from agent_service.views.folder.disk import TooLarge, Unsafe
 from agent_service.views.folder.workspace import Listing
 from agent_service.views.pages.trace import broken_line
@@ -77,12 +78,8 @@ def flaw_in_journal(entries: Sequence[Entry], run_id: str) -> str | None:
 def _flaw_in_fold(entries: Sequence[Entry]) -> str | None:
     seq = 0
     try:
-        for entry, transition in rehearse(entries):
-            seq, state = entry.seq, transition.state
-            if state is None or transition.ignored or (state.run_id, state.version) != (entry.run_id, seq):
-                return f"entry {seq} changes nothing by the rules of this version ({transition.ignored})"
-            if entry.rules == RULES and facts_text(transition.facts) != entry.facts:
-                return f"entry {seq} leads to other facts than those that are stored with it"
+        for moment in retell(entries):
+            seq = moment.entry.seq
     except (ValueError, AssertionError, TypeError) as error:
         return f"entry {seq + 1} cannot be followed: {error}"
     return None

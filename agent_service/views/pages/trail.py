@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from agent_service.core.state import RunState
 from agent_service.history.history import History
-from agent_service.run.journal import Entry, Record, as_decided
+from agent_service.run.journal import Entry, Record
+from agent_service.run.moments import as_decided
 from agent_service.views.pages.decisions import decisions_page
 from agent_service.views.pages.given import context_page, skills_page
 from agent_service.views.pages.progress import memory_page, plan_page

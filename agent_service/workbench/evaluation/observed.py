@@ -1,18 +1,20 @@
 """One run as it was seen: its journal, what the agent said, what the gateway was asked, and what happened. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
-from agent_service.core.events import CancelRequested, Event, ModelReplied, ModelUnavailable
+from agent_service.core.events import CancelRequested, ModelReplied, ModelUnavailable
 from agent_service.core.model import thinking
 from agent_service.core.noted import MemoryNote
 from agent_service.core.state import RunState
 from agent_service.core.tools.flights import gatherings
 from agent_service.core.waiting import Approval, Question, Sleeping, Status
-from agent_service.run.journal import Entry, rehearse
+from agent_service.run.journal import Entry
+from agent_service.run.moments import Moment, retell
 from agent_service.workbench.evaluation.played import Said
 from schemas import subjects
 from schemas.catalog import ToolOffer
@@ -44,14 +46,6 @@ Happening = Literal[
     "verification_refused",
     "wait",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    seq: int
-    event: Event
-    before: RunState | None
-    state: RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +83,10 @@ class Observed:
 
     @cached_property
     def moments(self) -> tuple[Moment, ...]:
+        """Up to the first entry that cannot follow."""
         moments: list[Moment] = []
-        for entry, transition in rehearse(self.entries):
-            if transition.state is not None:
-                before = moments[-1].state if moments else None
-                event = entry.decoded()
-                moments.append(Moment(seq=entry.seq, event=event, before=before, state=transition.state))
+        with suppress(ValueError):
+            moments.extend(retell(self.entries))
         return tuple(moments)
 
     @cached_property
@@ -132,12 +124,12 @@ def happenings(seen: Observed) -> dict[Happening, int]:
     for moment in (moment for run in seen.tree for moment in run.moments):
         for happening, is_one in _SIGNS.items():
             if happening not in found and is_one(moment):
-                found[happening] = moment.seq
+                found[happening] = moment.entry.seq
     return found
 
 
 def _compaction(moment: Moment) -> bool:
-    return _memory(moment.state) != (_memory(moment.before) if moment.before else [])
+    return _memory(moment.after) != (_memory(moment.before) if moment.before else [])
 
 
 def _memory(state: RunState) -> list[MemoryNote]:
@@ -149,7 +141,7 @@ def _model_wait(moment: Moment) -> bool:
 
 
 def _late_result(moment: Moment) -> bool:
-    return len(moment.state.late) > (len(moment.before.late) if moment.before else 0)
+    return len(moment.after.late) > (len(moment.before.late) if moment.before else 0)
 
 
 def _cancel_while_pending(moment: Moment) -> bool:
@@ -162,41 +154,41 @@ def _outrun(moment: Moment, before: RunState) -> bool:
 
 def _unticked(moment: Moment) -> bool:
     before = {item.id for item in moment.before.done_items if item.done} if moment.before else set()
-    return any(item.id in before and not item.done for item in moment.state.done_items)
+    return any(item.id in before and not item.done for item in moment.after.done_items)
 
 
 def _bad_continuation(moment: Moment) -> bool:
-    result, evidence = moment.state.last_result, moment.state.evidence
+    result, evidence = moment.after.last_result, moment.after.evidence
     told = [result.output] if result else []
     return any(output.get("class") == "bad_continuation" for output in (*told, *(one.output for one in evidence)))
 
 
 def _parallel_tasks(moment: Moment) -> bool:
-    return sum(bool(pending.task) for pending in moment.state.pendings) > 1
+    return sum(bool(pending.task) for pending in moment.after.pendings) > 1
 
 
 _SIGNS: dict[Happening, Callable[[Moment], bool]] = {
     "bad_continuation": _bad_continuation,
-    "continuation": lambda moment: bool(gatherings(moment.state.waiting)),
+    "continuation": lambda moment: bool(gatherings(moment.after.waiting)),
     "parallel_tasks": _parallel_tasks,
-    "step_budget": lambda moment: any(record.status == "budget" for record in moment.state.completed),
-    "task_failed": lambda moment: any(evidence.status == "error" for evidence in moment.state.evidence),
-    "approval": lambda moment: isinstance(moment.state.ask, Approval),
+    "step_budget": lambda moment: any(record.status == "budget" for record in moment.after.completed),
+    "task_failed": lambda moment: any(evidence.status == "error" for evidence in moment.after.evidence),
+    "approval": lambda moment: isinstance(moment.after.ask, Approval),
     "cancel_while_pending": _cancel_while_pending,
     "compaction": _compaction,
-    "done_refused": lambda moment: moment.state.refused_done > 0,
-    "claim_refused": lambda moment: bool(moment.state.refusals),
+    "done_refused": lambda moment: moment.after.refused_done > 0,
+    "claim_refused": lambda moment: bool(moment.after.refusals),
     "late_result": _late_result,
     "model_wait": _model_wait,
     "outrun": lambda moment: moment.before is not None and _outrun(moment, moment.before),
-    "parallel_reads": lambda moment: len({pending.step for pending in moment.state.pendings}) > 1,
-    "pause": lambda moment: moment.state.status is Status.PAUSED,
-    "question": lambda moment: isinstance(moment.state.ask, Question),
-    "reframe": lambda moment: moment.state.reframes > 0,
-    "reopened": lambda moment: moment.state.reopened > 0,
-    "repair": lambda moment: moment.state.asking is not None and moment.state.asking.repairs > 0,
-    "retry": lambda moment: any(pending.attempt > 1 for pending in moment.state.pendings),
+    "parallel_reads": lambda moment: len({pending.step for pending in moment.after.pendings}) > 1,
+    "pause": lambda moment: moment.after.status is Status.PAUSED,
+    "question": lambda moment: isinstance(moment.after.ask, Question),
+    "reframe": lambda moment: moment.after.reframes > 0,
+    "reopened": lambda moment: moment.after.reopened > 0,
+    "repair": lambda moment: moment.after.asking is not None and moment.after.asking.repairs > 0,
+    "retry": lambda moment: any(pending.attempt > 1 for pending in moment.after.pendings),
     "unticked": _unticked,
-    "verification_refused": lambda moment: moment.state.unverified > 0,
-    "wait": lambda moment: isinstance(moment.state.waiting, Sleeping),
+    "verification_refused": lambda moment: moment.after.unverified > 0,
+    "wait": lambda moment: isinstance(moment.after.waiting, Sleeping),
 }

@@ -11,7 +11,8 @@ from agent_service.core.events import ModelReplied, ToolReturned
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState
 from agent_service.run import journal
-from agent_service.workbench.evaluation.observed import Moment, Observed, Request
+from agent_service.run.moments import Moment
+from agent_service.workbench.evaluation.observed import Observed, Request
 from schemas import catalog, subjects
 from schemas.catalog import ToolCommand
 from schemas.events import GIVEN_KEYS
@@ -38,7 +39,7 @@ def _the_journal_is_whole(seen: Observed) -> Iterator[str]:
     flaw = journal.flaw_in_chain(seen.entries)
     if flaw:
         yield flaw
-    folded = seen.moments[-1].state if seen.moments else None
+    folded = seen.moments[-1].after if seen.moments else None
     if folded != seen.state:
         yield "the state in the store is not what the journal comes to"
 
@@ -134,10 +135,10 @@ def _the_goal_stays(seen: Observed) -> Iterator[str]:
         if said.payload["goal"] != seen.goal:
             yield f"{said.subject} names another goal"
     for moment in seen.moments:
-        if _items(moment.before) != _items(moment.state) and not _is_framing(moment):
-            yield f"entry {moment.seq} changes the definition of done, and is no framing"
-        if moment.state.brief.goal != seen.goal:
-            yield f"entry {moment.seq} changes the goal"
+        if _items(moment.before) != _items(moment.after) and not _is_framing(moment):
+            yield f"entry {moment.entry.seq} changes the definition of done, and is no framing"
+        if moment.after.brief.goal != seen.goal:
+            yield f"entry {moment.entry.seq} changes the goal"
 
 
 def _command(seen: Observed, request: Request) -> ToolCommand | None:
@@ -178,11 +179,11 @@ PENNY = 1e-9
 
 def _budgets_hold(seen: Observed) -> Iterator[str]:
     for moment in seen.moments:
-        yield from (f"entry {moment.seq}: {what}" for what in _counts(moment.state))
+        yield from (f"entry {moment.entry.seq}: {what}" for what in _counts(moment.after))
         if isinstance(moment.event, ModelReplied) and moment.before:
-            yield from (f"entry {moment.seq}: {what}" for what in _call(moment, moment.before))
+            yield from (f"entry {moment.entry.seq}: {what}" for what in _call(moment, moment.before))
     for request in seen.requests:
-        limits = seen.moments[-1].state.brief.limits
+        limits = seen.moments[-1].after.brief.limits
         if request.at >= limits.deadline_at:
             yield f"step {request.asked.step} was asked for after the deadline"
 
@@ -190,7 +191,7 @@ def _budgets_hold(seen: Observed) -> Iterator[str]:
 def _what_is_spent_is_counted(seen: Observed) -> Iterator[str]:
     if not seen.moments:
         return
-    spent = seen.moments[-1].state.spent
+    spent = seen.moments[-1].after.spent
     usages = [moment.event.usage for moment in seen.moments if isinstance(moment.event, ModelReplied)]
     theirs = [child.state.spent for child in seen.children if child.state]
     calls = len(usages) + sum(of_child.calls for of_child in theirs)
@@ -226,13 +227,13 @@ def _call(moment: Moment, before: RunState) -> Iterator[str]:
     if limits.max_tokens is not None:
         if used >= limits.max_tokens:
             yield f"a call was made with {used} of {limits.max_tokens} tokens spent"
-        elif reserved and _tokens(moment.state.spent) > limits.max_tokens:
-            yield f"{_tokens(moment.state.spent)} of {limits.max_tokens} tokens are spent"
+        elif reserved and _tokens(moment.after.spent) > limits.max_tokens:
+            yield f"{_tokens(moment.after.spent)} of {limits.max_tokens} tokens are spent"
     if limits.max_cost_usd is not None:
         if cost is None or cost >= limits.max_cost_usd:
             yield f"a call was made with {cost} of {limits.max_cost_usd} USD spent"
-        elif reserved and (_cost(moment.state.spent) or 0.0) > limits.max_cost_usd + PENNY:
-            yield f"{_cost(moment.state.spent)} of {limits.max_cost_usd} USD are spent"
+        elif reserved and (_cost(moment.after.spent) or 0.0) > limits.max_cost_usd + PENNY:
+            yield f"{_cost(moment.after.spent)} of {limits.max_cost_usd} USD are spent"
 
 
 def _tokens(spent: Spent) -> int:

@@ -17,7 +17,6 @@ from agent_service.run.journal import Commit
 from agent_service.run.moments import Moment, retell
 from agent_service.views.entries import entry_view, timeline_view
 from agent_service.views.log_line import log_line
-from agent_service.views.pages.trace import broken_line
 from agent_service.views.pages.trail import trail
 from agent_service.views.run import run_view
 from agent_service.views.spans.trace import stretch
@@ -53,7 +52,6 @@ def check_pages(moments: list[Moment], seen: int) -> None:
     now, then = trail(entries), trail(entries[:seen])
     assert now["plan.md"].count("\n## Next action\n") == 1
     assert now["trace.jsonl"].startswith(then["trace.jsonl"])
-    assert broken_line(now["trace.jsonl"]) is None
     lines = Counter(json.loads(line)["entry"] for line in now["trace.jsonl"].splitlines())
     for moment in moments:
         phases = {"ModelReplied": 1 + (getattr(moment.event, "plan", None) is not None), "ModelUnavailable": 1}

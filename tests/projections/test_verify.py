@@ -13,7 +13,6 @@ from agent_service.history.artifacts import FILES, is_artifact_path, named_artif
 from agent_service.run.journal import GENESIS, RULES, Entry
 from agent_service.views.folder.verify import Flaw, verify
 from agent_service.views.folder.workspace import Workspace
-from agent_service.views.pages.trace import broken_line
 from agent_service.views.pages.trail import trail
 from tests.core.cues import RUN_ID, returns
 from tests.core.script import Script
@@ -93,7 +92,6 @@ def test_a_trace_written_anew_with_all_its_hashes_is_found(folder: Path, workspa
     (folder / "trace.jsonl").write_bytes(other)
     flaw = the_flaw(verify(ENTRIES, workspace, RUN_ID))
     assert (flaw.place, flaw.line) == ("trace.jsonl", 1)
-    assert "chain of hashes was made anew" in flaw.text
 
 
 @pytest.mark.parametrize("name", ARTIFACTS)
@@ -176,19 +174,13 @@ def test_an_entry_that_is_missing_moved_or_doubled_is_found(workspace: Workspace
     assert lost_its_end == {"memory.md", "plan.md", "decisions.md", "trace.jsonl"}
 
 
-def test_each_line_of_a_trace_is_chained_to_the_one_before_and_the_first_that_was_touched_is_found() -> None:
+def test_each_line_of_a_trace_is_chained_to_the_one_before() -> None:
     text, previous = trail(ENTRIES)["trace.jsonl"], "0" * 64
     for line in map(json.loads, text.splitlines()):
         claimed = line.pop("hash")
         canonical = json.dumps(line, sort_keys=True, separators=(",", ":"))
         assert claimed == hashlib.sha256((previous + canonical).encode()).hexdigest()
         previous = claimed
-    written = text.splitlines()
-    assert broken_line(text) is None
-    assert broken_line("\n".join([*written[:2], *written[3:]])) == 3
-    assert broken_line("\n".join([*written[:4], written[4].replace('"step":2', '"step":3'), *written[5:]])) == 5
-    assert broken_line("\n".join([*written[:6], "not JSON"])) == 7
-    assert broken_line("[" * 100_000) == 1
 
 
 def rechained(entries: Sequence[Entry]) -> list[Entry]:

@@ -11,7 +11,6 @@ from agent_service.run.journal import Entry, flaw_in_chain
 from agent_service.run.moments import retell
 from agent_service.views.folder.disk import TooLarge, Unsafe
 from agent_service.views.folder.workspace import Listing
-from agent_service.views.pages.trace import broken_line
 from agent_service.views.pages.trail import trail
 
 JOURNAL = "journal"
@@ -121,10 +120,8 @@ def _pages(entries: Sequence[Entry]) -> dict[str, bytes]:
 
 
 def _changed(name: str, expected: bytes, found: bytes) -> Flaw:
-    line, what = _first_difference(expected, found)
-    return Flaw(
-        kind="changed", place=name, line=line, text=what + (_chain_says(found) if name == "trace.jsonl" else "")
-    )
+    line, text = _first_difference(expected, found)
+    return Flaw(kind="changed", place=name, line=line, text=text)
 
 
 def _first_difference(expected: bytes, found: bytes) -> tuple[int, str]:
@@ -135,11 +132,6 @@ def _first_difference(expected: bytes, found: bytes) -> tuple[int, str]:
     if wanted is None:
         return number, "the file has this line, the journal does not"
     return number, "the line is not what the journal says"
-
-
-def _chain_says(found: bytes) -> str:
-    broken = broken_line(found.decode(errors="replace"))
-    return "; its chain of hashes was made anew" if broken is None else f"; line {broken} breaks the chain of hashes"
 
 
 def _flaw_in_artifact(artifact: NamedArtifact, stored: str | None, found: bytes) -> Flaw | None:

@@ -173,7 +173,7 @@ class Pace:
 
     def _hold_back(self, event: Event) -> None:
         if isinstance(event, ModelUnavailable) and event.error_class in HELD_BACK and event.retry_after_s is not None:
-            self.hold(event.retry_after_s, event.message)
+            self.hold(event.retry_after_s, str(event.message))
 
     def _take(self, requests: int, tokens: int, at: float | None = None) -> None:
         now = self._now() if at is None else at

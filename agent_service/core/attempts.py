@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from agent_service.core.brief import Grant
 from agent_service.core.phases import Action
+from agent_service.sentences import Text
 
 AGAIN = "again"
 """The name of the request that asks a tool once more; of a task: behind its id and a dot."""
@@ -89,7 +90,7 @@ class Gathering:
     until: datetime
     round: int
     tasks: tuple[Task, ...]
-    stopped: str = ""
+    stopped: Text = ""
     heard: tuple[str, ...] = ()
     words: int = 0
 

@@ -34,9 +34,10 @@ from agent_service.core.phases import Phase
 from agent_service.core.state import RunState, replace
 from agent_service.core.tools import results
 from agent_service.core.waiting import Acting, Deciding, Ended, NeedsPerson, Queued, Sleeping, Status, Thinking, Waiting
+from agent_service.sentences import Text, say
 
-Decider = Callable[[Any, Any], RunState | str]
-"""Gets the run, already counted one entry further. A text says why the event is ignored."""
+Decider = Callable[[Any, Any], RunState | Text | Refusal]
+"""Gets the run, already counted one entry further. A text, or a refusal, says why the event is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,10 @@ class Rule:
 def decide(state: RunState | None, event: Event) -> Transition:
     rule = TABLE[type(state.waiting) if state else None][type(event)]
     led_to = rule.decider(replace(state, version=state.version + 1, updated_at=event.at) if state else None, event)
-    if isinstance(led_to, str):
-        return Transition(state=state, event=event, ignored=str(led_to), refused=isinstance(led_to, Refusal))
+    if isinstance(led_to, Refusal):
+        return Transition(state=state, event=event, ignored=led_to.why, refused=True)
+    if not isinstance(led_to, RunState):
+        return Transition(state=state, event=event, ignored=led_to)
     goes_on = state is not None and state.status is Status.PAUSED and led_to.status is Status.RUNNING
     resumed = (Resumed(),) if goes_on else ()
     pending = led_to.pending
@@ -72,10 +75,10 @@ def _accept(_: None, event: WakeAccepted) -> RunState:
         version=1,
         accepted_at=event.at,
         updated_at=event.at,
-        strangers="the request itself" if event.brief.untrusted else "",
+        strangers=say("the_request") if event.brief.untrusted else "",
         doubts=event.doubts,
         rulings=event.refused,
-        summary="accepted",
+        summary=say("accepted"),
     )
 
 
@@ -85,10 +88,10 @@ def _start(state: RunState, event: RunStarted) -> RunState:
     return asking.ask(started, Phase.FRAME)
 
 
-def _of_the_model(state: RunState, event: CallReserved | ModelReplied | ModelUnavailable) -> RunState | str:
+def _of_the_model(state: RunState, event: CallReserved | ModelReplied | ModelUnavailable) -> RunState | Text:
     asked = state.asking
     if asked is None or event.call != asked.call:
-        return f"model call {event.call} is not the one waited for"
+        return _not_asked(state, event)
     match event:
         case CallReserved():
             return asking.on_reserved(state, event)
@@ -109,19 +112,19 @@ def _broke(state: RunState, event: TurnBroke) -> RunState:
 
 
 def _once(decider: Decider) -> Decider:
-    def on_signal(state: RunState, event: SignalReceived) -> RunState | str:
+    def on_signal(state: RunState, event: SignalReceived) -> RunState | Text | Refusal:
         if event.signal.signal_id in state.signals:
-            return f"signal {event.signal.signal_id} was heard already"
+            return say("signal_known", signal=event.signal.signal_id)
         return hearing.deaf_to(state, event) or decider(state, event)
 
     return on_signal
 
 
-def _on_timer(state: RunState, event: TimerFired) -> RunState | str:
+def _on_timer(state: RunState, event: TimerFired) -> RunState | Text:
     waiting, is_over = state.waiting, event.at >= state.over_at
     held = isinstance(waiting, Thinking) and waiting.still_since is not None and not is_over  # more may be spent now
     if not held and (state.due_at is None or event.at < state.due_at):
-        return "nothing is due"
+        return say("not_due")
     match waiting:
         case NeedsPerson():
             return hearing.on_expiry(state)
@@ -146,7 +149,15 @@ def _deadline(state: RunState) -> RunState:
 
 
 def _never(why: str) -> Rule:
-    return Rule(lambda state, event: why.format(state=state, event=event), ())
+    return Rule(lambda _state, _event: say(why), ())
+
+
+def _not_asked(_: RunState, event: CallReserved | ModelReplied | ModelUnavailable) -> Text:
+    return say("call_not_awaited", call=event.call)
+
+
+def _has_ended(state: RunState, _: Event) -> Text:
+    return say("has_ended", status=state.status)
 
 
 def _went_on(state: type[Waiting]) -> Rule:
@@ -156,18 +167,16 @@ def _went_on(state: type[Waiting]) -> Rule:
 _Row = Mapping[type[Event], Rule]
 
 _ALIVE: _Row = {
-    WakeAccepted: _never("accepted already"),
+    WakeAccepted: _never("accepted_already"),
     CancelRequested: Rule(_cancel, (Ended,)),
     TurnBroke: Rule(_broke, (Ended,)),
 }
-_NOT_ASKING: _Row = dict.fromkeys(
-    (CallReserved, ModelReplied, ModelUnavailable), _never("model call {event.call} is not the one waited for")
-)
-_BEGUN: _Row = {**_ALIVE, RunStarted: _never("started already")}
+_NOT_ASKING: _Row = dict.fromkeys((CallReserved, ModelReplied, ModelUnavailable), Rule(_not_asked, ()))
+_BEGUN: _Row = {**_ALIVE, RunStarted: _never("started_already")}
 _UNASKED = Rule(results.on_result, (Ended,))
 
 TABLE: Mapping[type[Waiting] | None, _Row] = {
-    None: {**dict.fromkeys(get_args(Event), _never("no such run")), WakeAccepted: Rule(_accept, (Queued,))},
+    None: {**dict.fromkeys(get_args(Event), _never("no_such_run")), WakeAccepted: Rule(_accept, (Queued,))},
     Queued: {
         **_ALIVE,
         **_NOT_ASKING,
@@ -206,14 +215,14 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
     NeedsPerson: {
         **_BEGUN,
         **_NOT_ASKING,
-        StoodStill: _never("its time stands still anyway while a person is waited for"),
+        StoodStill: _never("stands_still_already"),
         ToolReturned: Rule(results.on_result, (NeedsPerson, Ended)),
         TimerFired: Rule(_on_timer, (Thinking, Acting, NeedsPerson, Ended)),
         SignalReceived: Rule(_once(hearing.hear_when_asked), (Thinking, Acting, NeedsPerson, Ended)),
     },
     Ended: {
-        **dict.fromkeys(get_args(Event), _never("the run has ended ({state.status})")),
-        WakeAccepted: _never("accepted already"),
+        **dict.fromkeys(get_args(Event), Rule(_has_ended, ())),
+        WakeAccepted: _never("accepted_already"),
         ToolReturned: Rule(results.on_result, (Ended,)),
         SignalReceived: Rule(_once(reopening.reopen), (Queued, Thinking, Acting, NeedsPerson)),
     },

@@ -20,10 +20,11 @@ from agent_service.core.waiting import (
     acting_of,
     under_way,
 )
+from agent_service.sentences import Text, say
 from schemas.events import ToolResult
 
 
-def complete(state: RunState, outcome: str) -> RunState:
+def complete(state: RunState, outcome: Text) -> RunState:
     return _final(state, Status.DONE, "completed", outcome)
 
 
@@ -31,29 +32,29 @@ def complete_as_claimed(state: RunState, claim: Reflection) -> RunState:
     return complete(replace(state, claim=None), claim.outcome or claim.summary)
 
 
-def escalate(state: RunState, ending_class: str, reason: str, *, came: tuple[ToolResult, ...] = ()) -> RunState:
+def escalate(state: RunState, ending_class: str, reason: Text, *, came: tuple[ToolResult, ...] = ()) -> RunState:
     return _final(state, Status.ESCALATED, ending_class, reason, came=came)
 
 
-def fail(state: RunState, ending_class: str, reason: str) -> RunState:
+def fail(state: RunState, ending_class: str, reason: Text) -> RunState:
     return _final(state, Status.FAILED, ending_class, reason)
 
 
-def cancel(state: RunState, reason: str) -> RunState:
+def cancel(state: RunState, reason: Text) -> RunState:
     return _final(state, Status.CANCELLED, "cancelled", reason)
 
 
-def out_of_budget(state: RunState, budget: tuple[str, str], *, question: Asking) -> RunState:
+def out_of_budget(state: RunState, budget: tuple[str, Text], *, question: Asking) -> RunState:
     """End, or pause before `question`, by the run's `on_budget` rule."""
     ending_class, reason = budget
     if state.claim:
         return complete_as_claimed(state, state.claim)
     if state.brief.limits.on_budget == "escalate":
         return escalate(state, ending_class, reason)
-    return pause(state, ending_class, f"{reason}; raise the budget to go on", question=question)
+    return pause(state, ending_class, say("raise_to_go_on", reason=reason), question=question)
 
 
-def pause(state: RunState, ending_class: str, reason: str, *, question: Asking) -> RunState:
+def pause(state: RunState, ending_class: str, reason: Text, *, question: Asking) -> RunState:
     """Wait for a person. On resume the open call is made again, the pending result waited for, or `question` asked."""
     state = with_lost_call(state)
     match state.waiting:
@@ -77,7 +78,7 @@ def with_lost_call(state: RunState) -> RunState:
 
 
 def _final(
-    state: RunState, status: Status, ending_class: str, reason: str, *, came: tuple[ToolResult, ...] = ()
+    state: RunState, status: Status, ending_class: str, reason: Text, *, came: tuple[ToolResult, ...] = ()
 ) -> RunState:
     state = with_lost_call(state)
     stop = _stop(state, ending_class, reason)
@@ -106,5 +107,5 @@ def _kept(state: RunState) -> Acting | Planned | None:
     return None
 
 
-def _stop(state: RunState, ending_class: str, reason: str) -> Stop:
+def _stop(state: RunState, ending_class: str, reason: Text) -> Stop:
     return Stop(ending_class=ending_class, reason=reason, entry=state.version, spent=with_set_aside(state))

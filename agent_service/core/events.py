@@ -9,6 +9,7 @@ from agent_service.core.facts import Fact
 from agent_service.core.phases import Decision, Next, Unusable
 from agent_service.core.state import Doubt, Ruling, RunState
 from agent_service.core.waiting import Reserve
+from agent_service.sentences import Text
 from schemas.catalog import ToolOffer
 from schemas.events import Signal, ToolResult
 
@@ -130,7 +131,7 @@ class ModelUnavailable:
     call: int
     remedy: Literal["try_again", "hold", "shrink", "pause", "fail", "escalate"]
     error_class: str
-    message: str
+    message: Text
     retry_after_s: float | None = None
     lost: tuple[int, float | None] | None = None
 
@@ -213,11 +214,12 @@ class Transition(Outcome):
     """With `ignored` set nothing changed. `refused`: the sender had no right to it."""
 
     state: RunState | None
-    ignored: str | None = None
+    ignored: Text = ""
     refused: bool = False
 
 
-class Refusal(str):
+@dataclass(frozen=True, slots=True)
+class Refusal:
     """Why an event is ignored whose sender had no right to it."""
 
-    __slots__ = ()
+    why: Text

@@ -14,6 +14,7 @@ from agent_service.core.attempts import Pending, Task
 from agent_service.core.brief import Limits, Spent
 from agent_service.core.phases import Met, Phase
 from agent_service.core.waiting import Approval, Question, Status, Stop
+from agent_service.sentences import Text
 from schemas.events import ToolError
 
 Name = tuple[int, str, int]
@@ -27,7 +28,7 @@ class CallAsked:
     kind: Literal["call_asked"] = "call_asked"
     call: int
     phase: Phase
-    told: tuple[str, ...] = ()
+    told: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ class Decided:
     status: DecisionStatus
     along: bool = False
     error_class: str = ""
-    why: str = ""
+    why: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,7 @@ class ClaimsJudged:
 
     kind: Literal["claims_judged"] = "claims_judged"
     accepted: tuple[Met, ...] = ()
-    refusals: tuple[str, ...] = ()
+    refusals: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +198,7 @@ class Ruled:
     kind: Literal["ruled"] = "ruled"
     verdict: Literal["approved", "rejected", "expired"]
     by: str
-    reason: str
+    reason: Text
     step: int = 0
     task: str = ""
     round: int = 0
@@ -227,7 +228,7 @@ class Ended:
     kind: Literal["ended"] = "ended"
     status: Status
     ending_class: str
-    reason: str
+    reason: Text
     steps: int
     spent: Spent
 

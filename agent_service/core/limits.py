@@ -13,6 +13,7 @@ from agent_service.core.brief import Grant, Limits, Spent
 from agent_service.core.events import Event, ModelReplied, ModelUnavailable, StoodStill
 from agent_service.core.state import RunState, replace
 from agent_service.core.waiting import Acting, Ended, Reserve, Waiting
+from agent_service.sentences import Text, instant, say
 from schemas.events import Constraints
 
 N = TypeVar("N", int, float)
@@ -55,13 +56,13 @@ def with_more_attempts(state: RunState) -> RunState:
     return replace(state, brief=replace(state.brief, limits=replace(granted, max_attempts_of_run=attempts)))
 
 
-def reached_before_a_call(state: RunState) -> tuple[str, str] | None:
+def reached_before_a_call(state: RunState) -> tuple[str, Text] | None:
     limits = state.brief.limits
     if state.updated_at >= limits.deadline_at:
         return past_deadline(limits)
     tokens = _tokens_taken(state)
     if limits.max_tokens is not None and tokens >= limits.max_tokens:
-        return "budget_tokens", f"{tokens} of {limits.max_tokens} tokens are spent"
+        return "budget_tokens", say("tokens_spent", tokens=tokens, most=limits.max_tokens)
     return None if limits.max_cost_usd is None else _cost_reached(limits.max_cost_usd, _cost_taken(state))
 
 
@@ -71,19 +72,17 @@ def nearly_spent(state: RunState) -> bool:
     return any(limit and used and spent.calls * (limit - used) < FEW_CALLS * used for limit, used in budgets)
 
 
-def beyond_with(state: RunState, reserve: Reserve) -> tuple[str, str] | None:
+def beyond_with(state: RunState, reserve: Reserve) -> tuple[str, Text] | None:
     limits, tokens = state.brief.limits, _tokens_taken(state)
     if limits.max_tokens is not None and tokens + reserve.tokens > limits.max_tokens:
-        used = f"{tokens} of {limits.max_tokens} tokens are spent"
-        return "budget_tokens", f"{used}, and the next model call may need {reserve.tokens}"
+        return "budget_tokens", say("tokens_too_few", tokens=tokens, most=limits.max_tokens, need=reserve.tokens)
     if limits.max_cost_usd is None:
         return None
     cost = _cost_taken(state)
     if cost is None or reserve.cost_usd is None:
         return _cost_reached(limits.max_cost_usd, None)
     if cost + reserve.cost_usd > limits.max_cost_usd:
-        used = f"{cost:.4f} of {limits.max_cost_usd:.4f} USD are spent"
-        return "budget_cost", f"{used}, and the next model call may cost {reserve.cost_usd:.4f}"
+        return "budget_cost", say("cost_too_high", cost=cost, most=limits.max_cost_usd, need=reserve.cost_usd)
     return None
 
 
@@ -143,14 +142,14 @@ def cost_so_far(spent: Spent) -> float | None:
     return spent.cost_usd + spent.lost_cost_usd
 
 
-def reached_before_a_step(state: RunState) -> tuple[str, str] | None:
+def reached_before_a_step(state: RunState) -> tuple[str, Text] | None:
     limits = state.brief.limits
     if state.updated_at >= limits.deadline_at:
         return past_deadline(limits)
     if steps_taken(state) >= limits.max_steps:
-        return "budget_steps", f"all {limits.max_steps} steps are used and the goal is not met"
+        return "budget_steps", say("steps_used", most=limits.max_steps)
     if state.attempts >= limits.max_attempts_of_run:
-        return "budget_attempts", f"all {limits.max_attempts_of_run} tool attempts of the run are used"
+        return "budget_attempts", say("attempts_used", most=limits.max_attempts_of_run)
     return None
 
 
@@ -158,8 +157,8 @@ def steps_taken(state: RunState) -> int:
     return state.step + state.spent.child_steps + set_aside(state).steps
 
 
-def past_deadline(limits: Limits) -> tuple[str, str]:
-    return "budget_time", f"the deadline {limits.deadline_at:%Y-%m-%dT%H:%M:%SZ} has passed"
+def past_deadline(limits: Limits) -> tuple[str, Text]:
+    return "budget_time", say("deadline_passed", deadline=instant(limits.deadline_at))
 
 
 def budget_use(state: RunState) -> dict[str, Any]:
@@ -179,11 +178,10 @@ def budget_use(state: RunState) -> dict[str, Any]:
     }
 
 
-def _cost_reached(limit: float, spent: float | None) -> tuple[str, str] | None:
+def _cost_reached(limit: float, spent: float | None) -> tuple[str, Text] | None:
     if spent is None:
-        why = f"the model's price is not known, so a limit of {limit:.4f} USD cannot be kept"
-        return "budget_cost", f"{why}: set agent.model.price, or wake without max_cost_usd"
-    return ("budget_cost", f"{spent:.4f} of {limit:.4f} USD are spent") if spent >= limit else None
+        return "budget_cost", say("price_unknown", most=limit)
+    return ("budget_cost", say("cost_spent", cost=spent, most=limit)) if spent >= limit else None
 
 
 def _larger(current: N | None, asked: N | None) -> N | None:
@@ -262,14 +260,14 @@ def _of(state: RunState, model: str) -> tuple[int, int]:
     return max((measure for name, measure in state.measured.items() if name.startswith(model)), default=(0, 0))
 
 
-def on_stood_still(state: RunState, event: StoodStill) -> RunState | str:
+def on_stood_still(state: RunState, event: StoodStill) -> RunState | Text:
     if state.stood_until and state.stood_until >= event.at:
-        return "it has heard of that already"
+        return say("stop_known")
     since = max(event.since, state.accepted_at)
     if event.at <= since:
-        return "it was accepted afterwards"
+        return say("accepted_afterwards")
     later = stood_still(state, since)
-    summary = f"goes on: everything was stopped by {event.by}" + (f" ({event.reason})" if event.reason else "")
+    summary = say("stood_still", by=event.by, reason=event.reason)
     waiting = _later(state.waiting, event.at - since)
     return replace(later, waiting=waiting, stood_until=event.at, summary=summary)
 

@@ -100,7 +100,7 @@ def with_message(state: RunState, message: str, *, answers: str = "", untrusted:
 
 
 def with_ruling(state: RunState, proposal: Plan | Framing, ruling: Ruling, *, task: str) -> RunState:
-    note = RulingNote(verdict=ruling.verdict, reason=short(ruling.reason, MAX_MESSAGE), task=task)
+    note = RulingNote(verdict=ruling.verdict, reason=short(str(ruling.reason), MAX_MESSAGE), task=task)
     match proposal:
         case Plan(action=action):
             arguments = bounded(action.payload, MAX_ARGUMENTS)

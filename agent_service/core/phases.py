@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from agent_service.sentences import Text, say
 from schemas.events import GIVEN_KEYS, RESERVED_KEYS
 
 _NO_ARGUMENTS = RESERVED_KEYS | GIVEN_KEYS
@@ -56,16 +57,16 @@ class Framing:
     assumptions: tuple[str, ...] = ()
     hypothesis: str | None = None
 
-    def flaws(self) -> tuple[str, ...]:
-        flaws = []
+    def flaws(self) -> tuple[Text, ...]:
+        flaws = list[Text]()
         if not self.goal_statement.strip():
-            flaws.append("goal_statement is blank")
+            flaws.append(say("goal_blank"))
         if not MIN_DONE_ITEMS <= len(self.definition_of_done) <= MAX_DONE_ITEMS:
-            flaws.append(f"definition_of_done needs {MIN_DONE_ITEMS} to {MAX_DONE_ITEMS} items")
+            flaws.append(say("items_counted", least=MIN_DONE_ITEMS, most=MAX_DONE_ITEMS))
         if any(not item.strip() for item in self.definition_of_done):
-            flaws.append("an item of definition_of_done is blank")
+            flaws.append(say("item_blank"))
         if self.proofs and len(self.proofs) != len(self.definition_of_done):
-            flaws.append("definition_of_done needs a proof for each item")
+            flaws.append(say("proofs_counted"))
         return tuple(flaws)
 
 

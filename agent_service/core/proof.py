@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from agent_service.core.events import Seen
 from agent_service.core.phases import Met, Proof, Reflection
 from agent_service.core.state import DoneItem, RunState, StepRecord, replace
+from agent_service.sentences import Text, say
 from schemas.events import DoneItem as Told
 
 PERSON = "person"
@@ -39,7 +40,7 @@ _MARKS = "`'\"<>[]. "
 class Judged:
     items: tuple[DoneItem, ...]
     accepted: tuple[Met, ...]
-    refusals: tuple[str, ...]
+    refusals: tuple[Text, ...]
 
 
 def judged(state: RunState, reflection: Reflection, seen: Iterable[Seen]) -> Judged:
@@ -51,10 +52,10 @@ def judged(state: RunState, reflection: Reflection, seen: Iterable[Seen]) -> Jud
     looked_up = {(look.evidence, look.quote): look for look in seen}
     items = {item.id: item for item in state.done_items}
     named = (*(unmet.item for unmet in reflection.unmet), *(met.item for met in reflection.met))
-    unknown = tuple(f"there is no item {name}" for name in dict.fromkeys(named) if name not in items)
+    unknown = tuple(say("item_unknown", item=name) for name in dict.fromkeys(named) if name not in items)
     for unmet in (unmet for unmet in reflection.unmet if unmet.item in items):
         items[unmet.item] = without_tick(items[unmet.item])
-    accepted, refused = [], list[tuple[str, str]]()
+    accepted, refused = [], list[tuple[str, Text]]()
     for claim in (met for met in reflection.met if met.item in items):
         item = items[claim.item]
         flaws = {place: _flaw(state, item, place, claim, looked_up) for place in places_of(state, item, claim)}
@@ -97,19 +98,6 @@ def told(item: DoneItem) -> Told:
     return Told(id=item.id, text=item.text, done=item.done, evidence=item.evidence, quotes=quotes)
 
 
-def in_words(proof: Proof) -> str:
-    of_tool = f" of {proof.tool}" if proof.tool else ""
-    match proof.kind:
-        case "step":
-            return f"a step{of_tool} that ended ok"
-        case "artifact":
-            return "an artifact of the run"
-        case "value":
-            return f"a value in a result{of_tool}"
-        case "person":
-            return "what a person said"
-
-
 def _says_something(text: str) -> bool:
     return any(map(str.isalnum, text))
 
@@ -121,25 +109,20 @@ def _named(bare: str, artifacts: frozenset[str]) -> str:
     return next((path for path in (name, f"{FOLDER}{name}") if path in artifacts), bare)
 
 
-def _flaw(state: RunState, item: DoneItem, place: str, claim: Met, looked_up: Mapping[tuple[str, str], Seen]) -> str:
+def _flaw(state: RunState, item: DoneItem, place: str, claim: Met, looked_up: Mapping[tuple[str, str], Seen]) -> Text:
     unfit = _unfit(state, item, place, claim)
     if unfit or item.proof is None:
         return unfit
     if not _says_something(claim.quote):
         if item.proof.kind == "step" and _brought_nothing(state, place):
             return ""
-        return f"item {item.id} needs a quote: some words of {place} that show it"
+        return say("quote_needed", item=item.id, place=place)
     look = looked_up.get((place, claim.quote))
     if look and look.found:
         return ""
-    why = f" ({look.why})" if look and look.why else ""
-    return f"the quote for item {item.id} does not stand in {_quotable(state, place)}{why}: quote it word for word"
-
-
-def _quotable(state: RunState, place: str) -> str:
-    if not place.startswith(STEP):
-        return place
-    return f"the result {'or the arguments ' if sent_with(state, place) else ''}of {place}"
+    where = "quote_not_in_artifact" if not place.startswith(STEP) else "quote_not_in_result"
+    name = "quote_not_in_write" if where == "quote_not_in_result" and sent_with(state, place) else where
+    return say(name, item=item.id, place=place, why=look.why if look else "")
 
 
 def sent_with(state: RunState, place: str) -> dict[str, JsonValue] | None:
@@ -147,17 +130,22 @@ def sent_with(state: RunState, place: str) -> dict[str, JsonValue] | None:
     return step.sent if step else None
 
 
-def _unfit(state: RunState, item: DoneItem, place: str, claim: Met) -> str:
+def _unfit(state: RunState, item: DoneItem, place: str, claim: Met) -> Text:
     step = _step_at(state, place)
     known = (step and step.status == "ok") or place in state.artifacts
     if item.proof and place == PERSON:
         known = bool(state.messages)
     if not known:
-        why = f": step {step.step} ended with an error" if step else ""
-        return f"evidence {claim.evidence!r} for item {item.id} does not exist{why}"
+        failed = step.step if step else 0
+        return say("evidence_missing", evidence=claim.evidence, item=item.id, failed=failed)
     if item.proof is None or _fits(item.proof, place, step):
         return ""
-    return f"item {item.id} is shown by {in_words(item.proof)}, and {_described(place, step)} is none"
+    tool = step.tool if step else ""
+    return say("evidence_unfit", item=item.id, proof=shown_by(item.proof), place=place, tool=tool)
+
+
+def shown_by(proof: Proof) -> Text:
+    return say(f"shown_by_{proof.kind}", tool=proof.tool)
 
 
 def _step_at(state: RunState, place: str) -> StepRecord | None:
@@ -180,10 +168,6 @@ def _fits(proof: Proof, place: str, step: StepRecord | None) -> bool:
             return of_its_tool or (not proof.tool and place.startswith(FOLDER))
         case "person":
             return place == PERSON
-
-
-def _described(place: str, step: StepRecord | None) -> str:
-    return f"{place} ({step.tool})" if step else place
 
 
 def _ticked(item: DoneItem, shown: tuple[str, ...], quote: str) -> DoneItem:

@@ -33,6 +33,7 @@ from agent_service.core.waiting import (
     stop_of,
     under_way,
 )
+from agent_service.sentences import Text
 
 if TYPE_CHECKING:
     from dataclasses import replace as replace
@@ -99,7 +100,7 @@ class Ruling:
     subject_hash: str
     verdict: Literal["approved", "rejected", "expired"]
     by: str
-    reason: str = ""
+    reason: Text = ""
     step: int = 0
     heard: int = 0
 
@@ -154,9 +155,9 @@ class RunState:
     """Words of people: messages, answers, reasons of rulings."""
     shown: int = 0
     """How many of these the prompt of the newest reply told of."""
-    strangers: str = ""
+    strangers: Text = ""
     """Where content of strangers came in first, such as `step 2 (fetch)`; empty while there is none."""
-    refusals: tuple[str, ...] = ()
+    refusals: tuple[Text, ...] = ()
     claim: Reflection | None = None
     """The reflection that is verified: it says `done`, or reframes."""
     proposed: Framing | None = None
@@ -197,7 +198,7 @@ class RunState:
     reframes: int = 0
     refused_done: int = 0
     spent: Spent = field(default_factory=Spent)
-    summary: str = ""
+    summary: Text = ""
     happened: tuple[Fact, ...] = ()
     """What the event that is decided has led to so far. Empty once it is decided: the entry keeps it."""
 
@@ -282,7 +283,7 @@ class RunState:
         return self.waiting.ask if isinstance(self.waiting, NeedsPerson) else None
 
     @property
-    def reason(self) -> str:
+    def reason(self) -> Text:
         return self.stop.reason if self.stop else ""
 
     @property
@@ -294,7 +295,7 @@ class RunState:
         return self.waiting.at if isinstance(self.waiting, Ended) else None
 
     @property
-    def outcome(self) -> str:
+    def outcome(self) -> Text:
         return self.reason if self.status is Status.DONE else ""
 
     @property

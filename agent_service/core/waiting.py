@@ -15,6 +15,7 @@ from pydantic import Field
 from agent_service.core.attempts import Flight, Gathering, Pending
 from agent_service.core.brief import Spent
 from agent_service.core.phases import Ask, Framing, Phase, Plan
+from agent_service.sentences import Text
 from schemas.events import ToolResult
 
 
@@ -57,9 +58,9 @@ class Asking:
 
     call: int
     phase: Phase
-    feedback: tuple[str, ...] = ()
+    feedback: tuple[Text, ...] = ()
     """Why its last decision was refused, and what a person ruled."""
-    flaws: tuple[str, ...] = ()
+    flaws: tuple[Text, ...] = ()
     rejected: str = ""
     longer: bool = False
     repairs: int = 0
@@ -67,7 +68,7 @@ class Asking:
     silences: int = 0
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def told(self) -> tuple[Text, ...]:
         return *self.feedback, *self.flaws
 
 
@@ -77,7 +78,7 @@ class Stop:
 
     kind: Literal["stop"] = "stop"
     ending_class: str
-    reason: str
+    reason: Text
     entry: int
     spent: Spent
     """By then, with all that children who had not told yet might spend: what they tell later changes no ending."""
@@ -94,7 +95,7 @@ class Approval:
     kind: Literal["approval"] = "approval"
     proposal: Plan | Framing
     subject_hash: str
-    reason: str
+    reason: Text
     step: int = 0
     task: str = ""
     round: int = 0

@@ -152,7 +152,7 @@ class History:
 
     def _unavailable(self, event: ModelUnavailable) -> None:
         again = event.remedy in ("try_again", "shrink")
-        error = Failure(error_class=event.error_class, message=event.message, retryable=again)
+        error = Failure(error_class=event.error_class, message=str(event.message), retryable=again)
         self._open_call(event.call)
         self._items.close(CALL, "error", text=str(words.unavailable(event)), error=error)
 
@@ -210,7 +210,7 @@ class History:
         match fact.ask:
             case Approval(proposal=proposal, reason=reason):
                 title = f"Asks for approval of {words.proposed(proposal)}"
-                self._wait(PAUSE, title, reason, "approval", until=fact.expires_at)
+                self._wait(PAUSE, title, str(reason), "approval", until=fact.expires_at)
             case Question(ask=ask):
                 self._wait(PAUSE, "Asks a person", ask.question, "question", until=fact.expires_at)
             case Stop(ending_class=why, reason=reason):
@@ -237,10 +237,10 @@ class History:
         for what in tuple(self._items.open):
             self._items.close(what, "cancelled")
         status = _OF_ENDINGS.get(fact.status, "error")
-        error = Failure(error_class=fact.ending_class, message=fact.reason) if status == "error" else None
+        error = Failure(error_class=fact.ending_class, message=str(fact.reason)) if status == "error" else None
         item_id = f"ending:{self._reopened}" if self._reopened else "ending"
         title = fact.status.capitalize()
-        self._items.begin("ending", item_id, kind="ending", title=title, text=fact.reason, error=error)
+        self._items.begin("ending", item_id, kind="ending", title=title, text=str(fact.reason), error=error)
         self._items.close("ending", status)
 
 
@@ -249,6 +249,7 @@ def _decided(record: Record, reply: ModelReplied, one: Decided) -> dict[str, Any
     if isinstance(decision, Verification) and not decision.holds and one.status == "ok":
         status = "refused"
     again = record.first(CallAsked) is not None
-    error = Failure(error_class=one.error_class, message=one.why, retryable=again) if one.why else None
+    why = "; ".join(map(str, one.why))
+    error = Failure(error_class=one.error_class, message=why, retryable=again) if why else None
     told = {"text": str(words.decided(reply, one)), "error": error, "model": reply.model}
     return told | {"status": status, "reply": reply, "decided": one}

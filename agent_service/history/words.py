@@ -224,7 +224,7 @@ def decision_of(reply: ModelReplied, one: Decided) -> Decision:
 def decided(reply: ModelReplied, one: Decided) -> Said:
     decision = decision_of(reply, one)
     if one.status != "ok":
-        return Said(f"{one.phase} {one.status}", f": {one.why or gist(decision)}")
+        return Said(f"{one.phase} {one.status}", f": {'; '.join(map(str, one.why)) or gist(decision)}")
     if isinstance(decision, Ask | Wait):
         what, _, why = gist(decision).partition(":")
         return Said(what, f":{why}")
@@ -277,7 +277,7 @@ def reserved(event: CallReserved) -> str:
 
 
 def asked_for(asked: CallAsked) -> Said:
-    told = f", telling it: {'; '.join(asked.told)}" if asked.told else ""
+    told = f", telling it: {'; '.join(map(str, asked.told))}" if asked.told else ""
     return Said(f"asked the model to {asked.phase} (call {asked.call})", told)
 
 

@@ -52,9 +52,9 @@ def _misplaced(rule: Rule, given: dict[str, Any]) -> str:
 def _flaws(name: str, answer: dict[str, Any]) -> Iterator[str]:
     match DECISIONS[name].validate_python(answer):
         case Framing() as framing:
-            yield from framing.flaws()
+            yield from map(str, framing.flaws())
         case Wait() as wait:
-            yield from flaws_of_instant(wait, _EARLIEST)
+            yield from map(str, flaws_of_instant(wait, _EARLIEST))
         case Reflection(met=claims):
             for number, claim in enumerate(claims):
                 if not _names_a_place(claim.evidence):

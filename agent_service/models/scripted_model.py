@@ -270,7 +270,7 @@ def _newest_json(state: RunState) -> str:
 
 
 def _told_to_it(state: RunState) -> str:
-    return "\n".join((*(state.asking.told if state.asking else ()), *state.refusals))
+    return "\n".join(map(str, (*(state.asking.told if state.asking else ()), *state.refusals)))
 
 
 def _said_by_people(state: RunState) -> str:

@@ -87,7 +87,7 @@ def line_of(run: RunState) -> RunLine:
         status=run.status,
         caller=run.brief.caller,
         goal=run.brief.goal,
-        summary=run.summary,
+        summary=str(run.summary),
         accepted_at=run.accepted_at,
         updated_at=run.updated_at,
         ended_at=run.ended_at,

@@ -145,7 +145,7 @@ def progress(state: RunState, phase: ProgressPhase) -> Publish:
         "phase": phase,
         "step": state.step,
         "status": state.status,
-        "summary": state.summary,
+        "summary": str(state.summary),
         "definition_of_done": {"done": state.items_done, "total": len(state.done_items)},
         "budget": budget_use(state),
         "trace_url": state.brief.trace_url,
@@ -242,7 +242,7 @@ def _completed(state: RunState) -> Completed:
     return Completed(
         run_id=state.run_id,
         goal=state.brief.goal,
-        outcome=state.outcome,
+        outcome=str(state.outcome),
         steps_taken=state.step,
         artifacts=state.artifacts,
         definition_of_done=tuple(map(proof.told, state.done_items)),
@@ -269,7 +269,8 @@ def _not_completed(state: RunState) -> dict[str, Any]:
 
 def _with_remedy(state: RunState) -> str:
     now = remedy(state) if state.ending_class == "in_doubt" else None
-    return f"{state.reason.rstrip('.')}. What to do now: {now}" if now else state.reason
+    reason = str(state.reason)
+    return f"{reason.rstrip('.')}. What to do now: {now}" if now else reason
 
 
 def _usage(state: RunState) -> Usage:

@@ -22,12 +22,12 @@ def petition(state: RunState) -> Petition | None:
         case NeedsPerson(ask=Question() as question, expires_at=at):
             return _for_answer(state, question, at)
         case NeedsPerson(ask=Stop() as stop) if stop.ending_class.startswith(OF_BUDGETS):
-            return _of(state, "budget", reason=stop.reason, step=state.step)
+            return _of(state, "budget", reason=str(stop.reason), step=state.step)
         case Ended(stop=stop, held=Acting(pendings=pendings)) as ended if stop.ending_class == "in_doubt":
             doubted = {(came.step, came.task or "", came.round or 0) for came in ended.came}
             pending = next((one for one in pendings if one.name in doubted), pendings[0])
             about = _named(pending.step, pending.task, pending.round)
-            return _of(state, "in_doubt", reason=stop.reason, **about, **_call(pending.action))
+            return _of(state, "in_doubt", reason=str(stop.reason), **about, **_call(pending.action))
     return None
 
 
@@ -38,7 +38,7 @@ def _of(state: RunState, kind: str, **fields: object) -> Petition:
 
 
 def _for_approval(state: RunState, asked: Approval, expires_at: datetime | None) -> Petition:
-    fields = {"reason": asked.reason, "arguments_hash": asked.subject_hash, "expires_at": expires_at}
+    fields = {"reason": str(asked.reason), "arguments_hash": asked.subject_hash, "expires_at": expires_at}
     match asked.proposal:
         case Plan(action=action):
             about = _named(asked.step or state.step + 1, asked.task, asked.round)

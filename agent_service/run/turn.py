@@ -265,4 +265,4 @@ def asks_the_model(outcome: Outcome) -> bool:
 
 def _log_ignored(run_id: str, event: Event, transition: Transition) -> None:
     level = logging.WARNING if transition.state is None else logging.INFO
-    log.log(level, "ignored", extra={"run_id": run_id, "event": type(event).__name__, "why": transition.ignored})
+    log.log(level, "ignored", extra={"run_id": run_id, "event": type(event).__name__, "why": str(transition.ignored)})

@@ -72,7 +72,7 @@ def rows_of(commit: Commit, told: int = 0) -> Rows:
             state.status.value,
             entry.seq,
             head,
-            state.summary,
+            str(state.summary),
             at,
             microseconds(due_at) if due_at else None,
             encode_state(state),

@@ -68,7 +68,7 @@ def of_run(run: RunState, at: datetime) -> InboxItem:
         run_id=run.run_id,
         since=run.ended_at or (waits.since if waits else run.updated_at),
         title=clipped(run.brief.goal, MAX_TITLE),
-        text=asks.question or asks.reason if asks else run.reason,
+        text=asks.question or asks.reason if asks else str(run.reason),
         item_class=run.ending_class or (asks.kind if asks else ""),
         asks=asks,
         remedy=remedy(run),

@@ -125,9 +125,9 @@ def _stopped(record: Record) -> tuple[str, str] | None:
     """The class and the reason of a stop that was not asked for."""
     for fact in record.facts:
         if isinstance(fact, Ended) and fact.status not in AS_ASKED:
-            return fact.ending_class, fact.reason
+            return fact.ending_class, str(fact.reason)
         if isinstance(fact, PersonAsked) and isinstance(fact.ask, Stop):
-            return fact.ask.ending_class, fact.ask.reason
+            return fact.ask.ending_class, str(fact.ask.reason)
     return None
 
 
@@ -135,7 +135,7 @@ def _trouble(moment: Moment) -> str:
     if (moment.ended or moment.paused) and (stop := _stopped(moment)):
         return stop[1]
     if isinstance(moment.event, ModelUnavailable):
-        return moment.event.message
+        return str(moment.event.message)
     answer = moment.first(AttemptAnswered)
     error = answer.error if answer else None
     out_of_reach = error and (error.retryable or isinstance(moment.event, TimerFired))

@@ -24,6 +24,7 @@ from agent_service.run.children import answering
 from agent_service.run.children.waking import BadCall, wake
 from agent_service.run.messages import Publish
 from agent_service.run.turn import asks_the_model
+from agent_service.sentences import Text
 from schemas import subjects
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -130,7 +131,7 @@ Cue = Event | Callable[[Script], Event]
 
 def led_to(moment: Moment) -> list[str]:
     """All that a moment led to, in lines; what the run rests on where it asks for nothing."""
-    if moment.transition.ignored is not None:
+    if moment.transition.ignored:
         assert moment.transition.state is moment.before
         how = "refused" if moment.transition.refused else "ignored"
         return [f"{how}: {moment.transition.ignored}"]
@@ -257,6 +258,6 @@ def compact(value: Any) -> str:
     return _short(json.dumps(value, ensure_ascii=False))
 
 
-def _short(text: str) -> str:
-    line = text.replace("\n", "\\n")
+def _short(text: Text) -> str:
+    line = str(text).replace("\n", "\\n")
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}… ({len(line)})"

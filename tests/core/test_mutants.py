@@ -64,7 +64,7 @@ def but(**changes: Any) -> Sow:
 
 def without(words: str) -> Sow:
     """The flaws that are found, but those with these words."""
-    return behind(lambda flaws: tuple(flaw for flaw in flaws if words not in flaw))
+    return behind(lambda flaws: tuple(flaw for flaw in flaws if words not in str(flaw)))
 
 
 def unless(relation: Relation, like: Callable[[RunState, Any], bool]) -> Sow:

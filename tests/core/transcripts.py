@@ -383,11 +383,11 @@ FACTS: dict[str, Callable[[RunState], str]] = {
     "framing": lambda state: compact(state.framing and [*state.framing.definition_of_done, *state.framing.constraints]),
     "doubts": lambda state: ", ".join(f"{doubt.tool} {doubt.step}" for doubt in state.doubts),
     "rulings": lambda state: ", ".join(
-        " ".join(filter(None, (r.verdict, r.by and f"by {r.by}", r.step and f"step {r.step}", r.reason)))  # type: ignore[arg-type]
+        " ".join(filter(None, (r.verdict, r.by and f"by {r.by}", r.step and f"step {r.step}", str(r.reason))))  # type: ignore[arg-type]
         for r in state.rulings
     ),
     "messages": lambda state: f"{len(state.messages)}: {'; '.join(state.messages[-2:])}",
-    "strangers": lambda state: state.strangers,
+    "strangers": lambda state: str(state.strangers),
     "facts": lambda state: "; ".join(state.facts),
     "remedy": lambda state: " | ".join(filter(None, (now.text, now.command))) if (now := remedy(state)) else "",
     "notes": lambda state: " ".join(note.kind for note in state.notes),

@@ -49,7 +49,7 @@ async def test_effects_that_break_are_tried_again_and_not_for_ever() -> None:
         run = await store.load(RUN_ID)
     assert run
     assert (run.state.status, run.state.ending_class) == (Status.FAILED, "internal")
-    assert "nobody foresaw it" not in run.state.reason, "what an error says is for the log alone"
+    assert "nobody foresaw it" not in str(run.state.reason), "what an error says is for the log alone"
     assert (turns.undone.left, thinker.asked) == ({}, 3)
 
 

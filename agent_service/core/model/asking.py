@@ -13,6 +13,7 @@ from agent_service.core.phases import Phase, Unusable
 from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.tools import acting
 from agent_service.core.waiting import Asking, Deciding, Status, Thinking, then
+from agent_service.sentences import Text, say
 
 LONGEST_WAIT_S = 86400.0
 MOST_SILENCES = 3
@@ -20,7 +21,7 @@ MOST_SILENCES = 3
 MODEL_BACKOFF_S = (2.0, 5.0, 15.0, 30.0, 60.0)
 
 
-def ask(state: RunState, phase: Phase, *, feedback: tuple[str, ...] = ()) -> RunState:
+def ask(state: RunState, phase: Phase, *, feedback: tuple[Text, ...] = ()) -> RunState:
     """A paused run keeps the question for later."""
     return put(state, replace(next_question(state, phase), feedback=feedback))
 
@@ -55,7 +56,7 @@ def reflect(state: RunState) -> RunState:
     return ask(short, Phase.COMPACT) if notes.overfull(short) else ask_to_reflect(short)
 
 
-def think_anew(state: RunState, *, feedback: tuple[str, ...] = ()) -> RunState:
+def think_anew(state: RunState, *, feedback: tuple[Text, ...] = ()) -> RunState:
     return ask(state, Phase.REFLECT if state.framing else Phase.FRAME, feedback=feedback)
 
 
@@ -64,9 +65,9 @@ def phase_of_next(state: RunState) -> Phase:
 
 
 def ask_to_reflect(state: RunState) -> RunState:
-    feedback: tuple[str, ...] = ()
+    feedback: tuple[Text, ...] = ()
     if acting.repetitions(state) >= acting.SAME_RESULT_LIMIT:
-        feedback = ("this action has brought this same result three times: choose another, or end the run",)
+        feedback = (say("same_result"),)
     return ask(state, Phase.REFLECT, feedback=feedback)
 
 
@@ -106,7 +107,7 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> RunState:
         case _:
             delay = timedelta(seconds=_delay_s(asking, event.retry_after_s))
             waiting = Thinking(asking=replace(asking, tries=asking.tries + 1), retry_at=event.at + delay)
-            waited = replace(state, waiting=waiting, summary=f"model unavailable: {event.message}")
+            waited = replace(state, waiting=waiting, summary=say("model_unavailable", why=event.message))
             return with_facts(waited, CallPutOff(call=asking.call, phase=asking.phase, retry_at=event.at + delay))
 
 
@@ -115,9 +116,7 @@ def _fell_silent(event: ModelUnavailable) -> bool:
 
 
 def _without_end(event: ModelUnavailable) -> ModelUnavailable:
-    why = f"the model fell silent {MOST_SILENCES} times in a row, and each time it was paid for: {event.message}"
-    remedy = "raise agent.model.timeout_s, or lower max_tokens or the effort, then resume the run"
-    return replace(event, remedy="pause", message=f"{why}; {remedy}")
+    return replace(event, remedy="pause", message=say("model_silent", times=MOST_SILENCES, why=event.message))
 
 
 def _paused(state: RunState, asking: Asking, event: ModelUnavailable) -> RunState:
@@ -140,12 +139,11 @@ def on_held(state: RunState, event: ModelUnavailable) -> RunState:
     return with_facts(held, CallPutOff(call=asking.call, phase=asking.phase, retry_at=retry_at))
 
 
-def unlooked(state: RunState, why: str) -> RunState:
+def unlooked(state: RunState, why: Text) -> RunState:
     """`done` stands by its proofs, and a new framing is not taken up."""
     if state.claim:
         return endings.complete_as_claimed(state, state.claim)
-    refused = f"the new framing is not in force, for nobody could look at it ({why}): go on with the one before"
-    feedback = (refused,) if state.proposed else ()
+    feedback = (say("framing_unseen", why=why),) if state.proposed else ()
     return ask(replace(state, waiting=Deciding(), proposed=None), Phase.REFLECT, feedback=feedback)
 
 
@@ -171,12 +169,12 @@ def _delay_s(asking: Asking, wished_s: float | None) -> float:
 MAX_REJECTED = 4000
 
 
-def ask_again(state: RunState, asking: Asking, flaws: tuple[str, ...], *, reply: Unusable | None = None) -> RunState:
+def ask_again(state: RunState, asking: Asking, flaws: tuple[Text, ...], *, reply: Unusable | None = None) -> RunState:
     repairs = asking.repairs + 1
     if repairs > state.brief.limits.max_repairs:
         if asking.phase is Phase.COMPACT:
             return ask_to_reflect(notes.compacted(state, state.facts))
-        reason = f"the model gave no usable {asking.phase} in {repairs} tries: {'; '.join(flaws)}"
+        reason = say("no_usable_decision", phase=asking.phase, tries=repairs, flaws=flaws)
         if asking.phase is Phase.VERIFY:
             return unlooked(state, reason)
         return endings.escalate(state, "invalid_decision", reason)

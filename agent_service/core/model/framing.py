@@ -20,24 +20,25 @@ from agent_service.core.people.approving import ask_approval, hash_of, refusals_
 from agent_service.core.phases import Framing, Next, Phase, Proof, Reflection, Unusable, Verification
 from agent_service.core.proof import without_tick
 from agent_service.core.state import DoneItem, RunState, replace
+from agent_service.sentences import Text, say
 from schemas.catalog import ToolOffer
 
 
-def flaws_of_framing(brief: Brief, framing: Framing) -> tuple[str, ...]:
+def flaws_of_framing(brief: Brief, framing: Framing) -> tuple[Text, ...]:
     offered = ", ".join(skill.name for skill in brief.skills) or "none"
     unknown = dict.fromkeys(
         proof.tool for proof in _proofs(brief, framing) if proof.tool and not brief.skill(proof.tool)
     )
-    missing = (f"a proof names the tool {tool[:64]!r}, which is not on offer: {offered}" for tool in unknown)
+    missing = (say("proof_tool_unknown", tool=tool[:64], offered=offered) for tool in unknown)
     return (*framing.flaws(), *missing, *_without_a_tool(brief, framing))
 
 
-def _without_a_tool(brief: Brief, framing: Framing) -> Iterator[str]:
+def _without_a_tool(brief: Brief, framing: Framing) -> Iterator[Text]:
     if len(brief.skills) < 2:
         return
     for n, proof in enumerate(framing.proofs, start=1):
         if proof.kind == "value" and not proof.tool:
-            yield f"item {n} of definition_of_done is shown by a `value`: name the tool in whose result it will stand"
+            yield say("proof_without_tool", number=n)
 
 
 def adopt(state: RunState, framing: Framing, plan: Next | Unusable | None) -> RunState:
@@ -54,7 +55,7 @@ def _framed(state: RunState, framing: Framing) -> RunState:
         original=state.original or state.framing,
         first_choice=None,
         done_items=_items(state, framing),
-        summary=f"framed: {framing.goal_statement}",
+        summary=say("framed", goal=framing.goal_statement),
     )
 
 
@@ -98,7 +99,7 @@ def take_verification(state: RunState, found: Verification) -> RunState:
         return _of_done(settled, claim, found)
     if framing:
         return _of_framing(settled, framing, found)
-    why = "a person said something newer than what was claimed"
+    why = say("claim_outrun")
     return ask(replace(settled, summary=why), Phase.REFLECT, feedback=(why,))
 
 
@@ -106,18 +107,18 @@ def _of_done(state: RunState, claim: Reflection, found: Verification) -> RunStat
     if found.holds:
         return endings.complete(state, claim.outcome or claim.summary)
     items = tuple(without_tick(item) if item.id in found.doubted else item for item in state.done_items)
-    summary = f"done was refused: {found.reason}"
+    summary = say("done_doubted", why=found.reason)
     doubted = replace(state, done_items=items, unverified=state.unverified + 1, summary=summary)
-    still_open = (f"item {item.id} is open again: {item.text}" for item in items if not item.done)
-    feedback = (f"`done` was rejected by the verifier: {found.reason}", *still_open)
+    still_open = (say("item_reopened", item=item.id, text=item.text) for item in items if not item.done)
+    feedback = (say("done_rejected", why=found.reason), *still_open)
     return ask(doubted, Phase.REFLECT, feedback=feedback)
 
 
 def _of_framing(state: RunState, framing: Framing, found: Verification) -> RunState:
     if found.holds:
         return adopt(state, framing, state.first_choice)
-    refused = f"the new framing was refused: {found.reason}"
-    feedback = (refused, "what was framed before is in force: go on with it, frame what serves the goal, or escalate")
+    refused = say("framing_refused", why=found.reason)
+    feedback = (refused, say("framing_stands"))
     return ask(replace(state, summary=refused), Phase.REFLECT, feedback=feedback)
 
 
@@ -134,18 +135,17 @@ def take_framing(state: RunState, framing: Framing, plan: Next | Unusable | None
     return then
 
 
-def flaws_of_reframing(state: RunState, framing: Framing) -> tuple[str, ...]:
-    return refusals_of(state, hash_of(_within_the_first(state, framing)), "this framing") if state.rulings else ()
+def flaws_of_reframing(state: RunState, framing: Framing) -> tuple[Text, ...]:
+    return refusals_of(state, hash_of(_within_the_first(state, framing)), say("this_framing")) if state.rulings else ()
 
 
-def why_a_person_is_needed(state: RunState, framing: Framing) -> str:
+def why_a_person_is_needed(state: RunState, framing: Framing) -> Text:
     if not state.strangers:
         return ""
     new = (*_new_addressees(state, framing), *_new_writes(state, framing))
     if not new:
         return ""
-    since = f"{state.strangers} brought what strangers wrote"
-    return f"the new framing names {', '.join(new)}, which nobody asked for, and {since}"
+    return say("framing_beyond", names=", ".join(map(str, new)), strangers=state.strangers)
 
 
 def _within_the_first(state: RunState, framing: Framing) -> Framing:
@@ -159,10 +159,10 @@ def _new_addressees(state: RunState, framing: Framing) -> tuple[str, ...]:
     return egress.new_addressees(_texts(framing), (*_named_before(state), *commands))
 
 
-def _new_writes(state: RunState, framing: Framing) -> tuple[str, ...]:
+def _new_writes(state: RunState, framing: Framing) -> tuple[Text, ...]:
     writes = (skill.name for skill in state.brief.skills if _reaches_out(skill))
     before, new = "\n".join(_named_before(state)), "\n".join(_texts(framing))
-    return tuple(f"the tool {name}" for name in writes if _names(new, name) and not _names(before, name))
+    return tuple(say("the_tool", tool=name) for name in writes if _names(new, name) and not _names(before, name))
 
 
 def _reaches_out(skill: ToolOffer) -> bool:

@@ -12,6 +12,7 @@ from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.tools import acting, finishing, grants
 from agent_service.core.tools.acting import dispatch, flaws_of_action, is_stuck, unknown_artifacts
 from agent_service.core.waiting import Asking, Deciding, NeedsPerson, Planned, Question, Sleeping
+from agent_service.sentences import Text, instant, say
 
 
 def take_plan(state: RunState, plan: Plan, asking: Asking) -> RunState:
@@ -20,13 +21,12 @@ def take_plan(state: RunState, plan: Plan, asking: Asking) -> RunState:
         return ask_again(state, asking, flaws)
     stuck = next((action for action in plan.actions if is_stuck(state, action)), None)
     if stuck:
-        reason = f"the same call of {stuck.tool} brought the same result three times, and was planned again"
-        return endings.escalate(state, "stuck_loop", reason)
+        return endings.escalate(state, "stuck_loop", say("stuck", tool=stuck.tool))
     planned = replace(state, plan=plan, outline=plan.outline or state.outline)
     return carry_out(planned, plan)
 
 
-def flaws_of_plan(state: RunState, plan: Plan) -> tuple[str, ...]:
+def flaws_of_plan(state: RunState, plan: Plan) -> tuple[Text, ...]:
     """Whatever a person would allow; empty when it may be carried out."""
     flaws = (
         flaw
@@ -54,7 +54,7 @@ def carry_out(state: RunState, plan: Plan) -> RunState:
     return dispatch(state, plan)
 
 
-def take_next(state: RunState, chosen: Next | Unusable, refusals: tuple[str, ...], *, repairs: int = 0) -> RunState:
+def take_next(state: RunState, chosen: Next | Unusable, refusals: tuple[Text, ...], *, repairs: int = 0) -> RunState:
     asking = Asking(call=state.calls, phase=Phase.PLAN, feedback=refusals, repairs=repairs)
     match chosen:
         case Plan():
@@ -79,12 +79,12 @@ def take_wait(state: RunState, wait: Wait, asking: Asking) -> RunState:
     return wait_for(state, wait)
 
 
-def _rest_again(state: RunState, asking: Asking, flaws: tuple[str, ...]) -> RunState:
+def _rest_again(state: RunState, asking: Asking, flaws: tuple[Text, ...]) -> RunState:
     phase = phase_of_next(state) if asking.phase is Phase.PLAN else asking.phase
     return ask_again(state, replace(asking, phase=phase), flaws)
 
 
-def flaws_of_reads(state: RunState, plan: Plan) -> tuple[str, ...]:
+def flaws_of_reads(state: RunState, plan: Plan) -> tuple[Text, ...]:
     return tuple(_flaws(state, plan)) if plan.also else ()
 
 
@@ -94,22 +94,22 @@ def most(state: RunState) -> int:
     return min(granted.parallel_reads, left) if left > 0 else granted.parallel_reads
 
 
-def _flaws(state: RunState, plan: Plan) -> Iterator[str]:
+def _flaws(state: RunState, plan: Plan) -> Iterator[Text]:
     planned, may = len(plan.actions), most(state)
     if planned > may:
-        yield f"the plan has {planned} actions, and {'one' if may == 1 else f'at most {may}'} may be planned now"
+        yield say("too_many_actions", planned=planned, most=may)
     for action in plan.actions:
         if why := _why_alone(state, action):
-            yield f"{action.tool} {action.command} has to be planned alone: {why}"
+            yield say("planned_alone", tool=action.tool, command=action.command, why=why)
     if len({acting.name_of_call(action) for action in plan.actions}) < planned:
-        yield "the plan has the same action twice"
+        yield say("same_action_twice")
 
 
-def _why_alone(state: RunState, action: Action) -> str:
+def _why_alone(state: RunState, action: Action) -> Text:
     command = state.brief.command(action)
     reads = command is not None and command.tier == "read"
     if not reads and not grants.needs_one(state.brief, action.tool):
-        return "it is no read"
+        return say("no_read")
     return approving.why_needed(state, action)
 
 
@@ -119,25 +119,24 @@ MOST_IN_A_ROW = 10
 LONGEST_S = 30 * 86400.0
 
 
-def flaws_of_wait(state: RunState, wait: Wait, at: datetime) -> tuple[str, ...]:
+def flaws_of_wait(state: RunState, wait: Wait, at: datetime) -> tuple[Text, ...]:
     if flaws := flaws_of_instant(wait, at):
         return flaws
     deadline = state.brief.limits.deadline_at
     if _until(wait, at) >= deadline:
-        return (f"the wait does not end before the deadline of the run, {deadline:%Y-%m-%dT%H:%M:%SZ}",)
-    often = f"you have waited {state.waits} times since the newest step: look at something, ask, or escalate"
-    return (often,) if state.waits >= MOST_IN_A_ROW else ()
+        return (say("wait_past_deadline", deadline=instant(deadline)),)
+    return (say("waits_too_often", times=state.waits),) if state.waits >= MOST_IN_A_ROW else ()
 
 
-def flaws_of_instant(wait: Wait, at: datetime) -> tuple[str, ...]:
+def flaws_of_instant(wait: Wait, at: datetime) -> tuple[Text, ...]:
     if (wait.until is None) == (wait.seconds is None):
-        return ("wait needs one of seconds and until",)
+        return (say("wait_needs_one"),)
     if wait.seconds is not None and not LEAST_S <= wait.seconds <= LONGEST_S:
-        return (f"wait.seconds is {wait.seconds}: it must be at least {LEAST_S:g} and at most {LONGEST_S:.0f}",)
+        return (say("wait_seconds", seconds=wait.seconds, least=LEAST_S, most=LONGEST_S),)
     if wait.until is not None and wait.until.tzinfo is None:
-        return ("wait.until needs its time zone, such as Z for UTC",)
+        return (say("wait_zone"),)
     if wait.until is not None and wait.until <= at:
-        return (f"wait.until has passed: it is {at:%Y-%m-%dT%H:%M:%SZ}",)
+        return (say("wait_passed", now=instant(at)),)
     return ()
 
 
@@ -147,14 +146,14 @@ def _until(wait: Wait, at: datetime) -> datetime:
 
 def wait_for(state: RunState, wait: Wait) -> RunState:
     waiting = Sleeping(until=_until(wait, state.updated_at), since=state.updated_at, why=wait.why)
-    summary = f"waits until {waiting.until:%Y-%m-%dT%H:%M:%SZ}: {wait.why}"
+    summary = say("waits_until", until=instant(waiting.until), why=wait.why)
     resting = replace(state, waiting=waiting, waited_at_step=state.step, waits=state.waits + 1, summary=summary)
     return with_facts(resting, Slept(until=waiting.until, why=wait.why))
 
 
 def wake_up(state: RunState) -> RunState:
     waited = state.waiting
-    told = f"you have waited since {waited.since:%H:%M} UTC: {waited.why}" if isinstance(waited, Sleeping) else ""
+    told = say("waited", since=f"{waited.since:%H:%M}", why=waited.why) if isinstance(waited, Sleeping) else None
     going_on = replace(state, waiting=Deciding())
     return ask(going_on, phase_of_next(state), feedback=(told,) if told else ())
 
@@ -162,14 +161,14 @@ def wake_up(state: RunState) -> RunState:
 MOST_CHOICES = 12
 
 
-def flaws_of_question(state: RunState, question: Ask) -> tuple[str, ...]:
-    most, flaws = state.brief.limits.max_questions, []
+def flaws_of_question(state: RunState, question: Ask) -> tuple[Text, ...]:
+    most, flaws = state.brief.limits.max_questions, list[Text]()
     if state.questions >= most:
-        flaws.append(f"all {most} questions are asked: decide without an answer, or escalate")
+        flaws.append(say("questions_used", most=most))
     if not question.question.strip():
-        flaws.append("the question is blank")
+        flaws.append(say("question_blank"))
     if len(question.choices) > MOST_CHOICES or any(not choice.strip() for choice in question.choices):
-        flaws.append(f"a question has at most {MOST_CHOICES} choices, none of them blank")
+        flaws.append(say("choices", most=MOST_CHOICES))
     return tuple(flaws)
 
 
@@ -181,16 +180,17 @@ def ask_person(state: RunState, question: Ask) -> RunState:
         expires_at=limits.expires_at(state.brief.limits, state.updated_at, state.brief.limits.answer_s),
         entry=state.version,
     )
-    resting = replace(state, waiting=waiting, questions=state.questions + 1, summary=f"asks: {question.question}")
+    resting = replace(
+        state, waiting=waiting, questions=state.questions + 1, summary=say("asks", question=question.question)
+    )
     return with_facts(resting, PersonAsked(ask=waiting.ask, expires_at=waiting.expires_at))
 
 
 def question_answered(state: RunState, question: Question, *, by_message: bool) -> RunState:
     """The answer is among the notes already; `by_message`: with what a person said in its place."""
-    why = "a person spoke while your question waited, which may answer it or not"
-    why = why if by_message else "your question was answered"
+    why = say("spoke_meanwhile" if by_message else "was_answered")
     return ask(replace(state, waiting=Deciding()), question.phase, feedback=(why,))
 
 
 def question_expired(state: RunState, question: Question) -> RunState:
-    return endings.escalate(state, "unanswered", f"nobody answered in time: {question.ask.question}")
+    return endings.escalate(state, "unanswered", say("unanswered", question=question.ask.question))

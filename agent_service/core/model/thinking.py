@@ -30,6 +30,7 @@ from agent_service.core.phases import (
 from agent_service.core.proof import judged
 from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.waiting import OF_BUDGETS, Asking, Deciding
+from agent_service.sentences import Text, say
 
 
 def on_reply(state: RunState, reply: ModelReplied) -> RunState:
@@ -48,7 +49,7 @@ def on_reply(state: RunState, reply: ModelReplied) -> RunState:
 def _taken_up(state: RunState, asking: Asking, reply: ModelReplied) -> RunState:
     match reply.decision:
         case Refusal(category=category, explanation=explanation):
-            reason = f"the model refused to answer ({category}){': ' if explanation else ''}{explanation}"
+            reason = say("model_refused", category=category, why=explanation)
             if asking.phase is Phase.VERIFY:
                 return unlooked(state, reason)
             return endings.escalate(state, "model_refused", reason)
@@ -84,8 +85,8 @@ def _goes_past(state: RunState, chosen: Decision) -> bool:
 
 
 def _ask_anew(state: RunState, asking: Asking) -> RunState:
-    told = "a person wrote while you were answering, so that answer was discarded"
-    why = "the reply was discarded, because a person wrote meanwhile"
+    told = say("reply_outrun")
+    why = say("reply_discarded")
     phase = Phase.REFLECT if asking.phase in (Phase.PLAN, Phase.VERIFY) else asking.phase
     again = replace(asking, call=state.calls + 1, phase=phase, feedback=(*asking.feedback, told))
     unclaimed = replace(state, claim=None, proposed=None, summary=why)
@@ -121,12 +122,12 @@ def _beside_the_loop(state: RunState, asking: Asking, reply: ModelReplied) -> Ru
     return None
 
 
-def _flaws(state: RunState, asking: Asking, reply: ModelReplied) -> tuple[str, ...]:
+def _flaws(state: RunState, asking: Asking, reply: ModelReplied) -> tuple[Text, ...]:
     flaws = _flaws_of_framing(state, reply.decision) if isinstance(reply.decision, Framing) else ()
-    return flaws or (f"the reply is no decision of phase {asking.phase}",)
+    return flaws or (say("wrong_phase", phase=asking.phase),)
 
 
-def _flaws_of_framing(state: RunState, framed: Framing) -> tuple[str, ...]:
+def _flaws_of_framing(state: RunState, framed: Framing) -> tuple[Text, ...]:
     return framing.flaws_of_framing(state.brief, framed) or framing.flaws_of_reframing(state, framed)
 
 
@@ -175,24 +176,24 @@ def take_reflection(
 
 
 def _done(state: RunState, reflection: Reflection) -> RunState:
-    still_open = tuple(f"item {i.id} is still open: {i.text}" for i in state.done_items if not i.done)
+    still_open = tuple(say("item_open", item=i.id, text=i.text) for i in state.done_items if not i.done)
     flaws = (*state.refusals, *still_open)
     if not flaws:
         return framing.look_at_done(state, reflection)
-    refused = replace(state, refused_done=state.refused_done + 1, summary="done was refused")
+    refused = replace(state, refused_done=state.refused_done + 1, summary=say("done_refused"))
     if refused.refused_done > state.brief.limits.max_refused_done:
-        reason = f"`done` was claimed {refused.refused_done} times: {'; '.join(flaws)}"
+        reason = say("done_claimed", times=refused.refused_done, flaws=flaws)
         return endings.escalate(refused, "done_refused", reason)
-    return ask(replace(refused, refusals=()), Phase.REFLECT, feedback=("`done` was refused", *flaws))
+    return ask(replace(refused, refusals=()), Phase.REFLECT, feedback=(say("done_not_accepted"), *flaws))
 
 
 def _reframed(state: RunState, reflection: Reflection) -> RunState:
     reframed = replace(state, reframes=state.reframes + 1)
     allowed = state.brief.limits.max_reframes
     if reframed.reframes > allowed:
-        spent = ("budget_reframes", f"all {allowed} reframes are used")
+        spent = ("budget_reframes", say("reframes_used", most=allowed))
         return endings.out_of_budget(state, spent, question=next_question(state, Phase.PLAN))
-    why = f"reframe: {reflection.summary}"
+    why = say("reframe", why=reflection.summary)
     return ask(reframed, Phase.FRAME, feedback=(why,))
 
 
@@ -202,7 +203,7 @@ def _continued(state: RunState, plan: Next | Unusable | None, *, repairs: int) -
     return ask(state, Phase.PLAN)
 
 
-NEWER = "a person said something newer"
+NEWER = (say("said_newer"),)
 
 
 def decided_outrun(before: RunState, asking: Asking, reply: ModelReplied) -> tuple[Decided, ...]:
@@ -223,7 +224,9 @@ def decided_by(before: RunState, asking: Asking, reply: ModelReplied, after: Run
     return first, along
 
 
-def _along(before: RunState, reply: ModelReplied, status: DecisionStatus, why: str = "") -> tuple[Decided, ...]:
+def _along(
+    before: RunState, reply: ModelReplied, status: DecisionStatus, why: tuple[Text, ...] = ()
+) -> tuple[Decided, ...]:
     if reply.plan is None:
         return ()
     step = _step(before, Phase.PLAN)
@@ -237,7 +240,7 @@ def _step(before: RunState, phase: Phase) -> int:
 def _one(
     before: RunState, after: RunState, decision: Decision, phase: Phase, *, attempt: int, along: bool = False
 ) -> Decided:
-    error_class, why = _objection(before, after, decision, phase) or ("", "")
+    error_class, why = _objection(before, after, decision, phase) or ("", ())
     refused: DecisionStatus = "refused" if error_class else "ok"
     return Decided(
         phase=phase,
@@ -259,14 +262,16 @@ def _goes_on(after: RunState, decision: Decision, phase: Phase) -> bool:
     return False
 
 
-def _objection(before: RunState, after: RunState, decision: Decision, phase: Phase) -> tuple[str, str] | None:
+def _objection(
+    before: RunState, after: RunState, decision: Decision, phase: Phase
+) -> tuple[str, tuple[Text, ...]] | None:
     asked = after.calling
     if after.refused_done > before.refused_done:
         return "done_refused", _told(after)
     if asked and asked.repairs and asked.phase is phase:
-        return "invalid_decision", "; ".join(asked.flaws) or _told(after)
+        return "invalid_decision", asked.flaws or _told(after)
     if after.stop and (isinstance(decision, Plan | Refusal) or _is_stopped_by(after, decision, phase)):
-        return after.ending_class, after.reason
+        return after.ending_class, (after.reason,)
     return None
 
 
@@ -277,5 +282,5 @@ def _is_stopped_by(after: RunState, decision: Decision, phase: Phase) -> bool:
     return after.ending_class == "invalid_decision" and not _goes_on(after, decision, phase)
 
 
-def _told(after: RunState) -> str:
-    return "; ".join(after.asking.told) if after.asking else after.reason
+def _told(after: RunState) -> tuple[Text, ...]:
+    return after.asking.told if after.asking else (after.reason,)

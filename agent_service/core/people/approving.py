@@ -14,6 +14,7 @@ from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import Ruling, RunState, replace, with_facts
 from agent_service.core.tools import acting
 from agent_service.core.waiting import Acting, Approval, NeedsPerson
+from agent_service.sentences import Text, say
 from schemas.catalog import Approve, ToolCommand
 
 Verdict = Literal["approved", "rejected", "expired"]
@@ -33,17 +34,17 @@ def is_allowed(state: RunState, proposal: Plan | Framing) -> bool:
     return any((r.subject_hash, r.verdict, r.step, r.heard) == named for r in state.rulings)
 
 
-def why_needed(state: RunState, action: Action) -> str:
+def why_needed(state: RunState, action: Action) -> Text:
     command = state.brief.command(action)
     rule = rule_of(command) if command else "never"
     if rule == "always":
-        return f"{action.tool} {action.command} is carried out only when a person allows it"
+        return say("always_asked", tool=action.tool, command=action.command)
     if not state.strangers or command is None:
         return ""
-    why = "changes what may be out of the house" if rule == "untrusted" else ""
+    why: Text = say("leaves_the_house") if rule == "untrusted" else ""
     if command.tier == "read" and command.approve is None:
         why = egress.why_needed(state, command, action)
-    return f"{action.tool} {action.command} {why}, and {state.strangers} brought what strangers wrote" if why else ""
+    return why and say("tainted", tool=action.tool, command=action.command, why=why, strangers=state.strangers)
 
 
 def with_ruling(state: RunState, ruling: Ruling) -> RunState:
@@ -54,21 +55,21 @@ def refused_in_a_row(state: RunState) -> int:
     return sum(1 for _ in takewhile(lambda ruling: ruling.verdict != "approved", reversed(state.rulings)))
 
 
-def flaws_of(state: RunState, action: Action) -> tuple[str, ...]:
+def flaws_of(state: RunState, action: Action) -> tuple[Text, ...]:
     if not state.rulings:
         return ()
-    what = f"{action.tool} {action.command} with these arguments"
+    what = say("these_arguments", tool=action.tool, command=action.command)
     return refusals_of(state, acting.name_of_call(action), what)
 
 
-def refusals_of(state: RunState, subject_hash: str, what: str) -> tuple[str, ...]:
+def refusals_of(state: RunState, subject_hash: str, what: Text) -> tuple[Text, ...]:
     rulings = [ruling for ruling in state.rulings if ruling.subject_hash == subject_hash][-1:]
     refused = (ruling for ruling in rulings if ruling.verdict != "approved" and ruling.heard >= state.heard)
     return tuple(refusal(what, ruling) for ruling in refused)
 
 
-def refusal(what: str, ruling: Ruling) -> str:
-    return f"{what} was not approved ({ruling.verdict}){': ' if ruling.reason else ''}{ruling.reason}"
+def refusal(what: Text, ruling: Ruling) -> Text:
+    return say("not_approved", what=what, verdict=ruling.verdict, why=ruling.reason)
 
 
 def hash_of(proposal: Plan | Framing) -> str:
@@ -86,7 +87,7 @@ def _subject_of(state: RunState, proposal: Plan | Framing, of: tuple[int, str, i
 def ask_approval(
     state: RunState,
     proposal: Plan | Framing,
-    why: str,
+    why: Text,
     *,
     held: Acting | None = None,
     of: tuple[int, str, int] = (0, "", 0),
@@ -101,5 +102,5 @@ def ask_approval(
         entry=state.version,
         held=held,
     )
-    resting = replace(state, waiting=waiting, summary=f"waits for approval: {why}")
+    resting = replace(state, waiting=waiting, summary=say("waits_for_approval", why=why))
     return with_facts(resting, PersonAsked(ask=waiting.ask, expires_at=waiting.expires_at))

@@ -26,6 +26,7 @@ from pydantic import JsonValue
 from agent_service.core.noted import MemoryNote, MessageNote, Note, RulingNote, StepNote
 from agent_service.core.phases import Action
 from agent_service.core.state import RunState
+from agent_service.sentences import Text, say
 from schemas.catalog import ToolCommand
 
 LEAST = 6
@@ -47,7 +48,7 @@ _CODE = re.compile(r"(?=[^\W_]*\d)(?=[^\W_]*[^\W\d_])[^\W_]{8,}")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
-def why_needed(state: RunState, command: ToolCommand, action: Action) -> str:
+def why_needed(state: RunState, command: ToolCommand, action: Action) -> Text:
     if command.effect == "local":
         return ""
     for address in addresses_in(action.arguments, command.input_schema):
@@ -56,9 +57,9 @@ def why_needed(state: RunState, command: ToolCommand, action: Action) -> str:
             continue
         if _is_odd(address) or not hosts <= _hosts_named(state):
             new = ", ".join(sorted(hosts - _hosts_named(state)) or sorted(hosts))
-            return f"asks {new} for an address that neither goal, context, a person nor a link of a result names"
+            return say("address_unnamed", hosts=new)
         if _carries(state, action, address, hosts):
-            return f"may tell {', '.join(sorted(hosts))} in the address what this run knows from elsewhere"
+            return say("address_tells", hosts=", ".join(sorted(hosts)))
     return ""
 
 

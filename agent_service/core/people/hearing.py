@@ -29,30 +29,31 @@ from agent_service.core.waiting import (
     Thinking,
     Waiting,
 )
+from agent_service.sentences import Text, instant, say
 from schemas.events import Signal
 
 MAX_SIGNALS = 200
 """Signals that a run hears and knows again by id. Rulings and answers that it asked for are heard beyond that."""
 ASKED_FOR = frozenset({"approve", "reject", "answer"})
 NOTHING_ASKED = {
-    "approve": "nothing waits for an approval",
-    "reject": "nothing waits for an approval",
-    "answer": "no question waits for an answer: a message is heard at any time",
+    "approve": say("no_approval_awaited"),
+    "reject": say("no_approval_awaited"),
+    "answer": say("no_answer_awaited"),
 }
-VOID = "what was planned is not carried out, because a person said something newer"
+VOID = say("plan_void")
 
 
-def deaf_to(state: RunState, event: SignalReceived) -> str:
+def deaf_to(state: RunState, event: SignalReceived) -> Text:
     if len(state.signals) < MAX_SIGNALS or event.signal.kind in ASKED_FOR:
         return ""
-    return f"it has heard {MAX_SIGNALS} signals, and hears no more: what is to be added is for a new run"
+    return say("too_many_signals", most=MAX_SIGNALS)
 
 
-def hear(state: RunState, event: SignalReceived) -> RunState | str:
+def hear(state: RunState, event: SignalReceived) -> RunState | Text:
     return _unasked(event) or told(state, event)
 
 
-def hear_when_asked(state: RunState, event: SignalReceived) -> RunState | str:
+def hear_when_asked(state: RunState, event: SignalReceived) -> RunState | Text:
     waiting = state.waiting
     assert isinstance(waiting, NeedsPerson)
     match waiting.ask:
@@ -64,7 +65,7 @@ def hear_when_asked(state: RunState, event: SignalReceived) -> RunState | str:
             return _hear_word_on_stop(state, waiting, stop, event)
 
 
-def _hear_word_on_stop(state: RunState, waiting: NeedsPerson, stop: Stop, event: SignalReceived) -> RunState | str:
+def _hear_word_on_stop(state: RunState, waiting: NeedsPerson, stop: Stop, event: SignalReceived) -> RunState | Text:
     signal = event.signal
     if signal.kind != "answer" and (refused := _unasked(event)):
         return refused
@@ -72,7 +73,7 @@ def _hear_word_on_stop(state: RunState, waiting: NeedsPerson, stop: Stop, event:
         return told(state, event)
     heard = told(limits.stood_still(state, waiting.since), event)
     if signal.kind == "reject":
-        return endings.cancel(heard, signal.message or "rejected by a person")
+        return endings.cancel(heard, signal.message or say("rejected"))
     if stop.ending_class == "budget_attempts":
         heard = limits.with_more_attempts(heard)
     running = replace(heard, waiting=_held_until(waiting, event.at))
@@ -85,30 +86,30 @@ def _held_until(waiting: NeedsPerson, at: datetime) -> Waiting:
     return continuing.stood_still(held, at - waiting.since) if isinstance(held, Acting) else held or Deciding()
 
 
-def hear_while_waiting(state: RunState, event: SignalReceived) -> RunState | str:
+def hear_while_waiting(state: RunState, event: SignalReceived) -> RunState | Text:
     if refused := _unasked(event):
         return refused
     heard = told(state, event)
     if event.signal.message:
-        why = "the wait is over, because a person said something"
+        why = say("wait_over")
         return asking.think_anew(replace(heard, waiting=Deciding()), feedback=(why,))
     return planning.wake_up(heard) if event.signal.kind == "resume" else heard
 
 
-def _hear_answer(state: RunState, waiting: NeedsPerson, question: Question, event: SignalReceived) -> RunState | str:
+def _hear_answer(state: RunState, waiting: NeedsPerson, question: Question, event: SignalReceived) -> RunState | Text:
     signal = event.signal
     match signal.kind:
         case "approve" | "reject":
             return NOTHING_ASKED[signal.kind]
         case "answer" | "resume" if not signal.message:
-            return "it waits for an answer to its question, which needs a message"
+            return say("answer_needs_message")
     if not signal.message:
         return _rests_on(told(state, event), waiting, state.brief.limits.answer_s)
     heard = told(limits.stood_still(state, waiting.since), event)
     return planning.question_answered(heard, question, by_message=signal.kind == "message")
 
 
-def _hear_ruling(state: RunState, waiting: NeedsPerson, approval: Approval, event: SignalReceived) -> RunState | str:
+def _hear_ruling(state: RunState, waiting: NeedsPerson, approval: Approval, event: SignalReceived) -> RunState | Text:
     signal = event.signal
     if flaw := _flaw_of_ruling(state, waiting, approval, event):
         return flaw
@@ -141,9 +142,9 @@ def on_expiry(state: RunState) -> RunState:
 
 def _on_approval_expired(state: RunState, waiting: NeedsPerson, approval: Approval) -> RunState:
     if state.brief.limits.on_expiry == "escalate":
-        return endings.escalate(state, "approval_expired", f"nobody approved in time: {approval.reason}")
+        return endings.escalate(state, "approval_expired", say("approval_expired", why=approval.reason))
     running = replace(limits.stood_still(state, waiting.since), waiting=_held_until(waiting, state.updated_at))
-    expired = _ruling(running, approval, "expired", by="", reason="nobody decided in time")
+    expired = _ruling(running, approval, "expired", by="", reason=say("nobody_decided"))
     return _refused(running, approval, expired)
 
 
@@ -184,13 +185,13 @@ def _rests_on(state: RunState, waiting: NeedsPerson, patience_s: float) -> RunSt
 
 def _noted(state: RunState, signal: Signal, message: str) -> RunState:
     asked = "" if signal.kind == "message" else _what_was_asked(state.waiting)
-    noted = notes.with_message(state, message, answers=asked, untrusted=signal.untrusted)
+    noted = notes.with_message(state, message, answers=str(asked), untrusted=signal.untrusted)
     if signal.untrusted:
-        return replace(noted, strangers=state.strangers or f"the message {signal.signal_id}")
+        return replace(noted, strangers=state.strangers or say("the_message", signal=signal.signal_id))
     return replace(noted, messages=(*noted.messages, message)[-notes.MOST_MESSAGES :])
 
 
-def _what_was_asked(waiting: Waiting) -> str:
+def _what_was_asked(waiting: Waiting) -> Text:
     match waiting:
         case NeedsPerson(ask=Question(ask=ask)):
             return ask.question
@@ -201,29 +202,29 @@ def _what_was_asked(waiting: Waiting) -> str:
     return ""
 
 
-def _unasked(event: SignalReceived) -> str:
+def _unasked(event: SignalReceived) -> Text:
     return NOTHING_ASKED.get(event.signal.kind, "")
 
 
-def _flaw_of_ruling(state: RunState, waiting: NeedsPerson, approval: Approval, event: SignalReceived) -> str:
+def _flaw_of_ruling(state: RunState, waiting: NeedsPerson, approval: Approval, event: SignalReceived) -> Text:
     signal, step = event.signal, _step_of(state, approval) or None
     match signal.kind:
         case "approve" if waiting.expires_at and (event.said_at or event.at) >= waiting.expires_at:
-            return f"it could be approved until {waiting.expires_at:%Y-%m-%dT%H:%M:%SZ}"
+            return say("approved_too_late", until=instant(waiting.expires_at))
         case "answer":
-            return "it waits for an approval: approve it, reject it, or send a message"
+            return say("awaits_approval_not_answer")
         case "resume":
-            return "it waits for an approval: approve or reject it"
+            return say("awaits_approval")
         case "approve" if signal.arguments_hash is None:
-            return f"an approval names what it is of: arguments_hash {approval.subject_hash}"
+            return say("approval_needs_hash", hash=approval.subject_hash)
         case "approve" | "reject" if signal.arguments_hash not in (None, approval.subject_hash):
-            return f"what waits for approval is {approval.subject_hash}, not {signal.arguments_hash}"
+            return say("approval_of_other", hash=approval.subject_hash, named=signal.arguments_hash)
         case "approve" | "reject" if signal.step not in (None, step):
-            return f"what waits for approval is {f'step {step}' if step else 'a framing'}, not step {signal.step}"
+            return say("approval_of_other_step", step=step, named=signal.step)
     return ""
 
 
-def _ruling(state: RunState, approval: Approval, verdict: approving.Verdict, *, by: str, reason: str = "") -> Ruling:
+def _ruling(state: RunState, approval: Approval, verdict: approving.Verdict, *, by: str, reason: Text = "") -> Ruling:
     subject, step = approving.hash_of(approval.proposal), _step_of(state, approval)
     return Ruling(subject_hash=subject, verdict=verdict, by=by, reason=reason, step=step, heard=state.heard)
 
@@ -268,13 +269,13 @@ def _remembered(state: RunState, approval: Approval, ruling: Ruling) -> RunState
 
 
 def _refused(state: RunState, approval: Approval, ruling: Ruling) -> RunState:
-    what = "the new framing"
+    what: Text = say("new_framing")
     if isinstance(approval.proposal, Plan):
         what = f"{approval.proposal.action.tool} {approval.proposal.action.command}"
     why = approving.refusal(what, ruling)
     ruled = replace(_remembered(state, approval, ruling), summary=why)
     if (refused := approving.refused_in_a_row(ruled)) >= approving.MOST_REFUSED:
-        return endings.escalate(ruled, "not_approved", f"{refused} times in a row: {why}")
+        return endings.escalate(ruled, "not_approved", say("refused_in_a_row", times=refused, why=why))
     if approval.step:
         return continuing.not_allowed(ruled, approval, why)
     return asking.think_anew(ruled, feedback=(why,))

@@ -16,6 +16,7 @@ from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.tools import acting, continuing, finishing, results
 from agent_service.core.tools.flights import answer, flights, gathering_of, gatherings
 from agent_service.core.waiting import Acting, Deciding, Ended, Planned, Queued, Status, Waiting, acting_of
+from agent_service.sentences import Text, say
 from schemas.events import Outcome, ToolError, ToolOutput, ToolResult
 
 RAISED = {
@@ -25,20 +26,19 @@ RAISED = {
     "budget_cost": "max_cost_usd",
     "budget_time": "deadline_at",
 }
-UNKNOWN = "whether it was carried out is not known"
 
 
-def reopen(state: RunState, event: SignalReceived) -> RunState | str:
+def reopen(state: RunState, event: SignalReceived) -> RunState | Text:
     ended = state.waiting
     assert isinstance(ended, Ended)
     if flaw := _flaw(state, ended, event):
         return flaw
     held = ended.held or Deciding()
     if event.signal.outcome is not None and (unclear := _unclear(state, held, ended)):
-        return f"{unclear}: answer without an outcome"
+        return say("outcome_unclear", why=unclear)
     running = _running(hearing.told(limits.stood_still(state, ended.at), event))
     if spent := _not_raised(state, running, ended):
-        return f"{spent}: raise {RAISED.get(ended.stop.ending_class, 'deadline_at')} with the answer"
+        return say("raise_with_answer", why=spent, limit=RAISED.get(ended.stop.ending_class, "deadline_at"))
     then = _with_what_was_open(continuing.heeding(replace(running, waiting=held), before=state), ended, event)
     return _told_of(then, ended)
 
@@ -51,17 +51,17 @@ def _told_of(state: RunState, ended: Ended) -> RunState:
     return replace(state, happened=(reopened, *state.happened))
 
 
-def _flaw(state: RunState, ended: Ended, event: SignalReceived) -> str:
+def _flaw(state: RunState, ended: Ended, event: SignalReceived) -> Text:
     if ended.status is not Status.ESCALATED:
-        return f"the run has ended ({ended.status})"
+        return say("has_ended", status=ended.status)
     if event.signal.kind != "answer":
-        return f"the run has ended ({ended.status}): an answer reopens it"
+        return say("answer_reopens", status=ended.status)
     if parent := state.brief.as_step:
-        return f"it was step {parent.step} of run {parent.run_id}, which has its result: say it to that one"
+        return say("was_a_step", step=parent.step, run=parent.run_id)
     if not event.signal.message and event.signal.outcome is None:
-        return "an answer needs a message"
+        return say("answer_without_message")
     if event.at > closes_at(state, ended):
-        return f"the run was handed over more than {state.brief.limits.reopen_days:g} days ago: ask for a new one"
+        return say("reopened_too_late", days=state.brief.limits.reopen_days)
     return ""
 
 
@@ -78,11 +78,11 @@ def _running(state: RunState) -> RunState:
         refused_done=0,
         waited_at_step=state.step,
         reopened=state.reopened + 1,
-        summary="reopened by an answer",
+        summary=say("reopened"),
     )
 
 
-def _not_raised(before: RunState, running: RunState, ended: Ended) -> str:
+def _not_raised(before: RunState, running: RunState, ended: Ended) -> Text:
     limit = RAISED.get(ended.stop.ending_class)
     if limit and getattr(running.brief.limits, limit) <= getattr(before.brief.limits, limit):
         return ended.stop.reason
@@ -98,7 +98,7 @@ def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) ->
     if state.started_at is None:  # it ended while it waited for its turn
         return replace(state, waiting=Queued())
     if isinstance(state.waiting, Deciding):
-        why = f"the run was handed to a person ({ended.stop.ending_class}), and goes on with what they answered"
+        why = say("goes_on_with_answer", ending=ended.stop.ending_class)
         return asking.think_anew(state, feedback=(why,))
     state = _gathering_on(state, event.at - ended.at)
     meant = _meant(state, state.waiting, ended)
@@ -148,11 +148,11 @@ def _meant(state: RunState, held: Waiting, ended: Ended) -> tuple[Pending, ...]:
     return tuple(one for one in asked if results.was_first_in_doubt(ended, one)) or tuple(unknown)
 
 
-def _unclear(state: RunState, held: Waiting, ended: Ended) -> str:
+def _unclear(state: RunState, held: Waiting, ended: Ended) -> Text:
     if not any(_in_question(state, flight.pending, ended) for flight in flights(held)):
-        return "no step of it is in doubt"
+        return say("nothing_in_doubt")
     several = ", ".join(f"step {one.step} {one.task}".rstrip() for one in _meant(state, held, ended))
-    return f"it could be of several writes ({several})" if "," in several else ""
+    return say("several_in_doubt", writes=several) if "," in several else ""
 
 
 def _said_of(pending: Pending, meant: tuple[Pending, ...], event: SignalReceived) -> Outcome:
@@ -164,13 +164,14 @@ def _by_word(pending: Pending, event: SignalReceived, outcome: Outcome) -> ToolR
     output, error = None, None
     match outcome:
         case "ran":
-            said = message or "a person says that it was carried out"
+            said = message or str(say("was_carried_out"))
             output = ToolOutput.model_validate({"summary": said, "said_by": "a person"})
         case "did_not_run":
-            said = f"a person says that it was not carried out. {message}".strip()
+            said = str(say("not_carried_out", message=message))
             error = ToolError(error_class="did_not_run", message=said)
         case "look":
-            error = ToolError(error_class="in_doubt", message=f"{UNKNOWN}. {message}".strip())
+            said = str(say("carried_out_unknown", message=message))
+            error = ToolError(error_class="in_doubt", message=said)
     return ToolResult(
         run_id=event.signal.run_id,
         step=pending.step,

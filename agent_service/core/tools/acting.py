@@ -16,6 +16,7 @@ from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.tools.flights import flights, with_flight
 from agent_service.core.tools.grants import granted, with_asked
 from agent_service.core.waiting import Acting, Waiting
+from agent_service.sentences import Text, say
 from schemas import subjects
 from schemas.catalog import ToolCommand
 from schemas.events import ToolError
@@ -28,20 +29,20 @@ LONGEST_PATH, MOST_NAMED = 120, 20
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
-def flaws_of_action(brief: Brief, action: Action) -> tuple[str, ...]:
+def flaws_of_action(brief: Brief, action: Action) -> tuple[Text, ...]:
     skill = brief.skill(action.tool)
     if skill is None:
         offered = ", ".join(s.name for s in brief.skills) or "none"
-        return (f"tool {action.tool[:64]!r} is not on offer; the tools are: {offered}",)
+        return (say("tool_unknown", tool=action.tool[:64], offered=offered),)
     if skill.route in subjects.OUR_OWN_ROUTES and brief.depth >= brief.limits.max_depth:
-        return (f"tool {action.tool} would start an agent from an agent, which is not allowed",)
+        return (say("too_deep", tool=action.tool),)
     if brief.command(action) is None:
         commands = ", ".join(c.name for c in skill.commands)
-        return (f"tool {action.tool} has no command {action.command[:64]!r}; it has: {commands}",)
+        return (say("command_unknown", tool=action.tool, command=action.command[:64], commands=commands),)
     return ()
 
 
-def unknown_artifacts(state: RunState, action: Action) -> tuple[str, ...]:
+def unknown_artifacts(state: RunState, action: Action) -> tuple[Text, ...]:
     command = state.brief.command(action)
     properties = command.input_schema.get("properties") if command else None
     asked = (
@@ -52,7 +53,7 @@ def unknown_artifacts(state: RunState, action: Action) -> tuple[str, ...]:
     )
     newest = ", ".join(state.artifacts[-MOST_NAMED:]) or "none"
     return tuple(
-        f"{name}: the run has no artifact {path[:LONGEST_PATH]!r}; the newest are: {newest}"
+        say("artifact_unknown", argument=name, path=path[:LONGEST_PATH], newest=newest)
         for name, path in asked
         if isinstance(path, str) and path not in state.artifacts
     )
@@ -106,7 +107,7 @@ def until(brief: Brief, pending: Pending) -> datetime:
 
 
 def _depart(state: RunState, waiting: Waiting, pendings: tuple[Pending, ...]) -> RunState:
-    summary = "; ".join(f"step {p.step}: {p.action.tool} {p.action.command}{_nth(p.attempt)}" for p in pendings)
+    summary = say("acts", actions=tuple(_named(one) for one in pendings))
     attempts = state.attempts + len(pendings)
     sent = with_asked(replace(state, waiting=waiting, attempts=attempts, summary=summary), pendings)
     told = (RequestSent(pending=pending, approved_by=_approved_by(sent, pending)) for pending in pendings)
@@ -126,8 +127,14 @@ def retry(state: RunState, pending: Pending, error: ToolError) -> RunState | Non
         return None
     delay = timedelta(seconds=_backoff_s(limits.retry_base_s, state.run_id, pending))
     following = replace(pending, attempt=pending.attempt + 1)
-    what = f"step {pending.step}{pending.task and f' ({pending.task})'}: {pending.action.tool}"
-    summary = f"{what} failed ({error.error_class}), attempt {following.attempt} follows"
+    summary = say(
+        "retries",
+        step=pending.step,
+        task=pending.task,
+        tool=pending.action.tool,
+        error_class=error.error_class,
+        attempt=following.attempt,
+    )
     waiting = with_flight(state.waiting, Flight(pending=following, retry_at=state.updated_at + delay))
     waited = replace(state, waiting=waiting, summary=summary)
     return with_facts(waited, RetrySet(pending=following, retry_at=state.updated_at + delay))
@@ -188,5 +195,5 @@ def _tool_time_s(brief: Brief, pending: Pending) -> float:
     return skill.timeout_s + brief.limits.queue_wait_s
 
 
-def _nth(attempt: int) -> str:
-    return "" if attempt == 1 else f" (attempt {attempt})"
+def _named(sent: Pending) -> Text:
+    return say("act", step=sent.step, tool=sent.action.tool, command=sent.action.command, attempt=sent.attempt)

@@ -28,6 +28,7 @@ from agent_service.core.tools.tasks import (
     ready_for,
 )
 from agent_service.core.waiting import Acting, Approval
+from agent_service.sentences import Text, say
 from schemas.continuation import Continuation, ContinuationInvalid, MultiStep, read
 from schemas.events import ToolError, ToolResult
 
@@ -36,7 +37,7 @@ MAX_WISH, MAX_REASON = 200, 4000
 
 
 def take_continuation(
-    state: RunState, pending: Pending, result: ToolResult, *, unfit: tuple[str, ...] = ()
+    state: RunState, pending: Pending, result: ToolResult, *, unfit: tuple[Text, ...] = ()
 ) -> RunState:
     gathering = gathering_of(state.waiting, pending.step) or _begun(state, pending)
     asker = tasks.task_of(gathering, pending.task)
@@ -44,19 +45,21 @@ def take_continuation(
     state = replace(state, strangers=finishing.strangers_of(state, pending.step, pending.action, result))
     number, most = gathering.round + 1, state.brief.limits.continuations.max_plugin_continuations
     asked = gathering.stopped or _asked(state, asker, result, number, unfit)
-    if isinstance(asked, str):
+    if not isinstance(asked, tuple):
         refused = _refused(result, asked)
         return take_answer(with_facts(state, answer(pending, "error", refused.error)), pending, refused)
     wish, needed = asked
     rest = gathers(state, gathering, without_flight(state.waiting, pending))
     if number > most:
-        why = f"all {most} continuations of a step are used, and {pending.action.tool} asks for more"
-        over = answer(pending, "budget", ToolError(error_class="budget", message=f"{why}: {wish}"))
-        return _stop(with_facts(rest, over), gathering, f"{why}: {wish}")
+        why = say("continuations_used", most=most, tool=pending.action.tool, wish=wish)
+        over = ToolError(error_class="budget", message=str(why))
+        return _stop(with_facts(rest, answer(pending, "budget", over)), gathering, why)
     waiting = tuple(replace(task, asks=number) if task is asker else task for task in gathering.tasks)
     larger = replace(gathering, round=number, tasks=(*waiting, *needed))
     rest = with_facts(rest, answer(pending, "continuation"), TasksAsked(step=pending.step, tasks=needed))
-    return launch(_with(rest, larger), news=f"step {pending.step}: {pending.action.tool} asks for more: {wish}")
+    return launch(
+        _with(rest, larger), news=say("asks_for_more", step=pending.step, tool=pending.action.tool, wish=wish)
+    )
 
 
 def take_answer(state: RunState, pending: Pending, result: ToolResult) -> RunState:
@@ -67,7 +70,7 @@ def take_answer(state: RunState, pending: Pending, result: ToolResult) -> RunSta
         known = finishing.finish_step(state, pending, result)
         return launch(known) if gatherings(known.waiting) else finishing.go_on(known)
     known = settled(state, pending, result)
-    return launch(known, news=f"step {pending.step}: {pending.task} {result.status}")
+    return launch(known, news=say("task_came", step=pending.step, task=pending.task, status=result.status))
 
 
 def settled(state: RunState, pending: Pending, result: ToolResult) -> RunState:
@@ -85,13 +88,12 @@ def settled(state: RunState, pending: Pending, result: ToolResult) -> RunState:
 
 def on_time_over(state: RunState, gathering: Gathering) -> RunState:
     granted = state.brief.limits.continuations.max_plugin_total_time_ms
-    why = f"the {granted} ms are over in which a step may gather what its tool asks for"
-    return _stop(state, gathering, why)
+    return _stop(state, gathering, say("gathering_over", most=granted))
 
 
-def launch(state: RunState, *, news: str = "", sent: tuple[Pending, ...] = ()) -> RunState:
+def launch(state: RunState, *, news: Text = "", sent: tuple[Pending, ...] = ()) -> RunState:
     """Send what may be sent beside `sent`, or ask for the first approval; nothing after the run's deadline."""
-    passed, barred = set[Name](), list[tuple[Ready, str]]()
+    passed, barred = set[Name](), list[tuple[Ready, Text]]()
     for stopped in (one for one in gatherings(state.waiting) if one.stopped and not _of_step(state, one)):
         state = _over(state, stopped)
     while ready := next_of(state, passed, begins=may_begin(state)):
@@ -114,7 +116,7 @@ def allowed(state: RunState, approval: Approval) -> RunState:
     return launch(with_facts(state, told), sent=(pending,))
 
 
-def not_allowed(state: RunState, approval: Approval, why: str) -> RunState:
+def not_allowed(state: RunState, approval: Approval, why: Text) -> RunState:
     return launch(_failed(state, _in_question(state, approval), "not_approved", why))
 
 
@@ -154,29 +156,30 @@ def _with(state: RunState, gathering: Gathering) -> RunState:
 
 
 def _asked(
-    state: RunState, asker: Task, result: ToolResult, number: int, unfit: tuple[str, ...]
-) -> tuple[str, tuple[Task, ...]] | str:
+    state: RunState, asker: Task, result: ToolResult, number: int, unfit: tuple[Text, ...]
+) -> tuple[Text, tuple[Task, ...]] | Text:
     offer = state.brief.skill(asker.action.tool)
     if offer is not None and not offer.continues:
-        return f"{offer.name} says of itself that it never asks for more (`continues: false`)"
+        return say("never_continues", tool=offer.name)
     try:
         continuation = read(result.result)
     except ContinuationInvalid as error:
-        return f"what it asks for cannot be read: {error}"
+        return say("continuation_unread", why=str(error))
     asked, seen = tasks.drawn(state.brief, asker, continuation, number)
     flaws = (*seen, *unfit)
-    return f"what it asks for cannot be done: {'; '.join(flaws)}" if flaws else (wish_of(continuation), asked)
+    return say("continuation_flawed", flaws=flaws) if flaws else (wish_of(continuation), asked)
 
 
 def wish_of(continuation: Continuation) -> str:
     match continuation:
         case MultiStep(tasks=asked):
-            return f"{len(asked)} tasks ({', '.join(task.id for task in asked)})"[:MAX_WISH]
-    return f"retrieve {continuation.query!r}"[:MAX_WISH]
+            names = ", ".join(task.id for task in asked)
+            return str(say("wishes_tasks", count=len(asked), tasks=names))[:MAX_WISH]
+    return str(say("wishes_retrieval", query=continuation.query))[:MAX_WISH]
 
 
-def _refused(result: ToolResult, why: str) -> ToolResult:
-    error = ToolError(error_class=BAD, message=why[:MAX_REASON])
+def _refused(result: ToolResult, why: Text) -> ToolResult:
+    error = ToolError(error_class=BAD, message=str(why)[:MAX_REASON])
     return result.model_copy(update={"status": "error", "error": error, "result": None})
 
 
@@ -204,8 +207,8 @@ def _error(state: RunState, step: int, tool: str, error_class: str, message: str
     )
 
 
-def _failed(state: RunState, ready: Ready, error_class: str, why: str) -> RunState:
-    result = _error(state, ready.gathering.step, ready.task.action.tool, error_class, why)
+def _failed(state: RunState, ready: Ready, error_class: str, why: Text) -> RunState:
+    result = _error(state, ready.gathering.step, ready.task.action.tool, error_class, str(why))
     if not ready.task.id:
         return finishing.finish_step(state, ready.gathering.first, result)
     return _with_evidence(state, ready.gathering, ready.task, result)
@@ -245,14 +248,14 @@ def _with_evidence(state: RunState, gathering: Gathering, task: Task, result: To
     return _with(known, replace(gathering, tasks=tuple(one for one in gathering.tasks if one.id != task.id)))
 
 
-def _stop(state: RunState, gathering: Gathering, why: str) -> RunState:
+def _stop(state: RunState, gathering: Gathering, why: Text) -> RunState:
     mine = _of_step(state, gathering)
     given_up = [one for one in mine if acting.is_repeatable(state, one.pending) and not one.pending.grant]
     left = tuple(one for one in flights(state.waiting) if one not in given_up)
     dropped = (RequestDropped(step=f.pending.step, task=f.pending.task, round=f.pending.round) for f in given_up)
     stopped = gathers(with_facts(state, *dropped), replace(gathering, stopped=why), left)
-    waits = "; what was begun is waited for" if len(given_up) < len(mine) else ""
-    return launch(stopped, news=f"step {gathering.step}: {why}{waits}")
+    name = "gathering_waits" if len(given_up) < len(mine) else "gathering_stopped"
+    return launch(stopped, news=say(name, step=gathering.step, why=why))
 
 
 def _of_step(state: RunState, gathering: Gathering) -> list[Flight]:
@@ -260,33 +263,35 @@ def _of_step(state: RunState, gathering: Gathering) -> list[Flight]:
 
 
 def _over(state: RunState, gathering: Gathering) -> RunState:
-    message = f"{gathering.stopped}. It has not answered; what was gathered so far is here"
+    message = str(say("gathered_so_far", why=gathering.stopped))
     known = tasks.told(state, gathering.step)
     told: dict[str, JsonValue] = {"class": "budget", "message": message, "gathered": known}
     result = _error(state, gathering.step, gathering.first.action.tool, "budget", message)
     return finishing.finish_step(state, gathering.first, result, told=told, over_budget=True)
 
 
-def _ask(state: RunState, ready: Ready, why: str) -> RunState:
+def _ask(state: RunState, ready: Ready, why: Text) -> RunState:
     held = state.waiting
     assert isinstance(held, Acting), "what is paused asks nobody"
     asked = _who_asks(ready)
-    proposal = Plan(action=ready.action, rationale=asked)
-    return approving.ask_approval(state, proposal, f"{why}; {asked}", held=held, of=ready.known_as)
+    proposal = Plan(action=ready.action, rationale=str(asked))
+    return approving.ask_approval(
+        state, proposal, say("asked_because", why=why, asked=asked), held=held, of=ready.known_as
+    )
 
 
-def _who_asks(ready: Ready) -> str:
+def _who_asks(ready: Ready) -> Text:
     if ready.task.asks:
-        return f"{ready.task.action.tool} is to be asked again with what it asked for"
+        return say("asked_again", tool=ready.task.action.tool)
     asker = tasks.task_of(ready.gathering, asker_of(ready.task.id))
     assert asker is not None, "who asked waits for what it asked for"
     why = " ".join(ready.task.reason.split())
-    return f"{asker.action.tool} asks for it" + (f", and says: {why}" if why else ", and does not say why")
+    return say("tool_asks", tool=asker.action.tool, why=why)
 
 
-def _resting(state: RunState, sent: tuple[Pending, ...], news: str) -> RunState:
+def _resting(state: RunState, sent: tuple[Pending, ...], news: Text) -> RunState:
     if not state.open_steps:
         return finishing.go_on(state)
     asked = ", ".join(f"{pending.task} {pending.action.tool} {pending.action.command}" for pending in sent)
-    summary = "; ".join(filter(None, (news, asked and f"asks {asked}"))) or state.summary
+    summary = say("gathers", news=news, asked=asked) if news or asked else state.summary
     return replace(state, summary=summary)

@@ -28,6 +28,7 @@ from agent_service.core.brief import Brief
 from agent_service.core.events import Proof
 from agent_service.core.state import RunState
 from agent_service.core.tools.flights import flight_of, flights, gathering_of, gatherings
+from agent_service.sentences import Text, say
 from schemas.events import ToolResult
 
 
@@ -43,44 +44,44 @@ class Judgement:
     """`pending`: what it answers, of a result that matches."""
 
     relation: Relation
-    reason: str
+    reason: Text
     pending: Pending | None = None
 
 
 def judge(state: RunState, result: ToolResult, place: str = "") -> Judgement:
     """`place` names the message it came with."""
     steps = state.open_steps
-    which = f"step {result.step} attempt {result.attempt or 'not named'}"
+    which = say("which", step=result.step, attempt=result.attempt)
     if state.final:
-        return Judgement(Relation.LATE, f"result of {which} came after the run ended ({state.status})")
+        return Judgement(Relation.LATE, say("came_late", which=which, status=state.status))
     if state.has_finished(result.step) or (steps and result.step < steps[0]):
-        return Judgement(Relation.STALE, f"step {result.step} is finished already")
+        return Judgement(Relation.STALE, say("step_finished", step=result.step))
     if not steps and state.reopened and result.step <= state.step:  # escalated by a version that kept no open step
-        return Judgement(Relation.STALE, f"step {result.step} was given up when the run was handed to a person")
+        return Judgement(Relation.STALE, say("step_given_up", step=result.step))
     if not steps:
-        return Judgement(Relation.VIOLATION, f"result of {which}, but nothing is pending")
+        return Judgement(Relation.VIOLATION, say("nothing_pending", which=which))
     if gathering := gathering_of(state.waiting, result.step):
         return _judge_sub_request(state, gathering, result, which, place)
     flight = flight_of(state.waiting, result.step)
     if flight is None:
-        return Judgement(Relation.VIOLATION, f"result of {which} is from the future: step {steps[-1]} is pending")
+        return Judgement(Relation.VIOLATION, say("from_the_future", which=which, pending=steps[-1]))
     if result.task:
-        return Judgement(Relation.VIOLATION, f"result of {which} is of {result.task}, which was never asked for")
+        return Judgement(Relation.VIOLATION, say("task_never_asked", which=which, task=result.task))
     return _judge_flight(flight, result, which, place)
 
 
-def _judge_sub_request(state: RunState, gathering: Gathering, result: ToolResult, which: str, place: str) -> Judgement:
+def _judge_sub_request(state: RunState, gathering: Gathering, result: ToolResult, which: Text, place: str) -> Judgement:
     if not result.task:
         return _judge_nameless(state, gathering, result, place)
     if result.round is None and place in gathering.heard:
-        return Judgement(Relation.STALE, f"the same message answered an earlier request of step {gathering.step}")
+        return Judgement(Relation.STALE, say("message_answered_request", step=gathering.step))
     asked_in = result.round or next((f.pending.round for f in _of_step(state, gathering, result.task)), 0)
     flight = flight_of(state.waiting, gathering.step, result.task, asked_in)
     if flight:
-        return _judge_flight(flight, result, f"{which}, {result.task}", place)
+        return _judge_flight(flight, result, say("which_task", which=which, task=result.task), place)
     if not _was_ever_sent(state, gathering, result.task, asked_in):
-        return Judgement(Relation.VIOLATION, f"result of {which}: {result.task} of round {asked_in} was never sent")
-    return Judgement(Relation.STALE, f"{result.task} of step {gathering.step} is answered already, or was given up")
+        return Judgement(Relation.VIOLATION, say("task_never_sent", which=which, task=result.task, round=asked_in))
+    return Judgement(Relation.STALE, say("task_answered", task=result.task, step=gathering.step))
 
 
 def _was_ever_sent(state: RunState, gathering: Gathering, name: str, asked_in: int) -> bool:
@@ -105,11 +106,11 @@ def _was_sent(state: RunState, gathering: Gathering, name: str, asked_in: int) -
 
 def _judge_nameless(state: RunState, gathering: Gathering, result: ToolResult, place: str) -> Judgement:
     if not place or place in gathering.heard:
-        return Judgement(Relation.STALE, f"the request of step {gathering.step} itself is answered already")
+        return Judgement(Relation.STALE, say("request_answered", step=gathering.step))
     asked = [flight for flight in _of_step(state, gathering) if flight.pending.action.tool == result.tool]
     if len(asked) != 1:
-        return Judgement(Relation.STALE, f"it does not say which of {len(asked)} requests of {result.tool} it answers")
-    return _judge_flight(asked[0], result, f"step {result.step}", place)
+        return Judgement(Relation.STALE, say("answers_which", count=len(asked), tool=result.tool))
+    return _judge_flight(asked[0], result, say("which_step", step=result.step), place)
 
 
 def _of_step(state: RunState, gathering: Gathering, task: str = "") -> list[Flight]:
@@ -117,11 +118,11 @@ def _of_step(state: RunState, gathering: Gathering, task: str = "") -> list[Flig
     return [flight for flight in of_step if task in ("", flight.pending.task)]
 
 
-def _judge_flight(flight: Flight, result: ToolResult, which: str, place: str) -> Judgement:
+def _judge_flight(flight: Flight, result: ToolResult, which: Text, place: str) -> Judgement:
     pending, sent = flight.pending, flight.retry_at is None
     if result.tool != pending.action.tool:
         return Judgement(
-            Relation.VIOLATION, f"result of {which} is from tool {result.tool}, but {pending.action.tool} is pending"
+            Relation.VIOLATION, say("other_tool", which=which, tool=result.tool, pending=pending.action.tool)
         )
     if result.attempt is None:
         return _judge_unnamed(pending, place, sent=sent)
@@ -130,30 +131,27 @@ def _judge_flight(flight: Flight, result: ToolResult, which: str, place: str) ->
 
 def _judge_unnamed(pending: Pending, place: str, *, sent: bool) -> Judgement:
     if not sent:
-        return Judgement(Relation.STALE, f"attempt {pending.attempt} of step {pending.step} is not sent yet")
+        return Judgement(Relation.STALE, say("attempt_not_sent", attempt=pending.attempt, step=pending.step))
     if place and place in pending.heard:
-        return Judgement(Relation.STALE, f"the same message answered an earlier attempt of step {pending.step}")
+        return Judgement(Relation.STALE, say("message_answered_attempt", step=pending.step))
     return Judgement(Relation.MATCH, "", pending)
 
 
 def _judge_attempt(pending: Pending, attempt: int, *, sent: bool) -> Judgement:
     if attempt < pending.attempt:
-        return Judgement(Relation.STALE, f"attempt {attempt} was given up: it is attempt {pending.attempt} now")
+        return Judgement(Relation.STALE, say("attempt_given_up", attempt=attempt, now=pending.attempt))
     if attempt > pending.attempt or not sent:
-        return Judgement(Relation.VIOLATION, f"attempt {attempt} of step {pending.step} was never sent")
+        return Judgement(Relation.VIOLATION, say("attempt_never_sent", attempt=attempt, step=pending.step))
     return Judgement(Relation.MATCH, "", pending)
 
 
-def unbelieved(state: RunState, result: ToolResult, proof: Proof | None, relation: Relation) -> str:
+def unbelieved(state: RunState, result: ToolResult, proof: Proof | None, relation: Relation) -> Text:
     if proof in (None, "named") or (proof == "another" and relation is Relation.VIOLATION):
         return ""
     if proof == "none" and _may_come_without(state, result.tool, relation):
         return ""
-    brings = "the capability of another request" if proof == "another" else "no capability of a request of this run"
-    return (
-        f"a result of {result.tool} for step {result.step} brings {brings}: it counts for nothing; whoever carries "
-        "tools out has to bring back what the request holds as `capability`"
-    )
+    name = "capability_of_another" if proof == "another" else "no_capability"
+    return say(name, tool=result.tool, step=result.step)
 
 
 def _may_come_without(state: RunState, tool: str, relation: Relation) -> bool:

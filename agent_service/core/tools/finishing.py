@@ -17,6 +17,7 @@ from agent_service.core.phases import Action
 from agent_service.core.state import Doubt, LastResult, RunState, StepRecord, replace, with_facts
 from agent_service.core.tools import acting, grants
 from agent_service.core.tools.flights import gatherings, landed
+from agent_service.sentences import Text, say
 from schemas.events import ARTIFACT_PATH, Outcome, Signal, ToolResult
 
 MAX_SUMMARY, MAX_SENT = 500, 16_000
@@ -73,7 +74,7 @@ def finish_step(
         last_result=LastResult(step=record.step, status=record.status, output=output),
         doubts=after(state, record),
         artifacts=with_artifacts(state, result),
-        summary=f"step {record.step}: {record.tool} {record.status}",
+        summary=say("step_ended", step=record.step, tool=record.tool, status=record.status),
     )
 
 
@@ -117,12 +118,12 @@ def artifacts_of(result: ToolResult) -> tuple[str, ...]:
     return tuple([path for path in paths if isinstance(path, str) and ARTIFACT_PATH.fullmatch(path)])
 
 
-def strangers_of(state: RunState, step: int, action: Action, result: ToolResult) -> str:
+def strangers_of(state: RunState, step: int, action: Action, result: ToolResult) -> Text:
     if state.strangers:
         return state.strangers
     skill, command = state.brief.skill(action.tool), state.brief.command(action)
     declared = (command and command.output) or (skill and skill.output)
-    return "" if declared == "trusted" and not is_marked(result) else f"step {step} ({action.tool})"
+    return "" if declared == "trusted" and not is_marked(result) else say("step_of", step=step, tool=action.tool)
 
 
 def is_marked(result: ToolResult) -> bool:
@@ -144,9 +145,6 @@ _RAN = re.compile(rf"(?:yes\W+)?(?:it ran|it did run|{_WHAT} (?:was|has been) {_
 """Whole sentences: an answer may begin with `it was not` and be about something else."""
 
 
-_ASK_FIRST = "ask a person first, with the choices `It ran` and `It did not run`"
-
-
 def outcome_of(signal: Signal) -> Outcome:
     if signal.outcome is not None or signal.untrusted:
         return signal.outcome or "look"
@@ -165,18 +163,17 @@ def with_doubt(state: RunState, pending: Pending) -> RunState:
     return state if new in state.doubts else replace(state, doubts=(*state.doubts, new))
 
 
-def flaws_of_doubt(state: RunState, action: Action) -> tuple[str, ...]:
+def flaws_of_doubt(state: RunState, action: Action) -> tuple[Text, ...]:
     command = state.brief.command(action)
     if command is None or command.tier == "read":
         return ()
     return tuple(_flaw(state, doubt) for doubt in state.doubts if doubt.tool == action.tool)
 
 
-def _flaw(state: RunState, doubt: Doubt) -> str:
+def _flaw(state: RunState, doubt: Doubt) -> Text:
     skill = state.brief.skill(doubt.tool)
     reads = [command.name for command in skill.commands if command.tier == "read"] if skill else []
-    look = f"look first, with {' or '.join(reads)} of {doubt.tool}" if reads else _ASK_FIRST
-    return f"whether step {doubt.step} ({doubt.tool}) was carried out is not known: {look}"
+    return say("look_first" if reads else "ask_first", step=doubt.step, tool=doubt.tool, reads=" or ".join(reads))
 
 
 def after(state: RunState, record: StepRecord) -> tuple[Doubt, ...]:

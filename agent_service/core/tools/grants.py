@@ -21,6 +21,7 @@ from agent_service.core.phases import Action
 from agent_service.core.state import Child, Doubt, RunState, replace
 from agent_service.core.tools.flights import flights, gatherings
 from agent_service.core.waiting import Ended, Status
+from agent_service.sentences import Text, say
 from schemas import catalog, subjects
 from schemas.catalog import AgentConstraints, ChildUsage
 from schemas.events import ToolResult
@@ -38,15 +39,15 @@ def needs_one(brief: Brief, tool: str) -> bool:
     return skill is not None and skill.route == subjects.SERVICE_AGENT
 
 
-def flaws_of(state: RunState, actions: Sequence[Action]) -> tuple[str, ...]:
+def flaws_of(state: RunState, actions: Sequence[Action]) -> tuple[Text, ...]:
     asked = [action for action in actions if needs_one(state.brief, action.tool)]
     if not asked:
         return ()
     most = state.brief.limits.max_children
     if len(asked) > most:
-        return (f"{len(asked)} agents are asked for, and at most {most} may work at the same time",)
+        return (say("too_many_agents", asked=len(asked), most=most),)
     why = lacking(replace(state, step=state.step + len(actions)), asked)
-    return (f"{why}: do it yourself, or end",) if why else ()
+    return (say("do_it_yourself", why=why),) if why else ()
 
 
 def most_at_once(brief: Brief, tool: str) -> int:
@@ -72,13 +73,13 @@ def granted(state: RunState, pendings: Sequence[Pending], *, among: int = 0) -> 
     return tuple(grants.get(pending.name, pending) for pending in pendings)
 
 
-def lacking(state: RunState, asked: Sequence[Action], *, among: int = 0) -> str:
+def lacking(state: RunState, asked: Sequence[Action], *, among: int = 0) -> Text:
     """Why a grant would be too small; empty where none is. `among`: as for `granted`."""
     shares = _shares(state, asked, among)
     if any(grant.steps == 0 for grant in shares):
-        return "too few steps are left for another agent to take any"
+        return say("too_few_steps")
     spent = any(0 in (grant.tokens, grant.cost_usd) for grant in shares)
-    return "too little of its tokens or money is left for another agent to think with" if spent else ""
+    return say("too_little_money") if spent else ""
 
 
 def _shares(state: RunState, asked: Sequence[Action], among: int) -> list[Grant]:

@@ -15,13 +15,14 @@ from agent_service.core.tools import acting, continuing, grants
 from agent_service.core.tools.correlate import Relation, judge, unbelieved
 from agent_service.core.tools.flights import answer, flight_of, flights, gathering_of, gathers, with_flight
 from agent_service.core.waiting import Ended, acting_of
+from agent_service.sentences import Text, instant, say
 from schemas import keys
 from schemas.events import ToolError, ToolResult
 
 _IN_DOUBT = {"error_class": "in_doubt", "retryable": False}
 _UNHEARD = ToolError(
     error_class="timeout",
-    message="an answer may have been dropped as a repetition while the agent was away: its executor names no attempts",
+    message=str(say("answer_dropped")),
     retryable=True,
 )
 MOST_LATE = 20
@@ -30,7 +31,7 @@ HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed", "sto
 """Error classes that neither another attempt nor another plan can mend."""
 
 
-def on_result(state: RunState, event: ToolReturned) -> RunState | str:
+def on_result(state: RunState, event: ToolReturned) -> RunState | Text | Refusal:
     judgement = judge(state, event.result, event.place)
     if why := unbelieved(state, event.result, event.proof, judgement.relation):
         return Refusal(why)
@@ -75,7 +76,7 @@ def _on_silence(state: RunState, pending: Pending) -> RunState:
     repeatable = acting.is_repeatable(state, pending)
     error = ToolError(
         error_class="timeout" if repeatable else "in_doubt",
-        message=f"no result by {pending.deadline_at:%Y-%m-%dT%H:%M:%SZ}; whether the tool ran is not known",
+        message=str(say("no_result", deadline=instant(pending.deadline_at))),
         retryable=repeatable,
     )
     return _on_error(state, pending, _without_answer(state, pending, error, at=state.updated_at))
@@ -125,7 +126,7 @@ def _malformed(state: RunState, pending: Pending, result: ToolResult) -> ToolRes
     return result.model_copy(update={"error": result.error.model_copy(update=_IN_DOUBT)})
 
 
-def _on_late(state: RunState, event: ToolReturned, why: str) -> RunState | str:
+def _on_late(state: RunState, event: ToolReturned, why: Text) -> RunState | Text | Refusal:
     result, kept = event.result, grants.settled_late(_kept(state, event), event.result)
     if result.task:
         call = keys.call(state.run_id, result.step, result.tool, result.attempt or 1, result.task, result.round)
@@ -138,7 +139,7 @@ def _on_late(state: RunState, event: ToolReturned, why: str) -> RunState | str:
     if kept is state and (known or state.has_finished(result.step)):
         return why
     if kept is state and len(state.late) + len(state.late_tasks) >= MOST_LATE:
-        return f"{why}, and {MOST_LATE} that came late are on record: no more are kept"
+        return say("too_many_late", why=why, most=MOST_LATE)
     return with_facts(which, _answered_unasked(state, result, "late"))
 
 
@@ -187,8 +188,8 @@ def _is_in_doubt(result: ToolResult) -> bool:
 
 def _as_error(result: ToolResult) -> ToolResult:
     if result.status == "error":
-        return result if result.error else result.model_copy(update={"error": ToolError(message="no reason given")})
-    error = ToolError(error_class="continuation", message="the tool asks for more evidence before it can answer")
+        return result if result.error else result.model_copy(update={"error": ToolError(message=str(say("no_reason")))})
+    error = ToolError(error_class="continuation", message=str(say("malformed_continuation")))
     return result.model_copy(update={"error": error})
 
 
@@ -200,15 +201,21 @@ def _on_error(state: RunState, pending: Pending, result: ToolResult) -> RunState
     again = None if stopped else acting.retry(state, pending, error)
     if again:
         return again
-    job = f", job {error.job_id}" if error.job_id else ""
-    which = f" ({pending.task})" if pending.task else ""
-    what = f"step {pending.step}{which}: {pending.action.tool} failed ({error.error_class}{job}): {error.message}"
+    what = say(
+        "failed",
+        step=pending.step,
+        task=pending.task,
+        tool=pending.action.tool,
+        error_class=error.error_class,
+        job=error.job_id,
+        message=error.message,
+    )
     of_task = pending.task not in ("", AGAIN)
     if error.error_class == "in_doubt" or (error.error_class in HANDED_TO_A_PERSON and not of_task):
         return endings.escalate(state, error.error_class, what, came=(result,))
     alone = gathering is None and (state.plan is None or not state.plan.also)
     if alone and acting.could_be_retried(state, pending, error):
-        what = f"{what} (attempt {pending.attempt}, the last)"
+        what = say("failed_for_good", what=what, attempt=pending.attempt)
         return endings.escalate(state, _spent_attempts(state), what, came=(result,))
     return continuing.take_answer(state, pending, result)
 

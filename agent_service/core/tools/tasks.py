@@ -20,6 +20,7 @@ from agent_service.core.tools import finishing, grants
 from agent_service.core.tools.acting import flaws_of_action
 from agent_service.core.tools.flights import flights, gathering_of, gatherings
 from agent_service.core.waiting import Status
+from agent_service.sentences import Text, say
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.clipping import clipped
 from schemas.continuation import Continuation, MultiStep, PluginTask, Retrieve, RetrieveTask
@@ -34,13 +35,17 @@ HANDLE = "handle"
 
 def drawn(
     brief: Brief, asker: Task, continuation: Continuation, number: int
-) -> tuple[tuple[Task, ...], tuple[str, ...]]:
+) -> tuple[tuple[Task, ...], tuple[Text, ...]]:
     asked = _asked(continuation)
     most = brief.limits.continuations.max_tasks
     if len(asked) > most:
-        return (), (f"it asks for {len(asked)} tasks, and at most {most} are taken at once",)
+        return (), (say("too_many_tasks", asked=len(asked), most=most),)
     tasks = tuple(_task(brief, asker, one, place, number) for place, one in enumerate(asked, start=1))
-    flaws = (f"{one.id}: {flaw}" for one, task in zip(asked, tasks, strict=True) for flaw in _flaws(brief, task))
+    flaws = (
+        say("flaw_of_task", task=one.id, flaw=flaw)
+        for one, task in zip(asked, tasks, strict=True)
+        for flaw in _flaws(brief, task)
+    )
     return tasks, tuple(flaws)
 
 
@@ -74,18 +79,17 @@ def _task(brief: Brief, asker: Task, asked: RetrieveTask | PluginTask, place: in
     )
 
 
-def _flaws(brief: Brief, task: Task) -> Iterator[str]:
+def _flaws(brief: Brief, task: Task) -> Iterator[Text]:
     skill = brief.skill(task.action.tool)
     if task.kind == "retrieve" and skill is None:
-        setting = "agent.continuations.retrieval_tool"
-        yield f"it asks for a retrieval, and no tool {task.action.tool} is on offer ({setting})"
+        yield say("no_retrieval", tool=task.action.tool)
         return
     if not task.action.command:
         has = ", ".join(command.name for command in skill.commands) if skill else ""
-        yield f"names no command of {task.action.tool}, which has: {has}"
+        yield say("no_command", tool=task.action.tool, commands=has)
         return
     if (size := size_of(task.action.arguments)) > MAX_INPUT:
-        yield f"its input has {size} bytes, and at most {MAX_INPUT} are taken: name an artifact in its place"
+        yield say("input_too_large", size=size, most=MAX_INPUT)
     yield from flaws_of_action(brief, task.action)
 
 
@@ -218,7 +222,7 @@ def _in_short(one: Evidence) -> dict[str, JsonValue]:
 
 
 OVERRULED = "overruled"
-UNHEARD = "it is not carried out, because a person said something that the model has not been told yet"
+UNHEARD = say("task_void")
 
 Name = tuple[int, str, int]
 
@@ -276,23 +280,23 @@ def ready_for(state: RunState, gathering: Gathering, task: Task, name: Name) -> 
     return Ready(gathering, task, name, replace(task.action, given=handed_on))
 
 
-def flaw_of(state: RunState, ready: Ready) -> tuple[str, str] | None:
+def flaw_of(state: RunState, ready: Ready) -> tuple[str, Text] | None:
     asked_for = (one for one in state.evidence if one.step == ready.gathering.step and one.round == ready.task.round)
     failed = [one.task for one in asked_for if one.status == "error" and one.task in ready.task.needs]
     if failed and not ready.task.asks:
-        return "dependency", f"it depends on {', '.join(failed)}, which failed"
+        return "dependency", say("dependency_failed", tasks=", ".join(failed))
     if why := _lacking(state, ready):
         return "budget", why
     if (size := size_of(ready.action.payload)) > MAX_SENT:
-        return "too_large", f"its arguments have {size} bytes with what is handed on, and {MAX_SENT} are sent"
+        return "too_large", say("request_too_large", size=size, most=MAX_SENT)
     if flaws := (*approving.flaws_of(state, ready.action), *finishing.flaws_of_doubt(state, ready.action)):
-        return "not_approved", "; ".join(flaws)
+        return "not_approved", say("all_of", flaws=flaws)
     command = state.brief.command(ready.action)
     writes = command is None or command.tier == "write"
     return (OVERRULED, UNHEARD) if writes and is_unheard(state, ready.gathering) else None
 
 
-def _lacking(state: RunState, ready: Ready) -> str:
+def _lacking(state: RunState, ready: Ready) -> Text:
     if not grants.needs_one(state.brief, ready.task.action.tool):
         return ""
     return grants.lacking(state, (ready.task.action,), among=grants.to_come(state, ready.gathering))

@@ -221,7 +221,8 @@ def _ask_flaws(raw: Any, state: RunState) -> tuple[str, ...]:
     if not isinstance(asked, str):
         return ()
     choices = raw["choices"] if isinstance(raw.get("choices"), list) else []
-    return planning.flaws_of_question(state, Ask(question=asked, choices=tuple(filter(None, map(_said, choices)))))
+    question = Ask(question=asked, choices=tuple(filter(None, map(_said, choices))))
+    return tuple(map(str, planning.flaws_of_question(state, question)))
 
 
 def _waited(raw: Any, state: RunState, now: datetime) -> tuple[Wait | None, tuple[str, ...]]:
@@ -232,7 +233,7 @@ def _waited(raw: Any, state: RunState, now: datetime) -> tuple[Wait | None, tupl
     except (ValueError, OverflowError):
         return None, (f"wait.until: {str(until)[:64]!r} is no instant such as 2026-11-21T12:00:00Z",)
     wait = Wait(why=_said(said.get("why")), seconds=seconds if isinstance(seconds, int | float) else None, until=at)
-    return wait, planning.flaws_of_wait(state, wait, now)
+    return wait, tuple(map(str, planning.flaws_of_wait(state, wait, now)))
 
 
 def _instant(text: str) -> datetime:

@@ -164,7 +164,8 @@ def _minute(now: datetime) -> str:
 
 
 def _feedback(asking: Asking) -> tuple[str, ...]:
-    return tuple(line for line in asking.feedback if asking.phase is not Phase.FRAME or not line.startswith(REFRAMED))
+    told = tuple(map(str, asking.feedback))
+    return tuple(line for line in told if not line.startswith(REFRAMED)) if asking.phase is Phase.FRAME else told
 
 
 def _request(question: Question) -> str:

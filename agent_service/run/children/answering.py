@@ -76,7 +76,7 @@ def _output(state: RunState, waiting: Ended, doubts: list[dict[str, JsonValue]])
     spent = waiting.stop.spent
     usage = ChildUsage.model_validate(spent, from_attributes=True)
     output: dict[str, JsonValue] = {
-        "summary": state.outcome or state.reason,
+        "summary": str(state.outcome or state.reason),
         "run_id": state.run_id,
         "status": state.status.value,
         "usage": usage.model_copy(update={"steps": state.step + spent.child_steps}).model_dump(),

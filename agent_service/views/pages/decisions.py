@@ -8,7 +8,7 @@ from typing import Any
 from agent_service.core.events import ModelReplied
 from agent_service.core.facts import ClaimsJudged, Decided
 from agent_service.core.phases import Met, Plan, Proof, Refusal, Unmet, Unusable
-from agent_service.core.proof import in_words
+from agent_service.core.proof import shown_by
 from agent_service.history.items import Item
 from agent_service.history.plain import duration, instant
 from agent_service.history.words import call_of, decision_of, speaker, usd
@@ -77,10 +77,11 @@ def _thought(told: Told, item: Item, reply: ModelReplied, one: Decided) -> Itera
         case decision:
             yield from _values({field.name: getattr(decision, field.name) for field in fields(decision)})
             judged = told.records[item.ended_in - 1].first(ClaimsJudged) if item.ended_in else None
-            yield bullets(f"Not accepted: {inline(why)}" for why in judged.refusals) if judged else ""
+            yield bullets(f"Not accepted: {inline(str(why))}" for why in judged.refusals) if judged else ""
     if one.status != "ok":
         error_class = f" ({code(one.error_class)})" if one.error_class else ""
-        yield f"**{one.status.capitalize()}**{error_class}" + (f": {inline(one.why)}" if one.why else ".")
+        why = "; ".join(map(str, one.why))
+        yield f"**{one.status.capitalize()}**{error_class}" + (f": {inline(why)}" if why else ".")
 
 
 def _paid(reply: ModelReplied) -> str:
@@ -114,7 +115,7 @@ def _text(value: Any) -> str:
         case bool():
             return "yes" if value else "no"
         case Proof():
-            return in_words(value)
+            return str(shown_by(value))
         case Met(item=item, evidence=evidence, quote=quote):
             return f"{item}, by {evidence}" + (f', "{quote}"' if quote else "")
         case Unmet(item=item, reason=reason):

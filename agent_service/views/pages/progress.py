@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from agent_service.core.phases import Plan
-from agent_service.core.proof import in_words
+from agent_service.core.proof import shown_by
 from agent_service.core.state import DoneItem, RunState
 from agent_service.core.waiting import Ended, NeedsPerson, Planned
 from agent_service.history.artifacts import NamedArtifact, is_artifact_path, named_artifacts
@@ -54,7 +54,7 @@ def _checked(item: DoneItem) -> str:
             for evidence, quote in zip(item.evidence, quotes, strict=False)
         )
         return tick(True, f"{item.id}: {inline(item.text)} (evidence: {shown})")
-    needs = f" (to be shown by {inline(in_words(item.proof))})" if item.proof else ""
+    needs = f" (to be shown by {inline(str(shown_by(item.proof)))})" if item.proof else ""
     return tick(False, f"{item.id}: {inline(item.text)}{needs}")
 
 

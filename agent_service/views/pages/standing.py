@@ -31,7 +31,7 @@ def opening(told: Told) -> Iterator[str]:
     if told.history.models:
         yield f"Thought by {' and '.join(inline(speaker(model)) for model in told.history.models)}."
     if run.outcome:
-        yield f"**Outcome:** {inline(run.outcome)}"
+        yield f"**Outcome:** {inline(str(run.outcome))}"
     if asks := petition(run):
         rows = asked(asks.model_dump(mode="json"))
         yield bullets(f"**{name}:** {inline(text)}" if name else inline(text) for name, text in rows)
@@ -45,7 +45,7 @@ def _standing(run: RunState) -> str:
         return "**Queued**: accepted, not started."
     if run.final and run.ended_at:
         ended = f"**Ended: {run.status}** at {instant(run.ended_at)}"
-        why = "" if run.status is Status.DONE else f" ({code(run.ending_class)}): {inline(run.reason)}"
+        why = "" if run.status is Status.DONE else f" ({code(run.ending_class)}): {inline(str(run.reason))}"
         return sentence(ended + why)
     waits = waiting_for(run)
     how = "Paused" if run.status is Status.PAUSED else "Running"

@@ -172,7 +172,7 @@ class Trace:
             root_span_id(self._run_id) if again else None,
             f"invoke_agent {AGENT}",
             (self._began, record.at),
-            about | self._said({names.GOAL: event.brief.goal, names.REASON: end.reason}),
+            about | self._said({names.GOAL: event.brief.goal, names.REASON: str(end.reason)}),
             end.ending_class if end.status in ("failed", "escalated") else None,
             links=tuple(filter(None, links)),
         )

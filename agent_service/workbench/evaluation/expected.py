@@ -115,7 +115,7 @@ def unmet(expected: Expected, seen: Observed) -> list[str]:
 
 def said_at_the_end(state: RunState) -> str:
     """The outcome of a run that is done, else why it ended or rests."""
-    return state.outcome if state.status is Status.DONE else state.reason or state.summary
+    return str(state.outcome if state.status is Status.DONE else state.reason or state.summary)
 
 
 def _ending(expected: Expected, state: RunState) -> Iterator[str]:

@@ -54,7 +54,7 @@ def after(moment: Moment) -> RunState:
 
 
 def is_entry(moment: Moment) -> bool:
-    return moment.transition.ignored is None
+    return not moment.transition.ignored
 
 
 def entries(story: Story) -> list[Moment]:

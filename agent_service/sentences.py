@@ -1,0 +1,321 @@
+"""Sentences about a run. The core says them as values, so that other words are no other rule; here are the words.
+
+A sentence is worded where it is told, and where the text of an error becomes a result for the model. Pure.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    name: str
+    values: "dict[str, str | int | float | Sentence | tuple[str | Sentence, ...] | None]" = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((self.name, *self.values))
+
+    def __str__(self) -> str:
+        """Raises KeyError for a sentence that is unknown, or lacks a value."""
+        values, form = {name: _plain(value) for name, value in self.values.items()}, _FORMS[self.name]
+        return form.format_map(values) if isinstance(form, str) else form(values)
+
+
+Text = str | Sentence
+"""A string is what a model, a tool or a person said, literally. `str()` words both."""
+Value = int | float | Text | tuple[Text, ...] | None
+
+
+def say(name: str, /, **values: Value) -> Sentence:
+    return Sentence(name, values)
+
+
+def instant(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _plain(value: Value) -> str | int | float | None:
+    return (
+        "; ".join(map(str, value)) if isinstance(value, tuple) else str(value) if isinstance(value, Sentence) else value
+    )
+
+
+Values = Mapping[str, str | int | float | None]
+
+
+def _and(name: str, form: str) -> Callable[[Values], str]:
+    """`form`, and behind it what the value `name` says, if it says anything."""
+
+    def worded(values: Values) -> str:
+        return form.format_map(values) + (f": {values[name]}" if values[name] else "")
+
+    return worded
+
+
+def _either(name: str, form: str, otherwise: str) -> Callable[[Values], str]:
+    return lambda values: (form if values[name] else otherwise).format_map(values)
+
+
+def _gathers(values: Values) -> str:
+    asked = values["asked"] and f"asks {values['asked']}"
+    return "; ".join(str(one) for one in (values["news"], asked) if one)
+
+
+def _failed(values: Values) -> str:
+    task = f" ({values['task']})" if values["task"] else ""
+    job = f", job {values['job']}" if values["job"] else ""
+    return "step {step}{}: {tool} failed ({error_class}{}): {message}".format(task, job, **values)
+
+
+_TOKENS, _COST = "{tokens} of {most} tokens are spent", "{cost:.4f} of {most:.4f} USD are spent"
+_COUNTS_FOR_NOTHING = "it counts for nothing; executors must bring back what the request holds as `capability`"
+_DOUBT = "whether step {step} ({tool}) was carried out is not known"
+_QUOTE = "the quote for item {item} does not stand in "
+_WORD_FOR_WORD = ": quote it word for word"
+
+_FORMS: dict[str, str | Callable[[Values], str]] = {
+    # events that change nothing
+    "no_such_run": "no such run",
+    "accepted_already": "accepted already",
+    "started_already": "started already",
+    "call_not_awaited": "model call {call} is not the one waited for",
+    "not_due": "nothing is due",
+    "has_ended": "the run has ended ({status})",
+    "signal_known": "signal {signal} was heard already",
+    "stands_still_already": "its time stands still anyway while a person is waited for",
+    "stop_known": "it has heard of that already",
+    "accepted_afterwards": "it was accepted afterwards",
+    # where a run stands
+    "accepted": "accepted",
+    "framed": "framed: {goal}",
+    "asks": "asks: {question}",
+    "waits_until": "waits until {until}: {why}",
+    "waits_for_approval": "waits for approval: {why}",
+    "model_unavailable": "model unavailable: {why}",
+    "acts": "{actions}",
+    "act": lambda values: "step {step}: {tool} {command}".format_map(values) + _nth(values),
+    "retries": _either(
+        "task",
+        "step {step} ({task}): {tool} failed ({error_class}), attempt {attempt} follows",
+        "step {step}: {tool} failed ({error_class}), attempt {attempt} follows",
+    ),
+    "step_ended": "step {step}: {tool} {status}",
+    "task_came": "step {step}: {task} {status}",
+    "asks_for_more": "step {step}: {tool} asks for more: {wish}",
+    "gathers": _gathers,
+    "gathering_stopped": "step {step}: {why}",
+    "gathering_waits": "step {step}: {why}; what was begun is waited for",
+    "reply_discarded": "the reply was discarded, because a person wrote meanwhile",
+    "done_refused": "done was refused",
+    "done_doubted": "done was refused: {why}",
+    "stood_still": _either(
+        "reason", "goes on: everything was stopped by {by} ({reason})", "goes on: everything was stopped by {by}"
+    ),
+    "reopened": "reopened by an answer",
+    # where untrusted content came in
+    "the_request": "the request itself",
+    "the_message": "the message {signal}",
+    "step_of": "step {step} ({tool})",
+    # budgets
+    "tokens_spent": _TOKENS,
+    "tokens_too_few": f"{_TOKENS}, and the next model call may need {{need}}",
+    "cost_spent": _COST,
+    "cost_too_high": f"{_COST}, and the next model call may cost {{need:.4f}}",
+    "price_unknown": "the model's price is not known, so a limit of {most:.4f} USD cannot be kept: "
+    "set agent.model.price, or wake without max_cost_usd",
+    "steps_used": "all {most} steps are used and the goal is not met",
+    "attempts_used": "all {most} tool attempts of the run are used",
+    "reframes_used": "all {most} reframes are used",
+    "deadline_passed": "the deadline {deadline} has passed",
+    "raise_to_go_on": "{reason}; raise the budget to go on",
+    "raise_with_answer": "{why}: raise {limit} with the answer",
+    # why a run ended or stopped
+    "model_silent": "the model fell silent {times} times in a row, and each time it was paid for: {why}; raise "
+    "agent.model.timeout_s, or lower max_tokens or the effort, then resume the run",
+    "model_refused": _and("why", "the model refused to answer ({category})"),
+    "no_usable_decision": "the model gave no usable {phase} in {tries} tries: {flaws}",
+    "stuck": "the same call of {tool} brought the same result three times, and was planned again",
+    "done_claimed": "`done` was claimed {times} times: {flaws}",
+    "unanswered": "nobody answered in time: {question}",
+    "approval_expired": "nobody approved in time: {why}",
+    "refused_in_a_row": "{times} times in a row: {why}",
+    "rejected": "rejected by a person",
+    "failed": _failed,
+    "failed_for_good": "{what} (attempt {attempt}, the last)",
+    # results that are not the awaited one
+    "which": lambda values: f"step {values['step']} attempt {values['attempt'] or 'not named'}",
+    "which_task": "{which}, {task}",
+    "which_step": "step {step}",
+    "came_late": "result of {which} came after the run ended ({status})",
+    "too_many_late": "{why}, and {most} that came late are on record: no more are kept",
+    "step_finished": "step {step} is finished already",
+    "step_given_up": "step {step} was given up when the run was handed to a person",
+    "nothing_pending": "result of {which}, but nothing is pending",
+    "from_the_future": "result of {which} is from the future: step {pending} is pending",
+    "task_never_asked": "result of {which} is of {task}, which was never asked for",
+    "task_never_sent": "result of {which}: {task} of round {round} was never sent",
+    "task_answered": "{task} of step {step} is answered already, or was given up",
+    "message_answered_request": "the same message answered an earlier request of step {step}",
+    "message_answered_attempt": "the same message answered an earlier attempt of step {step}",
+    "request_answered": "the request of step {step} itself is answered already",
+    "answers_which": "it does not say which of {count} requests of {tool} it answers",
+    "other_tool": "result of {which} is from tool {tool}, but {pending} is pending",
+    "attempt_not_sent": "attempt {attempt} of step {step} is not sent yet",
+    "attempt_given_up": "attempt {attempt} was given up: it is attempt {now} now",
+    "attempt_never_sent": "attempt {attempt} of step {step} was never sent",
+    "capability_of_another": "a result of {tool} for step {step} brings the capability of another request: "
+    + _COUNTS_FOR_NOTHING,
+    "no_capability": "a result of {tool} for step {step} brings no capability of a request of this run: "
+    + _COUNTS_FOR_NOTHING,
+    # signals that are not heard
+    "too_many_signals": "it has heard {most} signals, and hears no more: what is to be added is for a new run",
+    "no_approval_awaited": "nothing waits for an approval",
+    "no_answer_awaited": "no question waits for an answer: a message is heard at any time",
+    "answer_needs_message": "it waits for an answer to its question, which needs a message",
+    "awaits_approval": "it waits for an approval: approve or reject it",
+    "awaits_approval_not_answer": "it waits for an approval: approve it, reject it, or send a message",
+    "approved_too_late": "it could be approved until {until}",
+    "approval_needs_hash": "an approval names what it is of: arguments_hash {hash}",
+    "approval_of_other": "what waits for approval is {hash}, not {named}",
+    "approval_of_other_step": _either(
+        "step",
+        "what waits for approval is step {step}, not step {named}",
+        "what waits for approval is a framing, not step {named}",
+    ),
+    "answer_reopens": "the run has ended ({status}): an answer reopens it",
+    "answer_without_message": "an answer needs a message",
+    "was_a_step": "it was step {step} of run {run}, which has its result: say it to that one",
+    "reopened_too_late": "the run was handed over more than {days:g} days ago: ask for a new one",
+    "outcome_unclear": "{why}: answer without an outcome",
+    "nothing_in_doubt": "no step of it is in doubt",
+    "several_in_doubt": "it could be of several writes ({writes})",
+    # why a person is asked
+    "always_asked": "{tool} {command} is carried out only when a person allows it",
+    "leaves_the_house": "changes what may be out of the house",
+    "address_unnamed": "asks {hosts} for an address that neither goal, context, a person nor a link of a result names",
+    "address_tells": "may tell {hosts} in the address what this run knows from elsewhere",
+    "tainted": "{tool} {command} {why}, and {strangers} brought what strangers wrote",
+    "framing_beyond": "the new framing names {names}, which nobody asked for, and {strangers} brought what strangers "
+    "wrote",
+    "the_tool": "the tool {tool}",
+    "asked_because": "{why}; {asked}",
+    "asked_again": "{tool} is to be asked again with what it asked for",
+    "tool_asks": _either("why", "{tool} asks for it, and says: {why}", "{tool} asks for it, and does not say why"),
+    "not_approved": _and("why", "{what} was not approved ({verdict})"),
+    "nobody_decided": "nobody decided in time",
+    "new_framing": "the new framing",
+    "this_framing": "this framing",
+    "these_arguments": "{tool} {command} with these arguments",
+    # what the model is told when it is asked
+    "same_result": "this action has brought this same result three times: choose another, or end the run",
+    "said_newer": "a person said something newer",
+    "claim_outrun": "a person said something newer than what was claimed",
+    "reply_outrun": "a person wrote while you were answering, so that answer was discarded",
+    "plan_void": "what was planned is not carried out, because a person said something newer",
+    "task_void": "it is not carried out, because a person said something that the model has not been told yet",
+    "spoke_meanwhile": "a person spoke while your question waited, which may answer it or not",
+    "was_answered": "your question was answered",
+    "waited": "you have waited since {since} UTC: {why}",
+    "wait_over": "the wait is over, because a person said something",
+    "goes_on_with_answer": "the run was handed to a person ({ending}), and goes on with what they answered",
+    "reframe": "reframe: {why}",
+    "framing_unseen": "the new framing is not in force, for nobody could look at it ({why}): go on with the one before",
+    "framing_refused": "the new framing was refused: {why}",
+    "framing_stands": "what was framed before is in force: go on with it, frame what serves the goal, or escalate",
+    "done_not_accepted": "`done` was refused",
+    "done_rejected": "`done` was rejected by the verifier: {why}",
+    "item_open": "item {item} is still open: {text}",
+    "item_reopened": "item {item} is open again: {text}",
+    # flaws of a framing
+    "goal_blank": "goal_statement is blank",
+    "items_counted": "definition_of_done needs {least} to {most} items",
+    "item_blank": "an item of definition_of_done is blank",
+    "proofs_counted": "definition_of_done needs a proof for each item",
+    "proof_tool_unknown": "a proof names the tool {tool!r}, which is not on offer: {offered}",
+    "proof_without_tool": "item {number} of definition_of_done is shown by a `value`: name the tool in whose result it "
+    "will stand",
+    # flaws of a plan
+    "wrong_phase": "the reply is no decision of phase {phase}",
+    "tool_unknown": "tool {tool!r} is not on offer; the tools are: {offered}",
+    "command_unknown": "tool {tool} has no command {command!r}; it has: {commands}",
+    "artifact_unknown": "{argument}: the run has no artifact {path!r}; the newest are: {newest}",
+    "too_deep": "tool {tool} would start an agent from an agent, which is not allowed",
+    "too_many_agents": "{asked} agents are asked for, and at most {most} may work at the same time",
+    "do_it_yourself": "{why}: do it yourself, or end",
+    "too_few_steps": "too few steps are left for another agent to take any",
+    "too_little_money": "too little of its tokens or money is left for another agent to think with",
+    "too_many_actions": lambda values: (
+        f"the plan has {values['planned']} actions, and "
+        f"{'one' if values['most'] == 1 else 'at most {most}'.format_map(values)} may be planned now"
+    ),
+    "planned_alone": "{tool} {command} has to be planned alone: {why}",
+    "no_read": "it is no read",
+    "same_action_twice": "the plan has the same action twice",
+    "look_first": _DOUBT + ": look first, with {reads} of {tool}",
+    "ask_first": _DOUBT + ": ask a person first, with the choices `It ran` and `It did not run`",
+    "wait_needs_one": "wait needs one of seconds and until",
+    "wait_seconds": "wait.seconds is {seconds}: it must be at least {least:g} and at most {most:.0f}",
+    "wait_zone": "wait.until needs its time zone, such as Z for UTC",
+    "wait_passed": "wait.until has passed: it is {now}",
+    "wait_past_deadline": "the wait does not end before the deadline of the run, {deadline}",
+    "waits_too_often": "you have waited {times} times since the newest step: look at something, ask, or escalate",
+    "questions_used": "all {most} questions are asked: decide without an answer, or escalate",
+    "question_blank": "the question is blank",
+    "choices": "a question has at most {most} choices, none of them blank",
+    # flaws of a claim
+    "item_unknown": "there is no item {item}",
+    "quote_needed": "item {item} needs a quote: some words of {place} that show it",
+    "quote_not_in_artifact": lambda values: _quote("{place}", values),
+    "quote_not_in_result": lambda values: _quote("the result of {place}", values),
+    "quote_not_in_write": lambda values: _quote("the result or the arguments of {place}", values),
+    "evidence_missing": _either(
+        "failed",
+        "evidence {evidence!r} for item {item} does not exist: step {failed} ended with an error",
+        "evidence {evidence!r} for item {item} does not exist",
+    ),
+    "evidence_unfit": _either(
+        "tool",
+        "item {item} is shown by {proof}, and {place} ({tool}) is none",
+        "item {item} is shown by {proof}, and {place} is none",
+    ),
+    "shown_by_step": _either("tool", "a step of {tool} that ended ok", "a step that ended ok"),
+    "shown_by_artifact": "an artifact of the run",
+    "shown_by_value": _either("tool", "a value in a result of {tool}", "a value in a result"),
+    "shown_by_person": "what a person said",
+    # what a tool asks for before it answers
+    "all_of": "{flaws}",
+    "continuations_used": "all {most} continuations of a step are used, and {tool} asks for more: {wish}",
+    "gathering_over": "the {most} ms are over in which a step may gather what its tool asks for",
+    "never_continues": "{tool} says of itself that it never asks for more (`continues: false`)",
+    "continuation_unread": "what it asks for cannot be read: {why}",
+    "continuation_flawed": "what it asks for cannot be done: {flaws}",
+    "too_many_tasks": "it asks for {asked} tasks, and at most {most} are taken at once",
+    "flaw_of_task": "{task}: {flaw}",
+    "no_retrieval": "it asks for a retrieval, and no tool {tool} is on offer (agent.continuations.retrieval_tool)",
+    "no_command": "names no command of {tool}, which has: {commands}",
+    "input_too_large": "its input has {size} bytes, and at most {most} are taken: name an artifact in its place",
+    "dependency_failed": "it depends on {tasks}, which failed",
+    "gathered_so_far": "{why}. It has not answered; what was gathered so far is here",
+    "wishes_tasks": "{count} tasks ({tasks})",
+    "wishes_retrieval": "retrieve {query!r}",
+    # errors in the place of a result
+    "answer_dropped": "an answer may have been dropped as a repetition while the agent was away: its executor names no "
+    "attempts",
+    "no_result": "no result by {deadline}; whether the tool ran is not known",
+    "no_reason": "no reason given",
+    "malformed_continuation": "the tool asks for more evidence before it can answer",
+    "was_carried_out": "a person says that it was carried out",
+    "not_carried_out": lambda values: f"a person says that it was not carried out. {values['message']}".strip(),
+    "carried_out_unknown": lambda values: f"whether it was carried out is not known. {values['message']}".strip(),
+    "request_too_large": "its arguments have {size} bytes with what is handed on, and {most} are sent",
+}
+
+
+def _nth(values: Values) -> str:
+    return "" if values["attempt"] == 1 else " (attempt {attempt})".format_map(values)
+
+
+def _quote(place: str, values: Values) -> str:
+    why = f" ({values['why']})" if values["why"] else ""
+    return (_QUOTE + place).format_map(values) + why + _WORD_FOR_WORD

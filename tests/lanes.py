@@ -13,8 +13,10 @@ import pytest
 ROOM = Path(__file__).parent
 
 REAL = (
+    "accounts/test_roles.py",
     "attacks",
     "browser",
+    "cli/test_at_work.py",
     "cli/test_demo.py",
     "cli/test_dev.py",
     "deploy/test_machine.py",
@@ -63,6 +65,14 @@ CHOSEN = {
     ],
     "several gateways": [
         "gateway/test_several_gateways.py::test_all_take_their_part_each_call_is_run_once_and_those_of_a_machine_that_died_are_in_doubt",
+    ],
+    "each role with an account of its own": [
+        "accounts/test_roles.py::test_a_run_is_done_by_all_roles_together_and_nothing_is_denied[]",
+    ],
+    "the command line beside an agent": [
+        "cli/test_at_work.py::test_run_waits_for_the_end_shows_it_and_its_exit_code_says_which_it_was",
+        "cli/test_at_work.py::test_an_answer_sets_an_escalated_run_going_again_which_is_followed_to_its_next_end",
+        "cli/test_at_work.py::test_why_and_the_doctor_say_where_a_run_stands_and_what_it_waits_for",
     ],
     "signed writes": ["e2e/test_stack.py::test_a_run_writes_and_who_may_publish_requests_does_not"],
     "the nats tool": ["test_documented_commands.py::test_the_page_on_the_bus_holds_line_by_line"],

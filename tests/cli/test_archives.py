@@ -24,7 +24,7 @@ from agent_service.cli.archive.writing import backup, export
 from agent_service.cli.errors import Exit, NotDone
 from agent_service.settings import load
 from agent_service.store.sql.database import FILE
-from agent_service.views.pages.trail import trail
+from agent_service.views.pages.files import pages_of
 from groundwork.archive import format as archive_format
 from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
 from groundwork.nats.embedded import EmbeddedNats
@@ -100,7 +100,7 @@ async def flawed_places(config: Path) -> set[str]:
 
 
 async def test_pages_that_are_behind_their_journal_are_told_of_and_are_no_flaw(config: Path, folder: Path) -> None:
-    earlier = trail(entries_of(worked_example())[:6])["plan.md"]
+    earlier = pages_of(entries_of(worked_example())[:6])["plan.md"]
     (folder / "plan.md").write_text(earlier)
     verdict = await verify(RUN_ID, config)
     assert (verdict.ok, [flaw.place for flaw in verdict.behind]) == (True, ["plan.md"])

@@ -61,7 +61,7 @@ def test_an_answer_sets_an_escalated_run_going_again_which_is_followed_to_its_ne
 
 def test_why_and_the_doctor_say_where_a_run_stands_and_what_it_waits_for(dev: Dev, staying: str) -> None:
     for told in (dev("why", staying).out, dev("doctor", "--run", staying).out):
-        assert "the reply to model call 1 (frame), since" in told
+        assert "the reply to model call 1 (frame), for" in told
     assert dev("doctor", "--json", "--run", SOME_RUN).code == 5
 
 

@@ -18,7 +18,7 @@ from agent_service.cli.client import Json
 from agent_service.cli.errors import NotDone
 from agent_service.cli.runs import show, views
 from agent_service.cli.runs.drawing import fit
-from agent_service.cli.runs.story import Story
+from agent_service.cli.runs.rows import NewRows
 from agent_service.history.history import History
 from agent_service.run.lines import RunLine, line_of
 from agent_service.run.moments import retell
@@ -177,7 +177,7 @@ def test_a_narrow_list_shows_id_and_state_of_each_run_whole() -> None:
 def followed(script: Script) -> list[str]:
     """The lines of a story that looks after each entry, without how long ago things began that go on."""
     entries, now = entries_of(script), 0
-    story, lines = Story(lambda: timeline_of(script, now)), []
+    story, lines = NewRows(lambda: timeline_of(script, now)), []
     for now, entry in enumerate(entries, start=1):  # noqa: B007 - the story looks at it
         sent = {"seq": entry.seq, "at": entry.at.isoformat()}
         lines += [str(row).rstrip() for row in story.so_far(sent)]

@@ -1,1 +1,1 @@
-"""Tests of what people see of a run: its trail, its folder, its views."""
+"""Tests of what people see of a run: its pages, its folder, its views."""

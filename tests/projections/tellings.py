@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel
 from rich.console import Console
 
-from agent_service.cli.runs import story
+from agent_service.cli.runs import rows
 from agent_service.core.state import RunState
 from agent_service.history.history import History
 from agent_service.history.words import say
@@ -18,7 +18,7 @@ from agent_service.run.moments import Moment, retell
 from agent_service.views.entries import timeline_view
 from agent_service.views.log_line import log_line
 from agent_service.views.model_calls import made_call
-from agent_service.views.pages.trail import trail
+from agent_service.views.pages.files import pages_of
 from agent_service.views.run import run_view
 from agent_service.views.spans.trace import stretch
 from agent_service.views.steps import step_detail
@@ -39,7 +39,7 @@ def history(script: Script, after: int) -> str:
     return sections(
         {
             "entries": lines(line for moment in moments[after:] for line in of_entry(moment)),
-            "trace.jsonl": lines(acts_and_decisions(trail(entries)["trace.jsonl"], after)),
+            "trace.jsonl": lines(acts_and_decisions(pages_of(entries)["trace.jsonl"], after)),
             "calls without a reply": lines(filter(None, (of_call(moments, n + 1) for n in range(script.state.calls)))),
             "timeline": lines(of_item(item) for item in items(moments) if item["entry"] > after),
             "spans": lines(tree(stretch(entries, since=moments[after].entry.at))),
@@ -57,7 +57,7 @@ def standing(script: Script) -> str:
             "steps": lines(dumped(step_detail(run, moments, step)) for step in range(1, run.step + 1)),
             "why": lines(why(run, Seen(now=moments[-1].entry.at))),
             "terminal": terminal(moments),
-            "plan.md": without_blank_lines(trail(entries)["plan.md"]),
+            "plan.md": without_blank_lines(pages_of(entries)["plan.md"]),
         }
     )
 
@@ -78,7 +78,7 @@ def diary(courses: Iterable[Script]) -> Iterator[str]:
     """Of the entries in all decisions.md those that are unlike any before: by their headings and the words in bold."""
     known: set[tuple[str, ...]] = set()
     for script in courses:
-        _, *told = re.split("^(?=## )", trail(entries_of(script))["decisions.md"], flags=re.MULTILINE)
+        _, *told = re.split("^(?=## )", pages_of(entries_of(script))["decisions.md"], flags=re.MULTILINE)
         for entry in told:
             title = entry.partition(" · ")[0].partition(" of ")[0]
             shape = re.sub(r"[\d#.]", "", title), *sorted(set(re.findall(r"\*\*([A-Za-z, ]+)", entry)))
@@ -135,7 +135,7 @@ def terminal(moments: Sequence[Moment]) -> str:
     with console.capture() as captured:
         for item in timeline(moments)["items"]:
             if not item["repeats"]:
-                console.print(story.hanging(story.row(item, moments[-1].entry.at)))
+                console.print(rows.hanging(rows.row(item, moments[-1].entry.at)))
     return lines(line.rstrip() for line in captured.get().splitlines())
 
 

@@ -17,7 +17,7 @@ from agent_service.run.journal import Commit
 from agent_service.run.moments import Moment, retell
 from agent_service.views.entries import entry_view, timeline_view
 from agent_service.views.log_line import log_line
-from agent_service.views.pages.trail import trail
+from agent_service.views.pages.files import pages_of
 from agent_service.views.run import run_view
 from agent_service.views.spans.trace import stretch
 from agent_service.views.steps import step_detail, step_views
@@ -47,9 +47,9 @@ def test_every_run_can_be_told_in_every_way_at_every_point(story: Script, data: 
 
 
 def check_pages(moments: list[Moment], seen: int) -> None:
-    """The trail of a beginning is the beginning of the trail; a reply is a line, and one more for its plan."""
+    """The pages of a beginning are the beginning of the pages; a reply is a line, and one more for its plan."""
     entries = [moment.entry for moment in moments]
-    now, then = trail(entries), trail(entries[:seen])
+    now, then = pages_of(entries), pages_of(entries[:seen])
     assert now["plan.md"].count("\n## Next action\n") == 1
     assert now["trace.jsonl"].startswith(then["trace.jsonl"])
     lines = Counter(json.loads(line)["entry"] for line in now["trace.jsonl"].splitlines())
@@ -130,7 +130,7 @@ def test_the_lines_add_up_to_what_the_run_spent(course: str) -> None:
     """But where a call has no known price, and so the run none; and without what children spent."""
     story = PLAYED[course]()
     spent, counted = story.state.spent, Counter[str]()
-    for line in map(json.loads, trail(entries_of(story))["trace.jsonl"].splitlines()):
+    for line in map(json.loads, pages_of(entries_of(story))["trace.jsonl"].splitlines()):
         counted += Counter({name: count for name, count in (line["usage"] or {}).items() if name != "model"})
         counted["cost"] += line["cost_usd"] or 0
     assert counted["input_tokens"] + counted["output_tokens"] == spent.tokens

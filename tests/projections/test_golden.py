@@ -11,7 +11,7 @@ import pytest
 
 from agent_service.history.artifacts import FILES
 from agent_service.run.ports import Dismissal
-from agent_service.views.pages.trail import trail
+from agent_service.views.pages.files import pages_of
 from agent_service.views.why import Holder, Seen, Whereabouts
 from schemas.status import WaitingCall
 from tests.core.cues import FETCH, RUN_ID, frames, plans, queued, started
@@ -35,13 +35,13 @@ def test_a_run_is_shown_as_it_stands(course: str, golden: Golden) -> None:
 
 
 def test_the_first_pages_of_a_run_are_written_whole(golden: Golden) -> None:
-    pages = trail(entries_of(worked_example()))
+    pages = pages_of(entries_of(worked_example()))
     golden("pages of plain", sections({name: pages[name] for name in FILES[:4]}))
 
 
 @pytest.mark.parametrize("course", ["proof", "priced", "compaction"])
 def test_what_a_run_remembers_is_written_to_its_memory(course: str, golden: Golden) -> None:
-    golden(f"memory of {course}", without_blank_lines(trail(entries_of(PLAYED[course]()))["memory.md"]))
+    golden(f"memory of {course}", without_blank_lines(pages_of(entries_of(PLAYED[course]()))["memory.md"]))
 
 
 def test_a_diary_has_an_entry_for_all_that_can_happen(golden: Golden) -> None:

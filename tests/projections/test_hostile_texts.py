@@ -15,8 +15,8 @@ from agent_service.core.phases import Action, Framing, Met, Plan, Reflection, Un
 from agent_service.history.artifacts import FILES
 from agent_service.history.plain import one_line
 from agent_service.views.entries import entry_view
+from agent_service.views.pages.files import pages_of
 from agent_service.views.pages.markdown import inline
-from agent_service.views.pages.trail import trail
 from groundwork.service.invisible import json_visible, visible
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Signal, ToolError
@@ -119,7 +119,7 @@ def structure(markdown: str) -> list[str]:
     return blocks
 
 
-HARMLESS = trail(entries_of(story("word")))
+HARMLESS = pages_of(entries_of(story("word")))
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
@@ -128,7 +128,7 @@ def test_no_text_changes_the_structure_of_a_page_or_of_the_summary_of_an_entry(t
     for view in (entry_view(entry.record()) for entry in entries):
         assert view.summary.isprintable()
         assert 0 < len(view.summary) < 600
-    pages = trail(entries)
+    pages = pages_of(entries)
     for name in PAGES if text.strip() else ():
         assert structure(pages[name]) == structure(HARMLESS[name]), name
     for name in FILES:

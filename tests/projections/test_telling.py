@@ -9,7 +9,7 @@ from agent_service.run.moments import retell
 from agent_service.run.ports import PromptText
 from agent_service.views.log_line import log_line
 from agent_service.views.model_calls import call_view, made_call
-from agent_service.views.pages.trail import trail
+from agent_service.views.pages.files import pages_of
 from agent_service.views.spans.trace import stretch
 from tests.core.cues import (
     a_reflecting_run,
@@ -70,5 +70,5 @@ def test_memory_says_a_fact_once_with_every_step_that_showed_it(again: str, sour
         for facts in (("the page is long (step:1)",), (again, "the page is not long"))
     )
     script = a_reflecting_run() >> replies(first, plan=plan()) >> returns() >> replies(second, plan=plan())
-    facts = trail(entries_of(script))["memory.md"].split("## Learned facts\n\n")[1].split("\n\n")[0]
+    facts = pages_of(entries_of(script))["memory.md"].split("## Learned facts\n\n")[1].split("\n\n")[0]
     assert facts.splitlines() == [f"- the page is long (step:1){source}", "- the page is not long"]

@@ -13,7 +13,7 @@ from agent_service.history.artifacts import FILES, is_artifact_path, named_artif
 from agent_service.run.journal import GENESIS, RULES, Entry
 from agent_service.views.folder.verify import Flaw, verify
 from agent_service.views.folder.workspace import Workspace
-from agent_service.views.pages.trail import trail
+from agent_service.views.pages.files import pages_of
 from tests.core.cues import RUN_ID, returns
 from tests.core.script import Script
 from tests.projections.journals import CRITIQUE, PAGE, entries_of, worked_example
@@ -22,7 +22,7 @@ ARTIFACTS = {"artifacts/fetch-01.html": PAGE, "artifacts/critique.md": CRITIQUE}
 
 
 def files_of(entries: Sequence[Entry]) -> dict[str, bytes]:
-    return {name: text.encode() for name, text in trail(entries).items()}
+    return {name: text.encode() for name, text in pages_of(entries).items()}
 
 
 ENTRIES = entries_of(worked_example())
@@ -124,7 +124,7 @@ def test_an_artifact_without_a_hash_is_compared_with_the_store_and_one_with_an_u
     assert not is_artifact_path(artifact.path)
     workspace.write(RUN_ID, files_of(entries))
     assert verify(entries, workspace, RUN_ID) == []
-    assert "no name for a file" in trail(entries)["memory.md"]
+    assert "no name for a file" in pages_of(entries)["memory.md"]
 
 
 def test_facts_of_entries_that_other_rules_decided_are_not_held_against_them(workspace: Workspace) -> None:
@@ -175,7 +175,7 @@ def test_an_entry_that_is_missing_moved_or_doubled_is_found(workspace: Workspace
 
 
 def test_each_line_of_a_trace_is_chained_to_the_one_before() -> None:
-    text, previous = trail(ENTRIES)["trace.jsonl"], "0" * 64
+    text, previous = pages_of(ENTRIES)["trace.jsonl"], "0" * 64
     for line in map(json.loads, text.splitlines()):
         claimed = line.pop("hash")
         canonical = json.dumps(line, sort_keys=True, separators=(",", ":"))

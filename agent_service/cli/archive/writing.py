@@ -60,7 +60,7 @@ from agent_service.store.shared_log.marks import (
 from agent_service.store.sql.database import FILE
 from agent_service.views.folder.verify import flaw_in_journal
 from agent_service.views.folder.workspace import MAX_BYTES
-from agent_service.views.pages.trail import trail
+from agent_service.views.pages.files import pages_of
 from groundwork.archive.format import Archive, Writer, writing
 from groundwork.archive.series import KEYS, SUFFIX, Series
 from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
@@ -358,7 +358,7 @@ async def _add_export(
     children = [child.run_id for child in state.children]
     there = [child for child in children if kept.store.version(child)]
     left_out |= {child: "there is no such run any more" for child in children if child not in there}
-    pages = {name: text.encode() for name, text in trail(entries).items()}
+    pages = {name: text.encode() for name, text in pages_of(entries).items()}
     for path, content in ({JOURNAL: journal_of(entries)} | pages | contents).items():
         archive.add(f"{run_id}/{path}", content)
     run = ArchivedRun(

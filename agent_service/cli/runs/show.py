@@ -23,7 +23,7 @@ from agent_service.cli.runs.drawing import (
     remedy,
     status,
 )
-from agent_service.cli.runs.story import hanging, row
+from agent_service.cli.runs.rows import hanging, row
 from agent_service.history.asked import asked
 from agent_service.history.plain import duration, one_line
 

@@ -12,7 +12,6 @@ from agent_service.cli.runs.drawing import (
     LONGEST_RESULT,
     LONGEST_TEXT,
     ago,
-    day_and_time,
     fit,
     grid,
     named_rows,
@@ -182,7 +181,6 @@ def why(view: Json) -> RenderableType:
 def _why(view: Json) -> Iterator[tuple[str, str | Text]]:
     yield "verdict", Text(one_line(view["verdict"], LONGEST_TEXT), style="bold")
     if waits := view["waiting_for"]:
-        until = f", until {day_and_time(waits['until'])}" if waits["until"] else ""
-        yield "waits for", f"{waits['text']}, since {day_and_time(waits['since'])} ({ago(waits['since'])}){until}"
+        yield "waits for", f"{waits['text']}, {since(waits)}"
     yield from ((fact["what"], one_line(fact["text"], LONGEST_TEXT)) for fact in view["facts"])
     yield from remedy(view["remedy"])

@@ -12,7 +12,7 @@ from agent_service.cli.client import AgentClient, Json, unless_away
 from agent_service.cli.errors import OF_STATUS, Exit, NotDone
 from agent_service.cli.runs import show
 from agent_service.cli.runs.drawing import fit
-from agent_service.cli.runs.story import Look, Story, hanging
+from agent_service.cli.runs.rows import Look, NewRows, hanging
 from groundwork.service.invisible import visible
 
 PAUSED = "paused"
@@ -40,19 +40,19 @@ class ToldOnce(Watcher):
 
 
 class Rows(ToldOnce):
-    """Tells the story from after entry `after` on. `stands`: told with each entry, to show how the run stands."""
+    """Tells the rows from after entry `after` on. `stands`: told with each entry, to show how the run stands."""
 
     def __init__(
         self, timeline: Look, write: Callable[[Text], None], *, after: int = 0, stands: Callable[[], None] | None = None
     ) -> None:
         super().__init__()
-        self._story = Story(lambda: fit(timeline()), after)
+        self._new_rows = NewRows(lambda: fit(timeline()), after)
         self._write = write
         self._stands = stands
 
     def saw(self, entry: Json) -> None:
         with unless_away():  # then a later entry tells of this one too
-            for row in self._story.so_far(entry):
+            for row in self._new_rows.so_far(entry):
                 self._write(row)
             if self._stands:
                 self._stands()

@@ -16,7 +16,7 @@ from agent_service.run.ports import Artifacts
 from agent_service.views.folder.disk import TooLarge, Unsafe
 from agent_service.views.folder.names import Files
 from agent_service.views.folder.workspace import MAX_BYTES, Workspace
-from agent_service.views.pages.trail import pages
+from agent_service.views.pages.files import pages
 
 MAX_ARTIFACTS = 100
 MAX_TOTAL = 4 * MAX_BYTES

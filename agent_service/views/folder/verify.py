@@ -11,7 +11,7 @@ from agent_service.run.journal import Entry, flaw_in_chain
 from agent_service.run.moments import retell
 from agent_service.views.folder.disk import TooLarge, Unsafe
 from agent_service.views.folder.workspace import Listing
-from agent_service.views.pages.trail import trail
+from agent_service.views.pages.files import pages_of
 
 JOURNAL = "journal"
 
@@ -116,7 +116,7 @@ def _behind(entries: Sequence[Entry], found: Mapping[str, bytes]) -> dict[str, F
 
 
 def _pages(entries: Sequence[Entry]) -> dict[str, bytes]:
-    return {name: text.encode() for name, text in trail(entries).items()}
+    return {name: text.encode() for name, text in pages_of(entries).items()}
 
 
 def _changed(name: str, expected: bytes, found: bytes) -> Flaw:

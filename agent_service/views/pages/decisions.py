@@ -12,9 +12,9 @@ from agent_service.core.proof import shown_by
 from agent_service.history.items import Item
 from agent_service.history.plain import duration, instant
 from agent_service.history.words import call_of, decision_of, speaker, usd
+from agent_service.views.pages.heading import RecordedRun, opening
 from agent_service.views.pages.markdown import bullets, code, fenced, inline, json_block, numbered, page, section
-from agent_service.views.pages.progress import reasons
-from agent_service.views.pages.standing import Told, opening
+from agent_service.views.pages.memory_and_plan import reasons
 
 DEEPEST = 6
 """Of a heading."""
@@ -22,23 +22,23 @@ PLANNED = ("arguments", "expected", "risk", "rationale")
 """What the section of a plan says of its steps."""
 
 
-def decisions_page(told: Told) -> str:
-    run_id, history = told.run.run_id, told.history
+def decisions_page(recorded: RecordedRun) -> str:
+    run_id, history = recorded.run.run_id, recorded.history
     intro = (
         f"Run {code(run_id)}, told from its journal. The number in a heading is the entry that it began with, the time "
         f"in brackets how long it took. `agentic prompt {run_id} --call N` shows what a call was told."
     )
     items = (item for item in history.tree() if not item.repeats)
-    return page("Decisions", *opening(told), intro, *(_item(told, item) for item in items))
+    return page("Decisions", *opening(recorded), intro, *(_item(recorded, item) for item in items))
 
 
-def _item(told: Told, item: Item) -> str:
+def _item(recorded: RecordedRun, item: Item) -> str:
     began, ended = item.started_at, item.ended_at
     when = f" · {instant(began)}" if began else ""
     took = f" ({duration(ended - began)})" if began and ended and (item.ended_in or 0) > item.entry else ""
     status = "" if item.status == "ok" or item.kind == "ending" else f", {item.status}"
     heading = f"{item.entry}. {inline(item.title)}{status}{when}{took}"
-    blocks = _thought(told, item, item.reply, item.decided) if item.reply and item.decided else _happened(item)
+    blocks = _thought(recorded, item, item.reply, item.decided) if item.reply and item.decided else _happened(item)
     return section(heading, *blocks, level=min(item.depth + 2, DEEPEST))
 
 
@@ -61,7 +61,7 @@ def _happened(item: Item) -> Iterator[str]:
         yield f"On stderr:\n\n{fenced(item.execution.stderr)}"
 
 
-def _thought(told: Told, item: Item, reply: ModelReplied, one: Decided) -> Iterator[str]:
+def _thought(recorded: RecordedRun, item: Item, reply: ModelReplied, one: Decided) -> Iterator[str]:
     if not one.along:
         yield _paid(reply)
     match decision_of(reply, one):
@@ -69,14 +69,14 @@ def _thought(told: Told, item: Item, reply: ModelReplied, one: Decided) -> Itera
             for number, action in enumerate(plan.actions, start=one.step):
                 yield f"**Step {number}: {code(call_of(action))}**"
                 yield json_block(action.payload)
-            yield reasons(told.run, plan)
+            yield reasons(recorded.run, plan)
         case Unusable(raw=raw):
             yield fenced(raw) if raw else ""
         case Refusal():
             pass
         case decision:
             yield from _values({field.name: getattr(decision, field.name) for field in fields(decision)})
-            judged = told.records[item.ended_in - 1].first(ClaimsJudged) if item.ended_in else None
+            judged = recorded.records[item.ended_in - 1].first(ClaimsJudged) if item.ended_in else None
             yield bullets(f"Not accepted: {inline(str(why))}" for why in judged.refusals) if judged else ""
     if one.status != "ok":
         error_class = f" ({code(one.error_class)})" if one.error_class else ""

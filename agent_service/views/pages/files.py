@@ -6,24 +6,24 @@ from agent_service.core.state import RunState
 from agent_service.history.history import History
 from agent_service.run.journal import Entry, Record
 from agent_service.run.moments import as_decided
+from agent_service.views.pages.context_and_skills import context_page, skills_page
 from agent_service.views.pages.decisions import decisions_page
-from agent_service.views.pages.given import context_page, skills_page
-from agent_service.views.pages.progress import memory_page, plan_page
-from agent_service.views.pages.standing import Told
+from agent_service.views.pages.heading import RecordedRun
+from agent_service.views.pages.memory_and_plan import memory_page, plan_page
 from agent_service.views.pages.trace import trace
 
 
 def pages(run: RunState, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     """`records`: the whole journal of `run`."""
-    told = Told(run=run, records=records, history=History(records))
-    yield "context.md", context_page(told)
-    yield "memory.md", memory_page(told)
-    yield "skills.md", skills_page(told)
-    yield "plan.md", plan_page(told)
-    yield "decisions.md", decisions_page(told)
+    recorded = RecordedRun(run=run, records=records, history=History(records))
+    yield "context.md", context_page(recorded)
+    yield "memory.md", memory_page(recorded)
+    yield "skills.md", skills_page(recorded)
+    yield "plan.md", plan_page(recorded)
+    yield "decisions.md", decisions_page(recorded)
     yield "trace.jsonl", trace(records)
 
 
-def trail(entries: Sequence[Entry]) -> Mapping[str, str]:
+def pages_of(entries: Sequence[Entry]) -> Mapping[str, str]:
     """The pages with the run as the rules tell it. Raises ValueError for a journal that is empty or cannot be told."""
     return dict(pages(as_decided(entries), [entry.record() for entry in entries]))

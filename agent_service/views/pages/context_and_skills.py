@@ -3,20 +3,20 @@
 from agent_service.core.events import RunStarted, WakeAccepted
 from agent_service.history import words
 from agent_service.history.plain import instant
+from agent_service.views.pages.heading import RecordedRun
 from agent_service.views.pages.markdown import bullets, code, fenced, inline, json_block, page, section
-from agent_service.views.pages.standing import Told
 from schemas.catalog import ToolCommand, ToolOffer
 
 WHOLE = 4 << 20
 """More characters than a message can bring."""
 
 
-def context_page(told: Told) -> str:
-    first, run = told.records[0], told.run
+def context_page(recorded: RecordedRun) -> str:
+    first, run = recorded.records[0], recorded.run
     brief = run.brief
     accepted = first.event if isinstance(first.event, WakeAccepted) else None
     limits = accepted.brief.limits if accepted else brief.limits
-    callback = f"Told about its end: {code(brief.callback)}" if brief.callback else ""
+    callback = f"RecordedRun about its end: {code(brief.callback)}" if brief.callback else ""
     return page(
         "Context",
         f"Run {code(run.run_id)}, asked for as wake {code(run.wake_id)} at {instant(first.at)} {_way(accepted)}.",
@@ -34,11 +34,11 @@ def _way(accepted: WakeAccepted | None) -> str:
 _TIERS = {"read": "read, changes nothing outside and may be repeated", "write": "write, changes something outside"}
 
 
-def skills_page(told: Told) -> str:
-    started = next((record for record in told.records if isinstance(record.event, RunStarted)), None)
+def skills_page(recorded: RecordedRun) -> str:
+    started = next((record for record in recorded.records if isinstance(record.event, RunStarted)), None)
     if started is None:
         return page("Skills", "Not frozen yet: the run has not started.")
-    tools = told.run.brief.skills
+    tools = recorded.run.brief.skills
     frozen = f"Frozen at {instant(started.at)} (entry {started.entry.seq}). Nothing else can be called."
     listed = bullets(f"{code(t.name)}: {inline(t.description or 'no description', 200)}" for t in tools)
     return page("Skills", frozen, listed or "No tool is on offer.", *map(_tool, tools))

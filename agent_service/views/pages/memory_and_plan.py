@@ -10,21 +10,21 @@ from agent_service.history.artifacts import NamedArtifact, is_artifact_path, nam
 from agent_service.history.items import Item, as_tree
 from agent_service.history.plain import instant, one_line
 from agent_service.history.words import call_of, limits, request_of, usd
-from agent_service.views.pages.given import tier_of
+from agent_service.views.pages.context_and_skills import tier_of
+from agent_service.views.pages.heading import RecordedRun, opening
 from agent_service.views.pages.markdown import bullets, code, inline, json_block, numbered, page, section, tick
-from agent_service.views.pages.standing import Told, opening
 
 
-def memory_page(told: Told) -> str:
-    run, artifacts = told.run, bullets(map(_artifact, named_artifacts(told.records)))
+def memory_page(recorded: RecordedRun) -> str:
+    run, artifacts = recorded.run, bullets(map(_artifact, named_artifacts(recorded.records)))
     return page(
         "Memory",
-        *opening(told),
+        *opening(recorded),
         *_framing(run),
         section("Learned facts", bullets(map(inline, run.facts)) or "None yet."),
         section("Said by people", bullets(map(inline, run.messages))) if run.messages else "",
         section("Artifacts", artifacts) if artifacts else "",
-        _status(told),
+        _status(recorded),
     )
 
 
@@ -66,8 +66,8 @@ def _artifact(artifact: NamedArtifact) -> str:
     return f"{code(artifact.path)}, from step {artifact.step}" + (f" ({about})" if about else "")
 
 
-def _status(told: Told) -> str:
-    run, spent, last = told.run, told.run.spent, told.records[-1]
+def _status(recorded: RecordedRun) -> str:
+    run, spent, last = recorded.run, recorded.run.spent, recorded.records[-1]
     cached = f" ({spent.cache_read_tokens} from the provider's cache)" if spent.cache_read_tokens else ""
     lines = [
         f"step {run.step} of at most {run.brief.limits.max_steps}, {run.attempts} attempts",
@@ -81,12 +81,12 @@ def _status(told: Told) -> str:
     return section("Status", bullets(lines))
 
 
-def plan_page(told: Told) -> str:
-    run, history = told.run, told.history
+def plan_page(recorded: RecordedRun) -> str:
+    run, history = recorded.run, recorded.history
     steps = as_tree((*history.of_kind("step"), *history.of_kind("task")))
     return page(
         "Plan",
-        *opening(told),
+        *opening(recorded),
         section("Steps", "\n".join(map(_step, steps)) or "None yet."),
         section("Next action", *_next(run)),
         section("Outline", "Advisory: only the next action binds.", numbered(run.outline)) if run.outline else "",

@@ -1,4 +1,4 @@
-"""Rows of a run's timeline, and `Story`: those that are new while the run goes by."""
+"""Rows of a run's timeline, and `NewRows`: those that are new while the run goes by."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -49,27 +49,27 @@ Look = Callable[[], Json]
 """Gives the newest timeline; raises NotDone while the agent is away."""
 
 
-class Story:
-    """New rows of a run after entry `after`. An item is told when it begins, and when it is over."""
+class NewRows:
+    """New rows of a run after entry `after`. An item has one when it begins, and one when it ends."""
 
     def __init__(self, look: Look, after: int = 0) -> None:
         self._look = look
-        self._told = after
+        self._shown = after
 
     def so_far(self, entry: Json) -> list[Text]:
         """Raises NotDone while the agent is away."""
-        if entry["seq"] <= self._told:
+        if entry["seq"] <= self._shown:
             return []
         items, now = self._look()["items"], datetime.now(UTC)
         new = sorted(self._new(items), key=lambda told: told[:3])
-        self._told = max((entry["seq"], *(max(item["entry"], item["ended_in"] or 0) for item in items)))
+        self._shown = max((entry["seq"], *(max(item["entry"], item["ended_in"] or 0) for item in items)))
         return [row(item, now, at) for at, *_, item in new]
 
     def _new(self, items: list[Json]) -> Iterator[tuple[datetime, bool, int, Json]]:
         """By instant; then ends before beginnings, parts before wholes."""
         for item in items:
-            is_over = (item["ended_in"] or 0) > self._told and item["kind"] not in SAID_ONCE
-            if (is_over or item["entry"] > self._told) and not item["repeats"]:
+            is_over = (item["ended_in"] or 0) > self._shown and item["kind"] not in SAID_ONCE
+            if (is_over or item["entry"] > self._shown) and not item["repeats"]:
                 at = datetime.fromisoformat(item["ended_at" if is_over else "started_at"])
                 yield at, not is_over, -item["depth"] * is_over, item
 

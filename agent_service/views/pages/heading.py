@@ -17,7 +17,7 @@ from agent_service.views.pages.markdown import bullets, code, fenced, inline, se
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class RecordedRun:
     """A run as it stands, its whole journal, and the history that is folded from it."""
 
     run: RunState
@@ -25,11 +25,11 @@ class Told:
     history: History
 
 
-def opening(told: Told) -> Iterator[str]:
-    run = told.run
+def opening(recorded: RecordedRun) -> Iterator[str]:
+    run = recorded.run
     yield _standing(run)
-    if told.history.models:
-        yield f"Thought by {' and '.join(inline(speaker(model)) for model in told.history.models)}."
+    if recorded.history.models:
+        yield f"Thought by {' and '.join(inline(speaker(model)) for model in recorded.history.models)}."
     if run.outcome:
         yield f"**Outcome:** {inline(str(run.outcome))}"
     if asks := petition(run):

@@ -3,7 +3,7 @@
 from agent_service.core.attempts import Pending
 from agent_service.core.facts import CallLost, PersonAsked
 from agent_service.core.facts import Ended as EndedFact
-from agent_service.core.limits import stood_still, with_lost, with_set_aside
+from agent_service.core.limits import expires_at, stood_still, with_lost, with_set_aside
 from agent_service.core.phases import Plan, Reflection
 from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.waiting import (
@@ -11,8 +11,10 @@ from agent_service.core.waiting import (
     Approval,
     Asking,
     Ended,
+    Held,
     NeedsPerson,
     Planned,
+    Question,
     Reserve,
     Status,
     Stop,
@@ -62,10 +64,22 @@ def pause(state: RunState, ending_class: str, reason: Text, *, question: Asking)
             calls = state.calls
         case _:
             held, calls = Thinking(asking=question), question.call
-    stop = _stop(state, ending_class, reason)
-    waiting = NeedsPerson(ask=stop, since=state.updated_at, entry=stop.entry, held=held)
-    paused = replace(state, waiting=waiting, calls=calls, summary=reason)
-    return with_facts(paused, PersonAsked(ask=stop))
+    return ask_person(replace(state, calls=calls), _stop(state, ending_class, reason), reason, held=held)
+
+
+def ask_person(
+    state: RunState,
+    ask: Approval | Question | Stop,
+    summary: Text,
+    *,
+    patience_s: float | None = None,
+    held: Held | None = None,
+) -> RunState:
+    """`patience_s`: how long the run waits, unless its deadline is earlier; null for a stop, which has no timer."""
+    since = state.updated_at
+    until = None if patience_s is None else expires_at(state.brief.limits, since, patience_s)
+    waiting = NeedsPerson(ask=ask, since=since, entry=state.version, expires_at=until, held=held)
+    return with_facts(replace(state, waiting=waiting, summary=summary), PersonAsked(ask=ask, expires_at=until))
 
 
 def with_lost_call(state: RunState) -> RunState:

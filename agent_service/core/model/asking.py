@@ -57,7 +57,11 @@ def reflect(state: RunState) -> RunState:
 
 
 def think_anew(state: RunState, *, feedback: tuple[Text, ...] = ()) -> RunState:
-    return ask(state, Phase.REFLECT if state.framing else Phase.FRAME, feedback=feedback)
+    return ask(state, phase_anew(state), feedback=feedback)
+
+
+def phase_anew(state: RunState) -> Phase:
+    return Phase.REFLECT if state.framing else Phase.FRAME
 
 
 def phase_of_next(state: RunState) -> Phase:

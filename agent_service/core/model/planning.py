@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from agent_service.core import endings, limits
-from agent_service.core.facts import PersonAsked, Slept
-from agent_service.core.model.asking import ask, ask_again, next_question, phase_of_next
+from agent_service.core.facts import Slept
+from agent_service.core.model.asking import ask, ask_again, next_question, phase_anew, phase_of_next
 from agent_service.core.people import approving
 from agent_service.core.phases import Action, Ask, Next, Phase, Plan, Unusable, Wait
 from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.tools import acting, finishing, grants
 from agent_service.core.tools.acting import dispatch, flaws_of_action, is_stuck, unknown_artifacts
-from agent_service.core.waiting import Asking, Deciding, NeedsPerson, Planned, Question, Sleeping
+from agent_service.core.waiting import Asking, Deciding, Planned, Question, Sleeping
 from agent_service.sentences import Text, instant, say
 
 
@@ -174,16 +174,9 @@ def flaws_of_question(state: RunState, question: Ask) -> tuple[Text, ...]:
 
 def ask_person(state: RunState, question: Ask) -> RunState:
     """Then the model is asked what follows, or to frame if it has not."""
-    waiting = NeedsPerson(
-        ask=Question(ask=question, phase=Phase.REFLECT if state.framing else Phase.FRAME),
-        since=state.updated_at,
-        expires_at=limits.expires_at(state.brief.limits, state.updated_at, state.brief.limits.answer_s),
-        entry=state.version,
-    )
-    resting = replace(
-        state, waiting=waiting, questions=state.questions + 1, summary=say("asks", question=question.question)
-    )
-    return with_facts(resting, PersonAsked(ask=waiting.ask, expires_at=waiting.expires_at))
+    ask, summary = Question(ask=question, phase=phase_anew(state)), say("asks", question=question.question)
+    counted = replace(state, questions=state.questions + 1)
+    return endings.ask_person(counted, ask, summary, patience_s=state.brief.limits.answer_s)
 
 
 def question_answered(state: RunState, question: Question, *, by_message: bool) -> RunState:

@@ -7,13 +7,12 @@ a read that may carry data out (see `egress`). An approval is of one command wit
 from itertools import takewhile
 from typing import Literal
 
-from agent_service.core import limits
-from agent_service.core.facts import PersonAsked
+from agent_service.core import endings
 from agent_service.core.people import egress
 from agent_service.core.phases import Action, Framing, Plan
-from agent_service.core.state import Ruling, RunState, replace, with_facts
+from agent_service.core.state import Ruling, RunState, replace
 from agent_service.core.tools import acting
-from agent_service.core.waiting import Acting, Approval, NeedsPerson
+from agent_service.core.waiting import Acting, Approval
 from agent_service.sentences import Text, say
 from schemas.catalog import Approve, ToolCommand
 
@@ -95,12 +94,6 @@ def ask_approval(
     """`held`, `of`: what goes on then, and the sub-request that it is about."""
     step, task, asked_in = of
     subject = _subject_of(state, proposal, of)
-    waiting = NeedsPerson(
-        ask=Approval(proposal=proposal, subject_hash=subject, reason=why, step=step, task=task, round=asked_in),
-        since=state.updated_at,
-        expires_at=limits.expires_at(state.brief.limits, state.updated_at, state.brief.limits.approval_s),
-        entry=state.version,
-        held=held,
-    )
-    resting = replace(state, waiting=waiting, summary=say("waits_for_approval", why=why))
-    return with_facts(resting, PersonAsked(ask=waiting.ask, expires_at=waiting.expires_at))
+    ask = Approval(proposal=proposal, subject_hash=subject, reason=why, step=step, task=task, round=asked_in)
+    summary = say("waits_for_approval", why=why)
+    return endings.ask_person(state, ask, summary, patience_s=state.brief.limits.approval_s, held=held)

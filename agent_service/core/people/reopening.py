@@ -121,7 +121,7 @@ def _with_the_step(
     if result is None and ended.held and _may_still_come(state, pending, ended, outcome):
         return state
     if result is None:
-        result = _by_word(pending, event, outcome)
+        result = _by_word(state, pending, event, outcome)
         unknown = result.error is not None and result.error.error_class == "in_doubt"
         doubted = unknown and not acting.is_repeatable(state, pending)
         state = finishing.with_doubt(state, pending) if doubted else state
@@ -159,7 +159,7 @@ def _said_of(pending: Pending, meant: tuple[Pending, ...], event: SignalReceived
     return finishing.outcome_of(event.signal) if meant == (pending,) else "look"
 
 
-def _by_word(pending: Pending, event: SignalReceived, outcome: Outcome) -> ToolResult:
+def _by_word(state: RunState, pending: Pending, event: SignalReceived, outcome: Outcome) -> ToolResult:
     message = event.signal.message or ""
     output, error = None, None
     match outcome:
@@ -172,15 +172,4 @@ def _by_word(pending: Pending, event: SignalReceived, outcome: Outcome) -> ToolR
         case "look":
             said = str(say("carried_out_unknown", message=message))
             error = ToolError(error_class="in_doubt", message=said)
-    return ToolResult(
-        run_id=event.signal.run_id,
-        step=pending.step,
-        tool=pending.action.tool,
-        status="ok" if output else "error",
-        result=output,
-        error=error,
-        completed_at=event.at,
-        attempt=pending.attempt,
-        task=pending.task or None,
-        round=pending.round or None,
-    )
+    return finishing.in_place_of(state, pending, error=error, output=output)

@@ -200,18 +200,12 @@ def _sent(state: RunState, ready: Ready) -> tuple[RunState, Pending]:
     return gathers(asked, ready.gathering, tuple(sorted(under_way, key=lambda one: one.pending.step))), pending
 
 
-def _error(state: RunState, step: int, tool: str, error_class: str, message: str) -> ToolResult:
-    error = ToolError(error_class=error_class, message=message)
-    return ToolResult(
-        run_id=state.run_id, step=step, tool=tool, status="error", error=error, completed_at=state.updated_at
-    )
-
-
 def _failed(state: RunState, ready: Ready, error_class: str, why: Text) -> RunState:
-    result = _error(state, ready.gathering.step, ready.task.action.tool, error_class, str(why))
+    gathering, error = ready.gathering, ToolError(error_class=error_class, message=str(why))
+    result = finishing.in_place_of(state, gathering.first, error=error)
     if not ready.task.id:
-        return finishing.finish_step(state, ready.gathering.first, result)
-    return _with_evidence(state, ready.gathering, ready.task, result)
+        return finishing.finish_step(state, gathering.first, result)
+    return _with_evidence(state, gathering, ready.task, result)
 
 
 def _with_evidence(state: RunState, gathering: Gathering, task: Task, result: ToolResult) -> RunState:
@@ -266,7 +260,7 @@ def _over(state: RunState, gathering: Gathering) -> RunState:
     message = str(say("gathered_so_far", why=gathering.stopped))
     known = tasks.told(state, gathering.step)
     told: dict[str, JsonValue] = {"class": "budget", "message": message, "gathered": known}
-    result = _error(state, gathering.step, gathering.first.action.tool, "budget", message)
+    result = finishing.in_place_of(state, gathering.first, error=ToolError(error_class="budget", message=message))
     return finishing.finish_step(state, gathering.first, result, told=told, over_budget=True)
 
 

@@ -5,6 +5,7 @@ A write with an unknown outcome is in doubt: before a read of its tool is looked
 
 import json
 import re
+from datetime import datetime
 from typing import Literal
 
 from pydantic import JsonValue
@@ -18,7 +19,7 @@ from agent_service.core.state import Doubt, LastResult, RunState, StepRecord, re
 from agent_service.core.tools import acting, grants
 from agent_service.core.tools.flights import gatherings, landed
 from agent_service.sentences import Text, say
-from schemas.events import ARTIFACT_PATH, Outcome, Signal, ToolResult
+from schemas.events import ARTIFACT_PATH, Outcome, Signal, ToolError, ToolOutput, ToolResult
 
 MAX_SUMMARY, MAX_SENT = 500, 16_000
 OF_THE_CALL = frozenset({"job_id", "attempts", "last_error"})
@@ -75,6 +76,29 @@ def finish_step(
         doubts=after(state, record),
         artifacts=with_artifacts(state, result),
         summary=say("step_ended", step=record.step, tool=record.tool, status=record.status),
+    )
+
+
+def in_place_of(
+    state: RunState,
+    pending: Pending,
+    *,
+    error: ToolError | None = None,
+    output: ToolOutput | None = None,
+    at: datetime | None = None,
+) -> ToolResult:
+    """A result in the place of the executor's, at `at` or at the instant of the event."""
+    return ToolResult(
+        run_id=state.run_id,
+        step=pending.step,
+        tool=pending.action.tool,
+        status="error" if error else "ok",
+        result=output,
+        error=error,
+        completed_at=at or state.updated_at,
+        attempt=pending.attempt,
+        task=pending.task or None,
+        round=pending.round or None,
     )
 
 

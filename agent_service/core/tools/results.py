@@ -11,7 +11,7 @@ from agent_service.core.attempts import AGAIN, Gathering, Pending
 from agent_service.core.events import Refusal, ToolReturned
 from agent_service.core.facts import AnswerStatus, AttemptAnswered
 from agent_service.core.state import RunState, replace, with_facts
-from agent_service.core.tools import acting, continuing, grants
+from agent_service.core.tools import acting, continuing, finishing, grants
 from agent_service.core.tools.correlate import Relation, judge, unbelieved
 from agent_service.core.tools.flights import answer, flight_of, flights, gathering_of, gathers, with_flight
 from agent_service.core.waiting import Ended, acting_of
@@ -79,7 +79,7 @@ def _on_silence(state: RunState, pending: Pending) -> RunState:
         message=str(say("no_result", deadline=instant(pending.deadline_at))),
         retryable=repeatable,
     )
-    return _on_error(state, pending, _without_answer(state, pending, error, at=state.updated_at))
+    return _on_error(state, pending, finishing.in_place_of(state, pending, error=error))
 
 
 def unheard(state: RunState, *, at: datetime) -> tuple[ToolResult, ...]:
@@ -87,24 +87,10 @@ def unheard(state: RunState, *, at: datetime) -> tuple[ToolResult, ...]:
     executor that answers without naming attempts may give all answers one id.
     """
     return tuple(
-        _without_answer(state, pending, _UNHEARD, at=at)
+        finishing.in_place_of(state, pending, error=_UNHEARD, at=at)
         for pending in (flight.pending for flight in flights(state.waiting) if flight.retry_at is None)
         if pending.heard and 1 < pending.attempt < state.brief.limits.max_attempts
         if acting.is_repeatable(state, pending) and acting.attempts_left(state) > 0
-    )
-
-
-def _without_answer(state: RunState, pending: Pending, error: ToolError, *, at: datetime) -> ToolResult:
-    return ToolResult(
-        run_id=state.run_id,
-        step=pending.step,
-        tool=pending.action.tool,
-        status="error",
-        error=error,
-        completed_at=at,
-        attempt=pending.attempt,
-        task=pending.task or None,
-        round=pending.round or None,
     )
 
 

@@ -44,7 +44,7 @@ def text_of(waiting: Waiting) -> str:
 
 def _of_thinking(waiting: Thinking) -> str:
     asking, at = waiting.asking, waiting.retry_at
-    call = words.call_named(asking.call, asking.phase)
+    call = f"model call {asking.call} ({asking.phase})"
     if at is None:
         return f"the reply to {call}"
     if waiting.still_since:

@@ -3,8 +3,8 @@
 A model has the name it gave itself, so that a script is known as a script.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple, assert_never
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from agent_service.core.attempts import AGAIN, Pending
 from agent_service.core.brief import Limits
@@ -28,7 +28,6 @@ from agent_service.core.facts import (
     CallPutOff,
     Decided,
     Ended,
-    Fact,
     Name,
     PersonAsked,
     Reopened,
@@ -106,11 +105,6 @@ def bare(record: Record) -> str:
     return "; ".join(said.bare for said in (*happened(record), *led_to(record)))
 
 
-def consequences(record: Record) -> tuple[str, ...]:
-    """What the event led to, but for what became of what it brought itself."""
-    return tuple(map(str, led_to(record)))
-
-
 def answer_to(record: Record, over: StepFinished | TaskFinished) -> AttemptAnswered | None:
     """The answer of the same entry that ended it, and tells more of it."""
     mine = (answer for answer in record.all(AttemptAnswered) if answer.step == over.step)
@@ -118,56 +112,13 @@ def answer_to(record: Record, over: StepFinished | TaskFinished) -> AttemptAnswe
 
 
 def led_to(record: Record) -> Iterator[Said]:
+    """What the event led to, but for what became of what it brought itself."""
     for fact in record.facts:
-        if said := _of_requests(record, fact) or _of_the_model(fact) or _of_the_run(fact):
-            yield said
-
-
-def _of_requests(record: Record, fact: Fact) -> Said | None:
-    match fact:
-        case StepFinished() | TaskFinished() if answer_to(record, fact) is None:
-            return _named(fact.name, 1, finished(fact))
-        case RequestSent(pending=pending):
-            return sent(pending)
-        case RetrySet(pending=pending, retry_at=at):
-            return Said(f"{_which(pending.name, pending.attempt)} follows at {instant(at)}")
-    return None
-
-
-def _of_the_model(fact: Fact) -> Said | None:
-    match fact:
-        case CallAsked():
-            return asked_for(fact)
-        case CallPutOff(retry_at=at):
-            return Said(f"the model is asked again at {instant(at)}")
-        case CallLost(call=call, tokens=tokens):
-            return Said(f"the reply to call {call} is lost, which counts as {tokens} tokens")
-        case Slept(until=until, why=why):
-            return Said(f"waits until {instant(until)}", f": {why}")
-    return None
-
-
-def _of_the_run(fact: Fact) -> Said | None:
-    match fact:
-        case PersonAsked(ask=ask):
-            return _pauses(ask)
-        case Resumed():
-            return Said("the run goes on")
-        case Reopened():
-            return Said("the run goes on, reopened")
-        case Ended(status=status, ending_class=ending_class, reason=reason):
-            return Said(f"the run ended: {status} ({ending_class})", f": {reason}")
-    return None
-
-
-def _pauses(ask: Approval | Question | Stop) -> Said:
-    match ask:
-        case Approval(reason=reason):
-            return Said("the run pauses and waits for approval", f": {reason}")
-        case Question(ask=asked):
-            return Said("the run pauses and asks", f": {asked.question}")
-        case Stop(ending_class=ending_class, reason=reason):
-            return Said(f"the run pauses ({ending_class})", f": {reason}")
+        if isinstance(fact, StepFinished | TaskFinished):
+            if answer_to(record, fact) is None:
+                yield _named(fact.name, 1, finished(fact))
+        elif said := _OF_FACTS.get(type(fact)):
+            yield said(fact)
 
 
 def of(task: str) -> str:
@@ -182,17 +133,11 @@ def happened(record: Record) -> Iterator[Said]:
         case ModelReplied(model=model):
             *others, last = (decided(event, one) for one in record.all(Decided))
             yield from (*others, last._replace(more=f"{last.more} (by {speaker(model)})"))
-        case ModelUnavailable():
-            yield unavailable(event)
         case ToolReturned() | TimerFired():
             due = "the time has come" if isinstance(event, TimerFired) else "a result"
             yield from [answered(record, answer) for answer in record.all(AttemptAnswered)] or [Said(due)]
-        case TurnBroke():
-            yield Said("the agent broke")
-        case StoodStill():
-            yield Said("goes on", f": {stopped_by(event)}")
         case _:
-            yield from_people(event)
+            yield _OF_EVENTS[type(event)](event)
 
 
 def speaker(model: str) -> str:
@@ -232,33 +177,25 @@ def decided(reply: ModelReplied, one: Decided) -> Said:
 
 
 def gist(decision: Decision) -> str:
-    match decision:
-        case Framing(goal_statement=goal):
-            return goal
-        case Plan() | Ask() | Wait():
-            return _next(decision)
-        case Reflection(verdict=verdict, summary=summary):
-            return f"{verdict}: {summary}"
-        case Verification(holds=holds, reason=reason):
-            return f"{'holds' if holds else 'does not hold'}: {reason}"
-        case Digest(memory=memory):
-            return f"{len(memory)} facts take the place of the older notes"
-        case Refusal(category=category, explanation=explanation):
-            return f"{category}: {explanation}" if explanation else category
-        case Unusable(reason=reason):
-            return reason
-    assert_never(decision)
+    return _GISTS[type(decision)](decision)
 
 
-def _next(chosen: Plan | Ask | Wait) -> str:
-    match chosen:
-        case Plan(rationale=why):
-            calls = ", ".join(map(call_of, chosen.actions))
-            return f"{calls}: {why}" if why else calls
-        case Ask(question=question):
-            return f"asks a person: {question}"
-        case Wait(why=why):
-            return f"waits: {why}"
+def _planned(plan: Plan) -> str:
+    calls = ", ".join(map(call_of, plan.actions))
+    return f"{calls}: {plan.rationale}" if plan.rationale else calls
+
+
+_GISTS: dict[type[Any], Callable[[Any], str]] = {
+    Framing: lambda framing: framing.goal_statement,
+    Plan: _planned,
+    Ask: lambda ask: f"asks a person: {ask.question}",
+    Wait: lambda wait: f"waits: {wait.why}",
+    Reflection: lambda reflection: f"{reflection.verdict}: {reflection.summary}",
+    Verification: lambda one: f"{'holds' if one.holds else 'does not hold'}: {one.reason}",
+    Digest: lambda digest: f"{len(digest.memory)} facts take the place of the older notes",
+    Refusal: lambda refusal: ": ".join(filter(None, (refusal.category, refusal.explanation))),
+    Unusable: lambda unusable: unusable.reason,
+}
 
 
 def unavailable(event: ModelUnavailable) -> Said:
@@ -279,10 +216,6 @@ def reserved(event: CallReserved) -> str:
 def asked_for(asked: CallAsked) -> Said:
     told = f", telling it: {'; '.join(map(str, asked.told))}" if asked.told else ""
     return Said(f"asked the model to {asked.phase} (call {asked.call})", told)
-
-
-def call_named(call: int, phase: Phase) -> str:
-    return f"model call {call} ({phase})"
 
 
 # Requests
@@ -340,20 +273,6 @@ def stopped_by(event: StoodStill) -> str:
     return f"everything was stopped by {event.by} since {instant(event.since)}: {event.reason or 'no reason'}"
 
 
-def from_people(event: WakeAccepted | RunStarted | CallReserved | CancelRequested | SignalReceived) -> Said:
-    match event:
-        case CallReserved():
-            return Said(f"set aside {reserved(event)}")
-        case WakeAccepted(brief=brief):
-            return Said("accepted", f"{_from(event.by)}: {brief.goal}")
-        case RunStarted(skills=skills):
-            return Said(f"started with {len(skills)} tools", f": {', '.join(skill.name for skill in skills)}")
-        case CancelRequested(reason=reason):
-            return Said("cancel", f"{_from(event.by)}: {reason}")
-        case SignalReceived(signal=signal):
-            return Said(f"signal {signal.kind}", f"{_from(event.by)}: {signal.message or _besides(signal)}")
-
-
 def in_their_words(event: SignalReceived) -> str:
     said = event.signal.message or (event.signal.outcome or "").replace("_", " ")
     return said_by(event.by or "a person", said) if said else f"by {event.by or 'a person'}"
@@ -370,3 +289,43 @@ def _besides(signal: Signal) -> str:
 
 def _from(by: str) -> str:
     return f" (from {by})" if by else ""
+
+
+_OF_EVENTS: dict[type[Any], Callable[[Any], Said]] = {
+    WakeAccepted: lambda event: Said("accepted", f"{_from(event.by)}: {event.brief.goal}"),
+    RunStarted: lambda event: Said(
+        f"started with {len(event.skills)} tools", f": {', '.join(skill.name for skill in event.skills)}"
+    ),
+    CallReserved: lambda event: Said(f"set aside {reserved(event)}"),
+    ModelUnavailable: unavailable,
+    CancelRequested: lambda event: Said("cancel", f"{_from(event.by)}: {event.reason}"),
+    SignalReceived: lambda event: Said(
+        f"signal {event.signal.kind}", f"{_from(event.by)}: {event.signal.message or _besides(event.signal)}"
+    ),
+    TurnBroke: lambda _: Said("the agent broke"),
+    StoodStill: lambda event: Said("goes on", f": {stopped_by(event)}"),
+}
+_OF_FACTS: dict[type[Any], Callable[[Any], Said]] = {
+    CallAsked: asked_for,
+    CallPutOff: lambda fact: Said(f"the model is asked again at {instant(fact.retry_at)}"),
+    CallLost: lambda fact: Said(f"the reply to call {fact.call} is lost, which counts as {fact.tokens} tokens"),
+    RequestSent: lambda fact: sent(fact.pending),
+    RetrySet: lambda fact: Said(
+        f"{_which(fact.pending.name, fact.pending.attempt)} follows at {instant(fact.retry_at)}"
+    ),
+    Slept: lambda fact: Said(f"waits until {instant(fact.until)}", f": {fact.why}"),
+    PersonAsked: lambda fact: _pauses(fact.ask),
+    Resumed: lambda _: Said("the run goes on"),
+    Reopened: lambda _: Said("the run goes on, reopened"),
+    Ended: lambda fact: Said(f"the run ended: {fact.status} ({fact.ending_class})", f": {fact.reason}"),
+}
+
+
+def _pauses(ask: Approval | Question | Stop) -> Said:
+    match ask:
+        case Approval(reason=reason):
+            return Said("the run pauses and waits for approval", f": {reason}")
+        case Question(ask=asked):
+            return Said("the run pauses and asks", f": {asked.question}")
+        case Stop(ending_class=ending_class, reason=reason):
+            return Said(f"the run pauses ({ending_class})", f": {reason}")

@@ -11,8 +11,8 @@ from agent_service.errors import Damaged
 from agent_service.history.plain import View, clipped
 from agent_service.run.lines import waits_for
 from agent_service.run.remedies import RAISED_BY, Remedy, remedy
-from agent_service.views.asks import AsksView, asks_view, reopens_until
 from agent_service.views.letters import DeadLetter, obstacle
+from agent_service.views.run import AsksView, asks_view, reopens_until
 from schemas.envelope import RUN_ID
 
 MAX_TITLE = 200

@@ -1,23 +1,25 @@
 """Runs as the API shows them. Texts of models and tools are as they came; the reader of the JSON escapes them."""
 
 from datetime import datetime
+from typing import Annotated
 
 from pydantic import Field, computed_field
 
 from agent_service.core import proof
 from agent_service.core.limits import budget_use
+from agent_service.core.people.reopening import closes_at
 from agent_service.core.phases import Phase
 from agent_service.core.state import Child, RunState
-from agent_service.core.waiting import Status
+from agent_service.core.waiting import Ended, Status
 from agent_service.history.history import History
 from agent_service.history.plain import OfRun, View
 from agent_service.history.waiting_for import WaitReason, waiting_for
+from agent_service.run.petition import petition
 from agent_service.run.remedies import Remedy, remedy
 from agent_service.trust.identity import trace_id
 from agent_service.trust.identity import trace_url as address_of_trace
-from agent_service.views.asks import AsksView, asks_view, reopens_until
 from agent_service.views.steps import PendingView, StepView, pending_views, step_views
-from schemas.events import BudgetUse, DoneItem
+from schemas.events import BudgetUse, DoneItem, Waiting
 
 
 class AskingView(View):
@@ -44,6 +46,24 @@ class UsageView(View):
     lost_calls: int
     lost_tokens: int
     lost_cost_usd: float | None
+
+
+class AsksView(Waiting):
+    """What `agent.waiting` says, by the same names. `kind` says what is asked for.
+
+    `approval`: of `command` of `tool` with `arguments`, or (without a tool) of a framing, which `arguments` then hold;
+    an approval names `arguments_hash`. `question`: an answer. `budget`: more of it. `in_doubt`: whether `step` was
+    carried out. `expires_at`: when it is decided without anybody; null where it is not. `task` and `round`: what is
+    asked about is that sub-request of the step.
+    """
+
+    task: str | None = None
+    round: int | None = None
+    arguments_json: str | None = None
+    """The same as JSON: to be shown where a reader of JSON would round its numbers."""
+    run_id: Annotated[str, Field(exclude=True)] = ""
+    trace_url: Annotated[str | None, Field(exclude=True)] = None
+    has_callback: Annotated[bool, Field(exclude=True)] = False
 
 
 class ChildView(View):
@@ -154,6 +174,17 @@ def run_view(
         trace_id=trace_id(run.run_id),
         trace_url=address_of_trace(trace_url, run.run_id),
     )
+
+
+def asks_view(run: RunState) -> AsksView | None:
+    asked = petition(run)
+    told = {name: value for name, value in asked or () if name not in ("run_id", "trace_url", "has_callback")}
+    return AsksView.model_construct(**told) if asked else None
+
+
+def reopens_until(run: RunState) -> datetime | None:
+    waiting = run.waiting
+    return closes_at(run, waiting) if isinstance(waiting, Ended) and waiting.status is Status.ESCALATED else None
 
 
 def _child(child: Child) -> ChildView:

@@ -106,7 +106,7 @@ def of_entry(moment: Moment) -> Iterator[str]:
 def of_call(moments: Sequence[Moment], number: int) -> str:
     made = made_call(moments, number)
     assert made is not None
-    return "" if made.reply else f"{number} {made.asking.phase} by {made.model}: {made.outcome()}"
+    return "" if made.reply else f"{number} {made.question.phase} by {made.model}: {made.outcome}"
 
 
 def acts_and_decisions(text: str, after: int) -> Iterator[str]:

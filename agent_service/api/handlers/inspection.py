@@ -57,7 +57,7 @@ class Inspection:
         made = made_call(await self._reader.moments(run_id, 0, MOST_ENTRIES), call)
         if made is None:
             raise Refusal(404, "unknown_call", "the run has not made this model call", run_id=run_id)
-        return call_view(made, self._prompt_of(made.question()))
+        return call_view(made, self._prompt_of(made.question))
 
 
 WITHIN_S = 4.0

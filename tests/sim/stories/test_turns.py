@@ -198,7 +198,7 @@ def retold(world: World) -> list[tuple[str, str]]:
     """What the journal says that the model was told in each call: the prompt's two halves."""
     moments = [*retell(asyncio.run(journal(world)))]
     made = takewhile(bool, (made_call(moments, number) for number in count(1)))
-    prompts = [as_text(call.question()) for call in made if call]
+    prompts = [as_text(call.question) for call in made if call]
     return [("\n\n".join(prompt.system), "\n\n".join(prompt.user)) for prompt in prompts]
 
 

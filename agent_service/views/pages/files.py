@@ -15,13 +15,15 @@ from agent_service.views.pages.trace import trace
 
 def pages(run: RunState, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     """`records`: the whole journal of `run`."""
-    recorded = RecordedRun(run=run, records=records, history=History(records))
+    history = History()
+    ended = tuple(history.ends(records))
+    recorded = RecordedRun(run=run, records=records, history=history)
     yield "context.md", context_page(recorded)
     yield "memory.md", memory_page(recorded)
     yield "skills.md", skills_page(recorded)
     yield "plan.md", plan_page(recorded)
     yield "decisions.md", decisions_page(recorded)
-    yield "trace.jsonl", trace(records)
+    yield "trace.jsonl", trace(history, ended)
 
 
 def pages_of(entries: Sequence[Entry]) -> Mapping[str, str]:

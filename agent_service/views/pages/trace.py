@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 
 from pydantic import JsonValue
 
@@ -14,7 +15,7 @@ from agent_service.history.history import History
 from agent_service.history.items import Item
 from agent_service.history.plain import clipped, rfc3339
 from agent_service.history.words import decision_of, gist
-from agent_service.run.journal import GENESIS, Record
+from agent_service.run.journal import GENESIS
 from groundwork.service.invisible import json_visible
 
 Line = dict[str, JsonValue]
@@ -25,18 +26,18 @@ _WRITTEN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
-def trace(records: Iterable[Record]) -> str:
-    """Each line has the hash of the one before and its own canonical JSON."""
+def trace(history: History, ended: Iterable[Item]) -> str:
+    """`ended`: the items, each as it ended. Each line has the hash of the one before and its own canonical JSON."""
     previous, written = GENESIS, []
-    for line in _lines(records):
+    for line in _lines(history, ended):
         previous = line["hash"] = hashlib.sha256((previous + _CANONICAL.encode(line)).encode()).hexdigest()
         written.append(json_visible(_WRITTEN.encode(line)) + "\n")
     return "".join(written)
 
 
-def _lines(records: Iterable[Record]) -> Iterator[Line]:
-    history, tries = History(), Counter[int | None]()
-    for item in history.ends(records):
+def _lines(history: History, ended: Iterable[Item]) -> Iterator[Line]:
+    tries = Counter[int | None]()
+    for item in ended:
         if item.kind == "phase":
             tries[item.call] += 1
             if item.reply and item.decided:
@@ -78,23 +79,14 @@ def _act(item: Item, request: Mapping[str, JsonValue]) -> Line:
 
 
 def _decision(item: Item, reply: ModelReplied, one: Decided) -> Line:
-    decision, usage, paid = decision_of(reply, one), reply.usage, not one.along
+    decision = decision_of(reply, one)
+    summary = clipped(gist(decision), MAX_SUMMARY)
     line = _line(
-        item,
-        phase=one.phase,
-        step=one.step,
-        attempt=one.attempt,
-        result_status=one.status,
-        result_summary=clipped(gist(decision), MAX_SUMMARY),
-        usage={
-            "model": reply.model,
-            "input_tokens": usage.input_tokens if paid else 0,
-            "output_tokens": usage.output_tokens if paid else 0,
-            "cache_read_tokens": usage.cache_read_tokens if paid else 0,
-            "cache_write_tokens": usage.cache_write_tokens if paid else 0,
-        },
-        cost_usd=usage.cost_usd if paid else 0.0,
+        item, phase=one.phase, step=one.step, attempt=one.attempt, result_status=one.status, result_summary=summary
     )
+    if not one.along:
+        usage = asdict(reply.usage)
+        line |= {"cost_usd": usage.pop("cost_usd"), "usage": {"model": reply.model, **usage}}
     if isinstance(decision, Plan):
         line |= {"tool": decision.action.tool, "args": decision.action.arguments}
         also: JsonValue = [{"tool": action.tool, "args": action.arguments} for action in decision.also]

@@ -155,7 +155,7 @@ def _of_columns(loaded: Loaded, run: Run, goal: str) -> Iterator[str]:
         "version": (row.seq, state.version),
         "status": (row.status, state.status.value),
         "due_at": (row.due_at, due_at),
-        "summary": (row.summary, state.summary),
+        "summary": (row.summary, str(state.summary)),
         "goal": (goal, state.brief.goal),
     }
     for name, (found, wanted) in said.items():

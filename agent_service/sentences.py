@@ -6,6 +6,7 @@ A sentence is worded where it is told, and where the text of an error becomes a 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,12 @@ class Sentence:
 
     def __str__(self) -> str:
         """Raises KeyError for a sentence that is unknown, or lacks a value."""
-        values, form = {name: _plain(value) for name, value in self.values.items()}, _FORMS[self.name]
+        form, values = _FORMS[self.name], dict[str, Any](self.values)
+        for name, value in self.values.items():
+            if isinstance(value, Sentence):
+                values[name] = str(value)
+            elif isinstance(value, tuple):
+                values[name] = "; ".join(map(str, value))
         return form.format_map(values) if isinstance(form, str) else form(values)
 
 
@@ -33,12 +39,6 @@ def say(name: str, /, **values: Value) -> Sentence:
 
 def instant(at: datetime) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _plain(value: Value) -> str | int | float | None:
-    return (
-        "; ".join(map(str, value)) if isinstance(value, tuple) else str(value) if isinstance(value, Sentence) else value
-    )
 
 
 Values = Mapping[str, str | int | float | None]
@@ -310,6 +310,9 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "carried_out_unknown": lambda values: f"whether it was carried out is not known. {values['message']}".strip(),
     "request_too_large": "its arguments have {size} bytes with what is handed on, and {most} are sent",
 }
+
+
+NAMES = tuple(_FORMS)
 
 
 def _nth(values: Values) -> str:

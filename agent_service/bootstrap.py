@@ -268,4 +268,4 @@ async def _tell_for(dead: str, agent: Agent, is_ours: Callable[[str], bool]) -> 
     """Sends the traces that a dead member may not have sent of runs that are ours now."""
     if agent.traces:
         moved = await agent.store.members.runs_moved_by(dead, agent.clock.now() - MARGIN)
-        agent.traces.tell_again(list(filter(is_ours, moved)))
+        agent.traces.send_again(list(filter(is_ours, moved)))

@@ -16,7 +16,7 @@ LONGEST_TITLE = 13
 INDENT = 33
 """Columns of a row before its text."""
 SAID_ONCE = frozenset({"accepted", "person", "wait", "ending"})
-"""Kinds of items that say all there is to say when they begin."""
+"""Items of these kinds have one row, when they begin."""
 
 
 def row(item: Json, now: datetime, at: datetime | None = None) -> Text:

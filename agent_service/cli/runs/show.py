@@ -64,7 +64,7 @@ def _head(view: Json) -> Table:
 
 
 def stopped(view: Json) -> list[Text]:
-    """What follows the rows of a run that ended or pauses."""
+    """Lines after the rows of a run that ended or pauses."""
     view = fit(view)
     told = (*asked(view["asks"]), *remedy(view["remedy"]), ("spent", _spent(view)))
     return [Text(f"{'':12}{name:<21}{text}") for name, text in told]

@@ -28,7 +28,7 @@ class Watcher:
 
 
 class ToldOnce(Watcher):
-    """Says on standard error that the agent is waited for, and that it is back: each once."""
+    """Says once on standard error that the agent is away, and once that it is back."""
 
     def __init__(self) -> None:
         self._waiting = False
@@ -40,7 +40,7 @@ class ToldOnce(Watcher):
 
 
 class Rows(ToldOnce):
-    """Tells the rows from after entry `after` on. `stands`: told with each entry, to show how the run stands."""
+    """Writes the rows after entry `after`. `stands` is called after each entry, to show how the run stands."""
 
     def __init__(
         self, timeline: Look, write: Callable[[Text], None], *, after: int = 0, stands: Callable[[], None] | None = None

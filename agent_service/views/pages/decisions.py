@@ -1,4 +1,4 @@
-"""decisions.md: what the run thought, did and waited for, item by item of its history."""
+"""decisions.md: a section for each item of the history: thoughts, steps, waits and people's words."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -17,9 +17,9 @@ from agent_service.views.pages.markdown import bullets, code, fenced, inline, js
 from agent_service.views.pages.memory_and_plan import reasons
 
 DEEPEST = 6
-"""Of a heading."""
+"""Level of a heading."""
 PLANNED = ("arguments", "expected", "risk", "rationale")
-"""What the section of a plan says of its steps."""
+"""Shown in the section of the plan."""
 
 
 def decisions_page(recorded: RecordedRun) -> str:

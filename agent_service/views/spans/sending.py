@@ -1,8 +1,8 @@
-"""Sends the traces of runs to a receiver: of each run what ended since its last rest, once it ends or rests again.
+"""Sends the spans of a run to a receiver when the run ends or rests.
 
-The journal is the buffer: what waits is a run, and the instant from which on it is told. After a crash, an outage that
-lasted too long, or the death of another agent of the store, runs are told again from a mark on. Their spans are the
-same to the byte, so a backend drops those that it has.
+The journal is the buffer: the queue holds a run, and the instant from which on its spans are to be sent. After a crash,
+a long outage, or the death of another agent of the store, spans are sent again from a mark on. They are the same to the
+byte, so a backend drops those that it has.
 """
 
 import asyncio
@@ -29,18 +29,18 @@ MOST_WAITING = 16_384
 LONGEST_BACK = timedelta(days=1)
 RUNS_AT_ONCE = 16
 AT_ONCE = 256
-"""Spans of one request: with all that they may hold, less than receivers take at once."""
+"""Spans of one request: at their largest still less than receivers take."""
 SOON_S = 1.0
 """Runs that end or rest within it are sent together."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
-"""Between two tries while the receiver is away."""
+"""Between two attempts while the receiver is away."""
 
 FINISH_S = 2.0
 
 log = logging.getLogger(__name__)
 
 Send = Callable[[Sequence[Span]], bool]
-"""Whether the receiver took the spans; blocks until that is known."""
+"""True when the receiver took the spans. Blocks until that is known."""
 
 
 class Store(Journals, Protocol):
@@ -56,17 +56,17 @@ class Traces:
         self._keeps = keeps
         self._content = content
         self._waiting: dict[str, datetime] = {}
-        """By run: since when what ended is to be told."""
+        """By run: the instant from which on its spans are to be sent."""
         self._missed = True
-        """Whether runs have to be told again from the mark on."""
+        """True when runs must be sent again from the mark on."""
         self._something = asyncio.Event()
 
     def committed(self, moment: Moment) -> None:
         if rests(moment):
             self._mark_due(moment.entry.run_id, moment.at)
 
-    def tell_again(self, run_ids: Sequence[str]) -> None:
-        """What another agent committed of late, which is dead and may not have sent it."""
+    def send_again(self, run_ids: Sequence[str]) -> None:
+        """Spans of the last minute of another agent, which is dead and may not have sent them."""
         since = utc_now() - MARGIN
         for run_id in run_ids:
             self._mark_due(run_id, since)
@@ -85,7 +85,7 @@ class Traces:
                 pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
 
     async def finish(self, within_s: float = FINISH_S) -> None:
-        """Waits `within_s` seconds at most: the rest is told after the next start."""
+        """Waits `within_s` seconds at most: the rest is sent after the next start."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._all_sent()
@@ -120,7 +120,7 @@ class Traces:
         self._waiting |= {run_id: since for run_id, _ in moved if self._keeps(trace_id(run_id))}
 
     async def _sent(self) -> bool:
-        """Of those that wait first; they go on waiting where the receiver did not take them."""
+        """Sends the first runs of the queue; they stay there unless the receiver took them."""
         some, is_taken = dict(islice(self._waiting.items(), RUNS_AT_ONCE)), False
         for run_id in some:
             del self._waiting[run_id]

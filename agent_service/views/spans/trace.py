@@ -1,10 +1,10 @@
-"""The trace of a run: each item of its history is a span once it is over. Told twice, it is the same to the byte.
+"""The trace of a run: each item of its history becomes a span when it ends. The same journal gives the same bytes.
 
     invoke_agent agentic-loop       the run: from its acceptance to its end
       wait queued
       chat MODEL                    a model call
       execute_tool TOOL             a step, with all of its attempts
-        attempt 1                   what its executor tells belongs to it
+        attempt 1                   the parent of its executor's spans
         attempt 2 …
         execute_tool TOOL           a task of it, and each time that it is asked again
           attempt 1 …
@@ -12,7 +12,8 @@
       invoke_agent agentic-loop     from when an answer opened an escalated run again to its next end
 
 Instants are those of the entries. Ids follow from the run and the item; that of an attempt is the one which the
-`traceparent` of its request names. Nothing that a model or a tool said is told but names, unless with content.
+`traceparent` of its request names. Without content a span carries names, numbers and classes, and no text of goals,
+models or tools.
 """
 
 import json
@@ -41,9 +42,9 @@ AGENT = "agentic-loop"
 MOST_CONTENT = 32_768
 
 Attributes = dict[str, Value]
-"""By the names of `groundwork.telemetry.names`. Without content only names, numbers and classes."""
+"""By the names of `groundwork.telemetry.names`."""
 Content = Callable[[Question], PromptText]
-"""Makes the prompt of a call; None where spans carry no content."""
+"""Renders the prompt of a call; None for spans without content."""
 States = Mapping[int, RunState]
 """The run after each entry, for prompts; only needed with content."""
 
@@ -51,7 +52,7 @@ _DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(t
 
 
 def rests(record: Record) -> bool:
-    """Whether the run ended, or waits for a person or an instant: then its spans so far are told."""
+    """True when the run ended, or waits for a person or an instant: its spans so far are sent then."""
     return any(isinstance(fact, Ended | PersonAsked | Slept) for fact in record.facts)
 
 
@@ -120,7 +121,7 @@ class Trace:
         return self._made(span_id(self._key(item)), parent, name, times, about, _error(item), **told)
 
     def _key(self, item: Item) -> str:
-        """An end cuts items off, and an answer lets them go on under other ids."""
+        """An item that went on after the run's end is a second span, with its own id."""
         key = f"{self._run_id}:{item.id}"
         if item.kind == "attempt":
             key = keys.request(self._run_id, item.step or 0, item.attempt or 0, *item.name[1:])
@@ -192,7 +193,7 @@ class Trace:
         return about
 
     def _replied(self, reply: ModelReplied, first: Decided, along: Decided | None = None) -> Attributes:
-        """With whether the decision was taken up, and the plan that came along with it."""
+        """Also what became of the decision, and of the plan that came along with it."""
         usage, made = reply.usage, reply.provenance or Provenance(prompt_hash="", schema_hash="")
         about = _known(
             {

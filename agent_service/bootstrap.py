@@ -42,7 +42,6 @@ from agent_service.trust.identity import SystemClock
 from agent_service.trust.signing import Signing
 from agent_service.views import log_line
 from agent_service.views.folder.keeping import Folders
-from agent_service.views.folder.run_files import RunFiles
 from agent_service.views.folder.workspace import Workspace
 from agent_service.views.mark import MARGIN, Mark
 from agent_service.views.spans.sending import Traces
@@ -72,7 +71,6 @@ class Agent:
     receiving: NatsIntake
     missed: Missed
     folders: Folders
-    files: RunFiles
     traces: Traces | None
     """None without a receiver."""
     pruning: Pruning
@@ -172,7 +170,6 @@ def build(
         ),
         missed=Missed(link, intake, folder, slots=settings.turns),
         folders=folders,
-        files=RunFiles(workspace, artifacts, folders.up_to_date),
         traces=traces,
         pruning=Pruning(store.forgetting, belongings, settings.retention(), clock),
         beside_runs=NatsBesideRuns(link, settings.keep_runs.letters(), clock),

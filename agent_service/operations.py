@@ -41,7 +41,7 @@ async def serve_http(
     members = agent.ground.members
     app = create_app(
         desk,
-        agent.files,
+        agent.folders,
         agent.ready,
         agent.settings,
         operations=_operations(agent, desk, switch),

@@ -42,7 +42,7 @@ from agent_service.api.requests import (
 from agent_service.api.streams.awaiting import Awaiting
 from agent_service.api.streams.events import EventStream, EventStreams
 from agent_service.settings import AgentSettings
-from agent_service.views.folder.run_files import RunFiles
+from agent_service.views.folder.keeping import Folders
 from groundwork.http.bodies import Bodies
 from groundwork.service.store_folder import known_id
 
@@ -98,7 +98,7 @@ class Call:
 
 def create_app(
     desk: Desk,
-    files: RunFiles,
+    files: Folders,
     readiness: Readiness,
     settings: AgentSettings,
     *,

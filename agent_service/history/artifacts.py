@@ -1,31 +1,34 @@
 """What a run leaves for people: its files by name, and artifacts as the journal names them."""
 
-import re
+import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import Annotated, Any
 
-from pydantic import JsonValue
+from pydantic import BaseModel, ConfigDict, Field
 
 from agent_service.core.events import ToolReturned
 from agent_service.core.facts import StepFinished, TaskFinished
 from agent_service.run.journal import Record
 from schemas.events import ARTIFACT_PATH, ToolOutput
+from schemas.fields import Told
 
 FILES = ("context.md", "memory.md", "skills.md", "plan.md", "decisions.md", "trace.jsonl")
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedArtifact:
+class NamedArtifact(BaseModel):
     """As entry `entry`, its newest mention, describes it. `size` is in bytes, `sha256` in hex."""
 
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
     path: str
-    content_type: str | None
-    size: int | None
-    sha256: str | None
+    content_type: Annotated[str | None, Told] = None
+    size: Annotated[int | None, Field(strict=True, ge=0), Told] = None
+    sha256: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$"), Told] = None
     step: int
     entry: int
+
+    def is_brought_by(self, content: bytes) -> bool:
+        return self.sha256 in (None, hashlib.sha256(content).hexdigest())
 
 
 def is_artifact_path(path: str) -> bool:
@@ -37,35 +40,16 @@ def named_artifacts(records: Iterable[Record]) -> tuple[NamedArtifact, ...]:
     for record in records:
         event = record.event
         if isinstance(event, ToolReturned) and any(record.all(kind) for kind in (StepFinished, TaskFinished)):
-            for artifact in _artifacts(event, record.entry.seq):
-                named[artifact.path] = artifact
+            about = {"step": event.result.step, "entry": record.entry.seq}
+            for described in _described(event.result.result):
+                named[described["path"]] = NamedArtifact.model_validate(described | about)
     return tuple(named.values())
 
 
-def _artifacts(event: ToolReturned, entry: int) -> list[NamedArtifact]:
-    output, step = event.result.result, event.result.step
-    if output is None:
-        return []
-    described = {str(d["path"]): d for d in _descriptions(output)}
-    if output.artifact_path:
-        described.setdefault(output.artifact_path, {"content_type": output.content_type})
-    return [_artifact(path, about, step, entry) for path, about in described.items()]
-
-
-def _descriptions(output: ToolOutput) -> list[dict[str, JsonValue]]:
-    listed = (output.model_extra or {}).get("artifacts")
-    if not isinstance(listed, list):
-        return []
-    return [about for about in listed if isinstance(about, dict) and isinstance(about.get("path"), str)]
-
-
-def _artifact(path: str, about: dict[str, JsonValue], step: int, entry: int) -> NamedArtifact:
-    content_type, size, sha256 = about.get("content_type"), about.get("size"), about.get("sha256")
-    return NamedArtifact(
-        path=path,
-        content_type=content_type if isinstance(content_type, str) else None,
-        size=size if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else None,
-        sha256=sha256 if isinstance(sha256, str) and _SHA256.fullmatch(sha256) else None,
-        step=step,
-        entry=entry,
-    )
+def _described(output: ToolOutput | None) -> list[dict[str, Any]]:
+    listed = (output.model_extra or {}).get("artifacts") if output else None
+    found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    found = [one for one in found if isinstance(one.get("path"), str)]
+    if output and output.artifact_path and output.artifact_path not in [one["path"] for one in found]:
+        found.append({"path": output.artifact_path, "content_type": output.content_type})
+    return found

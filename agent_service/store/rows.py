@@ -54,11 +54,11 @@ class Loaded:
             head=head,
             state=state,
             brief=brief,
-            items=tuple((field, item) for _, item, field, *_ in grown),
+            items=tuple([(field, item) for _, item, field, *_ in grown]),
         )
 
     def run(self) -> Run:
-        items = ((field.decode(), item.decode()) for field, item in self.items)
+        items = [(field.decode(), item.decode()) for field, item in self.items]
         return Run(state=decode_state(self.state.decode(), self.brief.decode(), items), head=self.head.hex())
 
 

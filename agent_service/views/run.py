@@ -130,6 +130,10 @@ class RunView(OfRun):
     stopped: str = ""
 
 
+_TIMES = ("accepted_at", "started_at", "updated_at", "ended_at")
+_AS_IT_IS = ("run_id", "wake_id", "status", "reopened", "artifacts", *_TIMES)
+
+
 def run_view(
     run: RunState,
     history: History | None = None,
@@ -139,24 +143,18 @@ def run_view(
     trouble: str = "",
 ) -> RunView:
     """`history` adds steps and models. `trace_url` has `{trace_id}` in its place."""
-    pendings = tuple(pending_views(run, present, trouble))
+    pendings, stop, asking = tuple(pending_views(run, present, trouble)), run.stop, run.asking
     return RunView(
-        run_id=run.run_id,
+        **{name: getattr(run, name) for name in _AS_IT_IS},
         parent_run_id=run.brief.parent.run_id if run.brief.parent else None,
         depth=run.brief.depth,
         children=tuple(map(_child, run.children)),
-        wake_id=run.wake_id,
-        status=run.status,
         caller=run.brief.caller,
-        accepted_at=run.accepted_at,
-        started_at=run.started_at,
-        updated_at=run.updated_at,
-        ended_at=run.ended_at,
         goal=run.brief.goal,
         summary=str(run.summary),
         outcome=str(run.outcome),
-        reason=str(run.reason),
-        ending_class=run.ending_class,
+        reason=str(stop.reason) if stop else "",
+        ending_class=stop.ending_class if stop else "",
         remedy=remedy(run),
         steps=step_views(run, history) if history else (),
         definition_of_done=tuple(map(proof.told, run.done_items)),
@@ -164,12 +162,10 @@ def run_view(
         usage=UsageView.model_validate(run.spent, from_attributes=True),
         pending=next(iter(pendings), None),
         pendings=pendings,
-        asking=AskingView(call=run.asking.call, phase=run.asking.phase, retry_at=run.retry_at) if run.asking else None,
+        asking=AskingView(call=asking.call, phase=asking.phase, retry_at=run.retry_at) if asking else None,
         waiting_for=waiting_for(run),
         asks=asks_view(run),
-        reopened=run.reopened,
         reopens_until=reopens_until(run),
-        artifacts=run.artifacts,
         models=tuple(history.models) if history else None,
         trace_id=trace_id(run.run_id),
         trace_url=address_of_trace(trace_url, run.run_id),

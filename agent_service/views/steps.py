@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Literal
 
 from pydantic import JsonValue
 
 from agent_service.core.attempts import asker_of
 from agent_service.core.events import ToolReturned
-from agent_service.core.facts import Name
 from agent_service.core.state import RunState
 from agent_service.core.tools.flights import flights
 from agent_service.history.history import History
@@ -24,48 +24,46 @@ StepStatus = Literal["waiting", "pending", "ok", "error", "continuation", "budge
 """
 
 
-class TaskView(View):
+class RequestView(View):
+    """A step or a task of it. `attempt` is the newest, 0 before the first request is sent. `child_run_id` is the run
+    that works on it, where it asks an agent.
+    """
+
+    tool: str
+    command: str
+    attempt: int = 0
+    status: StepStatus = "waiting"
+    summary: str = ""
+    error: Failure | None = None
+    child_run_id: str | None = None
+
+
+class TaskView(RequestView):
     """A sub-request of a step. `id` and `round` name it there, as the keys of its messages do.
 
-    `asked_by` is the task that asked for it, null where the step's own tool did. `attempt` is the newest, 0 before its
-    first request is sent, which is at `started_at`. `query` is of a retrieval, `reason` is why it was asked for.
-    `child_run_id` is the run that works on it, where it asks an agent.
+    `asked_by` is the task that asked for it, null where the step's own tool did. Its first request is sent at
+    `started_at`. `query` is of a retrieval, `reason` is why it was asked for.
     """
 
     id: str
     round: int
-    tool: str
-    command: str
-    status: StepStatus = "waiting"
-    attempt: int = 0
     depends_on: tuple[str, ...] = ()
     asked_by: str | None = None
     query: str | None = None
     reason: str = ""
-    summary: str = ""
-    error: Failure | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
-    child_run_id: str | None = None
 
 
-class StepView(View):
-    """One step. `attempt` is its newest; `error` and `execution` are told of the newest that was answered.
+class StepView(RequestView):
+    """One step. `error` and `execution` are told of the newest attempt that was answered.
 
-    `tasks` is what its tool asked for before it could answer, each task followed by its own. `child_run_id` is the run
-    that works on it, where it asks an agent.
+    `tasks` is what its tool asked for before it could answer, each task followed by its own.
     """
 
     step: int
-    tool: str
-    command: str
-    attempt: int
-    status: StepStatus
-    summary: str = ""
-    error: Failure | None = None
     execution: Execution | None = None
     tasks: tuple[TaskView, ...] = ()
-    child_run_id: str | None = None
 
 
 class AttemptView(View):
@@ -144,33 +142,37 @@ class PendingView(View):
 
 def step_views(run: RunState, history: History) -> tuple[StepView, ...]:
     """In the order of their numbers."""
-    asked, steps = list(as_tree(history.of_kind("task"))), history.of_kind("step")
-    children = {(child.step, child.task, child.round): child.run_id for child in run.children}
+    told = [_task(run, item) for item in as_tree(history.of_kind("task"))]
     return tuple(
-        StepView(
-            step=item.step or 0,
-            tool=item.tool or "",
-            command=item.command or "",
-            attempt=item.attempt or 1,
-            status=_status(item),
-            summary=_summary(item),
-            error=item.error,
-            execution=item.execution,
-            tasks=tuple(TaskView(**_task(one, children)) for one in asked if one.step == item.step),
-            child_run_id=children.get(item.name),
-        )
-        for item in sorted(steps, key=lambda item: item.step or 0)
+        [
+            StepView(
+                step=item.step,
+                execution=item.execution,
+                tasks=tuple([TaskView(**task) for step, task in told if step == item.step]) if told else (),
+                **_request(run, item),
+                summary=_summary(item),
+                error=item.error,
+            )
+            for item in sorted(history.of_kind("step"), key=attrgetter("step"))
+        ]
     )
 
 
-def _task(item: Item, children: dict[Name, str]) -> dict[str, Any]:
-    return {
+def _request(run: RunState, item: Item) -> dict[str, Any]:
+    told = {"tool": item.tool, "command": item.command, "attempt": item.attempt, "status": _status(item)}
+    return told | {"child_run_id": _child(run, item)}
+
+
+def _child(run: RunState, item: Item) -> str | None:
+    children = [c.run_id for c in run.children if (c.step, c.task, c.round) == item.name] if run.children else None
+    return children[-1] if children else None
+
+
+def _task(run: RunState, item: Item) -> tuple[int | None, dict[str, Any]]:
+    return item.step, {
+        **_request(run, item),
         "id": item.task,
         "round": item.round,
-        "tool": item.tool,
-        "command": item.command,
-        "status": _status(item),
-        "attempt": item.attempt,
         "depends_on": item.needs,
         "asked_by": asker_of(item.task or "") or None,
         "query": item.query or None,
@@ -179,7 +181,6 @@ def _task(item: Item, children: dict[Name, str]) -> dict[str, Any]:
         "error": item.error if item.outcome else None,
         "started_at": item.started_at if item.attempt else None,
         "ended_at": item.ended_at,
-        "child_run_id": children.get(item.name),
     }
 
 
@@ -206,18 +207,17 @@ def step_detail(run: RunState, records: Sequence[Record], step: int) -> StepDeta
     if item is None:
         return None
     skill = run.brief.skill(item.tool or "")
-    children = {(child.step, child.task, child.round): child.run_id for child in run.children}
     return StepDetail(
         run_id=run.run_id,
         step=step,
         tool=item.tool or "",
         command=item.command or "",
         executor=skill.executor if skill else None,
-        child_run_id=children.get(item.name),
+        child_run_id=_child(run, item),
         attempts=_attempts(history, records, item),
         tasks=tuple(
             TaskDetail(
-                **_task(task, children),
+                **_task(run, task)[1],
                 arguments=task.about.get("arguments", {}),
                 approved_by=task.about.get("approved_by"),
                 attempts=_attempts(history, records, task),

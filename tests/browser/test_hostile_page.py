@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent_service.core.phases import Action, Framing, Plan
-from agent_service.views.folder.rendering import rewrite
+from agent_service.views.folder.rendering import write
 from tests.browser.home import at_home
 from tests.http.house import House, secret
 from tests.kit.browser import MISSING, needs_browser
@@ -73,7 +73,7 @@ async def _hostile_run(house: House) -> str:
     commits.append(returned(commits[-1], summary=ACTING, artifacts=[_artifact(*item) for item in NAMES.items()]))
     house.shelf.contents.update({name: text.encode() for name, text in NAMES.items()})
     run_id = await house.play(commits)
-    await rewrite(run_id, house.store, house.workspace, house.shelf)
+    await write(run_id, house.store, house.workspace, house.shelf)
     return run_id
 
 

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from agent_service.store.sqlite import SqliteStore
-from agent_service.views.folder.rendering import rewrite
+from agent_service.views.folder.rendering import write
 from agent_service.views.folder.workspace import Workspace
 from groundwork.service.keys import KeyRing
 from tests.core.script import Script
@@ -23,7 +23,7 @@ async def recorded(folder: Path, story: Script, shelf: dict[str, bytes]) -> Path
     commits = commits_of(story)
     async with opened(folder / "agent") as store:
         await stored(store, commits)
-        await rewrite(commits[0].entry.run_id, store, Workspace(folder / "workspaces"), Shelf(shelf))
+        await write(commits[0].entry.run_id, store, Workspace(folder / "workspaces"), Shelf(shelf))
     config = folder / "agentic.yaml"
     agent = {"store": str(folder / "agent"), "workspaces": str(folder / "workspaces")}
     config.write_text(json.dumps({"nats": {"urls": ["nats://127.0.0.1:1"]}, "agent": agent}))

@@ -65,7 +65,6 @@ from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.signing import Signing
 from agent_service.views import log_line
 from agent_service.views.folder.keeping import Folders
-from agent_service.views.folder.run_files import RunFiles
 from agent_service.views.folder.workspace import Workspace
 from agent_service.views.mark import Mark
 from agent_service.views.why import Whereabouts
@@ -164,7 +163,7 @@ class House:
     clock: FakeClock
     workspace: Workspace
     shelf: Shelf
-    files: RunFiles
+    files: Folders
     outside: Outside
     operations: Operations
     letters: Letterbox
@@ -277,7 +276,7 @@ async def open_house(
         desk = Desk(store, archive, store.inbox, intake, executors, Background(group))
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})
         folders = Folders(archive, workspace, shelf, Mark(folder / ".rendered"), keep=25)
-        files = RunFiles(workspace, shelf, folders.up_to_date)
+        files = folders
         wrong: dict[str, str] = {}
 
         async def readiness() -> Mapping[str, str]:

@@ -16,8 +16,7 @@ from agent_service.history.artifacts import FILES
 from agent_service.run.moments import Moment, retell
 from agent_service.store.shared_log.store import SharedStore
 from agent_service.views.folder import keeping
-from agent_service.views.folder.keeping import Folders
-from agent_service.views.folder.run_files import ArtifactChanged, RunFiles
+from agent_service.views.folder.keeping import ArtifactChanged, Folders
 from agent_service.views.folder.verify import verify
 from agent_service.views.folder.workspace import Workspace
 from agent_service.views.mark import MARGIN, Mark
@@ -134,7 +133,7 @@ async def test_a_folder_is_read_as_its_journal_stands_also_one_that_was_put_away
     journals = Journals(entries[:4])
     for left in (entries[:4], entries):  # each time by an agent that has rendered nothing yet
         journals.journals[RUN_ID] = list(left)
-        files = RunFiles(workspace, Shelf(), keeping_in(workspace, journals).up_to_date)
+        files = keeping_in(workspace, journals)
         assert await files.read(RUN_ID, "decisions.md")
         assert verify(left, workspace, RUN_ID) == []
     reads = len(journals.reads)
@@ -240,8 +239,7 @@ async def test_an_artifact_is_read_from_its_copy_or_else_from_the_store_and_neve
     workspace: Workspace,
 ) -> None:
     shelf, critique = Shelf(dict(ARTIFACTS)), "artifacts/critique.md"
-    folders = keeping_in(workspace, Journals(entries_of(worked_example())), shelf)
-    files = RunFiles(workspace, shelf, folders.up_to_date)
+    files = keeping_in(workspace, Journals(entries_of(worked_example())), shelf)
     assert await files.read(RUN_ID, critique) == CRITIQUE
     workspace.write(RUN_ID, {critique: b"forged"})
     assert await files.read(RUN_ID, critique) == CRITIQUE
@@ -291,11 +289,10 @@ def test_a_run_is_whole_without_its_pages_and_not_without_some_of_them(workspace
 # Several agents of one store
 
 
-def agent(member: Member, folder: Path, shelf: Shelf) -> tuple[SharedStore, Workspace, RunFiles]:
+def agent(member: Member, folder: Path, shelf: Shelf) -> tuple[SharedStore, Workspace, Folders]:
     """An agent, as far as people read of runs by it."""
     workspace = Workspace(folder)
-    folders = Folders(member.store, workspace, shelf, mark_of(workspace), keep=25)
-    return member.store, workspace, RunFiles(workspace, shelf, folders.up_to_date)
+    return member.store, workspace, Folders(member.store, workspace, shelf, mark_of(workspace), keep=25)
 
 
 async def test_a_folder_is_as_new_as_the_newest_entry_and_not_shown_where_it_is_not(tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ from agent_service.api.streams.awaiting import Awaiting, Wait
 from agent_service.core.waiting import FINAL, Status
 from agent_service.run.lines import Wanted
 from agent_service.views.folder.disk import TooLarge, Unsafe
+from agent_service.views.folder.keeping import ArtifactChanged, Folders
 from agent_service.views.folder.names import IllegalName
-from agent_service.views.folder.run_files import ArtifactChanged, RunFiles
 from agent_service.views.folder.workspace import Listing
 from agent_service.views.run import RunView
 from schemas.fields import Instant
@@ -111,7 +111,7 @@ class FileList(BaseModel):
 class RunCalls:
     """Their docstrings are the API's documentation."""
 
-    def __init__(self, desk: Desk, files: RunFiles, awaiting: Awaiting) -> None:
+    def __init__(self, desk: Desk, files: Folders, awaiting: Awaiting) -> None:
         self._desk = desk
         self._awaiting = awaiting
         self._files = files
@@ -227,21 +227,21 @@ class RunCalls:
             return await self._desk.signal(run_id, named(said, signal_id=key), by=by)
 
 
-async def listed(files: RunFiles, run_id: str) -> FileList:
+async def listed(files: Folders, run_id: str) -> FileList:
     """Refuses (404) what can be no run."""
     found = await _of_disk(files.files(run_id)) or Listing(files=(), foreign=())
     lines = tuple(FileLine(path=file.path, size=file.size, sha256=file.sha256) for file in found.files)
     return FileList(run_id=run_id, files=lines, foreign=found.foreign)
 
 
-async def download(files: RunFiles, desk: Desk, run_id: str, path: str) -> Response:
+async def download(files: Folders, desk: Desk, run_id: str, path: str) -> Response:
     content = await file_of(files, desk, run_id, path)
     name = PurePosixPath(path)
     headers = {"Content-Disposition": f'attachment; filename="{name.name}"', "Accept-Ranges": "none"}
     return Response(content, headers=headers, media_type=TYPES.get(name.suffix, BYTES))
 
 
-async def file_of(files: RunFiles, desk: Desk, run_id: str, path: str) -> bytes:
+async def file_of(files: Folders, desk: Desk, run_id: str, path: str) -> bytes:
     """Refuses with 404, 410 for an expired artifact, and 409 for what is too large or not what the journal recorded."""
     await desk.check_artifacts_kept(run_id, path)
     content = await _of_disk(files.read(run_id, path))

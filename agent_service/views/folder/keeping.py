@@ -21,7 +21,7 @@ from agent_service.run.moments import Moment
 from agent_service.run.ports import Artifacts
 from agent_service.views.folder.disk import Unsafe
 from agent_service.views.folder.rendering import Rendered, Runs, write
-from agent_service.views.folder.workspace import Workspace
+from agent_service.views.folder.workspace import MAX_BYTES, Listing, Workspace
 from agent_service.views.mark import Mark
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
@@ -51,6 +51,10 @@ class Store(Runs, Protocol):
         """Owned runs with an entry at or after `since`, and whether they ended without artifacts."""
 
     def quarantine(self, found: Damaged) -> None: ...
+
+
+class ArtifactChanged(Exception):
+    """What is stored under the artifact's name is not what the journal recorded."""
 
 
 class Folders:
@@ -105,6 +109,28 @@ class Folders:
                 raise
             except OSError as error:
                 raise TryAgain(f"the files of run {run_id} are not written: {error!r}; ask again") from error
+
+    async def files(self, run_id: str) -> Listing | None:
+        """Raises as `up_to_date` and Workspace.files."""
+        await self.up_to_date(run_id)
+        return await asyncio.to_thread(self._workspace.files, run_id)
+
+    async def read(self, run_id: str, path: str) -> bytes | None:
+        """An artifact that is not as its copy here should be comes from its store. None where there is none.
+
+        Raises as `up_to_date`, Workspace.read and the ports, and ArtifactChanged.
+        """
+        rendered = await self.up_to_date(run_id)
+        copy = await asyncio.to_thread(self._workspace.read, run_id, path)
+        named = rendered.artifact(path) if rendered else None
+        if named is None or (copy is not None and named.is_brought_by(copy)):
+            return copy
+        content = await self._artifacts.get(run_id, path) if (named.size or 0) <= MAX_BYTES else None
+        if content is not None and named.is_brought_by(content):
+            return content
+        if content is None and copy is None:
+            return None
+        raise ArtifactChanged(f"{path} of run {run_id} is not what entry {named.entry} of its journal recorded")
 
     async def run(self) -> None:
         """Until cancelled."""

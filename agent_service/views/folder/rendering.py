@@ -1,7 +1,6 @@
 """Renders the files of a run from its stored entries, and writes them with copies of its artifacts."""
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from agent_service.core.state import RunState
 from agent_service.errors import Changed
 from agent_service.history.artifacts import NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.run.journal import Entry, Run, flaw_in_chain
-from agent_service.run.moments import Journals, as_decided
+from agent_service.run.moments import Journals
 from agent_service.run.ports import Artifacts
 from agent_service.views.folder.disk import TooLarge, Unsafe
 from agent_service.views.folder.names import Files
@@ -69,34 +68,20 @@ async def write(run_id: str, journals: Runs, workspace: Workspace, artifacts: Ar
     return replace(rendered, pages={})
 
 
-async def rewrite(run_id: str, journals: Journals, workspace: Workspace, artifacts: Artifacts) -> None:
-    """Writes the folder anew; a run without entries has none. Raises as `write` does."""
-    entries = await journals.entries(run_id)
-    files: Files = {}
-    if entries:
-        rendered = render(as_decided(entries), entries)
-        files = {**await _fetched(artifacts, run_id, rendered.artifacts[:MAX_ARTIFACTS]), **rendered.pages}
-    workspace.remove(run_id)
-    if files:
-        workspace.write(run_id, files)
-
-
 def _written(run: RunState, entries: Sequence[Entry], workspace: Workspace) -> tuple[Rendered, list[NamedArtifact]]:
-    rendered, run_id = render(run, entries), run.run_id
-    workspace.write(run_id, rendered.pages)
+    rendered = render(run, entries)
+    workspace.write(run.run_id, rendered.pages)
     copied = rendered.artifacts[:MAX_ARTIFACTS]
-    missing = [one for one in copied if not _is_there(workspace, run_id, one, ended=rendered.ended)]
-    return rendered, missing
+    return rendered, [one for one in copied if not _is_there(workspace, run.run_id, one, ended=run.final)]
 
 
 def _is_there(workspace: Workspace, run_id: str, artifact: NamedArtifact, *, ended: bool) -> bool:
+    """Without a hash it may have changed by the end."""
     try:
         copy = workspace.read(run_id, artifact.path)
     except (Unsafe, TooLarge):
         return False
-    if copy is None or artifact.sha256 is None:
-        return copy is not None and not ended
-    return hashlib.sha256(copy).hexdigest() == artifact.sha256
+    return copy is not None and artifact.is_brought_by(copy) and not (ended and artifact.sha256 is None)
 
 
 async def _fetched(artifacts: Artifacts, run_id: str, wanted: Iterable[NamedArtifact]) -> dict[str, bytes]:
@@ -118,6 +103,6 @@ def _why_not(artifact: NamedArtifact, content: bytes | None, room: int) -> str |
         return f"its {size} bytes are more than a file or the run may have here"
     if content is None:
         return "the store does not have it any more"
-    if artifact.sha256 and hashlib.sha256(content).hexdigest() != artifact.sha256:
+    if not artifact.is_brought_by(content):
         return "its hash is not the one that the journal names"
     return None

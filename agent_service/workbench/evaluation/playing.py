@@ -13,7 +13,7 @@ from agent_service.core.events import ModelReplied
 from agent_service.run.arrival import Unreadable
 from agent_service.run.ports import Artifacts
 from agent_service.store.sqlite import SqliteStore
-from agent_service.views.folder.rendering import rewrite
+from agent_service.views.folder.rendering import write
 from agent_service.views.folder.workspace import Workspace
 from agent_service.workbench.evaluation.expected import Expected, said_at_the_end, unmet
 from agent_service.workbench.evaluation.observed import Observed
@@ -163,7 +163,7 @@ async def _played(trial: Trial, mind: Mind, options: Options) -> Observed:
 async def _keep_trails(folder: Path, seen: Observed, store: SqliteStore, artifacts: Artifacts) -> None:
     for run in seen.tree:
         if run.state:
-            await rewrite(run.state.run_id, store, Workspace(folder), artifacts)
+            await write(run.state.run_id, store, Workspace(folder), artifacts)
 
 
 async def _trouble(world: World) -> str:

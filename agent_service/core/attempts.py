@@ -17,11 +17,27 @@ AGAIN = "again"
 """The name of the request that asks a tool once more; of a task: behind its id and a dot."""
 
 
+Name = tuple[int, str, int]
+"""Step, task and round of a tool request."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
-    """The instants are those of the newest request. `task`, `round`: empty and 0 for the step's own."""
+class OfRequest:
+    """Of the tool request of a step, or of a task of it. `task` and `round` are empty and 0 for the step's own."""
 
     step: int
+    task: str = ""
+    round: int = 0
+
+    @property
+    def name(self) -> Name:
+        return self.step, self.task, self.round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending(OfRequest):
+    """The instants are those of the newest request."""
+
     attempt: int
     action: Action
     route: str
@@ -32,13 +48,7 @@ class Pending:
     heard: tuple[str, ...] = ()
     """Places in the stream of messages that answered earlier attempts without naming them."""
     untrusted: bool = False
-    task: str = ""
-    round: int = 0
     grant: Grant | None = None
-
-    @property
-    def name(self) -> tuple[int, str, int]:
-        return self.step, self.task, self.round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +114,9 @@ def asker_of(task_id: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(OfRequest):
     """`output`: the result object, or the error."""
 
-    step: int
-    task: str
-    round: int
     place: int
     kind: Literal["retrieve", "plugin"]
     tool: str
@@ -118,7 +125,3 @@ class Evidence:
     output: dict[str, JsonValue]
     query: str = ""
     profile: str = ""
-
-    @property
-    def name(self) -> tuple[int, str, int]:
-        return self.step, self.task, self.round

@@ -10,15 +10,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from agent_service.core.attempts import Pending, Task
+from agent_service.core.attempts import Name, OfRequest, Pending, Task
 from agent_service.core.brief import Limits, Spent
 from agent_service.core.phases import Met, Phase
 from agent_service.core.waiting import Approval, Question, Status, Stop
 from agent_service.sentences import Text
 from schemas.events import ToolError
-
-Name = tuple[int, str, int]
-"""Step, task and round of a tool request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,35 +98,21 @@ AnswerStatus = Literal["ok", "error", "budget", "continuation", "late", "refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptAnswered:
+class AttemptAnswered(OfRequest):
     """An attempt is over, by a result, by silence or by a person's word. `error` is null where it is not one."""
 
     kind: Literal["attempt_answered"] = "attempt_answered"
-    step: int
-    task: str = ""
-    round: int = 0
     attempt: int
     tool: str
     status: AnswerStatus
     error: ToolError | None = None
 
-    @property
-    def name(self) -> Name:
-        return self.step, self.task, self.round
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestDropped:
+class RequestDropped(OfRequest):
     """An attempt whose answer is waited for no more."""
 
     kind: Literal["request_dropped"] = "request_dropped"
-    step: int
-    task: str = ""
-    round: int = 0
-
-    @property
-    def name(self) -> Name:
-        return self.step, self.task, self.round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,21 +125,14 @@ class TasksAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskFinished:
+class TaskFinished(OfRequest):
     kind: Literal["task_finished"] = "task_finished"
-    step: int
-    task: str
-    round: int
     tool: str
     command: str
     status: Literal["ok", "error"]
     summary: str
     error_class: str = ""
     query: str = ""
-
-    @property
-    def name(self) -> Name:
-        return self.step, self.task, self.round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import JsonValue
 
-from agent_service.core.attempts import Evidence, Pending
+from agent_service.core.attempts import Evidence, OfRequest, Pending
 from agent_service.core.brief import Brief, Spent
 from agent_service.core.facts import Fact
 from agent_service.core.noted import Note
@@ -115,13 +115,10 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Child:
-    """A run started as a step, or as a task of it, in a round (empty and 0 otherwise)."""
+class Child(OfRequest):
+    """A run started as a step, or as a task of it."""
 
     run_id: str
-    step: int
-    task: str = ""
-    round: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

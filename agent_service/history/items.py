@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer
 
+from agent_service.core.attempts import Name
 from agent_service.core.events import ModelReplied
-from agent_service.core.facts import Decided, Name
+from agent_service.core.facts import Decided
 from agent_service.core.phases import Phase
 from agent_service.history.plain import clipped
 from agent_service.history.results import Execution

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from agent_service.core.attempts import AGAIN, Pending, asker_of
+from agent_service.core.attempts import AGAIN, Name, Pending, asker_of
 from agent_service.core.facts import (
     AttemptAnswered,
-    Name,
     Reopened,
     RequestDropped,
     RequestSent,

@@ -6,7 +6,7 @@ A model has the name it gave itself, so that a script is known as a script.
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from agent_service.core.attempts import AGAIN, Pending
+from agent_service.core.attempts import AGAIN, Name, Pending
 from agent_service.core.brief import Limits
 from agent_service.core.events import (
     CallReserved,
@@ -28,7 +28,6 @@ from agent_service.core.facts import (
     CallPutOff,
     Decided,
     Ended,
-    Name,
     PersonAsked,
     Reopened,
     RequestSent,

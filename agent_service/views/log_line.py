@@ -8,6 +8,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+from agent_service.core.attempts import Name
 from agent_service.core.events import (
     CallReserved,
     CancelRequested,
@@ -23,7 +24,6 @@ from agent_service.core.facts import (
     AttemptAnswered,
     Decided,
     Ended,
-    Name,
     PersonAsked,
 )
 from agent_service.core.phases import Plan

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from pydantic import JsonValue
 
-from agent_service.core.attempts import Evidence, Flight, Gathering, Pending, Task, asker_of
+from agent_service.core.attempts import Evidence, Flight, Gathering, Name, Pending, Task, asker_of
 from agent_service.core.facts import RequestDropped, RequestSent, TaskFinished, TasksAsked
 from agent_service.core.people import approving
 from agent_service.core.phases import Plan
@@ -19,7 +19,6 @@ from agent_service.core.tools.flights import answer, flights, gathering_of, gath
 from agent_service.core.tools.tasks import (
     OVERRULED,
     UNHEARD,
-    Name,
     Ready,
     flaw_of,
     is_unheard,

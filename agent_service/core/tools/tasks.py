@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from agent_service.core.attempts import Evidence, Gathering, Pending, Task, asker_of
+from agent_service.core.attempts import Evidence, Gathering, Name, Pending, Task, asker_of
 from agent_service.core.brief import Brief, Continuations
 from agent_service.core.people import approving
 from agent_service.core.phases import Action
@@ -223,8 +223,6 @@ def _in_short(one: Evidence) -> dict[str, JsonValue]:
 
 OVERRULED = "overruled"
 UNHEARD = say("task_void")
-
-Name = tuple[int, str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,9 +116,16 @@ class Trace:
 
     def _span(self, item: Item, name: str, about: Attributes, **told: Any) -> Span:
         above = self._history.item(item.parent or "")
-        parent = span_id(self._key(above)) if above else self._root()
-        times = item.opened_at or self._began, item.ended_at or self._began
-        return self._made(span_id(self._key(item)), parent, name, times, about, _error(item), **told)
+        return self._made(
+            about,
+            _error(item),
+            span_id=span_id(self._key(item)),
+            parent_id=span_id(self._key(above)) if above else self._root(),
+            name=name,
+            started_at=item.opened_at or self._began,
+            ended_at=item.ended_at or self._began,
+            **told,
+        )
 
     def _key(self, item: Item) -> str:
         """An item that went on after the run's end is a second span, with its own id."""
@@ -130,27 +137,9 @@ class Trace:
     def _root(self) -> str:
         return span_id(f"{self._run_id}:reopened:{self._reopened}") if self._reopened else root_span_id(self._run_id)
 
-    def _made(
-        self,
-        identity: str,
-        above: str | None,
-        name: str,
-        times: tuple[datetime, datetime],
-        about: Attributes,
-        error: str | None,
-        **told: Any,
-    ) -> Span:
-        return Span(
-            trace_id=trace_id(self._run_id),
-            span_id=identity,
-            parent_id=above,
-            name=name,
-            started_at=times[0],
-            ended_at=times[1],
-            attributes=self._everywhere | about | _known({names.ERROR_TYPE: error}),
-            error=error,
-            **told,
-        )
+    def _made(self, about: Attributes, error: str | None, **told: Any) -> Span:
+        attributes = self._everywhere | about | _known({names.ERROR_TYPE: error})
+        return Span(trace_id=trace_id(self._run_id), attributes=attributes, error=error, **told)
 
     def _run(self, record: Record, end: Ended) -> Span:
         event, spent, again = self._accepted, end.spent, self._reopened > 0
@@ -169,12 +158,13 @@ class Trace:
             }
         )
         return self._made(
-            self._root(),
-            root_span_id(self._run_id) if again else None,
-            f"invoke_agent {AGENT}",
-            (self._began, record.at),
             about | self._said({names.GOAL: event.brief.goal, names.REASON: str(end.reason)}),
             end.ending_class if end.status in ("failed", "escalated") else None,
+            span_id=self._root(),
+            parent_id=root_span_id(self._run_id) if again else None,
+            name=f"invoke_agent {AGENT}",
+            started_at=self._began,
+            ended_at=record.at,
             links=tuple(filter(None, links)),
         )
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from agent_service.archive.runs import ARTIFACTS, BESIDE, JOURNAL, RUNS, ArchivedRun, Runs
+from agent_service.core.state import RunState
 from agent_service.history.artifacts import FILES, is_artifact_path
 from agent_service.run.journal import Entry
 from agent_service.run.moments import as_decided
@@ -56,8 +57,9 @@ def _of_run(runs: Runs, run: ArchivedRun, known: Counter[str]) -> Iterator[Flaw]
     if flaw := flaw_in_journal(entries, run.run_id):
         yield _changed(JOURNAL, flaw)
         return
-    yield from _of_line(run, entries)
-    yield from () if BESIDE in runs.archive.manifest.files else _of_children(run, entries, known)
+    state = as_decided(entries)
+    yield from _of_line(run, entries, state)
+    yield from () if BESIDE in runs.archive.manifest.files else _of_children(run, state, known)
     for found in flaws_of(entries, runs.folder(run.run_id), run.run_id):
         if not _is_known(runs.archive, run, found):
             yield found
@@ -66,21 +68,21 @@ def _of_run(runs: Runs, run: ArchivedRun, known: Counter[str]) -> Iterator[Flaw]
 def _is_known(archive: Archive, run: ArchivedRun, flaw: Flaw) -> bool:
     """Files that are said to be missing, artifacts that no entry names yet, and pages of another version."""
     if flaw.kind == "missing":
-        return flaw.place in run.left_out or bool(run.artifacts_gone) or ARTIFACTS in archive.manifest.left_out
+        stay = archive.manifest.moved or bool(run.artifacts_gone) or ARTIFACTS in archive.manifest.left_out
+        return stay or flaw.place in run.left_out
     if flaw.kind == "extra":
         return is_artifact_path(flaw.place)
     return flaw.place in FILES and archive.manifest.program != installed_version()
 
 
-def _of_line(run: ArchivedRun, entries: Sequence[Entry]) -> Iterator[Flaw]:
-    state = as_decided(entries)
+def _of_line(run: ArchivedRun, entries: Sequence[Entry], state: RunState) -> Iterator[Flaw]:
     journal = (len(entries), entries[-1].hash, state.status, state.wake_id, state.accepted_at)
     if journal != (run.version, run.head, run.status, run.wake_id, run.accepted_at):
         yield _changed(f"../{RUNS}", "it says something else of the run than the journal")
 
 
-def _of_children(run: ArchivedRun, entries: Sequence[Entry], known: Counter[str]) -> Iterator[Flaw]:
+def _of_children(run: ArchivedRun, state: RunState, known: Counter[str]) -> Iterator[Flaw]:
     """Of an export, which has a run with all that it started."""
-    for child in as_decided(entries).children:
+    for child in state.children:
         if child.run_id not in known and child.run_id not in run.left_out:
             yield Flaw(kind="missing", place=f"../{child.run_id}", text=f"the run that step {child.step} started")

@@ -69,17 +69,23 @@ class Signature(_Said):
     signature: str
 
 
+Places = Mapping[str, tuple[zipfile.ZipFile, str]]
+"""Where contents are, by SHA-256."""
+
+
 class Archive:
     """An open archive. Methods raise Misconfigured for what cannot be read, or is not what the manifest names."""
 
-    def __init__(self, path: Path, manifest: bytes, signed: bytes | None, contents: "_Contents") -> None:
+    def __init__(self, path: Path, manifest: bytes, signed: bytes | None) -> None:
         self.path = path
         self.manifest_text = manifest
         self.manifest = self.decoded(Manifest, MANIFEST, manifest)
         if self.manifest.format > FORMAT:
             raise Misconfigured(f"{path} was made by a newer version of the program: use that one")
         self.signature = self.decoded(Signature, SIGNATURE, signed) if signed is not None else None
-        self._contents = contents
+        self._places: Places = {}
+        self._names = Counter[str]()
+        """How often each is there."""
 
     @classmethod
     @contextmanager
@@ -92,13 +98,17 @@ class Archive:
                 opened = stack.enter_context(zipfile.ZipFile(path))
             except _BROKEN as error:
                 raise Misconfigured(f"{path} is no archive, or it is damaged: {error}") from error
-            contents = _Contents(path, opened)
-            signed = contents.member(SIGNATURE) if SIGNATURE in contents.names else None
-            archive = cls(path, contents.member(MANIFEST), signed, contents)
-            contents.add(archive.manifest.files)
+            names = Counter(opened.namelist())
+            if len(names) > MOST_NAMES:
+                raise Misconfigured(f"{path} has {len(names)} files: an archive has at most {MOST_NAMES}")
+            if (manifest := _content(opened, MANIFEST)) is None:
+                raise Misconfigured(f"{path} is no archive, or it is damaged: there is no {MANIFEST} in it")
+            archive = cls(path, manifest, _content(opened, SIGNATURE))
+            there = {digest: (opened, name) for name, digest in archive.manifest.files.items() if name in names}
+            archive._names, archive._places = names, there
             if archive.manifest.base and not is_base:
                 base = stack.enter_context(cls.opened(path.with_name(archive.manifest.base), is_base=True))
-                contents.rest_on(base._contents)
+                archive._places = {**base._places, **there}
             yield archive
 
     def within(self, folder: str) -> "Archive | None":
@@ -106,14 +116,14 @@ class Archive:
         manifest, signed = f"{folder}/{MANIFEST}", f"{folder}/{SIGNATURE}"
         if manifest not in self.manifest.files:
             return None
-        signature = self.read(signed) if signed in self.manifest.files else None
-        return Archive(self.path, self.read(manifest), signature, self._contents)
+        found = Archive(self.path, self.read(manifest), self.read(signed) if signed in self.manifest.files else None)
+        found._places = self._places
+        return found
 
     def read(self, name: str) -> bytes:
         if name not in self.manifest.files:
             raise Misconfigured(f"{self.path} has no {name}: it is another kind of archive")
-        content = self._contents.of(self.manifest.files[name])
-        if content is None:
+        if (content := self._found(self.manifest.files[name])) is None:
             raise Misconfigured(f"{self.path} is damaged: {name} is not as it was written. Use another copy")
         return content
 
@@ -122,15 +132,20 @@ class Archive:
 
     def flaws(self) -> Iterator[tuple[str, str]]:
         """What is not as the manifest says: name, and what is wrong with it."""
-        for name, times in self._contents.names.items():
+        for name, times in self._names.items():
             if times > 1:
                 yield name, "is there more than once"
             elif name not in self.manifest.files and name not in (MANIFEST, SIGNATURE):
                 yield name, "is no file of this archive"
         for name, digest in self.manifest.files.items():
-            if self._contents.of(digest) is None:
-                there = name in self._contents.names
-                yield name, "is not what was written: its hash differs" if there else "is not there"
+            if self._found(digest) is None:
+                yield name, "is not what was written: its hash differs" if name in self._names else "is not there"
+
+    def _found(self, digest: str) -> bytes | None:
+        """None where the content is nowhere, or not what its digest says."""
+        place = self._places.get(digest)
+        content = _content(*place) if place else None
+        return content if content is not None and hashlib.sha256(content).hexdigest() == digest else None
 
     def is_signed(self) -> bool:
         by = self.signature
@@ -152,39 +167,6 @@ class Archive:
             flaw = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, flaw["loc"]))
             raise Misconfigured(f"{self.path}: {name} cannot be read: {place}: {flaw['msg']}") from error
-
-
-class _Contents:
-    """The contents of zip files, by SHA-256."""
-
-    def __init__(self, path: Path, opened: zipfile.ZipFile) -> None:
-        self._path = path
-        self._zip = opened
-        self.names = Counter(opened.namelist())
-        """How often each is there."""
-        if len(self.names) > MOST_NAMES:
-            raise Misconfigured(f"{path} has {len(self.names)} files: an archive has at most {MOST_NAMES}")
-        self._places: dict[str, tuple[zipfile.ZipFile, str]] = {}
-
-    def add(self, files: Mapping[str, str]) -> None:
-        for name, digest in files.items():
-            if name in self.names:
-                self._places[digest] = self._zip, name
-
-    def rest_on(self, base: "_Contents") -> None:
-        self._places = {**base._places, **self._places}
-
-    def of(self, digest: str) -> bytes | None:
-        """None where it is nowhere, or not what its digest says."""
-        place = self._places.get(digest)
-        content = _content(*place) if place else None
-        return content if content is not None and hashlib.sha256(content).hexdigest() == digest else None
-
-    def member(self, name: str) -> bytes:
-        content = _content(self._zip, name)
-        if content is None:
-            raise Misconfigured(f"{self._path} is no archive, or it is damaged: there is no {name} in it")
-        return content
 
 
 def _content(opened: zipfile.ZipFile, name: str) -> bytes | None:

@@ -1,6 +1,5 @@
 """Fleets that change: a newer version beside an older, one agent that becomes several and one again, and a storm."""
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 import agent_service
-from tests.cli.calling import agentic
+from tests.cli.calling import called
 from tests.e2e.storm import Plan, figures
 from tests.kit.cluster import Cluster
 from tests.kit.fleet import Fleet, FleetOptions, Member, configure, fleet
@@ -101,9 +100,9 @@ async def several(ships: Fleet, *numbers: int) -> AsyncIterator[list[Member]]:
 
 
 async def command(*arguments: str | Path) -> Any:
-    called = await asyncio.to_thread(agentic, *arguments)
-    assert called.code == 0, called
-    return called.document if "--json" in arguments else None
+    done = await called(*arguments)
+    assert done.code == 0, done
+    return done.document if "--json" in arguments else None
 
 
 async def test_runs_go_on_where_they_were_through_two_moves_and_each_write_is_done_once(

@@ -28,7 +28,7 @@ from agent_service.cli.archive.records import (
     intact_copy,
     records,
 )
-from agent_service.cli.archive.writing import AGENT, BESIDE_DATABASE, GATEWAY, OPEN, run_gateway
+from agent_service.cli.archive.writing import AGENT, BESIDE_DATABASE, GATEWAY, NOWHERE, OPEN, run_gateway
 from agent_service.cli.services.alone import alone
 from agent_service.cli.services.at_work import nobody_at_work
 from agent_service.errors import Damaged
@@ -37,8 +37,7 @@ from agent_service.run.lines import RunLine, Wanted
 from agent_service.settings import AgentSettings
 from agent_service.store.archived import IntoDatabase, copy_into_log
 from agent_service.store.opening import copied, left_out, log_of_runs
-from agent_service.store.shared_log.marks import FILE as MOVED
-from agent_service.store.shared_log.marks import Mark, mark_in, put_mark, take_mark_away
+from agent_service.store.shared_log.marks import Mark, is_moved_away, mark_in, put_mark, take_mark_away
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sqlite import SqliteStore
 from groundwork.archive.files import put_in_place, set_aside, staging, write_out
@@ -52,8 +51,8 @@ from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 from schemas.status import Halt
 
-NEITHER = "neither the bucket nor the run's folder has it"
-NOT_THE_SAME = "what is there is not what its tool made, by its SHA-256"
+MANY = 1_000_000
+NOT_THE_SAME = "what the bucket has is not what its tool made, nor is there a copy in the run's folder"
 NO_HASH = "its tool told no SHA-256, so no copy can be proved"
 
 
@@ -89,16 +88,12 @@ async def _bring_back(
     kept: Records, link: NatsLink, run: tuple[str, Sequence[str]], stored: Mapping[str, str], found: Back
 ) -> None:
     run_id, paths = run
-    folder = await asyncio.to_thread(kept.workspace.files, run_id)
-    copies = {file.path: file.sha256 for file in folder.files} if folder else {}
-    apart = [path for path in paths if stored.get(key_of(run_id, path), "") != copies.get(path)]
-    found.kept += len(paths) - len(apart)
     try:
-        named = artifacts_of(await kept.entries(run_id)) if apart else {}
+        named = artifacts_of(await kept.entries(run_id))
     except Damaged as error:
-        found.lost |= dict.fromkeys((key_of(run_id, path) for path in apart), str(error))
+        found.lost |= dict.fromkeys((key_of(run_id, path) for path in paths), str(error))
         return
-    for path in apart:
+    for path in paths:
         key, artifact = key_of(run_id, path), named.get(path)
         digest = artifact.sha256 if artifact else None
         if stored.get(key) and digest in (None, stored[key]):
@@ -109,10 +104,9 @@ async def _bring_back(
             await NatsArtifacts(link).put(run_id, path, content)
             found.back.append(key)
         else:
-            found.lost[key] = NOT_THE_SAME if stored.get(key) or path in copies else NEITHER
+            found.lost[key] = NOT_THE_SAME if stored.get(key) else NOWHERE
 
 
-MANY = 1_000_000
 IN_DOUBT = "What these write first is in doubt, for it may have been done since: a person is asked then."
 NO_LEDGER = (
     "! the ledger is not in the backup, so nobody knows what these have written since, and everything stands still. "
@@ -204,7 +198,7 @@ async def restore(config: Path | None, order: Order) -> Restored:
 async def _refuse_to_overwrite(loaded: AgentSettings, link: NatsLink, name: str) -> None:
     if loaded.shared:
         await _refuse_a_stream_with_runs(link, name)
-    elif (loaded.store / FILE).exists() and not (loaded.store / MOVED).exists():
+    elif (loaded.store / FILE).exists() and not is_moved_away(loaded.store):
         async with open_database(loaded.store) as there:
             ((runs,),) = await there.read("SELECT count(*) FROM runs")
         if runs:

@@ -124,7 +124,7 @@ async def journal_of(kept: Records, run_id: str) -> tuple[list[Flaw], list[Entry
     if not loaded or not run:
         return [], entries
     version = run.state.version
-    flaws = [_in(ROW, text) for text in (*_of_columns(loaded, run, goal), *_of_fold(run, entries[:version]))]
+    flaws = [_in(ROW, text) for text in _of_row(loaded, run, goal, entries[:version])]
     if not flaws and len(entries) > version:
         text = f"it is as of entry {version}, and its journal has {len(entries)}"
         return [Flaw(kind="behind", place=ROW, text=text)], entries
@@ -147,28 +147,20 @@ def _lost(run: Run | None, entries: list[Entry]) -> str:
     return ""
 
 
-def _of_columns(loaded: Loaded, run: Run, goal: str) -> Iterator[str]:
-    row, state = loaded, run.state
-    due_at = microseconds(state.due_at) if state.due_at else None
-    said = {
-        "run_id": (row.run_id, state.run_id),
-        "version": (row.seq, state.version),
-        "status": (row.status, state.status.value),
-        "due_at": (row.due_at, due_at),
-        "summary": (row.summary, str(state.summary)),
-        "goal": (goal, state.brief.goal),
-    }
-    for name, (found, wanted) in said.items():
-        if found != wanted:
-            yield f"its {name} is {_short(found)}, and its state says {_short(wanted)}"
-
-
-def _of_fold(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
+def _of_row(loaded: Loaded, run: Run, goal: str, entries: Sequence[Entry]) -> Iterator[str]:
     try:
-        decided = as_decided(entries)
+        state = as_decided(entries)
     except (ValueError, AssertionError, TypeError):  # of a journal that cannot be followed its own flaw is told
         return
-    for name, given, found in _differing(decided, run.state):
+    columns = {
+        "version": (loaded.seq, state.version),
+        "status": (loaded.status, state.status.value),
+        "due_at": (loaded.due_at, microseconds(state.due_at) if state.due_at else None),
+        "summary": (loaded.summary, str(state.summary)),
+        "goal": (goal, state.brief.goal),
+    }
+    differing = [(f"its {name}", given, found) for name, (found, given) in columns.items() if found != given]
+    for name, given, found in (*differing, *_differing(state, run.state)):
         yield f"{name} is {_short(found)}, and its journal gives {_short(given)}"
 
 

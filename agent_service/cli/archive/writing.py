@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import json
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -51,13 +51,13 @@ from agent_service.store.archived import beside_runs, stored_runs
 from agent_service.store.opening import log_of_runs
 from agent_service.store.shared_log.marks import (
     Mark,
+    is_moved_away,
     mark_in,
     mark_moved_away,
     put_mark,
     refuse_unless_here,
     take_mark_away,
 )
-from agent_service.store.sql.database import FILE
 from agent_service.views.folder.verify import flaw_in_journal
 from agent_service.views.folder.workspace import MAX_BYTES
 from agent_service.views.pages.files import pages_of
@@ -84,59 +84,103 @@ class Order:
 
 
 @dataclass(slots=True, kw_only=True)
-class BackedUp(Outcome):
-    """`keys`: the files with keys, which are not in it."""
+class Written(Outcome):
+    """`what` is in the archive, `size`: bytes that are new. `about`: counts, by service. `keys`: the files with keys,
+    which are not in it. `then`: what comes next."""
 
+    what: str
     file: str
-    backup: str
-    written: int = 0
-    about: dict[str, dict[str, Any]] = field(default_factory=dict)
+    backup: str = ""
+    size: int = 0
+    about: dict[str, dict[str, int]] = field(default_factory=dict)
+    runs: dict[str, str] = field(default_factory=dict)
+    """Of an export: status by id."""
     left_out: dict[str, str] = field(default_factory=dict)
     keys: tuple[str, ...] = ()
+    then: str = ""
 
     @property
     def ok(self) -> bool:
         return self.left_out.keys() <= {GATEWAY}
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{number} {what}" for about in self.about.values() for what, number in about.items())
-        lines = [f"✓ {self.backup} is in {self.file}: {counts}; {_size(self.written)} were new"]
+        counts = [f"{number} {what}" for about in self.about.values() for what, number in about.items()]
+        lines = [f"✓ {self.what} is in {self.file}: {', '.join([*counts, f'{self.size / 1024:.1f} KiB are new'])}"]
         lines += [f"! without {part}: {why}" for part, why in self.left_out.items()]
+        if still := [run_id for run_id, status in self.runs.items() if Status(status) in OPEN]:
+            lines.append(f"! {', '.join(still)} had not ended: this is how it stood")
         if self.keys:
             lines.append(
                 f"The keys are not in it, and nothing can be proved without them: keep {' and '.join(self.keys)} in "
                 "another place too; or make backups --with-keys, which nobody else may read then"
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, self.then or f"Anybody can check it: `agentic verify {self.file}`"])
 
 
-async def backup(config: Path | None, order: Order) -> BackedUp:
+async def backup(config: Path | None, order: Order) -> Written:
     """Raises Misconfigured for a store that cannot be backed up, and TryAgain."""
     path = whereabouts.nearby(config)
     loaded = settings.load(path)
-    if not (loaded.shared or (loaded.store / FILE).is_file()):
-        raise Misconfigured(f"there is no database {loaded.store / FILE}: name the configuration of its agent")
     if not loaded.keys_path().exists():
         raise Misconfigured(f"there is no file {loaded.keys_path()}: start the agent once, which makes its keys")
     ring, at, series = KeyRing.open(loaded.keys_path()), datetime.now(UTC), Series(order.place, AGENT)
     before = series.newest()
     async with records(path) as kept:
         with series.writing(ring, at) as (file, archive):
-            made = BackedUp(file=str(file), backup=series.name_of(file, at))
-            runs = await _add_runs(kept, archive, made)
+            name = series.name_of(file, at)
+            made = Written(what=name, file=str(file), backup=name)
+            runs, artifacts = await _add_runs(kept, archive, made)
             await _add_ledger(path, order, archive, made)
             await _add_artifacts(loaded, archive, before, made)
-            write_runs(archive, (_with_artifacts(run, archive) for run in runs))
+            write_runs(archive, (_without(run, artifacts.get(run.run_id, ()), archive) for run in runs))
             _add_folder(loaded, archive, order, made)
             counts = {what: number for about in made.about.values() for what, number in about.items()}
             archive.said |= {"at": at, "about": counts, "left_out": made.left_out}
-        made.written = archive.size
+        made.size = archive.size
     if order.most:
         series.keep_only(order.most)
     return made
 
 
-async def _add_runs(kept: Records, archive: Writer, made: BackedUp) -> list[ArchivedRun]:
+async def export_all(place: Path, config: Path | None) -> Written:
+    """Of a store that is left: no agent may run, and none begins on it again. Raises Misconfigured and TryAgain."""
+    path = whereabouts.nearby(config)
+    loaded = settings.load(path)
+    async with alone(loaded) as link, _left(loaded, link), records(path) as kept:
+        file = _file(place, AGENT)
+        then = f"No agent begins on their store now: name the new one, then run `agentic restore {file}`"
+        made = Written(what="every run", file=str(file), then=then)
+        with writing(file, kept.ring) as archive:
+            runs, _ = await _add_runs(kept, archive, made)
+            write_runs(archive, runs)
+            _add_folder(loaded, archive, Order(place=str(file)), made)
+            archive.said |= {"at": datetime.now(UTC), "moved": True, "left_out": made.left_out}
+    return made
+
+
+@asynccontextmanager
+async def _left(loaded: AgentSettings, link: NatsLink) -> AsyncIterator[None]:
+    """Inside, and afterwards unless it fails, no agent begins on the store."""
+    log = log_of_runs(link)
+    before = await mark_in(log) if loaded.shared else Mark(state="left" if is_moved_away(loaded.store) else "here")
+    if before.state == "coming":
+        await refuse_unless_here(log)
+    if loaded.shared:
+        mark = await put_mark(log, Mark(state="left"), before)
+    else:
+        mark_moved_away(loaded.store)
+    try:
+        yield
+    except BaseException:
+        if loaded.shared:
+            await put_mark(log, before, mark)
+        elif before.state == "here":
+            take_mark_away(loaded.store)
+        raise
+
+
+async def _add_runs(kept: Records, archive: Writer, made: Written) -> tuple[list[ArchivedRun], dict[str, list[str]]]:
+    """The runs, and the paths of their artifacts by run."""
     await kept.database.read("BEGIN")  # from here on all is read as of one instant
     base = archive.base
     heads = {run.run_id: run.head for run in Runs(base).all} if base else {}
@@ -151,16 +195,16 @@ async def _add_runs(kept: Records, archive: Writer, made: BackedUp) -> list[Arch
                 made.left_out[run.run_id] = f"it is not as its agent left it: {flaw}"
                 continue
             archive.add(name, journal_of(entries))
-        runs.append(run.model_copy(update={"left_out": dict.fromkeys(artifacts.get(run.run_id, ()), NOWHERE)}))
+        runs.append(run)
     write_beside(archive, await beside_runs(kept.database))
     await kept.database.read("COMMIT")
     made.about["agent"] = {"runs": len(runs), "of them under way": sum(run.status in OPEN for run in runs)}
-    return runs
+    return runs, artifacts
 
 
-def _with_artifacts(run: ArchivedRun, archive: Writer) -> ArchivedRun:
-    left_out = {path: why for path, why in run.left_out.items() if f"{run.run_id}/{path}" not in archive.files}
-    return run.model_copy(update={"left_out": left_out})
+def _without(run: ArchivedRun, artifacts: Iterable[str], archive: Writer) -> ArchivedRun:
+    lacked = [path for path in artifacts if f"{run.run_id}/{path}" not in archive.files]
+    return run.model_copy(update={"left_out": dict.fromkeys(lacked, NOWHERE)})
 
 
 def _flaw(run: ArchivedRun, entries: Sequence[Entry]) -> str | None:
@@ -169,7 +213,7 @@ def _flaw(run: ArchivedRun, entries: Sequence[Entry]) -> str | None:
     return flaw_in_chain(entries)
 
 
-async def _add_ledger(config: Path | None, order: Order, archive: Writer, made: BackedUp) -> None:
+async def _add_ledger(config: Path | None, order: Order, archive: Writer, made: Written) -> None:
     with TemporaryDirectory(dir=Path(made.file).parent, prefix="ledger-") as beside:
         file = f"{beside}/{GATEWAY}{SUFFIX}"
         options = ["--json", *(["--with-keys"] if order.with_keys else [])]
@@ -198,7 +242,7 @@ async def run_gateway(*arguments: str, config: Path | None) -> dict[str, Any]:
     return answer
 
 
-async def _add_artifacts(loaded: AgentSettings, archive: Writer, previous: Path | None, made: BackedUp) -> None:
+async def _add_artifacts(loaded: AgentSettings, archive: Writer, previous: Path | None, made: Written) -> None:
     """Where the bus is away, what the previous backup has is taken over."""
     try:
         async with bus_at_hand(loaded) as link:
@@ -233,7 +277,7 @@ async def _add_artifact(archive: Writer, bucket: ArtifactBucket, key: str, diges
         return
 
 
-def _add_folder(loaded: AgentSettings, archive: Writer, order: Order, made: BackedUp) -> None:
+def _add_folder(loaded: AgentSettings, archive: Writer, order: Order, made: Written) -> None:
     """What lies beside the database, and the keys."""
     archive.said["store"] = known_id(loaded.store)
     for name in BESIDE_DATABASE:
@@ -245,46 +289,12 @@ def _add_folder(loaded: AgentSettings, archive: Writer, order: Order, made: Back
         made.keys = (str(loaded.keys_path()), *made.keys)
 
 
-def _size(number: int) -> str:
-    return f"{number / 1024:.1f} KiB" if number < 1 << 20 else f"{number / (1 << 20):.1f} MiB"
-
-
-@dataclass(slots=True, kw_only=True)
-class Exported(Outcome):
-    """`runs`: status by id. `left_out`: why, by name. `signed_with`: id of the key; empty without the agent's keys."""
-
-    file: str
-    runs: dict[str, str] = field(default_factory=dict)
-    files: int = 0
-    bytes: int = 0
-    signed_with: str
-    left_out: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def ok(self) -> bool:
-        return not self.left_out
-
-    def __str__(self) -> str:
-        (first, status), *more = self.runs.items()
-        others = f" with {len(more)} that it started" if more else ""
-        size = f"{self.files} files, {self.bytes / 1024:.1f} KiB"
-        lines = [f"✓ {first} ({status}){others} is in {self.file}: {size}"]
-        lines += [f"! without {name}: {why}" for name, why in self.left_out.items()]
-        if not self.signed_with:
-            lines.append("! it is not signed, for the file with the agent's keys is not there")
-        if still := [run_id for run_id, status in self.runs.items() if Status(status) in OPEN]:
-            lines.append(f"! {', '.join(still)} had not ended: this is how it stood")
-        lines.append(f"Anybody can check it: `agentic verify {self.file}`")
-        return "\n".join(lines)
-
-
-async def export(name: str, place: Path | None, config: Path | None) -> Exported:
+async def export(name: str, place: Path | None, config: Path | None) -> Written:
     """Raises NotDone for an unknown run and for one that was changed, and Misconfigured for a file that is there."""
     async with records(config) as kept, bus_when_needed(kept.settings) as bus:
         run_id = await kept.named(name)
-        file = _file(place, run_id)
-        made = Exported(file=str(file), signed_with=kept.ring.keys[0].id if kept.ring else "")
-        with writing(file, kept.ring) as archive:
+        made = Written(what=run_id, file=str(_file(place, run_id)))
+        with writing(Path(made.file), kept.ring) as archive:
             runs, wanted = list[ArchivedRun](), [run_id]
             for one in wanted:
                 run, children = await _add_export(kept, one, archive, bus)
@@ -293,53 +303,11 @@ async def export(name: str, place: Path | None, config: Path | None) -> Exported
             write_runs(archive, runs)
             archive.said["at"] = datetime.now(UTC)
     made.runs = {run.run_id: run.status.value for run in runs}
-    made.files, made.bytes = len(archive.files), archive.size
+    made.about["agent"], made.size = {"runs": len(runs), "files": len(archive.files)}, archive.size
     made.left_out = {f"{run.run_id}/{path}": why for run in runs for path, why in run.left_out.items()}
+    if kept.ring is None:
+        made.then = "! it is not signed, for the file with the agent's keys is not there"
     return made
-
-
-@dataclass(slots=True, kw_only=True)
-class AllExported(BackedUp):
-    def __str__(self) -> str:
-        lines = [f"✓ {self.about['agent']['runs']} runs are in {self.file}; no agent begins on their old store"]
-        lines += [f"! without {part}: {why}" for part, why in self.left_out.items()]
-        return "\n".join([*lines, f"Now name the new store in the settings, then run `agentic restore {self.file}`"])
-
-
-async def export_all(place: Path, config: Path | None) -> AllExported:
-    """Of a store that is left: no agent may run, and none begins on it again. Raises Misconfigured and TryAgain."""
-    path = whereabouts.nearby(config)
-    loaded = settings.load(path)
-    async with alone(loaded) as link, _left(loaded, link), records(path) as kept:
-        file = _file(place, AGENT)
-        made = AllExported(file=str(file), backup=file.stem)
-        with writing(file, kept.ring) as archive:
-            write_runs(archive, await _add_runs(kept, archive, made))
-            _add_folder(loaded, archive, Order(place=str(file)), made)
-            archive.said |= {"at": datetime.now(UTC), "moved": True, "left_out": made.left_out}
-    return made
-
-
-@asynccontextmanager
-async def _left(loaded: AgentSettings, link: NatsLink) -> AsyncIterator[None]:
-    """Inside, and afterwards unless it fails, no agent begins on the store."""
-    log = log_of_runs(link)
-    before = await mark_in(log) if loaded.shared else Mark()
-    mark = before
-    if not loaded.shared:
-        mark_moved_away(loaded.store)
-    elif before.state == "coming":
-        await refuse_unless_here(log)
-    else:
-        mark = await put_mark(log, Mark(state="left"), before)
-    try:
-        yield
-    except BaseException:
-        if loaded.shared:
-            await put_mark(log, before, mark)
-        else:
-            take_mark_away(loaded.store)
-        raise
 
 
 def _file(place: Path | None, run_id: str) -> Path:

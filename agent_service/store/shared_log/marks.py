@@ -65,8 +65,12 @@ async def refuse_unless_here(log: Log) -> None:
         )
 
 
+def is_moved_away(folder: Path) -> bool:
+    return (folder / FILE).exists()
+
+
 def refuse_moved_away(folder: Path) -> None:
-    if (folder / FILE).exists():
+    if is_moved_away(folder):
         raise Misconfigured(
             f"the runs of {folder} were exported to be moved: set agent.store to the store that they were restored "
             f"into; or, if they were restored nowhere, delete {folder / FILE}"

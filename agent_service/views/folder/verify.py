@@ -97,7 +97,7 @@ def _read(workspace: Folder, run_id: str, paths: Iterable[str]) -> dict[str, byt
 
 
 def _flaws_in_pages(entries: Sequence[Entry], found: Mapping[str, bytes]) -> list[Flaw]:
-    expected = _pages(entries)
+    expected = _pages(entries) if found else {}
     differing = {name: content for name, content in found.items() if content != expected[name]}
     behind = _behind(entries, differing)
     return [behind.get(name) or _changed(name, expected[name], content) for name, content in differing.items()]

@@ -49,11 +49,6 @@ def day_and_time(instant: str) -> str:
     return f"{instant[:10]} {instant[11:19]} UTC"
 
 
-def at(instant: str) -> str:
-    """As a clock shows it, with its day where that is another than today."""
-    return day_and_time(instant).removeprefix(f"{datetime.now(UTC):%Y-%m-%d} ")
-
-
 def ago(instant: str) -> str:
     return duration(datetime.now(UTC) - datetime.fromisoformat(instant))
 
@@ -63,16 +58,10 @@ def status(name: str, *, said: str = "", style: str | None = None) -> Text:
     return Text.assemble((f"{mark} ", colour), (said or name, colour if style is None else style))
 
 
-def grid(*styles: str) -> Table:
-    made = Table.grid(padding=(0, 1))
-    for style in styles:
-        made.add_column(style=style, overflow="fold")
-    return made
-
-
 def named_rows(rows: Iterable[tuple[str, str | Text]], names: str = "dim") -> Table:
-    made = grid(names, "")
-    made.columns[0].no_wrap = True
+    made = Table.grid(padding=(0, 1))
+    made.add_column(style=names, no_wrap=True)
+    made.add_column(overflow="fold")
     for name, text in rows:
         made.add_row(name, Text(text) if isinstance(text, str) else text)
     return made

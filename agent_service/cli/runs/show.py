@@ -16,9 +16,8 @@ from agent_service.cli.runs.drawing import (
     MARKS,
     UNKNOWN,
     ago,
-    at,
+    day_and_time,
     fit,
-    grid,
     named_rows,
     remedy,
     status,
@@ -44,7 +43,7 @@ def run(view: Json, timeline: Json) -> RenderableType:
 
 
 def since(waits: Json) -> str:
-    return f"for {ago(waits['since'])}" + (f", until {at(waits['until'])}" if waits["until"] else "")
+    return f"for {ago(waits['since'])}" + (f", until {day_and_time(waits['until'])}" if waits["until"] else "")
 
 
 def now(view: Json) -> Text:
@@ -73,8 +72,6 @@ def stopped(view: Json) -> list[Text]:
 def _came_of_it(view: Json) -> Iterator[tuple[str, str]]:
     if view["outcome"]:
         yield "outcome", one_line(view["outcome"], LONGEST_TEXT)
-    if view["status"] == "running" and not view["pending"]:
-        yield "so far", one_line(view["summary"], LONGEST_TEXT)
     is_asked = any(asked(view["asks"]))
     if view["status"] != "done" and (view["reason"] or view["status"] == "paused") and not is_asked:
         name = "" if view["class"] in (view["status"], "") else f"{view['class']}: "
@@ -100,13 +97,11 @@ def _waits_for(view: Json) -> Text | None:
 
 
 def _done_items(view: Json) -> Table | None:
-    if not view["definition_of_done"]:
-        return None
-    made = grid("", "", "dim")
-    for item in view["definition_of_done"]:
-        mark = Text("✓", style="green") if item["done"] else Text("·", style="dim")
-        made.add_row(mark, Text(item["text"], style="" if item["done"] else "dim"), Text(", ".join(item["evidence"])))
-    return made
+    rows = [
+        ("✓" if item["done"] else "·", Text.assemble(item["text"], (f"  {', '.join(item['evidence'])}", "dim")))
+        for item in view["definition_of_done"]
+    ]
+    return named_rows(rows, names="green") if rows else None
 
 
 def _history(view: Json, timeline: Json) -> Group | None:

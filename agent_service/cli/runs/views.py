@@ -13,7 +13,6 @@ from agent_service.cli.runs.drawing import (
     LONGEST_TEXT,
     ago,
     fit,
-    grid,
     named_rows,
     remedy,
     status,
@@ -85,11 +84,8 @@ def _said(entry: Json) -> str:
 
 
 def files(listing: Json) -> RenderableType:
-    made = grid("", "dim")
-    made.columns[1].justify = "right"
-    for file in fit(listing["files"]):
-        made.add_row(file["path"], f"{file['size']:,}")
-    return made if listing["files"] else "its folder has no file yet"
+    found = named_rows(((file["path"], f"{file['size']:>11,}") for file in fit(listing["files"])), names="")
+    return found if listing["files"] else "its folder has no file yet"
 
 
 def step(detail: Json) -> str:

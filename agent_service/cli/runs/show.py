@@ -54,12 +54,9 @@ def now(view: Json) -> Text:
 
 
 def _head(view: Json) -> Table:
-    grid = named_rows([("goal", one_line(view["goal"], LONGEST_TEXT))], names="bold")
-    if waits := _waits_for(view):
-        grid.add_row("now", waits)
-    for name, text in (*_came_of_it(view), *asked(view["asks"]), *remedy(view["remedy"])):
-        grid.add_row(name, Text(text) if isinstance(text, str) else text)
-    return grid
+    known = ("goal", one_line(view["goal"], LONGEST_TEXT)), ("now", _waits_for(view)), *_came_of_it(view)
+    rows = (*known, *asked(view["asks"]), *remedy(view["remedy"]))
+    return named_rows(((name, text) for name, text in rows if text), names="bold")
 
 
 def stopped(view: Json) -> list[Text]:

@@ -92,14 +92,15 @@ class History:
         begun = [item for item in self._items.by_id.values() if item.has_begun]
         return tuple(sorted(begun, key=attrgetter("entry")))
 
-    def tree(self) -> Iterator[Item]:
+    def tree(self) -> list[Item]:
         """All that has begun, each followed by what is a part of it, else in the order in which it began."""
-        for item in as_tree(self.items):
-            above = self.item(item.parent or "")
+        tree = as_tree(self.items)
+        for item in tree:
+            above = self._items.by_id.get(item.parent or "")
             if above and item.kind == "attempt":
                 both = item.ended_in == above.ended_in
                 item.repeats = both and (item.ended_in is not None or item.entry == above.entry)
-            yield item
+        return tree
 
     def of_kind(self, kind: str, step: int | None = None) -> list[Item]:
         """In the order in which they were asked for."""

@@ -6,9 +6,10 @@
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer
@@ -67,7 +68,7 @@ class Item:
     entry: int
     kind: ItemKind
     title: str
-    text: Annotated[str, PlainSerializer(lambda text: clipped(text, LONGEST_TEXT), return_type=str)]
+    text: Annotated[str, PlainSerializer(partial(clipped, limit=LONGEST_TEXT), return_type=str)]
     status: ItemStatus
     phase: Phase | None = None
     step: int | None = None
@@ -121,19 +122,16 @@ def id_of(name: Name) -> str:
     return f"step:{step}:task:{task}:{asked_in}" if task else f"step:{step}"
 
 
-def as_tree(items: Iterable[Item]) -> Iterator[Item]:
+def as_tree(items: Sequence[Item]) -> list[Item]:
     """Each item followed by what is a part of it."""
-    given = tuple(items)
-    known, parts = {item.id for item in given}, defaultdict[str | None, list[Item]](list)
-    for item in given:
+    known, parts = {item.id for item in items}, defaultdict[str | None, list[Item]](list)
+    for item in reversed(items):
         parts[item.parent if item.parent in known else None].append(item)
-
-    def below(above: str | None) -> Iterator[Item]:
-        for item in parts[above]:
-            yield item
-            yield from below(item.id)
-
-    return below(None)
+    tree, left = list[Item](), parts[None]
+    while left:
+        tree.append(left.pop())
+        left += parts[tree[-1].id]
+    return tree
 
 
 def depth_of(task: str) -> int:

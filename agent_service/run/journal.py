@@ -91,7 +91,7 @@ class Entry:
             event: Event = _event(self.kind).validate_json(self.event)
         except ValueError as error:
             raise Damaged(self.run_id, f"entry {self.seq}, {self.kind}") from error
-        return upcast(event, self.rules)
+        return event if upcast is as_today else upcast(event, self.rules)
 
     @property
     def rules(self) -> int:

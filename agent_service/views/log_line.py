@@ -10,15 +10,10 @@ from typing import Any
 
 from agent_service.core.attempts import Name
 from agent_service.core.events import (
-    CallReserved,
-    CancelRequested,
     ModelReplied,
     ModelUnavailable,
-    SignalReceived,
-    StoodStill,
     TimerFired,
     ToolReturned,
-    WakeAccepted,
 )
 from agent_service.core.facts import (
     AttemptAnswered,
@@ -84,21 +79,17 @@ def log_line(moment: Moment) -> LogLine:
 
 def _of_step(moment: Moment) -> Fields:
     run, answer, asked = moment.after, moment.first(AttemptAnswered), moment.after.ask
+    name: Name = (run.step, "", 0)
+    tool, attempt = None, None
     if answer:
-        return {"step": answer.step, "tool": answer.tool, "attempt": answer.attempt, **_task(answer.name)}
-    if pending := run.pending:
-        about = {"step": pending.step, "tool": pending.action.tool, "attempt": pending.attempt}
-        return about | _task(pending.name)
-    if isinstance(asked, Approval) and isinstance(asked.proposal, Plan):
-        step = asked.step or run.step + 1
-        about = {"step": step, "tool": asked.proposal.action.tool, "attempt": None}
-        return about | _task((step, asked.task, asked.round))
-    return {"step": run.step or None, "tool": None, "attempt": None}
-
-
-def _task(name: Name) -> Fields:
-    _, task, asked_in = name
-    return {"task": task, "round": asked_in} if task else {}
+        name, tool, attempt = answer.name, answer.tool, answer.attempt
+    elif pending := run.pending:
+        name, tool, attempt = pending.name, pending.action.tool, pending.attempt
+    elif isinstance(asked, Approval) and isinstance(asked.proposal, Plan):
+        name, tool = (asked.step or run.step + 1, asked.task, asked.round), asked.proposal.action.tool
+    step, task, asked_in = name
+    about = {"step": step or None, "tool": tool, "attempt": attempt}
+    return about | ({"task": task, "round": asked_in} if task else {})
 
 
 def _latency_ms(moment: Moment) -> int | None:
@@ -153,18 +144,8 @@ def _spent(moment: Moment) -> Fields:
 
 
 def _besides(record: Record) -> Fields:
-    match record.event:
-        case WakeAccepted(by=by) | CancelRequested(by=by) | SignalReceived(by=by) | StoodStill(by=by):
-            return {"by": by or None}
-        case ModelReplied(call=call, model=model) | CallReserved(call=call, model=model):
-            return {"call": call, "model": model}
-        case ModelUnavailable(call=call):
-            return {"call": call}
-        case ToolReturned(result=result):
-            execution = execution_of(result)
-            return (
-                execution.model_dump(include={"job_id", "attempts", "exit_code"}, exclude_none=True)
-                if execution
-                else {}
-            )
-    return {}
+    event = record.event
+    told = {name: getattr(event, name) or None for name in ("by", "call", "model") if hasattr(event, name)}
+    execution = execution_of(event.result) if isinstance(event, ToolReturned) else None
+    ran = execution.model_dump(include={"job_id", "attempts", "exit_code"}, exclude_none=True) if execution else {}
+    return told | ran

@@ -47,7 +47,7 @@ def render(run: RunState, entries: Sequence[Entry]) -> Rendered:
         raise Changed(entries[0].run_id, flaw)
     records = [entry.record() for entry in entries]
     return Rendered(
-        pages={name: text.encode() for name, text in pages(run, records)},
+        pages={name: text.encode() for name, text in pages(run, records).items()},
         artifacts=tuple(one for one in named_artifacts(records) if is_artifact_path(one.path)),
         ended=run.final,
         version=len(records),

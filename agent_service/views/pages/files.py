@@ -1,8 +1,9 @@
 """The files of a run's folder by name, as texts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from agent_service.core.state import RunState
+from agent_service.history.artifacts import FILES
 from agent_service.history.history import History
 from agent_service.run.journal import Entry, Record
 from agent_service.run.moments import as_decided
@@ -13,19 +14,15 @@ from agent_service.views.pages.memory_and_plan import memory_page, plan_page
 from agent_service.views.pages.trace import trace
 
 
-def pages(run: RunState, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
-    """`records`: the whole journal of `run`."""
+def pages(run: RunState, records: Sequence[Record]) -> dict[str, str]:
+    """By file name. `records`: the whole journal of `run`."""
     history = History()
     ended = tuple(history.ends(records))
     recorded = RecordedRun(run=run, records=records, history=history)
-    yield "context.md", context_page(recorded)
-    yield "memory.md", memory_page(recorded)
-    yield "skills.md", skills_page(recorded)
-    yield "plan.md", plan_page(recorded)
-    yield "decisions.md", decisions_page(recorded)
-    yield "trace.jsonl", trace(history, ended)
+    written = (context_page, memory_page, skills_page, plan_page, decisions_page)
+    return dict(zip(FILES, (*(page(recorded) for page in written), trace(history, ended)), strict=True))
 
 
-def pages_of(entries: Sequence[Entry]) -> Mapping[str, str]:
+def pages_of(entries: Sequence[Entry]) -> dict[str, str]:
     """The pages with the run as the rules tell it. Raises ValueError for a journal that is empty or cannot be told."""
-    return dict(pages(as_decided(entries), [entry.record() for entry in entries]))
+    return pages(as_decided(entries), [entry.record() for entry in entries])

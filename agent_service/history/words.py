@@ -6,51 +6,9 @@ A model has the name it gave itself, so that a script is known as a script.
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from agent_service.core import events, facts, phases
 from agent_service.core.attempts import AGAIN, Name, Pending
 from agent_service.core.brief import Limits
-from agent_service.core.events import (
-    CallReserved,
-    CancelRequested,
-    ModelReplied,
-    ModelUnavailable,
-    RunStarted,
-    SignalReceived,
-    StoodStill,
-    TimerFired,
-    ToolReturned,
-    TurnBroke,
-    WakeAccepted,
-)
-from agent_service.core.facts import (
-    AttemptAnswered,
-    CallAsked,
-    CallLost,
-    CallPutOff,
-    Decided,
-    Ended,
-    PersonAsked,
-    Reopened,
-    RequestSent,
-    Resumed,
-    RetrySet,
-    Slept,
-    StepFinished,
-    TaskFinished,
-)
-from agent_service.core.phases import (
-    Action,
-    Ask,
-    Decision,
-    Digest,
-    Framing,
-    Phase,
-    Plan,
-    Reflection,
-    Refusal,
-    Unusable,
-    Verification,
-    Wait,
-)
 from agent_service.core.waiting import Approval, Question, Stop
 from agent_service.history.plain import instant, one_line
 from agent_service.history.results import execution_of, result_of, summary_of_answer
@@ -60,12 +18,12 @@ from schemas.events import Signal, SignalKind
 MAX_SAYING = 500
 
 DONE = {
-    Phase.VERIFY: "verified",
-    Phase.FRAME: "framed",
-    Phase.PLAN: "planned",
-    Phase.ACT: "acted",
-    Phase.REFLECT: "reflected",
-    Phase.COMPACT: "compacted",
+    phases.Phase.VERIFY: "verified",
+    phases.Phase.FRAME: "framed",
+    phases.Phase.PLAN: "planned",
+    phases.Phase.ACT: "acted",
+    phases.Phase.REFLECT: "reflected",
+    phases.Phase.COMPACT: "compacted",
 }
 SIGNALS: dict[SignalKind, str] = {
     "message": "Message",
@@ -104,16 +62,16 @@ def bare(record: Record) -> str:
     return "; ".join(said.bare for said in (*happened(record), *led_to(record)))
 
 
-def answer_to(record: Record, over: StepFinished | TaskFinished) -> AttemptAnswered | None:
+def answer_to(record: Record, over: facts.StepFinished | facts.TaskFinished) -> facts.AttemptAnswered | None:
     """The answer of the same entry that ended it, and tells more of it."""
-    mine = (answer for answer in record.all(AttemptAnswered) if answer.step == over.step)
+    mine = (answer for answer in record.all(facts.AttemptAnswered) if answer.step == over.step)
     return next((answer for answer in mine if of(answer.task) == over.name[1]), None)
 
 
 def led_to(record: Record) -> Iterator[Said]:
     """What the event led to, but for what became of what it brought itself."""
     for fact in record.facts:
-        if isinstance(fact, StepFinished | TaskFinished):
+        if isinstance(fact, facts.StepFinished | facts.TaskFinished):
             if answer_to(record, fact) is None:
                 yield _named(fact.name, 1, finished(fact))
         elif said := _OF_FACTS.get(type(fact)):
@@ -129,12 +87,12 @@ def of(task: str) -> str:
 def happened(record: Record) -> Iterator[Said]:
     event = record.event
     match event:
-        case ModelReplied(model=model):
-            *others, last = (decided(event, one) for one in record.all(Decided))
+        case events.ModelReplied(model=model):
+            *others, last = (decided(event, one) for one in record.all(facts.Decided))
             yield from (*others, last._replace(more=f"{last.more} (by {speaker(model)})"))
-        case ToolReturned() | TimerFired():
-            due = "the time has come" if isinstance(event, TimerFired) else "a result"
-            yield from [answered(record, answer) for answer in record.all(AttemptAnswered)] or [Said(due)]
+        case events.ToolReturned() | events.TimerFired():
+            due = "the time has come" if isinstance(event, events.TimerFired) else "a result"
+            yield from [answered(record, answer) for answer in record.all(facts.AttemptAnswered)] or [Said(due)]
         case _:
             yield _OF_EVENTS[type(event)](event)
 
@@ -161,43 +119,43 @@ def limits(allowed: Limits) -> list[str]:
 # Decisions
 
 
-def decision_of(reply: ModelReplied, one: Decided) -> Decision:
+def decision_of(reply: events.ModelReplied, one: facts.Decided) -> phases.Decision:
     return reply.plan if one.along and reply.plan is not None else reply.decision
 
 
-def decided(reply: ModelReplied, one: Decided) -> Said:
+def decided(reply: events.ModelReplied, one: facts.Decided) -> Said:
     decision = decision_of(reply, one)
     if one.status != "ok":
         return Said(f"{one.phase} {one.status}", f": {'; '.join(map(str, one.why)) or gist(decision)}")
-    if isinstance(decision, Ask | Wait):
+    if isinstance(decision, phases.Ask | phases.Wait):
         what, _, why = gist(decision).partition(":")
         return Said(what, f":{why}")
     return Said(DONE[one.phase], f": {gist(decision)}")
 
 
-def gist(decision: Decision) -> str:
+def gist(decision: phases.Decision) -> str:
     return _GISTS[type(decision)](decision)
 
 
-def _planned(plan: Plan) -> str:
+def _planned(plan: phases.Plan) -> str:
     calls = ", ".join(map(call_of, plan.actions))
     return f"{calls}: {plan.rationale}" if plan.rationale else calls
 
 
 _GISTS: dict[type[Any], Callable[[Any], str]] = {
-    Framing: lambda framing: framing.goal_statement,
-    Plan: _planned,
-    Ask: lambda ask: f"asks a person: {ask.question}",
-    Wait: lambda wait: f"waits: {wait.why}",
-    Reflection: lambda reflection: f"{reflection.verdict}: {reflection.summary}",
-    Verification: lambda one: f"{'holds' if one.holds else 'does not hold'}: {one.reason}",
-    Digest: lambda digest: f"{len(digest.memory)} facts take the place of the older notes",
-    Refusal: lambda refusal: ": ".join(filter(None, (refusal.category, refusal.explanation))),
-    Unusable: lambda unusable: unusable.reason,
+    phases.Framing: lambda framing: framing.goal_statement,
+    phases.Plan: _planned,
+    phases.Ask: lambda ask: f"asks a person: {ask.question}",
+    phases.Wait: lambda wait: f"waits: {wait.why}",
+    phases.Reflection: lambda reflection: f"{reflection.verdict}: {reflection.summary}",
+    phases.Verification: lambda one: f"{'holds' if one.holds else 'does not hold'}: {one.reason}",
+    phases.Digest: lambda digest: f"{len(digest.memory)} facts take the place of the older notes",
+    phases.Refusal: lambda refusal: ": ".join(filter(None, (refusal.category, refusal.explanation))),
+    phases.Unusable: lambda unusable: unusable.reason,
 }
 
 
-def unavailable(event: ModelUnavailable) -> Said:
+def unavailable(event: events.ModelUnavailable) -> Said:
     said = "not asked" if event.remedy == "hold" else f"the model gave no answer ({event.error_class})"
     return Said(said, f": {event.message}")
 
@@ -206,13 +164,13 @@ def usd(cost: float | None) -> str:
     return "price not known" if cost is None else f"{cost:.4f} USD"
 
 
-def reserved(event: CallReserved) -> str:
+def reserved(event: events.CallReserved) -> str:
     return (
         f"at most {event.reserve.tokens} tokens ({usd(event.reserve.cost_usd)}) for call {event.call} to {event.model}"
     )
 
 
-def asked_for(asked: CallAsked) -> Said:
+def asked_for(asked: facts.CallAsked) -> Said:
     told = f", telling it: {'; '.join(map(str, asked.told))}" if asked.told else ""
     return Said(f"asked the model to {asked.phase} (call {asked.call})", told)
 
@@ -220,12 +178,12 @@ def asked_for(asked: CallAsked) -> Said:
 # Requests
 
 
-def call_of(action: Action) -> str:
+def call_of(action: phases.Action) -> str:
     return f"{action.tool} {one_line(action.command, 64)}"
 
 
-def proposed(proposal: Plan | Framing) -> str:
-    return call_of(proposal.action) if isinstance(proposal, Plan) else "a new framing"
+def proposed(proposal: phases.Plan | phases.Framing) -> str:
+    return call_of(proposal.action) if isinstance(proposal, phases.Plan) else "a new framing"
 
 
 def request_of(name: Name) -> str:
@@ -246,18 +204,18 @@ def _which(name: Name, attempt: int) -> str:
     return f"{request_of(name)} attempt {attempt}" if attempt > 1 else request_of(name)
 
 
-def answered(record: Record, answer: AttemptAnswered) -> Said:
+def answered(record: Record, answer: facts.AttemptAnswered) -> Said:
     return _named(answer.name, answer.attempt, came(record, answer))
 
 
-def came(record: Record, answer: AttemptAnswered) -> Said:
+def came(record: Record, answer: facts.AttemptAnswered) -> Said:
     what = answer.error.message if answer.error else summary_of_answer(record, answer)
     execution = execution_of(result_of(record, answer))
     ran = f" ({execution})" if execution and str(execution) else ""
     return Said(f"{answer.tool} {OUTCOMES[answer.status]}", ran + (f": {what}" if what else ""))
 
 
-def finished(fact: StepFinished | TaskFinished) -> Said:
+def finished(fact: facts.StepFinished | facts.TaskFinished) -> Said:
     return Said(f"{fact.tool} {OUTCOMES[fact.status]}", f": {fact.summary}")
 
 
@@ -268,11 +226,11 @@ def _named(name: Name, attempt: int, said: Said) -> Said:
 # People
 
 
-def stopped_by(event: StoodStill) -> str:
+def stopped_by(event: events.StoodStill) -> str:
     return f"everything was stopped by {event.by} since {instant(event.since)}: {event.reason or 'no reason'}"
 
 
-def in_their_words(event: SignalReceived) -> str:
+def in_their_words(event: events.SignalReceived) -> str:
     said = event.signal.message or (event.signal.outcome or "").replace("_", " ")
     return said_by(event.by or "a person", said) if said else f"by {event.by or 'a person'}"
 
@@ -291,32 +249,32 @@ def _from(by: str) -> str:
 
 
 _OF_EVENTS: dict[type[Any], Callable[[Any], Said]] = {
-    WakeAccepted: lambda event: Said("accepted", f"{_from(event.by)}: {event.brief.goal}"),
-    RunStarted: lambda event: Said(
+    events.WakeAccepted: lambda event: Said("accepted", f"{_from(event.by)}: {event.brief.goal}"),
+    events.RunStarted: lambda event: Said(
         f"started with {len(event.skills)} tools", f": {', '.join(skill.name for skill in event.skills)}"
     ),
-    CallReserved: lambda event: Said(f"set aside {reserved(event)}"),
-    ModelUnavailable: unavailable,
-    CancelRequested: lambda event: Said("cancel", f"{_from(event.by)}: {event.reason}"),
-    SignalReceived: lambda event: Said(
+    events.CallReserved: lambda event: Said(f"set aside {reserved(event)}"),
+    events.ModelUnavailable: unavailable,
+    events.CancelRequested: lambda event: Said("cancel", f"{_from(event.by)}: {event.reason}"),
+    events.SignalReceived: lambda event: Said(
         f"signal {event.signal.kind}", f"{_from(event.by)}: {event.signal.message or _besides(event.signal)}"
     ),
-    TurnBroke: lambda _: Said("the agent broke"),
-    StoodStill: lambda event: Said("goes on", f": {stopped_by(event)}"),
+    events.TurnBroke: lambda _: Said("the agent broke"),
+    events.StoodStill: lambda event: Said("goes on", f": {stopped_by(event)}"),
 }
 _OF_FACTS: dict[type[Any], Callable[[Any], Said]] = {
-    CallAsked: asked_for,
-    CallPutOff: lambda fact: Said(f"the model is asked again at {instant(fact.retry_at)}"),
-    CallLost: lambda fact: Said(f"the reply to call {fact.call} is lost, which counts as {fact.tokens} tokens"),
-    RequestSent: lambda fact: sent(fact.pending),
-    RetrySet: lambda fact: Said(
+    facts.CallAsked: asked_for,
+    facts.CallPutOff: lambda fact: Said(f"the model is asked again at {instant(fact.retry_at)}"),
+    facts.CallLost: lambda fact: Said(f"the reply to call {fact.call} is lost, which counts as {fact.tokens} tokens"),
+    facts.RequestSent: lambda fact: sent(fact.pending),
+    facts.RetrySet: lambda fact: Said(
         f"{_which(fact.pending.name, fact.pending.attempt)} follows at {instant(fact.retry_at)}"
     ),
-    Slept: lambda fact: Said(f"waits until {instant(fact.until)}", f": {fact.why}"),
-    PersonAsked: lambda fact: _pauses(fact.ask),
-    Resumed: lambda _: Said("the run goes on"),
-    Reopened: lambda _: Said("the run goes on, reopened"),
-    Ended: lambda fact: Said(f"the run ended: {fact.status} ({fact.ending_class})", f": {fact.reason}"),
+    facts.Slept: lambda fact: Said(f"waits until {instant(fact.until)}", f": {fact.why}"),
+    facts.PersonAsked: lambda fact: _pauses(fact.ask),
+    facts.Resumed: lambda _: Said("the run goes on"),
+    facts.Reopened: lambda _: Said("the run goes on, reopened"),
+    facts.Ended: lambda fact: Said(f"the run ended: {fact.status} ({fact.ending_class})", f": {fact.reason}"),
 }
 
 

@@ -1,7 +1,7 @@
 """Checks a run's journal, and its folder against it; names the first place that was changed."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal, Protocol
@@ -53,17 +53,21 @@ def verify(
     listing = workspace.files(run_id)
     if listing is None:
         return []
-    records, lying = [entry.record() for entry in entries], {file.path for file in listing.files} | set(listing.foreign)
-    artifacts = {one.path: one for one in named_artifacts(records) if is_artifact_path(one.path)}
-    found = _read(workspace, run_id, [*([] if lying.isdisjoint(FILES) else FILES), *artifacts])
-    flaws = [content for content in found.values() if isinstance(content, Flaw)]
-    contents = {path: content for path, content in found.items() if isinstance(content, bytes)}
-    flaws += _flaws_in_pages(entries, {name: contents[name] for name in FILES if name in contents})
-    judged = ((artifacts[path], content) for path, content in contents.items() if path in artifacts)
-    flaws += filter(None, (_flaw_in_artifact(one, (stored or {}).get(one.path), content) for one, content in judged))
-    return flaws + [
-        Flaw(kind="extra", place=path, text="is no file of this run") for path in sorted(lying - found.keys())
-    ]
+    lying = {file.path for file in listing.files} | set(listing.foreign)
+    named = named_artifacts([entry.record() for entry in entries])
+    artifacts = {one.path: one for one in named if is_artifact_path(one.path)}
+    paths = [*([] if lying.isdisjoint(FILES) else FILES), *artifacts]
+    pages, flaws = _Pages(entries), list[Flaw]()
+    for path in paths:
+        content = _read(workspace, run_id, path)
+        if isinstance(content, Flaw):
+            flaws.append(content)
+        elif path in artifacts:
+            flaws += _flaw_in_artifact(artifacts[path], (stored or {}).get(path), content)
+        else:
+            flaws += pages.flaw(path, content)
+    strange = sorted(lying.difference(paths))
+    return flaws + [Flaw(kind="extra", place=path, text="is no file of this run") for path in strange]
 
 
 def flaw_in_journal(entries: Sequence[Entry], run_id: str) -> str | None:
@@ -84,44 +88,36 @@ def _flaw_in_fold(entries: Sequence[Entry]) -> str | None:
     return None
 
 
-def _read(workspace: Folder, run_id: str, paths: Iterable[str]) -> dict[str, bytes | Flaw]:
-    found: dict[str, bytes | Flaw] = {}
-    for path in paths:
-        try:
-            content = workspace.read(run_id, path)
-        except (Unsafe, TooLarge) as error:
-            found[path] = Flaw(kind="changed", place=path, text=f"is not what was written: {error.strerror}")
+def _read(workspace: Folder, run_id: str, path: str) -> bytes | Flaw:
+    try:
+        content = workspace.read(run_id, path)
+    except (Unsafe, TooLarge) as error:
+        return Flaw(kind="changed", place=path, text=f"is not what was written: {error.strerror}")
+    return Flaw(kind="missing", place=path, text="is not there") if content is None else content
+
+
+class _Pages:
+    """As they are, and were at earlier entries."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._entries = entries
+        self._made: dict[int, Mapping[str, str]] = {}
+
+    def flaw(self, name: str, found: bytes) -> Iterator[Flaw]:
+        newest = len(self._entries)
+        if found == (expected := self._page(name, newest)):
+            return
+        seen = next((seen for seen in range(newest - 1, 0, -1) if found == self._page(name, seen)), None)
+        if seen:
+            yield Flaw(kind="behind", place=name, text=f"is as of entry {seen} of {newest}")
         else:
-            found[path] = Flaw(kind="missing", place=path, text="is not there") if content is None else content
-    return found
+            line, text = _first_difference(expected, found)
+            yield Flaw(kind="changed", place=name, line=line, text=text)
 
-
-def _flaws_in_pages(entries: Sequence[Entry], found: Mapping[str, bytes]) -> list[Flaw]:
-    expected = _pages(entries) if found else {}
-    differing = {name: content for name, content in found.items() if content != expected[name]}
-    behind = _behind(entries, differing)
-    return [behind.get(name) or _changed(name, expected[name], content) for name, content in differing.items()]
-
-
-def _behind(entries: Sequence[Entry], found: Mapping[str, bytes]) -> dict[str, Flaw]:
-    """Of those pages that are as they were at an earlier entry."""
-    behind: dict[str, Flaw] = {}
-    for seen in range(len(entries) - 1, 0, -1):
-        if behind.keys() == found.keys():
-            break
-        then = _pages(entries[:seen])
-        for name in [name for name in found.keys() - behind.keys() if found[name] == then[name]]:
-            behind[name] = Flaw(kind="behind", place=name, text=f"is as of entry {seen} of {len(entries)}")
-    return behind
-
-
-def _pages(entries: Sequence[Entry]) -> dict[str, bytes]:
-    return {name: text.encode() for name, text in pages_of(entries).items()}
-
-
-def _changed(name: str, expected: bytes, found: bytes) -> Flaw:
-    line, text = _first_difference(expected, found)
-    return Flaw(kind="changed", place=name, line=line, text=text)
+    def _page(self, name: str, seen: int) -> bytes:
+        if seen not in self._made:
+            self._made[seen] = pages_of(self._entries[:seen])
+        return self._made[seen][name].encode()
 
 
 def _first_difference(expected: bytes, found: bytes) -> tuple[int, str]:
@@ -134,9 +130,7 @@ def _first_difference(expected: bytes, found: bytes) -> tuple[int, str]:
     return number, "the line is not what the journal says"
 
 
-def _flaw_in_artifact(artifact: NamedArtifact, stored: str | None, found: bytes) -> Flaw | None:
-    expected = artifact.sha256 or stored
-    if expected in (None, hashlib.sha256(found).hexdigest()):
-        return None
-    text = f"is not the content that step {artifact.step} brought (entry {artifact.entry}): its hash differs"
-    return Flaw(kind="changed", place=artifact.path, text=text)
+def _flaw_in_artifact(artifact: NamedArtifact, stored: str | None, found: bytes) -> Iterator[Flaw]:
+    if (artifact.sha256 or stored) not in (None, hashlib.sha256(found).hexdigest()):
+        text = f"is not the content that step {artifact.step} brought (entry {artifact.entry}): its hash differs"
+        yield Flaw(kind="changed", place=artifact.path, text=text)

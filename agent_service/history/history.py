@@ -119,7 +119,7 @@ class History:
 
     def _accepted(self, event: WakeAccepted) -> None:
         text = words.said_by(event.by, event.brief.goal)
-        self._items.begin("accepted", "accepted", kind="accepted", title="Accepted", text=text)
+        self._items.begin("accepted", kind="accepted", title="Accepted", text=text)
 
     def _reserved(self, event: CallReserved) -> None:
         record = self._items.record
@@ -171,8 +171,8 @@ class History:
 
     def _said(self, title: str, text: str, **about: Any) -> None:
         item_id = f"person:{self._items.record.entry.seq}"
-        self._items.begin("said", item_id, kind="person", title=title, text=text, about=about)
-        self._items.close("said", "ok")
+        self._items.begin(item_id, kind="person", title=title, text=text, about=about)
+        self._items.close(item_id, "ok")
 
     # What it led to
 
@@ -186,13 +186,13 @@ class History:
 
     def _begin_phase(self, phase: Phase, item_id: str, call: int, step: int | None) -> Item:
         told: dict[str, Any] = {"title": phase.capitalize(), "phase": phase, "call": call, "step": step}
-        return self._items.begin(CALL, item_id, kind="phase", text="", **told)
+        return self._items.begin(item_id, CALL, kind="phase", text="", **told)
 
     def _wait(self, what: str, title: str, text: str, kind: str, **told: Any) -> None:
         item_id = f"{'pause' if what == PAUSE else 'wait'}:{self._items.record.entry.seq}"
         about = {"kind": kind, **told.pop("about", {})}
         told |= {"kind": "wait", "status": "waiting", "title": title, "text": text, "about": about}
-        self._items.begin(what, item_id, **told)
+        self._items.begin(item_id, what, **told)
 
     def _put_off(self, fact: CallPutOff) -> None:
         text = f"the model is asked again at {instant(fact.retry_at)}"
@@ -230,7 +230,7 @@ class History:
         if fact.status is not Status.QUEUED:
             self._items.close("accepted", "ok")
         elif self._items.record.first(Reopened):  # it ended before its turn had come, for which it waits once more
-            self._items.go_on("accepted", "accepted")
+            self._items.go_on("accepted")
         self.status = fact.status
 
     def _end(self, fact: Ended) -> None:
@@ -241,8 +241,8 @@ class History:
         error = Failure(error_class=fact.ending_class, message=str(fact.reason)) if status == "error" else None
         item_id = f"ending:{self._reopened}" if self._reopened else "ending"
         title = fact.status.capitalize()
-        self._items.begin("ending", item_id, kind="ending", title=title, text=str(fact.reason), error=error)
-        self._items.close("ending", status)
+        self._items.begin(item_id, kind="ending", title=title, text=str(fact.reason), error=error)
+        self._items.close(item_id, status)
 
 
 def _decided(record: Record, reply: ModelReplied, one: Decided) -> dict[str, Any]:

@@ -134,12 +134,10 @@ def as_tree(items: Sequence[Item]) -> list[Item]:
     return tree
 
 
-def depth_of(task: str) -> int:
-    return task.count(".") + 1 if task else 0
-
-
 class Items:
-    """In the order in which they began. `open` has the open ones by what they are, `record` is the entry in hand."""
+    """In the order in which they were asked for. `open` has the open ones by id, or by what there is one of at a time;
+    `record` is the entry in hand.
+    """
 
     record: Record
 
@@ -149,10 +147,12 @@ class Items:
         """By the newest entry, as they were then."""
         self.by_id: dict[str, Item] = {}
 
-    def begin(self, what: str, item_id: str, **told: Any) -> Item:
+    def begin(self, item_id: str, what: str = "", **told: Any) -> Item:
+        what = what or item_id
         if what in self.open:
             self.close(what, "cancelled")
-        at, entry = self.record.entry.at, self.record.entry.seq
+        at, entry, above = self.record.entry.at, self.record.entry.seq, self.by_id.get(told.get("parent") or "")
+        told["depth"] = above.depth + 1 if above else 0
         item = Item(id=item_id, entry=entry, **({"status": "open"} | told), started_at=at, opened_at=at)
         self.by_id[item_id] = self.open[what] = item
         return item
@@ -162,9 +162,9 @@ class Items:
         item.started_at = item.opened_at = self.record.entry.at
         item.has_begun, item.status, item.entry = True, "open", self.record.entry.seq
 
-    def go_on(self, what: str, item_id: str) -> None:
-        if item_id in self.by_id and what not in self.open:
-            item = self.open[what] = self.by_id[item_id]
+    def go_on(self, item_id: str) -> None:
+        if item_id in self.by_id and item_id not in self.open:
+            item = self.open[item_id] = self.by_id[item_id]
             item.status, item.ended_at, item.ended_in, item.error, item.outcome = "open", None, None, None, ""
             item.again, item.opened_at, item.opened_in = item.again + 1, self.record.entry.at, self.record.entry.seq
 

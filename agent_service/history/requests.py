@@ -17,7 +17,7 @@ from agent_service.core.facts import (
 from agent_service.core.phases import Plan
 from agent_service.core.tools.grants import run_id_of
 from agent_service.history import words
-from agent_service.history.items import Failure, Item, Items, ItemStatus, depth_of, id_of
+from agent_service.history.items import Failure, Item, Items, ItemStatus, id_of
 from agent_service.history.plain import instant, one_line
 from agent_service.history.results import execution_of, result_of, summary_of_answer
 
@@ -48,10 +48,10 @@ class Requests:
         for name in (*reopened.tasks, *reopened.waits_for):
             item_id: str | None = id_of(name)
             while item_id in self._items.by_id:
-                self._items.go_on(item_id, item_id)
+                self._items.go_on(item_id)
                 item_id = self._items.by_id[item_id].parent
         for item_id in map(id_of, reopened.waits_for):
-            self._items.go_on(_attempt_of(item_id), f"{item_id}:attempt:{self._items.by_id[item_id].attempt}")
+            self._items.go_on(f"{item_id}:attempt:{self._items.by_id[item_id].attempt}")
 
     def end(self) -> None:
         """What an answer ended together with the run failed; the rest is cancelled with it."""
@@ -69,7 +69,6 @@ class Requests:
         item = self._begun(pending, fact.approved_by)
         item.attempt, item.status = pending.attempt, "open"
         self._begin_below(
-            _attempt_of(item_id),
             f"{item_id}:attempt:{pending.attempt}",
             pending,
             kind="attempt",
@@ -79,9 +78,9 @@ class Requests:
             about={"child_run_id": run_id_of(self._items.record.entry.run_id, pending)} if pending.grant else {},
         )
 
-    def _begin_below(self, what: str, item_id: str, pending: Pending, **told: Any) -> None:
-        told |= {"attempt": pending.attempt, "parent": id_of(pending.name), "depth": depth_of(pending.task) + 1}
-        self._items.begin(what, item_id, **told, **_of(pending))
+    def _begin_below(self, item_id: str, pending: Pending, **told: Any) -> None:
+        told |= {"attempt": pending.attempt, "parent": id_of(pending.name)}
+        self._items.begin(item_id, **told, **_of(pending))
 
     def _begun(self, pending: Pending, approved_by: str) -> Item:
         item_id, call, plan = id_of(pending.name), words.call_of(pending.action), self.plan
@@ -90,7 +89,7 @@ class Requests:
             expected, risk, why = (plan.expected_outcome, plan.risk, plan.rationale) if plan else ("", "", "")
             about |= {"route": pending.route, "expected": expected, "risk": risk, "rationale": why}
             title = f"Step {pending.step}: {call}"
-            self._items.begin(item_id, item_id, kind="step", title=title, text=why, about=about, **_of(pending))
+            self._items.begin(item_id, kind="step", title=title, text=why, about=about, **_of(pending))
         elif item_id not in self._items.by_id:
             self._begin_task(pending.name, call, about=about, tool=pending.action.tool, command=pending.action.command)
         item = self._items.by_id[item_id]
@@ -101,19 +100,19 @@ class Requests:
 
     def _begin_task(self, name: Name, call: str, *, text: str = "", **told: Any) -> Item:
         step, task, asked_in = name
-        told |= {"step": step, "task": task, "round": asked_in, "depth": depth_of(task), "text": text}
+        told |= {"step": step, "task": task, "round": asked_in, "text": text}
         parent = self._newest.get((step, asker_of(task)), id_of((step, "", 0)))
         item_id = self._newest[step, task] = id_of(name)
-        return self._items.begin(item_id, item_id, kind="task", title=f"{task}: {call}", parent=parent, **told)
+        return self._items.begin(item_id, kind="task", title=f"{task}: {call}", parent=parent, **told)
 
     def _retry(self, fact: RetrySet) -> None:
         pending, item_id = fact.pending, id_of(fact.pending.name)
         if item_id in self._items.open:
             self._items.open[item_id].attempt, self._items.open[item_id].status = pending.attempt, "waiting"
         self._begin_below(
-            _wait_of(item_id),
             f"wait:{self._items.record.entry.seq}:{item_id}",
             pending,
+            what=_wait_of(item_id),
             kind="wait",
             status="waiting",
             title="Tries again later",
@@ -147,9 +146,9 @@ class Requests:
             return
         item_id, came = id_of(fact.name), self._came(fact)
         status = _status(fact.status)
-        self._items.go_on(_attempt_of(item_id), f"{item_id}:attempt:{fact.attempt}")  # a word settles what had ended
-        self._items.close(_attempt_of(item_id), status, **came)
-        self._items.go_on(item_id, item_id)
+        self._items.go_on(f"{item_id}:attempt:{fact.attempt}")  # a person's word settles what had ended
+        self._items.close(f"{item_id}:attempt:{fact.attempt}", status, **came)
+        self._items.go_on(item_id)
         if (item := self._items.open.get(item_id)) is None:
             return
         item.answered_in, item.summary, item.error = came["answered_in"], came["summary"], came["error"]
@@ -166,7 +165,7 @@ class Requests:
             item = self._begin_task(fact.name, call, tool=fact.tool, command=fact.command, attempt=0)
         elif not item.has_begun:
             self._items.start(item)
-        self._items.go_on(item_id, item_id)
+        self._items.go_on(item_id)
         own = words.answer_to(record, fact)
         text = words.came(record, own) if own else words.finished(fact)
         error = Failure.of(own.error) if own else None
@@ -187,8 +186,7 @@ class Requests:
         if parent and fact.status == "late":
             said = f"error: {fact.error.message}" if fact.error else f"ok: {came['summary']}"
             parent.summary = f"after the end of the run: {said}"
-        self._items.begin(
-            "unasked",
+        item = self._items.begin(
             f"result:{came['answered_in']}",
             kind="attempt",
             title=f"Result of {words.request_of(fact.name)} that {words.OUTCOMES[fact.status]}",
@@ -198,10 +196,9 @@ class Requests:
             task=fact.task or None,
             round=fact.round or None,
             parent=parent.id if parent else None,
-            depth=depth_of(fact.task) + 1 if parent else 0,
             **came,
         )
-        self._items.close("unasked", "refused")
+        self._items.close(item.id, "refused")
 
     def _came(self, fact: AttemptAnswered) -> dict[str, Any]:
         record = self._items.record
@@ -217,10 +214,6 @@ class Requests:
 
 def _status(status: str) -> ItemStatus:
     return "ok" if status == "ok" else "continuation" if status == "continuation" else "error"
-
-
-def _attempt_of(item_id: str) -> str:
-    return f"attempt of {item_id}"
 
 
 def _wait_of(item_id: str) -> str:

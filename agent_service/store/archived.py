@@ -8,13 +8,11 @@ A log holds what is there already as it is, so that an interrupted restore is fi
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from agent_service.archive.runs import ArchivedRun, Said
-from agent_service.core.events import Transition
-from agent_service.run.journal import Entry, Run, commit_of, flaw_in_chain
+from agent_service.run.journal import Commit, Entry, flaw_in_chain, growth_of
 from agent_service.run.moments import retell
 from agent_service.store.retention import SqliteGraves
 from agent_service.store.rows import rows_of
@@ -84,20 +82,28 @@ async def beside_runs(database: SqliteFile) -> list[Said]:
 
 
 def facts_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[EntryFact]:
-    """Raises ValueError, with what is wrong, for entries that cannot be followed, or that are not those of the run."""
+    """The newest has all that grew. Raises ValueError, with what is wrong, for entries that cannot be followed, or that
+    are not those of the run."""
     if flaw := flaw_in_chain(entries):
         raise ValueError(flaw)
     if not entries or (len(entries), entries[-1].hash) != (run.version, run.head):
         raise ValueError(f"its journal does not end with entry {run.version}")
-    asked = run.wake_id, run.digest, microseconds(run.accepted_at)
-    facts, before = list[EntryFact](), None
+    wake = run.wake_id, run.digest, microseconds(run.accepted_at)
+    facts = list[EntryFact]()
     for moment in retell(entries):
-        entry, transition = moment.entry, Transition(event=moment.event, facts=moment.facts, state=moment.after)
-        commit = replace(commit_of(before, moment.event, transition), entry=entry)
-        before = Run(state=commit.state, head=entry.hash)
-        told = ((1, run.dispatched_up_to),) if entry.seq == run.version and run.dispatched_up_to else ()
-        caller, first = commit.state.brief.caller, entry.seq == 1
-        facts.append(EntryFact.of(rows_of(commit), by="", caller=caller, told=told, asked=asked if first else None))
+        first, newest = moment.entry.seq == 1, moment.entry.seq == run.version
+        commit = Commit(
+            entry=moment.entry,
+            facts=moment.facts,
+            state=moment.after,
+            brief=moment.after.brief if first or newest else None,
+            growth=growth_of(None, moment.after) if newest else (),
+            paid_usd=moment.paid_usd,
+            opened=moment.opened,
+        )
+        told = ((1, run.dispatched_up_to),) if newest and run.dispatched_up_to else ()
+        caller, asked = moment.after.brief.caller, wake if first else None
+        facts.append(EntryFact.of(rows_of(commit), by="", caller=caller, told=told, asked=asked))
     return facts
 
 

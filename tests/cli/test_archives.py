@@ -14,13 +14,15 @@ import pytest
 
 from agent_service.bus.endings import head_told
 from agent_service.bus.topology import topology
+from agent_service.cli.archive.exporting import export
 from agent_service.cli.archive.keys import listed
+from agent_service.cli.archive.lost_artifacts import bring_back
 from agent_service.cli.archive.restoring import Order as BringBack
-from agent_service.cli.archive.restoring import bring_back, restore
+from agent_service.cli.archive.restoring import restore
 from agent_service.cli.archive.run_folder import verify
 from agent_service.cli.archive.verifying import verify as verify_file
 from agent_service.cli.archive.writing import Order as BackUp
-from agent_service.cli.archive.writing import backup, export
+from agent_service.cli.archive.writing import backup
 from agent_service.cli.errors import Exit, NotDone
 from agent_service.settings import load
 from agent_service.store.sql.database import FILE

@@ -8,6 +8,8 @@ import typer
 
 from agent_service.cli import output
 from agent_service.cli.archive import restoring, writing
+from agent_service.cli.archive.exporting import export as export_run
+from agent_service.cli.archive.lost_artifacts import bring_back
 from agent_service.cli.archive.pruning import prune as on_the_store
 from agent_service.cli.archive.records import tell, tell_of
 from agent_service.cli.archive.run_folder import verify as verify_one
@@ -134,7 +136,7 @@ def restore(
     if artifacts == (place is not None):
         raise typer.BadParameter("name a backup, or give --artifacts by itself")
     if place is None:
-        tell_of(restoring.bring_back(config), as_json=as_json)
+        tell_of(bring_back(config), as_json=as_json)
     order = restoring.Order(place=place, backup=backup, stopped=stopped, moved=moved, new_keys=new_keys)
     tell_of(restoring.restore(config, order), as_json=as_json)
 
@@ -160,7 +162,7 @@ def export(
         raise typer.BadParameter("name one run, or give --all and a file")
     if run is None or every:
         tell_of(writing.export_all(Path(run or "."), config), as_json=as_json)
-    tell_of(writing.export(run, file, config), as_json=as_json)
+    tell_of(export_run(run, file, config), as_json=as_json)
 
 
 SHOWN = 20

@@ -1,37 +1,26 @@
-"""`agentic restore`: an archive's ledger, artifacts and runs, where there are none; or lost artifacts alone.
+"""`agentic restore`: an archive's ledger, artifacts and runs, where there are none.
 
 Runs come last, so that a killed restore leaves nothing that an agent begins with, and the same command goes on. Each
 run is decided again from its entries, beside its place. Writes that may have been made since the backup are left to a
-person, by the ledger (`ductile_gateway.store.restored`). With --artifacts, contents come back from the runs' folders
-where their SHA-256 is the journal's; the agent may run.
+person, by the ledger (`ductile_gateway.store.restored`).
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from agent_service import settings
 from agent_service.archive.runs import ARTIFACTS, Runs
-from agent_service.bus.buckets import NatsArtifacts, content_type_of, key_of
+from agent_service.bus.buckets import content_type_of, key_of
 from agent_service.bus.endings import told_ends
 from agent_service.cli import whereabouts
-from agent_service.cli.archive.records import (
-    Outcome,
-    Records,
-    artifacts_of,
-    bus_at_hand,
-    hashes_in,
-    intact_copy,
-    records,
-)
-from agent_service.cli.archive.writing import AGENT, BESIDE_DATABASE, GATEWAY, NOWHERE, OPEN, run_gateway
+from agent_service.cli.archive.records import Outcome, hashes_in
+from agent_service.cli.archive.writing import AGENT, BESIDE_DATABASE, GATEWAY, OPEN, run_gateway
 from agent_service.cli.services.alone import alone
 from agent_service.cli.services.at_work import nobody_at_work
-from agent_service.errors import Damaged
 from agent_service.history.plain import one_line
 from agent_service.run.lines import RunLine, Wanted
 from agent_service.settings import AgentSettings
@@ -52,61 +41,6 @@ from schemas import subjects
 from schemas.status import Halt
 
 MANY = 1_000_000
-NOT_THE_SAME = "what the bucket has is not what its tool made, nor is there a copy in the run's folder"
-NO_HASH = "its tool told no SHA-256, so no copy can be proved"
-
-
-@dataclass(slots=True, kw_only=True)
-class Back(Outcome):
-    """`kept` are in the bucket as they were; `back` were brought back; `lost` by name, and why."""
-
-    runs: int = 0
-    kept: int = 0
-    back: list[str] = field(default_factory=list)
-    lost: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def ok(self) -> bool:
-        return not self.lost
-
-    def __str__(self) -> str:
-        there = f"{len(self.back)} artifacts came back from the runs' folders, {self.kept} were in the bucket"
-        return "\n".join([f"✓ {there}, of {self.runs} runs", *(f"! {key}: {why}" for key, why in self.lost.items())])
-
-
-async def bring_back(config: Path | None) -> Back:
-    """Raises Misconfigured without a store that can be read, and TryAgain where the bus does not answer."""
-    async with records(config) as kept, bus_at_hand(kept.settings) as link:
-        stored, found = await hashes_in(link), Back()
-        for run_id, paths in (await kept.store.artifacts()).items():
-            found.runs += 1
-            await _bring_back(kept, link, (run_id, paths), stored, found)
-    return found
-
-
-async def _bring_back(
-    kept: Records, link: NatsLink, run: tuple[str, Sequence[str]], stored: Mapping[str, str], found: Back
-) -> None:
-    run_id, paths = run
-    try:
-        named = artifacts_of(await kept.entries(run_id))
-    except Damaged as error:
-        found.lost |= dict.fromkeys((key_of(run_id, path) for path in paths), str(error))
-        return
-    for path in paths:
-        key, artifact = key_of(run_id, path), named.get(path)
-        digest = artifact.sha256 if artifact else None
-        if stored.get(key) and digest in (None, stored[key]):
-            found.kept += 1
-        elif artifact is None or digest is None:
-            found.lost[key] = NO_HASH
-        elif content := await asyncio.to_thread(intact_copy, kept, run_id, artifact):
-            await NatsArtifacts(link).put(run_id, path, content)
-            found.back.append(key)
-        else:
-            found.lost[key] = NOT_THE_SAME if stored.get(key) else NOWHERE
-
-
 IN_DOUBT = "What these write first is in doubt, for it may have been done since: a person is asked then."
 NO_LEDGER = (
     "! the ledger is not in the backup, so nobody knows what these have written since, and everything stands still. "
@@ -143,11 +77,17 @@ class Restored(Outcome):
     ended_since: Mapping[str, str]
     begun_since: Mapping[str, str]
     left_out: Mapping[str, str]
+    flawed: Mapping[str, str]
+    """Runs that could not be restored, and why."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.flawed
 
     def __str__(self) -> str:
         calls = "" if self.calls is None else f"{self.calls} calls, "
         lines = [f"✓ {self.store} is as it was at {self.taken}: {self.runs} runs, {calls}{self.artifacts} artifacts"]
-        lines += [f"! without {part}: {why}" for part, why in self.left_out.items()]
+        lines += [f"! without {part}: {why}" for part, why in (*self.left_out.items(), *self.flawed.items())]
         lines += [
             f"! {run_id} went on after the backup: {what}. Once the agent runs, `agentic cancel {run_id}` keeps it "
             "from going on from where it was then"
@@ -190,7 +130,7 @@ async def restore(config: Path | None, order: Order) -> Restored:
         calls=calls,
         artifacts=artifacts,
         moved=order.moved,
-        left_out=lacked | found.pop("left_out"),
+        left_out=lacked,
         **found,
     )
 
@@ -247,7 +187,7 @@ async def _restore_runs(
         async with open_database(beside, durable=False) as database:
             flawed = await _write(runs, database)
             store = SqliteStore(database)
-            found = {"left_out": flawed, **await _found(store, ring, link)}
+            found = {"flawed": flawed, **await _found(store, ring, link)}
             found["stopped"] = order.stopped or (unknown and bool(found["under_way"]))
             if found["stopped"]:
                 await _stop(store, runs.archive.manifest.at)

@@ -106,7 +106,7 @@ def build(
     workspaces = folder / "workspaces" if settings.shared else settings.workspaces
     capabilities, signing = Capabilities(keys), Signing(keys, folder, progress=settings.shared)
     bus, head = NatsBus(link, signing, shared=settings.shared), partial(head_told, keys, store.head)
-    publisher = Publisher(bus, clock, sampler(), capabilities, signing, head, brake)
+    publisher = Publisher(bus, sampler(), capabilities, signing, head, brake)
     artifacts = NatsArtifacts(link)
     proven = ProvenArtifacts(artifacts, store)
     workspace, rendered = Workspace(workspaces), Mark(workspaces / ".rendered")

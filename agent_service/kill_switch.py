@@ -50,7 +50,7 @@ class Brake:
         return self.why or self.leaving
 
     def check(self) -> None:
-        if why := self.holds:
+        if (self.halt or self.leaving) and (why := self.holds):
             raise Stopped(why, LOOK_AGAIN_S)
 
 

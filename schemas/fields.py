@@ -79,6 +79,8 @@ def _storable(text: str) -> str:
 
 def _storable_json(value: JsonValue) -> JsonValue:
     """Level by level: a call for each of a hundred thousand values would cost us more than whoever sends them."""
+    if isinstance(value, str):
+        return _storable(value)
     level: Sequence[JsonValue] = [value]
     while level:
         kinds = set(map(type, level))

@@ -46,9 +46,12 @@ class SharedLimits:
         return cls(pace, spending, Quotas(clock, spending, lambda _: UNBOUNDED))
 
     def committed(self, moment: Moment) -> None:
-        self.pace.committed(moment)
-        self.spending.committed(moment)
-        self.quotas.committed(moment)
+        if self.pace.limited or self.pace.others:
+            self.pace.committed(moment)
+        if moment.paid_usd or self.spending.aside:
+            self.spending.committed(moment)
+        if moment.opened:
+            self.quotas.committed(moment)
 
     def elsewhere(self, one: Elsewhere) -> None:
         self.pace.elsewhere(one)

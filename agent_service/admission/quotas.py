@@ -61,8 +61,6 @@ class Quotas:
             self._entered(caller, wake)
 
     def committed(self, moment: Moment) -> None:
-        if not moment.opened:
-            return
         caller = moment.after.brief.caller
         self._open[caller] += moment.opened
         if moment.before is None:

@@ -78,18 +78,15 @@ class Pace:
         self._shares = Share(company), Share(company)
         """Of requests, and of tokens."""
         self._rates = requests_per_minute, tokens_per_minute
+        self.limited = any(self._rates)
         self._requests, self._tokens = self._full(now())
-        self._others: dict[str, _Other] = {}
+        self.others: dict[str, _Other] = {}
         """Calls that others make, by run."""
         self._held_until = float("-inf")
         self._why = ""
         self._turn = asyncio.Lock()
         self._waiting: list[int] = []
         """The tokens of each call that waits for its turn."""
-
-    @property
-    def limited(self) -> bool:
-        return self._requests is not None or self._tokens is not None
 
     async def admit(self, tokens: int, run_id: str = "") -> None:
         """Return when a call of `tokens` may be made. Raises ModelError (try again) when that takes long."""
@@ -110,16 +107,15 @@ class Pace:
         self._heard(run_id)
 
     def committed(self, moment: Moment) -> None:
-        if self.limited:
-            self._heard(moment.entry.run_id)
-        self._others.pop(moment.entry.run_id, None)
+        self._heard(moment.entry.run_id)
+        self.others.pop(moment.entry.run_id, None)
 
     def elsewhere(self, one: Elsewhere) -> None:
         self._heard(one.run_id)
         if one.entry.kind in OF_CALLS:
             self._count(one.entry, one.by)
         elif one.status in FINAL:
-            self._others.pop(one.run_id, None)
+            self.others.pop(one.run_id, None)
 
     def recall(self, entries: Iterable[Entry], now: datetime) -> None:
         """Counts the last minute's calls of all processes. `now` is the instant of `now()`."""
@@ -161,9 +157,9 @@ class Pace:
         if entry.kind == CallReserved.__name__:
             event = entry.decoded()
             tokens = event.reserve.tokens if isinstance(event, CallReserved) else 0
-            self._others[run_id] = _Other(tokens, by)
+            self.others[run_id] = _Other(tokens, by)
             self._take(1, tokens, at)
-        elif (call := self._others.pop(run_id, None)) and (self._tokens or entry.kind != ModelReplied.__name__):
+        elif (call := self.others.pop(run_id, None)) and (self._tokens or entry.kind != ModelReplied.__name__):
             self._settle_other(entry.decoded(), call, by, at)
 
     def _settle_other(self, event: Event, call: "_Other", by: str, at: float | None) -> None:

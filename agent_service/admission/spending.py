@@ -51,7 +51,8 @@ class Spending:
         self._of_caller = of_caller
         self._day: date | None = None
         self._spent: defaultdict[str, float] = defaultdict(float)
-        self._aside: dict[str, Aside] = {}
+        self.aside: dict[str, Aside] = {}
+        """By run, for the calls that are under way where spending has a limit."""
 
     @property
     def usd_per_day(self) -> float | None:
@@ -67,7 +68,7 @@ class Spending:
 
     def recall(self, day: date, by_caller: Mapping[str, float], aside: Mapping[str, Aside] | None = None) -> None:
         self._day, self._spent = day, defaultdict(float, by_caller)
-        self._aside |= aside or {}
+        self.aside |= aside or {}
 
     @property
     def reached(self) -> str:
@@ -92,7 +93,7 @@ class Spending:
             raise self._hold(f"the price of the model is not known, so {SETTING} cannot be kept: set agent.model.price")
         while not self._check_all(caller, state.run_id, usd + lost):
             await self._company.news()
-        self._aside[state.run_id] = Aside(caller, usd)
+        self.aside[state.run_id] = Aside(caller, usd)
         for of in (caller, None):
             self._shares[of].take(state.run_id, usd)
 
@@ -100,12 +101,10 @@ class Spending:
         after = moment.after
         if moment.paid_usd:
             self._of_today()[after.brief.caller] += moment.paid_usd
-        if not (self._aside or self._shares):
-            return
         if after.reserve is not None:
             self._heard(after.run_id, after.brief.caller)
-        elif after.run_id in self._aside and not _will_be_made(moment):
-            del self._aside[after.run_id]
+        elif after.run_id in self.aside and not _will_be_made(moment):
+            del self.aside[after.run_id]
 
     def elsewhere(self, one: Elsewhere) -> None:
         if one.paid_usd:
@@ -113,13 +112,13 @@ class Spending:
         if one.entry.kind == CallReserved.__name__:
             self._set_aside(one)
         elif one.entry.kind in _SETTLES or one.status in FINAL:
-            self._aside.pop(one.run_id, None)
+            self.aside.pop(one.run_id, None)
         self._heard(one.run_id, one.caller)
 
     def _set_aside(self, one: Elsewhere) -> None:
         reserved = one.entry.decoded()
         if isinstance(reserved, CallReserved):
-            self._aside[one.run_id] = Aside(one.caller, reserved.reserve.cost_usd or 0.0)
+            self.aside[one.run_id] = Aside(one.caller, reserved.reserve.cost_usd or 0.0)
 
     def _heard(self, run_id: str, caller: str) -> None:
         for of in (caller, None):
@@ -147,7 +146,7 @@ class Spending:
     def _taken(self, caller: str | None, run_id: str) -> float:
         """Spent or set aside today by a caller (None: by all), but for what was set aside for the run before."""
         spent = self._of_today()
-        aside = (one.usd for of, one in self._aside.items() if of != run_id and caller in (None, one.caller))
+        aside = (one.usd for of, one in self.aside.items() if of != run_id and caller in (None, one.caller))
         return (sum(spent.values()) if caller is None else spent[caller]) + sum(aside)
 
     def _hold(self, why: str) -> ModelError:

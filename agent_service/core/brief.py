@@ -142,8 +142,9 @@ class Brief:
         return None
 
     def command(self, action: Action) -> ToolCommand | None:
-        skill = self.skill(action.tool)
-        for command in skill.commands if skill else ():
-            if command.name == action.command:
-                return command
+        for skill in self.skills:
+            if skill.name == action.tool:
+                for command in skill.commands:
+                    if command.name == action.command:
+                        return command
         return None

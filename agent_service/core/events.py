@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Literal, TypeVar
 
 from agent_service.core.brief import Brief
@@ -198,6 +199,10 @@ class Outcome:
 
     event: Event
     facts: tuple[Fact, ...] = ()
+
+    @cached_property
+    def kinds(self) -> frozenset[type[Fact]]:
+        return frozenset(map(type, self.facts))
 
     def all(self, kind: type[F]) -> tuple[F, ...]:
         return tuple([fact for fact in self.facts if isinstance(fact, kind)])

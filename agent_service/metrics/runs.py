@@ -54,6 +54,7 @@ def _asks_for_more(moment: Moment) -> bool:
 
 
 _OUTCOMES = {"continuation": "followed", "budget": "budget"}
+_OF_TASKS = (TaskFinished, AttemptAnswered)
 
 
 WAIT_SECONDS = (10.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
@@ -139,16 +140,15 @@ class RunMetrics:
                     self._made[moment.after.run_id] = reserved
                 case RunStarted() as started:
                     self._runs.began(moment.after, started.at)
-            if moment.before and type(moment.before.waiting) is not type(moment.after.waiting):
-                self._people.waited(moment, moment.before)
-            self._gathering.committed(moment)
+            if not moment.kinds.isdisjoint(_OF_TASKS):
+                self._gathering.committed(moment)
             self._follow(moment)
         except Exception:
             log.exception("not measured", extra={"run_id": moment.entry.run_id, "entry": moment.entry.seq})
 
     def _answered(self, moment: Moment) -> None:
         self._tools.answered(moment)
-        for _ in moment.all(RetrySet):
+        for _ in moment.all(RetrySet) if RetrySet in moment.kinds else ():
             self._retries.add("tool", _error_of(moment))
 
     def _failed(self, moment: Moment, silence: ModelUnavailable) -> None:
@@ -170,7 +170,9 @@ class RunMetrics:
         return made.model if made else NONE, (moment.entry.at - since).total_seconds() if since else None
 
     def _follow(self, moment: Moment) -> None:
-        run_id = moment.entry.run_id
+        run_id, before = moment.entry.run_id, moment.before
+        if before and type(before.waiting) is not type(moment.after.waiting):
+            self._people.waited(moment, before)
         if moment.after.calling:
             if run_id not in self._asked and not isinstance(moment.event, CallReserved):
                 self._asked[run_id] = moment.entry.at
@@ -221,6 +223,8 @@ class _Tools:
         )
 
     def answered(self, moment: Moment) -> None:
+        if AttemptAnswered not in moment.kinds:
+            return
         sent = {pending.name: pending for pending in moment.before.pendings} if moment.before else {}
         for answer in moment.all(AttemptAnswered):
             if answer.status not in ("late", "refused") and (pending := sent.get(answer.name)):

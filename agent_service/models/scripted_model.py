@@ -222,7 +222,7 @@ class ScriptedModel:
         if rule.fault:
             raise rule.fault.error()
         said = [
-            DECISIONS[name].validate_python(_filled(answer, names))
+            DECISIONS[name].validate_python(_filled(answer, names) if "$" in str(answer) else answer)
             for name in ("frame", "reflect", "verify", *NEXT)
             if (answer := getattr(rule, name)) is not None
         ]

@@ -166,12 +166,11 @@ def commit_of(before: Run | None, event: Event, transition: Transition) -> Commi
     state = transition.state
     if state is None or transition.ignored:
         raise ValueError(f"nothing to commit: {transition.ignored}")
-    entry = _entry(before.head if before else GENESIS, state, event, transition.facts)
-    changed = before is None or before.state.brief is not state.brief
-    growth = growth_of(before.state if before else None, state)
-    then = before.state if before else None
+    then, head = (before.state, before.head) if before else (None, GENESIS)
+    changed = then is None or then.brief is not state.brief
+    growth = growth_of(then, state)
     return Commit(
-        entry=entry,
+        entry=_entry(head, state, event, transition.facts),
         facts=transition.facts,
         state=state,
         brief=state.brief if changed else None,
@@ -183,8 +182,12 @@ def commit_of(before: Run | None, event: Event, transition: Transition) -> Commi
 
 def growth_of(before: RunState | None, after: RunState) -> tuple[Growth, ...]:
     old, new = vars(before) if before else {}, vars(after)
-    changed = [name for name in GROWING if new[name] is not old.get(name, ()) and new[name] != old.get(name, ())]
-    return tuple([_growth(name, old.get(name, ()), new[name]) for name in changed])
+    grown = []
+    for name in GROWING:
+        was, now = old.get(name, ()), new[name]
+        if was is not now and was != now:
+            grown.append(_growth(name, was, now))
+    return tuple(grown)
 
 
 def _growth(field: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> Growth:

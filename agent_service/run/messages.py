@@ -67,7 +67,7 @@ def tell(subject: str, payload: dict[str, Any], key: str, **how: Any) -> Publish
 
 def of(state: RunState, outcome: Outcome) -> list[Publish]:
     """What an entry tells; a late result nothing. `state`: the run after it."""
-    if state.final and not outcome.first(Ended):
+    if state.final and Ended not in outcome.kinds:
         return []
     said = alone(state, outcome, entry=state.version)
     if phase := _phase(outcome):
@@ -155,7 +155,7 @@ def progress(state: RunState, phase: ProgressPhase) -> Publish:
 
 def _phase(outcome: Outcome) -> ProgressPhase | None:
     """The phase that an entry moved a run on in; None where there is nothing to tell of it."""
-    kinds = set(map(type, outcome.facts))
+    kinds = outcome.kinds
     if Ended in kinds:
         return "end"
     if Decided in kinds and (decided := outcome.first(Decided)):

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol, Self
 
 from agent_service.admission.callers import opened
@@ -48,13 +47,13 @@ class Moment(Record):
         """Such as `acting->thinking`; an ended run has its status there."""
         return f"{_state_name(self.before)}->{_state_name(self.after)}"
 
-    @cached_property
+    @property
     def ended(self) -> bool:
-        return self.first(Ended) is not None
+        return Ended in self.kinds
 
-    @cached_property
+    @property
     def paused(self) -> bool:
-        return self.first(PersonAsked) is not None
+        return PersonAsked in self.kinds
 
     @property
     def reopened(self) -> bool:

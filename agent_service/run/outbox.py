@@ -6,11 +6,12 @@ state.
 
 import logging
 from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
 from typing import Protocol
 
 from agent_service.kill_switch import Brake
 from agent_service.run.messages import Publish
-from agent_service.run.ports import Bus, Clock
+from agent_service.run.ports import Bus
 from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.identity import root_span_id, trace_id
 from agent_service.trust.signing import Signing
@@ -38,7 +39,6 @@ class Publisher:
     def __init__(
         self,
         bus: Bus,
-        clock: Clock,
         keeps: Keeps,
         capabilities: Capabilities,
         signing: Signing,
@@ -46,16 +46,15 @@ class Publisher:
         brake: Brake,
     ) -> None:
         self._bus = bus
-        self._clock = clock
         self._capabilities = capabilities
         self._signing = signing
         self._head = head
         self._keeps = keeps
         self._brake = brake
 
-    async def publish(self, run_id: str, effect: Publish) -> None:
-        """Raises TryAgain after the retry budget, Stopped for a tool request while everything stands still. A request
-        belongs to the span of its attempt, all else to the trace's root.
+    async def publish(self, run_id: str, effect: Publish, *, at: datetime) -> None:
+        """`at`: when that happened. Raises TryAgain after the retry budget, Stopped for a tool request while everything
+        stands still. A request belongs to the span of its attempt, all else to the trace's root.
         """
         asks = effect.subject.startswith(subjects.TOOL_REQUEST)
         if asks:
@@ -66,7 +65,7 @@ class Publisher:
             effect.subject,
             dedupe_key=effect.key,
             source=SOURCE,
-            at=f"{self._clock.now().replace(tzinfo=None).isoformat()}Z",
+            at=f"{at.replace(tzinfo=None).isoformat()}Z",
             run_id=run_id,
             trace_id=trace,
             span_id="" if asks else root_span_id(run_id),

@@ -204,7 +204,7 @@ class Recovery:
         try:
             if not has_moved and run_id not in self._resumed:
                 for message in messages.outstanding(run.state):
-                    await self._publisher.publish(run_id, message)
+                    await self._publisher.publish(run_id, message, at=run.state.updated_at)
             await self._turns.children.look_after(run.state)
         except Stopped:
             self._turns.undone.begin(run_id, (run.state.version,))

@@ -233,7 +233,7 @@ class Turns:
             self._thinker.abandon_all(state.run_id, state.calls)
         for message in said:
             if not (message.subject.startswith(subjects.TOOL_REQUEST) and await self._has_ended(state.run_id)):
-                await self._publisher.publish(state.run_id, message)
+                await self._publisher.publish(state.run_id, message, at=state.updated_at)
         await self.children.after(state)
 
     async def _has_ended(self, run_id: str) -> bool:
@@ -260,7 +260,7 @@ class Turns:
 
 def asks_the_model(outcome: Outcome) -> bool:
     """Each call is made in two halves: what it may cost is set aside when it is asked for, then it is made."""
-    return isinstance(outcome.event, CallReserved) or outcome.first(CallAsked) is not None
+    return CallAsked in outcome.kinds or isinstance(outcome.event, CallReserved)
 
 
 def _log_ignored(run_id: str, event: Event, transition: Transition) -> None:

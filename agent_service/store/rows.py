@@ -67,6 +67,12 @@ def rows_of(commit: Commit, told: int = 0) -> Rows:
     head, at = bytes.fromhex(entry.hash), microseconds(entry.at)
     due_at = state.due_at
     previous = bytes.fromhex(entry.previous)
+    dropped, added = list[tuple[str, str, int]](), list[tuple[str, str, str]]()
+    for growth in commit.growth:
+        if growth.dropped:
+            dropped.append((entry.run_id, growth.field, growth.dropped))
+        for item in growth.added:
+            added.append((entry.run_id, growth.field, item))
     return Rows(
         run=(
             state.status.value,
@@ -81,8 +87,8 @@ def rows_of(commit: Commit, told: int = 0) -> Rows:
         ),
         brief=(entry.run_id, brief.goal, encode_brief(brief)) if brief else None,
         entry=(entry.run_id, entry.seq, at, entry.kind, entry.event, entry.facts, previous, head),
-        dropped=tuple([(entry.run_id, growth.field, growth.dropped) for growth in commit.growth if growth.dropped]),
-        added=tuple([(entry.run_id, growth.field, item) for growth in commit.growth for item in growth.added]),
+        dropped=tuple(dropped),
+        added=tuple(added),
         spent=_spent(commit),
         opened=(state.brief.caller, commit.opened) if commit.opened else None,
     )

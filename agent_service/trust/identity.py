@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from ulid import ULID
 
-from groundwork.service.machine import entropy, monotonic, utc_now
+from groundwork.service.machine import entropy, this
 from groundwork.telemetry.span import span_id
 
 BEHIND = 0.5
@@ -21,10 +21,12 @@ BEHIND = 0.5
 class SystemClock:
     """Never goes back: while the computer's clock is behind, time goes on at half its pace. Fills the port Clock."""
 
-    def __init__(self, wall: Callable[[], datetime] = utc_now, monotonic: Callable[[], float] = monotonic) -> None:
-        self._wall = wall
-        self._monotonic = monotonic
-        self._told, self._told_at = wall(), monotonic()
+    def __init__(
+        self, wall: Callable[[], datetime] | None = None, monotonic: Callable[[], float] | None = None
+    ) -> None:
+        self._wall = wall or this().wall
+        self._monotonic = monotonic or this().monotonic
+        self._told, self._told_at = self._wall(), self._monotonic()
 
     def now(self) -> datetime:
         at = self._monotonic()

@@ -33,6 +33,7 @@ from agent_service.trust.identity import trace_id
 LONGEST_REASON = 500
 FOR_MACHINES = frozenset({"wake_id", "trace_id", "entry", "event", "logger"})
 """Fields that a person who watches the log can do without."""
+_STOPS = (Ended, PersonAsked)
 AS_ASKED = (Status.DONE, Status.CANCELLED)
 
 Fields = dict[str, Any]
@@ -123,11 +124,11 @@ def _stopped(record: Record) -> tuple[str, str] | None:
 
 
 def _trouble(moment: Moment) -> str:
-    if (moment.ended or moment.paused) and (stop := _stopped(moment)):
+    if not moment.kinds.isdisjoint(_STOPS) and (stop := _stopped(moment)):
         return stop[1]
     if isinstance(moment.event, ModelUnavailable):
         return str(moment.event.message)
-    answer = moment.first(AttemptAnswered)
+    answer = moment.first(AttemptAnswered) if AttemptAnswered in moment.kinds else None
     error = answer.error if answer else None
     out_of_reach = error and (error.retryable or isinstance(moment.event, TimerFired))
     return error.message if error and out_of_reach else ""

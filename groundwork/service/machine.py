@@ -1,6 +1,6 @@
 """What a service takes from its machine beside files and the network: the clocks, and chance.
 
-Everything here is read anew at each call, so that a simulated process can have a machine of its own (`use`).
+It is read anew at each call, so that a simulated process can have a machine of its own (`use`).
 """
 
 import secrets
@@ -32,6 +32,8 @@ THIS = Machine(
     entropy=secrets.token_bytes,
 )
 _machine = ContextVar("machine", default=THIS)
+this = _machine.get
+"""The machine of this context: what is made in it may keep its clocks."""
 use = _machine.set
 """From now on in this context, and in the tasks that are started in it."""
 

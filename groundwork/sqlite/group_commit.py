@@ -203,18 +203,18 @@ class GroupCommit:
     def _allowed(self, group: list[_Work[Any]]) -> list[_Work[Any]]:
         """Those that may be written now: only what makes room, while the reserve is given, or what was written last
         has no room yet in the file."""
-        if self._reserve is None or self._room_for_all(self._reserve):
+        reserve = self._reserve
+        if reserve is None:
+            return group
+        much = has_room(self._path)
+        if reserve.given and (much or not self.making_room):
+            self._put_back()
+        if (much or self._log_begins_again()) and not reserve.given:
             return group
         for item in group:
             if not item.makes_room:
                 item.error = no_room(self._path, "only what makes room is written")
         return [item for item in group if item.makes_room]
-
-    def _room_for_all(self, reserve: Reserve) -> bool:
-        much = has_room(self._path)
-        if reserve.given and (much or not self.making_room):
-            self._put_back()
-        return (much or self._log_begins_again()) and not reserve.given
 
     def _log_begins_again(self) -> bool:
         """Whether the file has room for what is in the log: else it needs less of it, once some of it is made."""

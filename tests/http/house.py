@@ -256,7 +256,7 @@ async def open_house(
         spent = store.taken.spent(clock.now().date())
         quotas.recall(store.taken.open_runs(), {caller: size for caller, (_, size) in spent.items()})
         capabilities, signing = Capabilities(ring), Signing(ring, folder / "store")
-        publisher = Publisher(outside, clock, lambda _: True, capabilities, signing, lambda _: "", brake)
+        publisher = Publisher(outside, lambda _: True, capabilities, signing, lambda _: "", brake)
         turns = Turns(store, publisher, thinker, clock, committed, MemoryArtifacts(), capabilities, brake)
         switch = Switch(Halting(brake, store.halts, MemoryBoard(), turns, store, clock, lambda: None))
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)

@@ -51,7 +51,9 @@ def _with_refusals(state: RunState, asking: Asking) -> tuple[RunState, Asking]:
 
 
 def reflect(state: RunState) -> RunState:
-    by_facts = notes.overfull(state) and (notes.facts_suffice(state) or limits.nearly_spent(state))
+    if not notes.overfull(state):
+        return ask_to_reflect(state)
+    by_facts = notes.facts_suffice(state) or limits.nearly_spent(state)
     short = notes.compacted(state, state.facts) if by_facts else state
     return ask(short, Phase.COMPACT) if notes.overfull(short) else ask_to_reflect(short)
 

@@ -110,11 +110,12 @@ def _depart(state: RunState, waiting: Waiting, pendings: tuple[Pending, ...]) ->
     summary = say("acts", actions=tuple(_named(one) for one in pendings))
     attempts = state.attempts + len(pendings)
     sent = with_asked(replace(state, waiting=waiting, attempts=attempts, summary=summary), pendings)
-    told = (RequestSent(pending=pending, approved_by=_approved_by(sent, pending)) for pending in pendings)
-    return with_facts(sent, *told)
+    return with_facts(sent, *[RequestSent(pending=one, approved_by=_approved_by(sent, one)) for one in pendings])
 
 
 def _approved_by(state: RunState, pending: Pending) -> str:
+    if not state.rulings:
+        return ""
     rulings = (ruling for ruling in state.rulings if ruling.step == pending.step)
     return next((ruling.by for ruling in rulings if ruling.verdict == "approved"), "")
 

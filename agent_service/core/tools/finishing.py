@@ -15,7 +15,7 @@ from agent_service.core.attempts import Pending
 from agent_service.core.facts import StepFinished
 from agent_service.core.model import asking
 from agent_service.core.phases import Action
-from agent_service.core.state import Doubt, LastResult, RunState, StepRecord, replace, with_facts
+from agent_service.core.state import Doubt, LastResult, RunState, StepRecord, replace
 from agent_service.core.tools import acting, grants
 from agent_service.core.tools.flights import gatherings, landed
 from agent_service.sentences import Text, say
@@ -65,8 +65,10 @@ def finish_step(
         error_class="" if record.status == "ok" else str(output.get("class", "")),
     )
     others_gather = any(one.step != record.step for one in gatherings(state.waiting))
+    noted = notes.with_step(state, pending, record, output)
     return replace(
-        with_facts(notes.with_step(state, pending, record, output), finished),
+        noted,
+        happened=(*noted.happened, finished),
         waits=0,
         strangers=strangers_of(state, record.step, pending.action, result),
         waiting=landed(state.waiting, record.step),

@@ -142,7 +142,7 @@ class ChildRuns:
         await self._tell(result)
 
     async def _tell(self, result: ToolResult) -> None:
-        await self._publisher.publish(result.run_id, answering.told(result))
+        await self._publisher.publish(result.run_id, answering.told(result), at=result.completed_at)
 
     async def _bring(self, parent_run_id: str, run_id: str, path: str) -> dict[str, JsonValue] | None:
         """Copies an artifact to the parent. None where it is gone, or was replaced."""

@@ -152,7 +152,7 @@ class World:
         )
         ring = KeyRing.fresh()
         capabilities, signing = Capabilities(ring), Signing(ring, folder)
-        publisher = Publisher(self._bus, self._clock, _kept, capabilities, signing, _no_head, brake)
+        publisher = Publisher(self._bus, _kept, capabilities, signing, _no_head, brake)
         parts = store, publisher, thinker, self._clock, self._committed, self.gateway.artifacts, capabilities, brake
         self._turns = Turns(*parts)
         self._intake = Intake(

@@ -21,7 +21,7 @@ from typing import Any, Self
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import NO_MESSAGE, WRONG_SEQUENCE, Refused
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
-from groundwork.service.machine import uptime, utc_now
+from groundwork.service.machine import this, utc_now
 from groundwork.service.store_folder import store_id
 
 ASK_WITHIN_S = 2.0
@@ -150,11 +150,11 @@ class Taken(Misconfigured):
 
 
 class Lease:
-    def __init__(self, link: NatsLink, role: Role, owner: Owner, *, clock: Callable[[], float] = uptime) -> None:
+    def __init__(self, link: NatsLink, role: Role, owner: Owner, *, clock: Callable[[], float] | None = None) -> None:
         self._link = link
         self._role = role
         self._owner = owner
-        self._clock = clock
+        self._clock = clock or this().uptime
         self._seq = 0
         self._until = self._renewed_at = float("-inf")
         self._taken: str = ""

@@ -55,10 +55,11 @@ def decide(state: RunState | None, event: Event) -> Transition:
         return Transition(state=state, event=event, ignored=led_to.why, refused=True)
     if not isinstance(led_to, RunState):
         return Transition(state=state, event=event, ignored=led_to)
-    goes_on = state is not None and state.status is Status.PAUSED and led_to.status is Status.RUNNING
+    status = led_to.waiting.status
+    goes_on = state is not None and state.waiting.status is Status.PAUSED and status is Status.RUNNING
     resumed = (Resumed(),) if goes_on else ()
     pending = led_to.pending
-    stands = Stands(status=led_to.status, step=pending.step if pending else 0)
+    stands = Stands(status=status, step=pending.step if pending else 0)
     facts = (*resumed, *led_to.happened, stands)
     return Transition(state=replace(led_to, happened=()), event=event, facts=facts)
 

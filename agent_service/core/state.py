@@ -200,10 +200,6 @@ class RunState:
     """What the event that is decided has led to so far. Empty once it is decided: the entry keeps it."""
 
     @property
-    def items_done(self) -> int:
-        return len([item for item in self.done_items if item.evidence])
-
-    @property
     def status(self) -> Status:
         return self.waiting.status
 
@@ -213,8 +209,9 @@ class RunState:
 
     @property
     def asking(self) -> Asking | None:
-        waiting = under_way(self.waiting)
-        return waiting.asking if isinstance(waiting, Thinking) else None
+        waiting = self.waiting
+        now = waiting.held if isinstance(waiting, NeedsPerson) else waiting
+        return now.asking if isinstance(now, Thinking) else None
 
     @property
     def calling(self) -> Asking | None:

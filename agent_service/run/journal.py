@@ -168,9 +168,19 @@ def commit_of(before: Run | None, event: Event, transition: Transition) -> Commi
         raise ValueError(f"nothing to commit: {transition.ignored}")
     then, head = (before.state, before.head) if before else (None, GENESIS)
     changed = then is None or then.brief is not state.brief
-    growth = growth_of(then, state)
+    growth, kind = growth_of(then, state), type(event).__name__
+    text, led_to = _event(kind).dump_json(event, by_alias=True).decode(), facts_text(transition.facts)
     return Commit(
-        entry=_entry(head, state, event, transition.facts),
+        entry=Entry(
+            run_id=state.run_id,
+            seq=state.version,
+            at=event.at,
+            kind=kind,
+            event=text,
+            facts=led_to,
+            previous=head,
+            hash=_chain(head, state.run_id, state.version, event.at, kind, text, led_to),
+        ),
         facts=transition.facts,
         state=state,
         brief=state.brief if changed else None,
@@ -218,23 +228,6 @@ def decode_state(state: str, brief: str, items: Iterable[tuple[str, str]] = ()) 
 def decode_waiting(fields: dict[str, Any]) -> Waiting:
     """Raises ValueError."""
     return _waiting().validate_python(fields["waiting"], strict=False)
-
-
-def _entry(previous: str, state: RunState, event: Event, facts: Sequence[Fact]) -> Entry:
-    kind = type(event).__name__
-    text = _event(kind).dump_json(event, by_alias=True).decode()
-    led_to = facts_text(facts)
-    chained = _chain(previous, state.run_id, state.version, event.at, kind, text, led_to)
-    return Entry(
-        run_id=state.run_id,
-        seq=state.version,
-        at=event.at,
-        kind=kind,
-        event=text,
-        facts=led_to,
-        previous=previous,
-        hash=chained,
-    )
 
 
 def facts_text(facts: Sequence[Fact]) -> str:

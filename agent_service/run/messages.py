@@ -139,6 +139,7 @@ def _constraints(granted: Limits) -> wire.Constraints:
 
 
 def progress(state: RunState, phase: ProgressPhase) -> Publish:
+    done = [item for item in state.done_items if item.evidence]
     payload = {
         "run_id": state.run_id,
         "seq": state.version,
@@ -146,7 +147,7 @@ def progress(state: RunState, phase: ProgressPhase) -> Publish:
         "step": state.step,
         "status": state.status,
         "summary": str(state.summary),
-        "definition_of_done": {"done": state.items_done, "total": len(state.done_items)},
+        "definition_of_done": {"done": len(done), "total": len(state.done_items)},
         "budget": budget_use(state),
         "trace_url": state.brief.trace_url,
     }

@@ -232,14 +232,15 @@ class Turns:
         if isinstance(state.waiting, Ended | NeedsPerson):
             self._thinker.abandon_all(state.run_id, state.calls)
         for message in said:
-            if not (message.subject.startswith(subjects.TOOL_REQUEST) and await self._has_ended(state.run_id)):
+            if not (message.subject.startswith(subjects.TOOL_REQUEST) and await self._has_ended(state)):
                 await self._publisher.publish(state.run_id, message, at=state.updated_at)
         await self.children.after(state)
 
-    async def _has_ended(self, run_id: str) -> bool:
-        """Meanwhile: a cancel does not wait for what an earlier entry asks for."""
-        now = await self.state(run_id)
-        return now is not None and now.final
+    async def _has_ended(self, then: RunState) -> bool:
+        """Since it stood so: a cancel does not wait for what an earlier entry asks for."""
+        run = self._known.get(then.run_id)
+        now = run.state if run else await self.state(then.run_id)
+        return now is not None and now is not then and now.final
 
     def _committed(self, before: RunState | None, commit: Commit, event: Event) -> None:
         self.undone.begin(commit.state.run_id, (commit.state.version,))

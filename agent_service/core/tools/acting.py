@@ -61,10 +61,10 @@ def unknown_artifacts(state: RunState, action: Action) -> tuple[Text, ...]:
 
 def dispatch(state: RunState, plan: Plan) -> RunState:
     numbered = enumerate(plan.actions, start=state.step + 1)
-    first = tuple(first_attempt(state, step, action) for step, action in numbered)
+    first = tuple([first_attempt(state, step, action) for step, action in numbered])
     begun = replace(state, step=first[-1].step)
     pendings = granted(begun, first)
-    return _depart(begun, Acting(flights=tuple(Flight(pending=one) for one in pendings)), pendings)
+    return _depart(begun, Acting(flights=tuple([Flight(pending=one) for one in pendings])), pendings)
 
 
 def send(state: RunState, pending: Pending) -> RunState:
@@ -107,7 +107,7 @@ def until(brief: Brief, pending: Pending) -> datetime:
 
 
 def _depart(state: RunState, waiting: Waiting, pendings: tuple[Pending, ...]) -> RunState:
-    summary = say("acts", actions=tuple(_named(one) for one in pendings))
+    summary = say("acts", actions=tuple([_named(one) for one in pendings]))
     attempts = state.attempts + len(pendings)
     sent = with_asked(replace(state, waiting=waiting, attempts=attempts, summary=summary), pendings)
     return with_facts(sent, *[RequestSent(pending=one, approved_by=_approved_by(sent, one)) for one in pendings])

@@ -82,11 +82,11 @@ class Folders:
         self._outage = Outage("the disk for files of runs, or what they are made of,", log)
 
     def committed(self, moment: Moment) -> None:
-        run = moment.after
+        run, ended = moment.after, moment.ended
         self._commits += 1
-        if moment.ended and not run.artifacts:
+        if ended and not run.artifacts:
             self._mark_ended(run.run_id)
-        elif (moment.ended or moment.paused) and len(self._due) < MOST_DUE:
+        elif (ended or moment.paused) and len(self._due) < MOST_DUE:
             self._due[run.run_id] = None
         elif run.run_id not in self._later:
             self._mark_later(run.run_id, monotonic() + LATER_S)

@@ -143,10 +143,6 @@ class PullLoop:
         return len(self._hands) - len(self._waiting)
 
     @property
-    def free(self) -> int:
-        return self._slots - self.in_hand
-
-    @property
     def trouble(self) -> str:
         return self._account.trouble if self._link.connected else "not connected to NATS"
 
@@ -237,7 +233,7 @@ class PullLoop:
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        while self._waiting and self.free > 0 and not self._stopping:
+        while self._waiting and len(self._hands) - len(self._waiting) < self._slots and not self._stopping:
             task = asyncio.create_task(self._handle(self._waiting.popleft()))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

@@ -5,6 +5,7 @@ idempotent commands may be repeated; a `write` whose outcome is unknown never is
 started by a run; the agent carries it out itself.
 """
 
+import operator
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -40,7 +41,7 @@ class ToolCommand(_Wire):
     idempotent: bool = False
     effect: Effect | None = None
     approve: Approve | None = None
-    output: Annotated[Output | None, Field(exclude_if=lambda output: output is None)] = None
+    output: Annotated[Output | None, Field(exclude_if=operator.not_)] = None
     input_schema: dict[str, JsonValue] = Field(default_factory=dict)
 
 
@@ -58,10 +59,10 @@ class ToolOffer(_Wire):
     description: Text = ""
     commands: Annotated[tuple[ToolCommand, ...], Field(min_length=1)]
     timeout_s: Annotated[float, Field(gt=0, le=86400)] = 60.0
-    output: Annotated[Output | None, Field(exclude_if=lambda output: output is None)] = None
-    continues: Annotated[bool, Field(exclude_if=lambda continues: continues)] = True
+    output: Annotated[Output | None, Field(exclude_if=operator.not_)] = None
+    continues: Annotated[bool, Field(exclude_if=operator.truth)] = True
     executor: ToolName | None = None
-    echoes_capability: Annotated[bool, Field(exclude_if=lambda echoes: not echoes)] = False
+    echoes_capability: Annotated[bool, Field(exclude_if=operator.not_)] = False
 
 
 class Catalog(_Wire):

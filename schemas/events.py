@@ -5,6 +5,7 @@ fields are tolerated from outside (start, tool result, cancel, signal) and never
 Instants are RFC 3339 UTC ending in `Z`. Fields are added, never renamed or removed within a version.
 """
 
+import operator
 import re
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -34,11 +35,9 @@ class _FromUs(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True, defer_build=True)
 
 
-Task = Annotated[TaskId | None, Field(exclude_if=lambda task: task is None)]
-Round = Annotated[Count | None, Field(exclude_if=lambda number: number is None)]
-Capability = Annotated[
-    str | None, Field(pattern=r"^[A-Za-z0-9._~-]{1,200}$", exclude_if=lambda capability: capability is None)
-]
+Task = Annotated[TaskId | None, Field(exclude_if=operator.not_)]
+Round = Annotated[Count | None, Field(exclude_if=operator.not_)]
+Capability = Annotated[str | None, Field(pattern=r"^[A-Za-z0-9._~-]{1,200}$", exclude_if=operator.not_)]
 """What shows that a result answers a request: opaque to whoever carries it out, who brings it back as it came."""
 
 
@@ -62,12 +61,12 @@ class AgenticStart(_FromOutside):
     callback: Text | None = None
     run_id: Id | None = None
     wake_id: Id | None = None
-    untrusted: Annotated[bool, Field(exclude_if=lambda untrusted: not untrusted)] = False
+    untrusted: Annotated[bool, Field(exclude_if=operator.not_)] = False
     """Goal or context hold what strangers wrote, such as the body of a webhook."""
     by: By = None
-    parent_run_id: Annotated[Id | None, Field(exclude_if=lambda run_id: run_id is None)] = None
+    parent_run_id: Annotated[Id | None, Field(exclude_if=operator.not_)] = None
     """The run that asked for this one, and waits for it."""
-    depth: Annotated[int, Field(strict=True, ge=0, le=1000, exclude_if=lambda depth: depth == 0)] = 0
+    depth: Annotated[int, Field(strict=True, ge=0, le=1000, exclude_if=operator.not_)] = 0
     """How many agents called each other to get here. Never believed where it is less than the parent's and one."""
 
 
@@ -92,7 +91,7 @@ class ToolRequest(_FromUs):
     task: Task = None
     round: Round = None
     capability: Capability = None
-    untrusted: Annotated[bool, Field(exclude_if=lambda untrusted: not untrusted)] = False
+    untrusted: Annotated[bool, Field(exclude_if=operator.not_)] = False
 
 
 class ToolError(_FromOutside):
@@ -158,7 +157,7 @@ class ToolResult(_FromOutside):
     completed_at: Instant
     attempt: Count | None = None
     """Absent, as in RFC-103: the attempt that is pending."""
-    untrusted: Annotated[bool, Field(exclude_if=lambda untrusted: not untrusted)] = False
+    untrusted: Annotated[bool, Field(exclude_if=operator.not_)] = False
     """What came holds what strangers wrote, whatever the tool declares: a webhook answered."""
     task: Task = None
     round: Round = None
@@ -193,7 +192,7 @@ class Signal(_FromOutside):
     step: Count | None = None
     arguments_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
     outcome: Outcome | None = None
-    untrusted: Annotated[bool, Field(exclude_if=lambda untrusted: not untrusted)] = False
+    untrusted: Annotated[bool, Field(exclude_if=operator.not_)] = False
     """The message is a stranger's: it informs the run, which heeds it no more than a result."""
     by: By = None
 

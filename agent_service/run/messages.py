@@ -65,11 +65,14 @@ def tell(subject: str, payload: dict[str, Any], key: str, **how: Any) -> Publish
     )
 
 
+_TOLD_ALONE = (WakeAccepted, SignalReceived)
+
+
 def of(state: RunState, outcome: Outcome) -> list[Publish]:
     """What an entry tells; a late result nothing. `state`: the run after it."""
     if state.final and Ended not in outcome.kinds:
         return []
-    said = alone(state, outcome, entry=state.version)
+    said = alone(state, outcome, entry=state.version) if isinstance(outcome.event, _TOLD_ALONE) else []
     if phase := _phase(outcome):
         said.append(progress(state, phase))
     for fact in outcome.facts:

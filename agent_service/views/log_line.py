@@ -33,7 +33,7 @@ from agent_service.trust.identity import trace_id
 LONGEST_REASON = 500
 FOR_MACHINES = frozenset({"wake_id", "trace_id", "entry", "event", "logger"})
 """Fields that a person who watches the log can do without."""
-_STOPS = (Ended, PersonAsked)
+_OF_TROUBLE = (Ended, PersonAsked, AttemptAnswered)
 AS_ASKED = (Status.DONE, Status.CANCELLED)
 
 Fields = dict[str, Any]
@@ -53,7 +53,8 @@ class LogLine:
 
 
 def write(moment: Moment) -> None:
-    if log.isEnabledFor(logging.INFO) or (log.isEnabledFor(logging.WARNING) and _trouble(moment)):
+    may_be_trouble = isinstance(moment.event, ModelUnavailable) or not moment.kinds.isdisjoint(_OF_TROUBLE)
+    if log.isEnabledFor(logging.INFO) or (may_be_trouble and log.isEnabledFor(logging.WARNING) and _trouble(moment)):
         line = log_line(moment)
         log.log(line.level, line.message, extra=line.fields)
 
@@ -124,11 +125,11 @@ def _stopped(record: Record) -> tuple[str, str] | None:
 
 
 def _trouble(moment: Moment) -> str:
-    if not moment.kinds.isdisjoint(_STOPS) and (stop := _stopped(moment)):
+    if stop := _stopped(moment):
         return stop[1]
     if isinstance(moment.event, ModelUnavailable):
         return str(moment.event.message)
-    answer = moment.first(AttemptAnswered) if AttemptAnswered in moment.kinds else None
+    answer = moment.first(AttemptAnswered)
     error = answer.error if answer else None
     out_of_reach = error and (error.retryable or isinstance(moment.event, TimerFired))
     return error.message if error and out_of_reach else ""

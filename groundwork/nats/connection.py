@@ -6,6 +6,7 @@
 - A server that was left, or that hung up, is the last to be asked again.
 - A flush that was given up breaks nothing: nats-py ends its reading when the server's answer comes after all.
 - One subscription receives all answers: nats-py makes an id, an inbox and a timed wait for each request.
+- Headers are read at once: nats-py makes a call for each letter of a name.
 
 It overrides private parts of nats-py; tests on real servers notice when these change. While a server is away the client
 reports the same failure four times a second: the first is logged.
@@ -164,6 +165,11 @@ class BusClient(Client):
             reply = b""
         message: Msg = super()._build_message(sid, subject, reply, data, headers)
         return message
+
+    @staticmethod
+    def _parse_header_lines(raw: bytes) -> dict[str, str]:
+        lines = [line.partition(":") for line in raw.decode("utf-8", "replace").split("\r\n")]
+        return {name.strip(): value.strip() for name, colon, value in lines if colon}
 
     def _is_delivery(self, sid: int, reply: bytes) -> bool:
         return reply.startswith(OF_JETSTREAM) and sid in self._subs and self._subs[sid].subject.startswith(INBOX)

@@ -5,21 +5,11 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from agent_service.core.state import RunState
-from agent_service.core.waiting import FINAL
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import fault_of
 
 BUS = "bus"
 """How the names of senders on the bus begin, and the name of those whom NATS does not tell."""
-
-
-def opened(before: RunState | None, after: RunState) -> int:
-    """The change in open runs of the run's caller. A child run counts for no caller."""
-    was_open, is_open = before is not None and before.waiting.status not in FINAL, after.waiting.status not in FINAL
-    if was_open is is_open or not after.brief.caller or after.brief.as_step:
-        return 0
-    return is_open - was_open
 
 
 def of_token(name: str | None) -> str:

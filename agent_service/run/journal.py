@@ -13,13 +13,12 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 
-from agent_service.admission.callers import opened
 from agent_service.core.brief import Brief
 from agent_service.core.events import Event, Outcome, Transition
 from agent_service.core.facts import Fact, Stands
 from agent_service.core.limits import paid_with
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Waiting
+from agent_service.core.waiting import FINAL, Waiting
 from agent_service.errors import Damaged
 
 RULES = 1
@@ -188,6 +187,14 @@ def commit_of(before: Run | None, event: Event, transition: Transition) -> Commi
         paid_usd=paid_with(then, event, state),
         opened=opened(then, state),
     )
+
+
+def opened(before: RunState | None, after: RunState) -> int:
+    """The change in open runs of the run's caller. A child run counts for no caller."""
+    was_open, is_open = before is not None and before.waiting.status not in FINAL, after.waiting.status not in FINAL
+    if was_open is is_open or not after.brief.caller or after.brief.as_step:
+        return 0
+    return is_open - was_open
 
 
 def growth_of(before: RunState | None, after: RunState) -> tuple[Growth, ...]:

@@ -18,7 +18,7 @@ from agent_service.admission.limits import SharedLimits
 from agent_service.admission.rate_limits import HELD_BACK
 from agent_service.core.brief import Brief
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, Seen
-from agent_service.core.phases import Decision, Next, Plan, Unusable
+from agent_service.core.phases import Decision, Next, Plan, Reflection, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Asking
 from agent_service.errors import ModelError, Stopped
@@ -214,7 +214,7 @@ class Thinker:
             provenance=answer.provenance,
             heard=heard,
             prompt_bytes=answer.prompt_bytes,
-            seen=await self._evidence.seen(question.state, decision),
+            seen=await self._evidence.seen(question.state, decision) if _claims(decision) else (),
         )
 
     def _checked(self, brief: Brief, plan: Plan) -> Plan | Unusable:
@@ -223,6 +223,10 @@ class Thinker:
             return plan
         tools = ", ".join(dict.fromkeys(action.tool for action in plan.actions))
         return Unusable(reason=f"arguments of {tools}: {'; '.join(flaws)}", flaws=flaws)
+
+
+def _claims(decision: Decision) -> bool:
+    return isinstance(decision, Reflection) and bool(decision.met)
 
 
 def _this_task() -> asyncio.Task[Any]:

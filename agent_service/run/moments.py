@@ -4,14 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
-from agent_service.admission.callers import opened
 from agent_service.core.decide import decide
 from agent_service.core.events import Event
 from agent_service.core.facts import Ended, PersonAsked, Reopened
 from agent_service.core.limits import paid_with
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.run.journal import RULES, Commit, Entry, Record, Upcast, as_today, facts_text
+from agent_service.run.journal import RULES, Commit, Entry, Record, Upcast, as_today, facts_text, opened
 
 
 class Journals(Protocol):

@@ -234,7 +234,8 @@ class Turns:
         for message in said:
             if not (message.subject.startswith(subjects.TOOL_REQUEST) and await self._has_ended(state)):
                 await self._publisher.publish(state.run_id, message, at=state.updated_at)
-        await self.children.after(state)
+        if state.final or state.brief.may_have_children:
+            await self.children.after(state)
 
     async def _has_ended(self, then: RunState) -> bool:
         """Since it stood so: a cancel does not wait for what an earlier entry asks for."""

@@ -168,8 +168,12 @@ class BusClient(Client):
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
-        lines = [line.partition(":") for line in raw.decode("utf-8", "replace").split("\r\n")]
-        return {name.strip(): value.strip() for name, colon, value in lines if colon}
+        headers = {}
+        for line in raw.decode("utf-8", "replace").split("\r\n"):
+            name, colon, value = line.partition(":")
+            if colon:
+                headers[name.strip()] = value.strip()
+        return headers
 
     def _is_delivery(self, sid: int, reply: bytes) -> bool:
         return reply.startswith(OF_JETSTREAM) and sid in self._subs and self._subs[sid].subject.startswith(INBOX)

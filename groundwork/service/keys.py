@@ -17,7 +17,7 @@ from typing import Any
 from groundwork.service import store_folder
 from groundwork.service.beginning import loaded
 from groundwork.service.errors import Misconfigured
-from groundwork.service.machine import entropy, monotonic, token_hex, utc_now
+from groundwork.service.machine import entropy, this, token_hex, utc_now
 
 PUBLIC = re.compile(r"[A-Za-z0-9_-]{43}")
 SIGNATURE = re.compile(r"[A-Za-z0-9_-]{86}")
@@ -111,11 +111,11 @@ class KeyRing:
         self._held = held
 
     @classmethod
-    def open(cls, path: Path, clock: Callable[[], float] = monotonic) -> "KeyRing":
+    def open(cls, path: Path, clock: Callable[[], float] | None = None) -> "KeyRing":
         """Made with a fresh key where there is none. Raises Misconfigured, also later when the file changes."""
         if not path.exists():
             _store(store_folder.create, path, (Key.fresh(),))
-        file = _KeyFile(path, clock)
+        file = _KeyFile(path, clock or this().monotonic)
         file.keys()
         return cls(file.keys)
 

@@ -60,8 +60,6 @@ class Evidence:
 
     async def seen(self, state: RunState, decision: Decision) -> tuple[Seen, ...]:
         claims = decision.met if isinstance(decision, Reflection) else ()
-        if not claims:
-            return ()
         quoted = tuple(dict.fromkeys((place, claim.quote) for claim in claims for place in to_look_up(state, claim)))
         looks = {
             (place, quote): Seen(evidence=place, quote=quote, found=False, why=TOO_MANY) for place, quote in quoted

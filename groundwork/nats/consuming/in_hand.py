@@ -70,33 +70,28 @@ class TakingBack:
         self._link = link
         self._name = f"{stream}.{durable}"
         self._most = MOST_QUESTIONS if sole else 0
-        self._questions = self._most
+        self.questions = self._most
 
     def begin(self) -> None:
-        self._questions = self._most
-
-    @property
-    def due(self) -> bool:
-        """Before a pull, for what is on its way to us would come twice."""
-        return self._questions > 0
+        self.questions = self._most
 
     async def take_back(self, in_hand: Container[int]) -> None:
         """Have redelivered what is not `in_hand` here, by its sequence. Due again where the server does not answer."""
-        self._questions -= 1
+        self.questions -= 1
         try:
             info = await self._link.ask_jetstream(f"CONSUMER.INFO.{self._name}", timeout_s=ASK_WITHIN_S)
         except TryAgain as error:
             self._put_off(error)
         else:
-            self._questions = 0
+            self.questions = 0
             if info.get("num_ack_pending"):
                 await self._ask_back(info, in_hand)
 
     def _put_off(self, error: TryAgain) -> None:
         denied = self._link.violation if self._name.lower() in self._link.violation else ""
         if denied:
-            self._questions = 0
-        if not self._questions:
+            self.questions = 0
+        if not self.questions:
             why = f"{denied}. Give this user the permission" if denied else error
             log.warning("%s: what was in hand before comes again only after ack_wait: %s", self._name, why)
 

@@ -28,7 +28,7 @@ from groundwork.nats.consuming.settling import (
     read_delivery,
 )
 from groundwork.service.errors import Fatal, Misconfigured, TryAgain
-from groundwork.service.machine import monotonic
+from groundwork.service.machine import this
 
 HEARTBEAT_SECONDS = 1.0
 EXPIRES_SECONDS = 5.0
@@ -124,12 +124,13 @@ class PullLoop:
         self._pull_subject = f"$JS.API.CONSUMER.MSG.NEXT.{settling.stream}.{settling.durable}"
         self._inbox = self._link.new_inbox()
         self._slots = slots
+        self._now = this().monotonic
         self.grace_s = grace_s
         self._on_stop = on_stop
         self._taking_back = TakingBack(self._link, settling.stream, settling.durable, sole=sole)
         every_s = in_progress_s if sole else None
         self._holding = Holding(self._link, settling.stream, settling.durable, self._replies, every_s=every_s)
-        self._account = PullAccount(slots, last=monotonic())
+        self._account = PullAccount(slots, last=self._now())
         self._hands: dict[_Message, _Hand] = {}  # the waiting ones too
         self._waiting: deque[_Hand] = deque()  # came beyond the slots, after a silence that was none
         self._tasks: set[asyncio.Task[None]] = set()
@@ -168,7 +169,7 @@ class PullLoop:
             self._room.clear()
             if self._unsaid:
                 await self._say_the_unsaid()
-            if self._taking_back.due:
+            if self._taking_back.questions > 0:  # before a pull, for what is on its way to us would come twice
                 await self._taking_back.take_back({sequence for sequence, _ in self._hands})
             number = self._account.to_ask(busy=len(self._hands))
             if number > 0:
@@ -179,7 +180,7 @@ class PullLoop:
         request = json.dumps({"batch": number, "expires": expires, "idle_heartbeat": heartbeat}).encode()
         reply = f"{self._inbox}.{self._account.generation}"
         if await self._link.send(self._pull_subject, request, reply=reply):
-            self._account.asked(number, monotonic())
+            self._account.asked(number, self._now())
 
     async def _notice_silence(self) -> None:
         """A server that was away has forgotten what it was asked, and may take our messages for abandoned."""
@@ -189,11 +190,11 @@ class PullLoop:
             if not self._link.connected:
                 continue
             was_away = self._link.reconnects != reconnects
-            if was_away or self._account.silent(monotonic()):
+            if was_away or self._account.silent(self._now()):
                 reconnects = self._link.reconnects
                 if was_away:
                     self._taking_back.begin()
-                self._account.start_over(monotonic())
+                self._account.start_over(self._now())
                 await self._holding.hold()
             self._room.set()
 
@@ -208,7 +209,7 @@ class PullLoop:
 
     async def _on_message(self, message: Msg) -> None:
         if is_delivery(message):
-            self._account.arrived(monotonic())
+            self._account.arrived(self._now())
             self._take(read_delivery(message), message.reply)
             self._room.set()
         else:
@@ -216,7 +217,7 @@ class PullLoop:
 
     def _hear(self, generation: int, status: dict[str, str]) -> None:
         trouble = self._account.trouble
-        self._account.heard(generation, status, monotonic())
+        self._account.heard(generation, status, self._now())
         if self._account.trouble and self._account.trouble != trouble:
             log.warning("%s delivers nothing: %s", self._name, self._account.trouble)
         if not self._account.trouble:  # else the next pulse asks again
@@ -301,7 +302,7 @@ class PullLoop:
             await asyncio.sleep(QUIET_SECONDS / 10)
 
     def _is_busy(self) -> bool:
-        silent_s = monotonic() - self._account.last
+        silent_s = self._now() - self._account.last
         return self._link.connected and self._account.want > 0 and silent_s < QUIET_SECONDS
 
     async def _leave(self, subscription: Subscription) -> None:

@@ -25,7 +25,7 @@ class Continuations:
     parallel_per_tool: int = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Limits:
     deadline_at: datetime
     max_steps: int = 10
@@ -68,7 +68,7 @@ class Parent:
     attempt: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Spent:
     """From the model's reports. `cost_usd` is null once a price is unknown. `lost_…` is the possible cost of calls
     whose reply was lost; it counts against the limits.
@@ -99,7 +99,7 @@ class Grant:
     cost_usd: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Brief:
     goal: str
     limits: Limits

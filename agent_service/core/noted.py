@@ -1,6 +1,7 @@
 """A run's notes as values, each cut to a bound when it is noted. A prompt words them, the same way each time.
 
-`size`: characters that count against the bound of a run's notes. What people said does not count.
+`size`: characters that count against the bound of a run's notes. What people said does not count. Without slots: a note
+is measured as the JSON of its `vars`.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pydantic import JsonValue
 from agent_service.core.phases import Reflection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Kept:
     """A JSON object, or its beginning. `missing`: characters that were cut off."""
 
@@ -19,7 +20,7 @@ class Kept:
     missing: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AskedFirst:
     """A sub-request whose result the tool asked for before it answered its step."""
 
@@ -28,7 +29,7 @@ class AskedFirst:
     status: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StepNote:
     """`reflection`, `rationale` and `expected` led to the whole plan: the note of its first step has them."""
 
@@ -46,7 +47,7 @@ class StepNote:
     size: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MessageNote:
     """`answers`: the question, in the run's words. `untrusted`: the words are a stranger's."""
 
@@ -57,7 +58,7 @@ class MessageNote:
     untrusted: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RulingNote:
     """A decision about a call with its arguments, or about a framing. `task`: the sub-request that makes the call."""
 
@@ -70,7 +71,7 @@ class RulingNote:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class OldStep:
     step: int
     tool: str
@@ -79,7 +80,7 @@ class OldStep:
     summary: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MemoryNote:
     """Takes the place of older notes. `older`: the newest of their steps."""
 

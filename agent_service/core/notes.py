@@ -7,9 +7,8 @@ fact keeps every step that showed it as a source.
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from itertools import takewhile
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import JsonValue
 
@@ -39,13 +38,16 @@ _ORDER = {"artifact_path": 0, "summary": 0, "artifacts": 0, "excerpt": 2}
 _STEPS_NAMED = re.compile(r"\bsteps?\W{0,2}(\d+)(?:\s*(-|,|and|to)\s*(\d+))?", re.IGNORECASE)
 
 
+_as_json = json.JSONEncoder(ensure_ascii=False, default=vars).encode
+
+
 def short(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[:length]}…"
 
 
 def bounded(value: dict[str, JsonValue], length: int) -> Kept:
     """The beginning of an object, in about so many characters."""
-    text = json.dumps(value, ensure_ascii=False)
+    text = _as_json(value)
     if len(text) <= length:
         return Kept(value=value)
     beginning, _ = _cut(value, length)
@@ -193,11 +195,7 @@ def _step(state: RunState, pending: Pending, record: StepRecord, output: dict[st
 
 
 def _sized(note: N) -> N:
-    return replace(note, size=len(json.dumps(note, ensure_ascii=False, default=_fields_of)))
-
-
-def _fields_of(value: Any) -> dict[str, object]:
-    return {field.name: getattr(value, field.name) for field in fields(value)}
+    return replace(note, size=len(_as_json(note)))
 
 
 def _asked_first(state: RunState, record: StepRecord) -> tuple[AskedFirst, ...]:

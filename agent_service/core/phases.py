@@ -121,7 +121,7 @@ class Wait:
     until: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Met:
     """`evidence`: `step:<n>` of a finished step, an artifact's path, or `person`. `quote`: words that show the item."""
 
@@ -130,13 +130,13 @@ class Met:
     quote: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Unmet:
     item: str
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Reflection:
     """`outcome` is the final summary when the verdict is done."""
 

@@ -52,7 +52,7 @@ class Reserve:
     if_lost: tuple[int, float | None] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Asking:
     """`call` counts from 1 and is the call's identity."""
 

@@ -63,7 +63,8 @@ def entry_view(record: Record) -> EntryView:
 
 
 def _shown(event: dict[str, Any]) -> dict[str, Any]:
-    return event | {"callback": HIDDEN} if event.get("callback") else event
+    brief = event.get("brief") or {}
+    return event | {"brief": brief | {"callback": HIDDEN}} if brief.get("callback") else event
 
 
 class JournalReader:

@@ -20,7 +20,7 @@ from agent_service.bus.catch_up import Missed
 from agent_service.bus.endings import head_told
 from agent_service.bus.messages import NatsBus, NatsIntake
 from agent_service.bus.retention import NatsBesideRuns
-from agent_service.bus.skills import ArgumentSchemas, NatsSkills
+from agent_service.bus.skills import NatsSkills
 from agent_service.kill_switch import Brake, Draining, Halting
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.readiness import readiness
@@ -32,6 +32,7 @@ from agent_service.run.moments import Elsewhere, Moment
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import PromptText, Provider, Question
 from agent_service.run.recovery import Recovery, Starter
+from agent_service.run.schema_check import ArgumentSchemas
 from agent_service.run.turn import OnCommit, Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.shared_log.store import SharedStore

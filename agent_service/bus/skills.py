@@ -18,9 +18,6 @@ from difflib import get_close_matches
 from nats.aio.msg import Msg
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from agent_service.core.brief import Brief
-from agent_service.core.phases import Plan
-from agent_service.run.schema_check import flaws_of_arguments
 from agent_service.trust.oversight import Oversight
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured, TryAgain
@@ -29,12 +26,6 @@ from schemas import subjects
 from schemas.argument_schemas import schema_flaw
 from schemas.catalog import UNNAMED, Catalog, ToolOffer
 from schemas.fields import ToolName, flaws_of
-
-
-class ArgumentSchemas:
-    def flaws(self, brief: Brief, plan: Plan) -> tuple[str, ...]:
-        return tuple(flaw for action in plan.actions for flaw in flaws_of_arguments(brief, action))
-
 
 LONGEST_FLAW = 200
 

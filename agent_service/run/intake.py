@@ -89,9 +89,9 @@ class Intake:
     def accepted(self) -> asyncio.Event:
         return self._turns.accepted
 
-    async def receive(self, arrival: Arrival) -> str:
-        """Handles one message with its whole turn, and returns the run's id. Raises TryAgain, or Unreadable (dead
-        letter), its kind UnknownRun may pass by itself.
+    async def receive(self, arrival: Arrival) -> None:
+        """Handles one message with its whole turn. Raises TryAgain, or Unreadable (dead letter), its kind UnknownRun
+        may pass by itself.
         """
         try:
             envelope = read(arrival)
@@ -102,14 +102,13 @@ class Intake:
             case ToolResult() as result:
                 await self._on_result(result, arrival, envelope.dedupe_key or "")
             case AgenticStart() as start:
-                return await self._on_start(arrival, start, _wake_id(start, envelope.dedupe_key, arrival))
+                await self._on_start(arrival, start, _wake_id(start, envelope.dedupe_key, arrival))
             case Cancel() as cancel:
                 by = _sender(arrival)
                 await self.follow(_known(cancel.run_id, await self.cancel(cancel, by=by)))
             case Signal() as signal:
                 by = _sender(arrival)
                 await self._on_signal(signal, by=by, said_at=arrival.at)
-        return str(envelope.payload.run_id)
 
     async def is_gone(self, run_id: str) -> bool:
         return await self._turns.tombstone(run_id) is not None
@@ -211,11 +210,11 @@ class Intake:
             raise Unreadable(why)
         await self.follow(heard)
 
-    async def _on_start(self, arrival: Arrival, start: AgenticStart, wake_id: str) -> str:
+    async def _on_start(self, arrival: Arrival, start: AgenticStart, wake_id: str) -> None:
         if start.run_id is not None:  # an agent has announced it, whose store begins it
             if await self._turns.state(start.run_id) is None:
                 raise UnknownRun(start.run_id)
-            return start.run_id
+            return
         await self.admission.check()
         try:
             with self.incoming.wake("stream") as waking:
@@ -224,12 +223,11 @@ class Intake:
                 told: dict[str, Any] = {"by": by, "payer": BUS, "traceparent": caller}
                 event = self._accepted(wake_id, start, depth, announce=False, **told)
                 async with self.admission.quotas.wake(BUS):
-                    run_id, accepted = await self._turns.accept(_wake(wake_id, start), event)
+                    _, accepted = await self._turns.accept(_wake(wake_id, start), event)
                 waking.duplicate = accepted is None
         except (LimitRefused, WakeConflict) as refusal:
             raise Unreadable(str(refusal)) from refusal
         await self.follow(accepted)
-        return run_id
 
     async def _depth(self, start: AgenticStart) -> int:
         parent = await self._turns.state(start.parent_run_id) if start.parent_run_id else None

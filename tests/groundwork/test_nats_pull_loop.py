@@ -54,7 +54,7 @@ async def test_never_more_messages_are_in_hand_than_there_are_slots(link: NatsLi
     await publish(link, *map(str, range(300)))
     async with consuming(link, handler, slots=7) as loop:
         await until(lambda: len(seen.finished) == 300)
-        await until(lambda: loop.free == 7)
+        await until(lambda: loop.in_hand == 0)
     assert most == 7
 
 

@@ -95,7 +95,7 @@ class Agent:
         parts += (self.artifacts, self.capabilities, Brake())
         self.turns = Turns(*parts)
 
-    async def publish(self, _: str, effect: Publish) -> None:
+    async def publish(self, _: str, effect: Publish, **__: object) -> None:
         self.said.append(effect)
 
     @property

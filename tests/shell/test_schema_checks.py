@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from agent_service.bus.skills import ArgumentSchemas
 from agent_service.core.events import ToolReturned
 from agent_service.core.phases import Plan
 from agent_service.core.state import RunState
-from agent_service.run.schema_check import unfit
+from agent_service.run.schema_check import ArgumentSchemas, unfit
 from schemas.events import ToolResult
 from tests.core.cues import FETCH, POST, a_task, continues, frames, multi_step, plan, plans, queued, started
 from tests.core.script import Script

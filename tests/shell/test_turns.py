@@ -17,7 +17,7 @@ from tests.shell.stored import stored
 
 
 class Quiet:
-    async def publish(self, *_: object) -> None:
+    async def publish(self, *_: object, **__: object) -> None:
         return
 
 

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from agent_service.bus.skills import ArgumentSchemas
 from agent_service.core.brief import Spent
 from agent_service.core.events import ModelReplied, ToolReturned
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState
 from agent_service.run import journal
 from agent_service.run.moments import Moment
+from agent_service.run.schema_check import ArgumentSchemas
 from agent_service.workbench.evaluation.observed import Observed, Request
 from schemas import catalog, subjects
 from schemas.catalog import ToolCommand

@@ -10,7 +10,6 @@ from pathlib import Path
 from agent_service.admission.capacity import Admission, Room
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.rate_limits import Pace
-from agent_service.bus.skills import ArgumentSchemas
 from agent_service.core.events import ModelUsage, TimerFired
 from agent_service.core.phases import Refusal, Unusable
 from agent_service.core.state import RunState
@@ -25,6 +24,7 @@ from agent_service.run.model_calls import Thinker
 from agent_service.run.moments import Moment
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import Answer, Model, ModelCall, Question
+from agent_service.run.schema_check import ArgumentSchemas
 from agent_service.run.turn import Turns
 from agent_service.store.sqlite import SqliteStore
 from agent_service.trust.capabilities import Capabilities

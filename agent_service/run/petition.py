@@ -1,4 +1,4 @@
-"""What a run asks of people while it waits for them, in the same words wherever that is shown."""
+"""The ask of a run that waits for a person."""
 
 import json
 from datetime import datetime

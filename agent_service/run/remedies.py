@@ -84,7 +84,7 @@ def _first(state: RunState) -> str:
         case "configuration" | "not_allowed":
             return "mend what the reason names"
         case "tool_exhausted" | "budget_attempts":
-            return f"see why {_tool(state)} fails, of which `agentic entries {state.run_id}` has every attempt"
+            return f"see why {_tool(state)} fails: `agentic entries {state.run_id}` has every attempt"
         case "unanswered" | "approval_expired":
             return "decide what the reason asks for"
         case "in_doubt":

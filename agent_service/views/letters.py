@@ -135,9 +135,9 @@ def obstacle(letter: DeadLetter) -> str:
         again = "; if it was refused again, that is a dead letter of its own" if done.deed == "retried" else ""
         return f"it was {done.deed} by {done.by} at {rfc3339(done.at)}{again}"
     if letter.said("Target"):
-        return "it is a delivery to somebody outside, no message of the bus: tell them yourself, then drop it"
+        return "it is a delivery to an address outside, not a message of the bus: deliver it by hand, then drop it"
     if letter.subject not in INBOUND and not letter.subject.startswith(f"{subjects.TOOL_REQUEST}."):
-        return f"{letter.subject[:80]} is told once, to all: nobody is to hear it again. Drop it when it is dealt with"
+        return f"{letter.subject[:80]} is an announcement, which is published once: drop it when it is dealt with"
     return ""
 
 

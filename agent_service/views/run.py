@@ -53,7 +53,7 @@ class AsksView(Waiting):
 
     `approval`: of `command` of `tool` with `arguments`, or (without a tool) of a framing, which `arguments` then hold;
     an approval names `arguments_hash`. `question`: an answer. `budget`: more of it. `in_doubt`: whether `step` was
-    carried out. `expires_at`: when it is decided without anybody; null where it is not. `task` and `round`: what is
+    carried out. `expires_at`: when a timer decides it; null where none does. `task` and `round`: what is
     asked about is that sub-request of the step.
     """
 
@@ -78,8 +78,8 @@ class ChildView(View):
 class RunView(OfRun):
     """One run. `class` names its ending or why it pauses; `steps` has the pending ones too.
 
-    `pendings` are the attempts whose results it waits for, of which there are several only while reads or tasks run
-    side by side; `pending` is the first.
+    `pendings` are the attempts whose results it waits for: several while reads or tasks run side by side;
+    `pending` is the first.
 
     `models` are those that replied, as they name themselves; null where the journal was not asked. `asks` is what a
     person is asked. `reopened` counts the answers that set it going again after an end; until `reopens_until` an answer

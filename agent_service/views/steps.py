@@ -94,9 +94,9 @@ class TaskDetail(TaskView):
 class StepDetail(View):
     """One step. `route` is where its requests go; `executor` is who was asked, null where it tells no name.
 
-    `approved_by` is the person who allowed it; null where nobody had to. `attempts` are those of its own request,
-    `tasks` what its tool asked for before it could answer, and each time that it was asked again. `child_run_id` is as
-    in the run's view.
+    `approved_by` is the person who allowed it; null where no approval was needed. `attempts` are those of its own
+    request, `tasks` what its tool asked for before it could answer, and each time that it was asked again.
+    `child_run_id` is as in the run's view.
     """
 
     run_id: str
@@ -122,7 +122,7 @@ class PendingView(View):
 
     `executor` is who was asked for it, by the route of that name; null where it tells no name. It was asked at
     `requested_at` and is given up at `deadline_at`. `present` says whether the executor answered when it was last asked
-    for its tools, and is null where nobody can tell; `trouble` is what it says is wrong with it, as with its Ductile.
+    for its tools, and is null where that is not known; `trouble` is what it says is wrong with it, as with its Ductile.
     """
 
     step: int

@@ -1,4 +1,4 @@
-"""Why a run stands where it stands: what it waits for, where its message is on the bus, and what to do about it.
+"""The diagnosis of a run: what it waits for, where its message is on the bus, and what to do about it.
 
 Nothing is guessed: a verdict names what was found, and says what could not be looked at.
 """
@@ -41,7 +41,7 @@ class Holder:
     def __str__(self) -> str:
         match self.stands:
             case "ahead":
-                fetching = f"{self.fetches} fetches wait for messages" if self.fetches else "nobody fetches from it now"
+                fetching = f"{self.fetches} fetches wait for messages" if self.fetches else "no fetch is open"
                 return f"consumer {self.consumer} has not delivered it: {self.before} are before it, {fetching}"
             case "done":
                 return f"consumer {self.consumer} has dealt with it"
@@ -63,7 +63,7 @@ class Whereabouts:
         return f"message {self.seq} of {self.stream}, stored {instant(self.at)}; {held}"
 
 
-SERVE = Remedy(text="start who takes them", command="ductile-gateway serve")
+SERVE = Remedy(text="start the executor", command="ductile-gateway serve")
 GO_ON = Remedy(text="once that is settled, let everything go on", command="agentic go-on")
 RAISE = Remedy(text="raise agent.limits.usd_per_day, or the quota that it names", command="agentic doctor")
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
@@ -217,7 +217,7 @@ def _of_a_sent_attempt(run: RunState, pending: Pending, seen: Seen) -> Verdict:
     if not seen.looked:
         return f"it waits for the result of {what}; what lies on the bus could not be looked at", DOCTOR
     if executor and executor not in seen.present:
-        return f"nobody works on {what}: {executor} does not answer", SERVE
+        return f"no executor works on {what}: {executor} does not answer", SERVE
     return _by_its_request(what, pending, seen)
 
 
@@ -228,7 +228,7 @@ def _by_its_request(what: str, pending: Pending, seen: Seen) -> Verdict:
     if "in_hand" in stands:
         return f"{what} is being carried out; it is given up at {instant(pending.deadline_at)}", None
     if "ahead" in stands:
-        return f"the request of {what} waits on the bus until somebody takes it", SERVE
+        return f"the request of {what} waits on the bus until an executor takes it", SERVE
     if not stands:
         return f"no consumer takes requests of route {pending.route}", SERVE
     text = f"{what} was taken and no result came; it is given up at {instant(pending.deadline_at)}, by itself"

@@ -135,9 +135,9 @@ async def test_a_dropped_letter_is_gone_and_who_dropped_it_is_on_record(bus: Nat
 
 
 SAID: list[tuple[dict[str, str], str]] = [
-    ({"Dead-Letter-Subject": subjects.COMPLETED}, "told once"),
-    ({"Dead-Letter-Subject": "$JS.API.STREAM.DELETE.AGENTIC"}, "told once"),
-    ({"Dead-Letter-Subject": subjects.COMPLETED, "Dead-Letter-Target": "callback:x"}, "somebody outside"),
+    ({"Dead-Letter-Subject": subjects.COMPLETED}, "published once"),
+    ({"Dead-Letter-Subject": "$JS.API.STREAM.DELETE.AGENTIC"}, "published once"),
+    ({"Dead-Letter-Subject": subjects.COMPLETED, "Dead-Letter-Target": "callback:x"}, "an address outside"),
     ({"Dead-Letter-Subject": subjects.START, "Dead-Letter-Body": "left out"}, "no more"),
 ]
 

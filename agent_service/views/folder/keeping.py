@@ -1,7 +1,7 @@
 """Decides when the folder of a run is rendered, always from its stored entries.
 
     the run ends, or rests for a person     soon, one run after another
-    somebody reads its files                before they are read, where the folder is behind
+    its files are read                      before that, where the folder is behind
     the run goes on                         every few seconds, while the agent has little to do
 
 Marks are in memory. What a crash leaves behind is rendered when it is read; the next start marks what moved since the

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent_service.admission.granting import LimitRefused
-from agent_service.archive.tombstones import Tombstone
+from agent_service.archive.retention import Tombstone
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, OverQuota, Stopped, WakeConflict
 from agent_service.run.journal import Run

@@ -1,4 +1,4 @@
-"""How long ended runs are kept: settings, rules, and the ports that deleting them needs. Pure."""
+"""How long ended runs are kept: settings, rules, what is left of them, and the ports that deleting them needs. Pure."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -151,6 +151,48 @@ class Pruned:
         of = self.artifacts if going.artifacts else self.runs
         of[going.rule] = of.get(going.rule, 0) + len(going.runs)
         self.listed += [(run, going.rule) for run in going.runs[: LISTED - len(self.listed)]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tombstone:
+    """What is left of a deleted run: a repeated wake id names it, and begins no other.
+
+    `last`: position of its newest entry in the journal of all runs. `rule`: the setting that deleted it.
+    """
+
+    run_id: str
+    wake_id: str
+    wake_digest: str
+    status: Status
+    last: int
+    ended_at: datetime
+    gone_at: datetime
+    rule: str
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id} is kept no longer: it ended as {self.status} at {_told(self.ended_at)} and went at "
+            f"{_told(self.gone_at)} by {self.rule}, with its journal, its files and its artifacts"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactsGone:
+    """The artifacts of a run that stays were deleted by the setting `rule`."""
+
+    run_id: str
+    gone_at: datetime
+    rule: str
+
+    def __str__(self) -> str:
+        return (
+            f"artifacts of run {self.run_id} are kept no longer: they went at {_told(self.gone_at)} by {self.rule}; "
+            "its journal and its pages stayed"
+        )
+
+
+def _told(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
 
 
 Days = Annotated[float, Field(gt=0, le=36_500)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from agent_service.archive.tombstones import ArtifactsGone, Tombstone
+from agent_service.archive.retention import ArtifactsGone, Tombstone
 from agent_service.core.events import ModelUsage, Provenance
 from agent_service.core.phases import Decision, Next, Phase, Unusable
 from agent_service.core.state import RunState

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from weakref import WeakValueDictionary
 
-from agent_service.archive.tombstones import Tombstone
+from agent_service.archive.retention import Tombstone
 from agent_service.core.decide import decide
 from agent_service.core.events import CallReserved, Event, Outcome, Transition, TurnBroke, WakeAccepted
 from agent_service.core.facts import CallAsked

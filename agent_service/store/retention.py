@@ -15,8 +15,7 @@ from functools import partial
 from itertools import starmap
 from typing import Any, TypeVar
 
-from agent_service.archive.retention import Behind, Ended, Over, Place
-from agent_service.archive.tombstones import ArtifactsGone, Tombstone
+from agent_service.archive.retention import ArtifactsGone, Behind, Ended, Over, Place, Tombstone
 from agent_service.core.waiting import Status
 from agent_service.store.sql.database import load_queries
 from groundwork.sqlite.errors import Full

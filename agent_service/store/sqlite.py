@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from agent_service.archive.tombstones import ArtifactsGone, Tombstone
+from agent_service.archive.retention import ArtifactsGone, Tombstone
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.run.journal import Commit, Entry, Run

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agent_service.archive.tombstones import Tombstone
+from agent_service.archive.retention import Tombstone
 from agent_service.core.waiting import Status
 from agent_service.run.journal import RULES, Entry
 from agent_service.run.ports import Dismissal

@@ -28,7 +28,7 @@ from agent_service.core.facts import (
     Slept,
     Stands,
 )
-from agent_service.core.phases import Phase, Plan, Verification
+from agent_service.core.phases import Decision, Phase, Plan, Verification
 from agent_service.core.waiting import Approval, Question, Status, Stop
 from agent_service.history import words
 from agent_service.history.items import Failure, Item, Items, ItemStatus, Tokens, as_tree
@@ -143,13 +143,21 @@ class History:
         tokens = Tokens(input=usage.input_tokens, output=usage.output_tokens, cache_read=usage.cache_read_tokens)
         told: dict[str, Any] = {"tokens": tokens, "cost_usd": usage.cost_usd}
         for one in self._items.record.all(Decided):
-            plan = words.decision_of(reply, one)
-            if one.status == "ok" and isinstance(plan, Plan):
-                self._requests.plan = plan
+            decision = words.decision_of(reply, one)
+            if one.status == "ok" and isinstance(decision, Plan):
+                self._requests.plan = decision
             if one.along:
                 step, told = one.step, {}
                 self._begin_phase(one.phase, f"call:{reply.call}:plan", reply.call, step)
-            self._items.close(CALL, **_decided(self._items.record, reply, one), **told)
+            told |= {"reply": reply, "decided": one, "model": reply.model}
+            self._items.close(CALL, **self._came(one, decision), **told)
+
+    def _came(self, one: Decided, decision: Decision) -> dict[str, Any]:
+        doubted = isinstance(decision, Verification) and not decision.holds and one.status == "ok"
+        status, why = "refused" if doubted else _OF_DECISIONS[one.status], "; ".join(map(str, one.why))
+        again = self._items.record.first(CallAsked) is not None
+        error = Failure(error_class=one.error_class, message=why, retryable=again) if why else None
+        return {"status": status, "text": str(words.decided(decision, one)), "error": error}
 
     def _unavailable(self, event: ModelUnavailable) -> None:
         again = event.remedy in ("try_again", "shrink")
@@ -243,14 +251,3 @@ class History:
         title = fact.status.capitalize()
         self._items.begin(item_id, kind="ending", title=title, text=str(fact.reason), error=error)
         self._items.close(item_id, status)
-
-
-def _decided(record: Record, reply: ModelReplied, one: Decided) -> dict[str, Any]:
-    decision, status = words.decision_of(reply, one), _OF_DECISIONS[one.status]
-    if isinstance(decision, Verification) and not decision.holds and one.status == "ok":
-        status = "refused"
-    again = record.first(CallAsked) is not None
-    why = "; ".join(map(str, one.why))
-    error = Failure(error_class=one.error_class, message=why, retryable=again) if why else None
-    told = {"text": str(words.decided(reply, one)), "error": error, "model": reply.model}
-    return told | {"status": status, "reply": reply, "decided": one}

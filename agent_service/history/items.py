@@ -179,8 +179,9 @@ class Items:
 
     def close_within(self, item: Item) -> None:
         """What belongs to it, and is not over, is cancelled."""
-        for what in [what for what, one in self.open.items() if one.parent and self._is_within(one, item)]:
+        for what in [what for what, one in self.open.items() if self._is_within(one, item)]:
             self.close(what, "cancelled")
 
     def _is_within(self, one: Item, item: Item) -> bool:
-        return one.parent == item.id or bool(one.parent and self._is_within(self.by_id[one.parent], item))
+        above = self.by_id.get(one.parent or "")
+        return above is item or (above is not None and self._is_within(above, item))

@@ -167,7 +167,7 @@ class Requests:
             self._items.start(item)
         self._items.go_on(item_id)
         own = words.answer_to(record, fact)
-        text = words.came(record, own) if own else words.finished(fact)
+        text = words.came(own, result_of(record, own)) if own else words.finished(fact)
         error = Failure.of(own.error) if own else None
         if error is None and fact.status != "ok":
             error = Failure(error_class=fact.error_class, message=fact.summary)
@@ -201,14 +201,14 @@ class Requests:
         self._items.close(item.id, "refused")
 
     def _came(self, fact: AttemptAnswered) -> dict[str, Any]:
-        record = self._items.record
+        result = result_of(self._items.record, fact)
         return {
-            "text": str(words.came(record, fact)),
+            "text": str(words.came(fact, result)),
             "outcome": fact.status,
-            "summary": summary_of_answer(record, fact),
+            "summary": summary_of_answer(fact, result),
             "error": Failure.of(fact.error),
-            "execution": execution_of(result_of(record, fact)),
-            "answered_in": record.entry.seq,
+            "execution": execution_of(result),
+            "answered_in": self._items.record.entry.seq,
         }
 
 

@@ -50,9 +50,8 @@ def result_of(record: Record, answer: AttemptAnswered) -> ToolResult | None:
     return event.result if isinstance(event, ToolReturned) and event.result.step == answer.step else None
 
 
-def summary_of_answer(record: Record, answer: AttemptAnswered) -> str:
+def summary_of_answer(answer: AttemptAnswered, result: ToolResult | None) -> str:
     """Empty where it is an error, or nothing waited for it."""
-    result = result_of(record, answer)
     if result is None or answer.error or answer.status == "refused":
         return ""
     if result.status == "continuation":

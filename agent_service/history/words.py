@@ -13,7 +13,7 @@ from agent_service.core.waiting import Approval, Question, Stop
 from agent_service.history.plain import instant, one_line
 from agent_service.history.results import execution_of, result_of, summary_of_answer
 from agent_service.run.journal import Record
-from schemas.events import Signal, SignalKind
+from schemas.events import Signal, SignalKind, ToolResult
 
 MAX_SAYING = 500
 
@@ -88,7 +88,7 @@ def happened(record: Record) -> Iterator[Said]:
     event = record.event
     match event:
         case events.ModelReplied(model=model):
-            *others, last = (decided(event, one) for one in record.all(facts.Decided))
+            *others, last = (decided(decision_of(event, one), one) for one in record.all(facts.Decided))
             yield from (*others, last._replace(more=f"{last.more} (by {speaker(model)})"))
         case events.ToolReturned() | events.TimerFired():
             due = "the time has come" if isinstance(event, events.TimerFired) else "a result"
@@ -123,8 +123,7 @@ def decision_of(reply: events.ModelReplied, one: facts.Decided) -> phases.Decisi
     return reply.plan if one.along and reply.plan is not None else reply.decision
 
 
-def decided(reply: events.ModelReplied, one: facts.Decided) -> Said:
-    decision = decision_of(reply, one)
+def decided(decision: phases.Decision, one: facts.Decided) -> Said:
     if one.status != "ok":
         return Said(f"{one.phase} {one.status}", f": {'; '.join(map(str, one.why)) or gist(decision)}")
     if isinstance(decision, phases.Ask | phases.Wait):
@@ -205,12 +204,12 @@ def _which(name: Name, attempt: int) -> str:
 
 
 def answered(record: Record, answer: facts.AttemptAnswered) -> Said:
-    return _named(answer.name, answer.attempt, came(record, answer))
+    return _named(answer.name, answer.attempt, came(answer, result_of(record, answer)))
 
 
-def came(record: Record, answer: facts.AttemptAnswered) -> Said:
-    what = answer.error.message if answer.error else summary_of_answer(record, answer)
-    execution = execution_of(result_of(record, answer))
+def came(answer: facts.AttemptAnswered, result: ToolResult | None) -> Said:
+    what = answer.error.message if answer.error else summary_of_answer(answer, result)
+    execution = execution_of(result)
     ran = f" ({execution})" if execution and str(execution) else ""
     return Said(f"{answer.tool} {OUTCOMES[answer.status]}", ran + (f": {what}" if what else ""))
 

@@ -7,11 +7,13 @@ import pytest
 from agent_service.models.prompts.prompt import as_text
 from agent_service.run.moments import retell
 from agent_service.run.ports import PromptText
+from agent_service.views.entries import JournalReader
 from agent_service.views.log_line import log_line
 from agent_service.views.model_calls import call_view, made_call
 from agent_service.views.pages.files import pages_of
 from agent_service.views.spans.trace import stretch
 from tests.core.cues import (
+    RUN_ID,
     a_reflecting_run,
     plan,
     reflection,
@@ -19,6 +21,7 @@ from tests.core.cues import (
     returns,
 )
 from tests.core.script import Script
+from tests.projections.fakes import Journals
 from tests.projections.journals import GOAL, MADE, entries_of, priced_example, worked_example
 
 
@@ -72,3 +75,15 @@ def test_memory_says_a_fact_once_with_every_step_that_showed_it(again: str, sour
     script = a_reflecting_run() >> replies(first, plan=plan()) >> returns() >> replies(second, plan=plan())
     facts = pages_of(entries_of(script))["memory.md"].split("## Learned facts\n\n")[1].split("\n\n")[0]
     assert facts.splitlines() == [f"- the page is long (step:1){source}", "- the page is not long"]
+
+
+async def test_each_entry_is_read_and_folded_once_for_all_that_show_its_run() -> None:
+    entries = entries_of(worked_example())
+    journals = Journals(entries[:4])
+    reader = JournalReader(journals)
+    begun = await reader.history(RUN_ID, 4)
+    journals.journals[RUN_ID] = entries
+    for _ in range(3):
+        history = await reader.history(RUN_ID, len(entries))
+    assert (history, history.seq) == (begun, len(entries))
+    assert len(journals.reads) == 2

@@ -38,7 +38,8 @@ class Inspection:
     async def show_timeline(self, run_id: str) -> TimelineView:
         """What a run did, from when until when: phases, steps, attempts, waits, and what people said.
 
-        In the order in which it began. The phases of one model call share its number; its cost is told once.
+        Each item is followed by its parts, else they are in the order in which they began. The phases of one model call
+        share its number; its cost is told once.
         """
         run = await present(self._store, run_id)
         return timeline_view(run_id, await self._reader.history(run_id, run.state.version))

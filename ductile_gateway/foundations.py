@@ -11,11 +11,9 @@ from ductile_gateway.bus.prerequisites import ROLE, require
 from ductile_gateway.company import Alone, Company, Together
 from ductile_gateway.ports import Ownership
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store import ahead, open_store, restored
+from ductile_gateway.store import ahead, open_store
+from ductile_gateway.store.opening import open_shared
 from ductile_gateway.store.restored import AfterRestore, Restored
-from ductile_gateway.store.shared import restored_row
-from ductile_gateway.store.shared.moving import rows_without_copy
-from ductile_gateway.store.shared.opening import log_of_gateways, open_shared
 from ductile_gateway.store.stores import Stores
 from groundwork.service import foundations
 from groundwork.service.foundations import Claim, Ground
@@ -27,7 +25,7 @@ from schemas import subjects
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foundations:
-    """`store` is the gateway's database, `stores` what is kept there."""
+    """`store` is the gateway's database, or its copy of what several share; `stores` what is kept there."""
 
     ground: Ground
     ownership: Ownership
@@ -48,9 +46,8 @@ async def _alone(settings: GatewaySettings, on_commit: OnCommit, *, take_over: b
     await asyncio.to_thread(ahead, settings.store)  # refused before anybody is made to end for it
     claim = _claim(settings, take_over=take_over)
     async with foundations.laid(claim) as ground, open_store(settings.store, on_commit) as store:
-        ours = BusOwnership(ground.lease, ground.predecessor)
-        ownership = _after(restored.read(settings.store), ours, store)
         stores = Stores.embedded(store, folder=settings.store, run_bytes=settings.run_mb << 20)
+        ownership = await _after_restore(BusOwnership(ground.lease, ground.predecessor), stores)
         yield Foundations(ground=ground, ownership=ownership, company=Alone(), store=store, stores=stores)
 
 
@@ -59,22 +56,18 @@ async def _together(settings: GatewaySettings, on_commit: OnCommit) -> AsyncIter
     async with foundations.shared(_claim(settings, take_over=False)) as ground:
         members, most = ground.members, settings.run_mb << 20
         opening = open_shared(ground.folder, ground.link, members, run_bytes=most, on_commit=on_commit)
-        async with opening as (store, stores):
+        async with opening as stores:
             company = Together(ground.link, members)
             members.gone.append(company.gone)
-            row = await rows_without_copy(log_of_gateways(ground.link)).read(restored_row.RESTORED_SUBJECT)
-            ours = AmongOthers(members, ground.lease.held)
+            ownership = await _after_restore(AmongOthers(members, ground.lease.held), stores)
             yield Foundations(
-                ground=ground,
-                ownership=_after(restored_row.read_restored(row), ours, store),
-                company=company,
-                store=store,
-                stores=stores,
+                ground=ground, ownership=ownership, company=company, store=stores.rows.file, stores=stores
             )
 
 
-def _after(known: Restored | None, ours: Ownership, store: SqliteFile) -> Ownership:
-    return AfterRestore(ours, known, store) if known else ours
+async def _after_restore(ours: Ownership, stores: Stores) -> Ownership:
+    known = await stores.rows.read(Restored)
+    return AfterRestore(ours, known, stores.rows.file) if known else ours
 
 
 def _claim(settings: GatewaySettings, *, take_over: bool) -> Claim:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from ductile_gateway.calls.call import Answer, Asked, Intent, Past, Receipt, ToolCall, ToolOutcome, Verdict
+from ductile_gateway.calls.call import Answer, Asked, Intent, Past, Receipt, ToolCall, ToolOutcome, Verdict, WantedName
 from schemas.catalog import ToolCommand, ToolOffer
 
 
@@ -47,10 +47,10 @@ class Ledger(Protocol):
         """The answer is on the bus. Written with whatever is written next; nothing waits for it."""
 
     async def name_artifacts(
-        self, run_id: str, key: str, candidates: Sequence[Sequence[str]], digests: Sequence[str], sizes: Sequence[int]
+        self, run_id: str, key: str, wanted: Sequence[WantedName], *, at: datetime
     ) -> tuple[str, ...]:
-        """For each artifact the first candidate that no other of the run has, durably, with its SHA-256 in hex and size
-        in bytes. The same call gets the same names; case does not tell names apart. Raises NoRoom."""
+        """For each artifact the first candidate that no other of the run has, durably. The same call gets the same
+        names; case does not tell names apart. Raises NoRoom."""
 
     async def digest_of(self, run_id: str, name: str) -> str | None:
         """The digest that was given with the name of the artifact; None where none was."""

@@ -16,7 +16,9 @@ from ductile_gateway.outbound.service import KEPT
 from ductile_gateway.plugins.call_folder import CallFolder, old_folders
 from ductile_gateway.ports import Clock
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store import ledger, outbox
+from ductile_gateway.store.calls import Call
+from ductile_gateway.store.outbox import Owed, Received
+from ductile_gateway.store.rows import OLD, Row, kind_of
 from ductile_gateway.store.stores import Stores
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
@@ -26,14 +28,10 @@ LOOK_S = 3600.0
 ROUNDS = 5
 LEAST_KEPT = timedelta(days=1)
 FOLDERS = "call folders"
-ALL = -1
 
-_OLD = {"answers": ledger.OLD, "notifications": outbox.OLD, "events from outside": outbox.OLD_RECEIVED}
-_ANSWERS = "SELECT count(*) FROM calls WHERE published = 1 AND completed_at IS NOT NULL"
-_NTH_ANSWER = """
-SELECT completed_at FROM calls WHERE published = 1 AND completed_at IS NOT NULL
-ORDER BY completed_at LIMIT 1 OFFSET ?
-"""
+_KINDS: Mapping[str, type[Row]] = {"answers": Call, "notifications": Owed, "events from outside": Received}
+_ANSWERS = "SELECT count(*) FROM rows WHERE kind = 'call' AND state = 'published'"
+_NTH_ANSWER = "SELECT at FROM rows WHERE kind = 'call' AND state = 'published' ORDER BY at LIMIT 1 OFFSET ?"
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +68,8 @@ class Tidying:
 
     async def would_go(self) -> Mapping[str, int]:
         ages = await self._ages()
-        rows = {kind: len(await self._file.read(_OLD[kind], (microseconds(age), ALL))) for kind, age in ages.items()}
+        old = {name: (kind_of(_KINDS[name]), microseconds(age)) for name, age in ages.items()}
+        rows = {name: len(await self._file.read(OLD, values)) for name, values in old.items()}
         return {**rows, FOLDERS: len(await self._folders())}
 
     async def tidy(self) -> Mapping[str, int]:

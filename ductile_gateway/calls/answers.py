@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from ductile_gateway.calls import results
-from ductile_gateway.calls.artifacts import candidates
+from ductile_gateway.calls.artifacts import wanted_name
 from ductile_gateway.calls.call import Answer, Asked, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.results import UNSEEN, Kept
 from ductile_gateway.calls.waiting import insist
@@ -71,7 +71,7 @@ class Answers:
             return False
         log.warning("a late result", extra=answer.facts() | {"ended": _told(verdict)})
         if isinstance(verdict, ToolOutcome):
-            late = results.late_answer(answer, verdict, at=self._clock.now())
+            late = results.late_answer(answer, verdict)
             if late is not None:
                 await self._say(late, results.late_key(late))
         return True
@@ -84,10 +84,8 @@ class Answers:
         if not outcome.artifacts:
             return ()
         run_id = asked.request.run_id
-        wanted = [candidates(artifact, asked, place=place) for place, artifact in enumerate(outcome.artifacts)]
-        digests = [artifact.sha256 for artifact in outcome.artifacts]
-        sizes = [len(artifact.content) for artifact in outcome.artifacts]
-        names = await self._ledger.name_artifacts(run_id, asked.key, wanted, digests, sizes)
+        wanted = [wanted_name(artifact, asked, place=place) for place, artifact in enumerate(outcome.artifacts)]
+        names = await self._ledger.name_artifacts(run_id, asked.key, wanted, at=self._clock.now())
         kept = tuple(Kept(name, artifact) for name, artifact in zip(names, outcome.artifacts, strict=True))
         for one in kept:
             await self._artifacts.put(run_id, one.name, one.artifact.content, one.artifact.content_type)

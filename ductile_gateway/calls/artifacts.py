@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from pydantic import JsonValue
 
-from ductile_gateway.calls.call import Asked, ProducedArtifact
+from ductile_gateway.calls.call import Asked, ProducedArtifact, WantedName
 from schemas.catalog import ToolCommand
 
 FOLDER = "artifacts"
@@ -56,6 +56,11 @@ def path_of(name: str) -> str:
 def name_in(path: JsonValue) -> str | None:
     folder, _, name = path.partition("/") if isinstance(path, str) else ("", "", "")
     return name if folder == FOLDER and _NAME.fullmatch(name) else None
+
+
+def wanted_name(artifact: ProducedArtifact, asked: Asked, *, place: int) -> WantedName:
+    """Of the artifact at a place among those of a call."""
+    return WantedName(candidates(artifact, asked, place=place), artifact.sha256, len(artifact.content))
 
 
 def candidates(artifact: ProducedArtifact, asked: Asked, *, place: int) -> tuple[str, ...]:

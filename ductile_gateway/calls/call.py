@@ -144,6 +144,15 @@ class ProducedArtifact:
 
 
 @dataclass(frozen=True, slots=True)
+class WantedName:
+    """Of an artifact: the names that it may get, its SHA-256 in hex, and its size in bytes."""
+
+    candidates: tuple[str, ...]
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobFacts:
     """What is known of the execution beside its outcome. `stderr`: its end. `last_error`: of the attempt before the
     last. Both without secrets. `began_at`, `ended_at`: by the executor's clock."""

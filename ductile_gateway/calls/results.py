@@ -108,12 +108,13 @@ def without_room(outcome: ToolOutcome, why: str) -> ToolOutcome:
     return replace(failed(NO_ROOM, message, retryable=outcome.retryable), job=outcome.job)
 
 
-def late_answer(answer: Answer, outcome: ToolOutcome, *, at: datetime) -> Answer | None:
-    """How a call ended after it was answered that nobody saw its end; None where its end was seen."""
+def late_answer(answer: Answer, outcome: ToolOutcome) -> Answer | None:
+    """How a call ended after it was answered that nobody saw its end; None where its end was seen. The same however
+    often it is made: a gateway that dies before it notes that it has told of it tells again."""
     answered: ToolResult = _Message.model_validate_json(answer.body).payload
     if answered.error is None or answered.error.error_class not in UNSEEN:
         return None
-    fit = made_fit(replace(outcome, artifacts=()))
+    fit, at = made_fit(replace(outcome, artifacts=())), outcome.job.ended_at or answer.completed_at
     told = {
         "status": fit.status,
         "result": None if fit.status == "error" else output_of(fit, ()),

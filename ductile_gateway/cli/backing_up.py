@@ -16,12 +16,10 @@ from ductile_gateway.cli import exits
 from ductile_gateway.cli.options import AsJson, Config, Place
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store import FILE
-from ductile_gateway.store.agent_keys import FILE as PINS
-from ductile_gateway.store.agent_keys import PinnedKeys
-from ductile_gateway.store.shared import opening
-from ductile_gateway.store.shared.moving import kept_alone
-from ductile_gateway.store.shared.pins import copied
+from ductile_gateway.store import FILE, opening
+from ductile_gateway.store.moving import kept_alone
+from ductile_gateway.store.pins import FILE as PINS
+from ductile_gateway.store.pins import FilePins, copied_pins
 from groundwork.archive.files import snapshot
 from groundwork.archive.series import KEYS, Series
 from groundwork.nats.link import connect
@@ -73,7 +71,7 @@ async def _fetch(settings: GatewaySettings, folder: Path) -> None:
     link = await connect(settings.nats, name=f"{subjects.SERVICE_GATEWAY} backup")
     try:
         async with opening.kept_copy(opening.log_of_gateways(link), folder) as (file, _):
-            PinnedKeys(folder, SystemClock()).keep(copied(file))
+            FilePins(folder, SystemClock()).keep(copied_pins(file))
     finally:
         await link.close()
 
@@ -101,7 +99,7 @@ def _as_of_one(copy: Path) -> None:
 
 def _calls(copy: Path) -> int:
     with closing(sqlite3.connect(copy)) as connection:
-        ((calls,),) = connection.execute("SELECT count(*) FROM calls").fetchall()
+        ((calls,),) = connection.execute("SELECT count(*) FROM rows WHERE kind = 'call'").fetchall()
     return int(calls)
 
 

@@ -22,21 +22,11 @@ from ductile_gateway.cli import exits
 from ductile_gateway.cli.options import Config
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store import FILE, MOVED, open_store, restored
-from ductile_gateway.store.agent_keys import PinnedKeys
-from ductile_gateway.store.shared import marks, opening, restored_row
-from ductile_gateway.store.shared.marks import Mark
-from ductile_gateway.store.shared.moving import (
-    begun_here,
-    bring,
-    counted,
-    kept_alone,
-    refuse_a_stream_with_rows,
-    rows_of,
-    rows_without_copy,
-)
-from ductile_gateway.store.shared.pins import copied
-from ductile_gateway.store.shared.rows import Rows
+from ductile_gateway.store import FILE, MOVED, marks, open_store, opening
+from ductile_gateway.store.marks import Mark, mark_of, put_mark
+from ductile_gateway.store.moving import begun_here, bring, counted, kept_alone, refuse_a_stream_with_rows, rows_of
+from ductile_gateway.store.pins import FilePins, copied_pins
+from ductile_gateway.store.stream import StreamRows
 from groundwork.archive.files import put_in_place, set_aside
 from groundwork.archive.series import backup_in
 from groundwork.nats.leases.lease import look, look_at_all
@@ -73,7 +63,7 @@ class _Move:
     store: str
     link: NatsLink
     log: SharedLog
-    rows: Rows
+    rows: StreamRows
 
 
 async def migrate(settings: GatewaySettings, *, to: str, sqlite: Path | None) -> None:
@@ -86,37 +76,37 @@ async def migrate(settings: GatewaySettings, *, to: str, sqlite: Path | None) ->
 
 
 async def _into_stream(move: _Move) -> int:
-    mark = marks.read(await move.rows.read(marks.SUBJECT))
+    mark = await mark_of(move.rows)
     if mark.state in ("leaving", "left") or (mark.store and mark.store != move.store):
         raise _not_ours(mark)
     moved = 0
-    if mark != Mark("here", move.store):
+    if not mark.is_("here", move.store):
         if not mark.store:
             await refuse_a_stream_with_rows(move.log)
-            await marks.put(move.rows, Mark("coming", move.store), before=mark)
+            mark = await put_mark(move.rows, "coming", move.store, before=mark)
             await nobody_at_work(move.link, but=move.store)
         moved = await _write(move)
-        await marks.put(move.rows, Mark("here", move.store), before=Mark("coming", move.store))
+        await put_mark(move.rows, "here", move.store, before=mark)
     store_folder.write(move.folder / MOVED, f"{subjects.STREAM_LEDGER}\n")
     return moved
 
 
 async def _into_database(move: _Move) -> int:
-    mark = marks.read(await move.rows.read(marks.SUBJECT))
+    mark = await mark_of(move.rows)
     if mark.state == "coming" or (mark.state != "here" and mark.store != move.store):
         raise _not_ours(mark)
-    moved, leaving = 0, Mark("leaving", move.store)
+    moved = 0
     if mark.state != "left":
         if (move.folder / FILE).exists() and not (move.folder / MOVED).exists():
             raise Misconfigured(f"{move.folder} has a ledger of its own: name another folder with --sqlite")
         store_folder.write(move.folder / MOVED, f"{subjects.STREAM_LEDGER}\n")
-        await marks.put(move.rows, leaving, before=mark)
+        leaving = await put_mark(move.rows, "leaving", move.store, before=mark)
         try:
             moved = await _fetch(move)
         except Misconfigured:
-            await marks.put(move.rows, mark, before=leaving)
+            await put_mark(move.rows, mark.state, mark.store, before=leaving)
             raise
-        await marks.put(move.rows, Mark("left", move.store), before=leaving)
+        await put_mark(move.rows, "left", move.store, before=leaving)
     (move.folder / MOVED).unlink(missing_ok=True)
     return moved
 
@@ -139,7 +129,7 @@ async def _moving(settings: GatewaySettings, folder: Path) -> AsyncIterator[_Mov
             store=store_id(folder),
             link=link,
             log=log,
-            rows=rows_without_copy(log),
+            rows=StreamRows(log),
         )
         await nobody_at_work(move.link, but=move.store)
         yield move
@@ -147,10 +137,10 @@ async def _moving(settings: GatewaySettings, folder: Path) -> AsyncIterator[_Mov
 
 async def _write(move: _Move) -> int:
     """How many rows are there now. Raises Misconfigured where one is not as it was."""
-    known, from_backup = PinnedKeys(move.folder, SystemClock()).pins(), restored.read(move.folder)
+    known = FilePins(move.folder, SystemClock()).pins()
     async with open_store(move.folder) as file:
-        told = [one async for one in rows_of(file, known, from_backup, store=move.store)]
-    return await bring(move.rows, told)
+        told = [one async for one in rows_of(file, known, store=move.store)]
+    return await bring(move.log, told)
 
 
 async def _fetch(move: _Move) -> int:
@@ -158,17 +148,14 @@ async def _fetch(move: _Move) -> int:
         async with opening.copy_of(move.log, Path(beside)) as (file, _):
             rows = await counted(file)
             flaw = await _flaw(move, file, rows)
-            known = copied(file)
-            from_backup = restored_row.read_restored(await move.rows.read(restored_row.RESTORED_SUBJECT))
+            known = copied_pins(file)
             await file.write(kept_alone)
         if flaw:
             raise Misconfigured(f"{flaw}. Nothing was moved")
-        if from_backup:
-            restored.note(move.folder, from_backup)
         set_aside(move.folder, FILE)
         put_in_place(Path(beside) / opening.FILE, move.folder / FILE)
     if known:
-        PinnedKeys(move.folder, SystemClock()).keep(known)
+        FilePins(move.folder, SystemClock()).keep(known)
     return sum(rows.values())
 
 

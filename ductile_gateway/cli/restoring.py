@@ -24,13 +24,14 @@ from ductile_gateway.cli.migrating import nobody_at_work
 from ductile_gateway.cli.options import AsJson, Config, Place
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store import FILE, open_store, restored
-from ductile_gateway.store.agent_keys import FILE as PINS
-from ductile_gateway.store.agent_keys import PinnedKeys
+from ductile_gateway.store import FILE, open_store, opening
+from ductile_gateway.store.marks import mark_of, put_mark
+from ductile_gateway.store.moving import bring, refuse_a_stream_with_rows, rows_of
+from ductile_gateway.store.pins import FILE as PINS
+from ductile_gateway.store.pins import FilePins
 from ductile_gateway.store.restored import Restored
-from ductile_gateway.store.shared import marks, opening, restored_row
-from ductile_gateway.store.shared.marks import Mark
-from ductile_gateway.store.shared.moving import bring, refuse_a_stream_with_rows, rows_of, rows_without_copy
+from ductile_gateway.store.rows import LocalRows
+from ductile_gateway.store.stream import StreamRows
 from groundwork.archive.files import put_in_place, set_aside, staging, write_out
 from groundwork.archive.format import Archive
 from groundwork.archive.series import Series, of_backup
@@ -38,6 +39,7 @@ from groundwork.nats.link import NatsLink, connect
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.store_folder import ID_FILE, AlreadyRunning, ProcessLock
+from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 
 commands = typer.Typer()
@@ -88,26 +90,30 @@ async def _alone(settings: GatewaySettings) -> AsyncIterator[NatsLink]:
         yield link
 
 
-async def _refuse_to_overwrite(folder: Path) -> None:
+async def _is_restored(folder: Path, order: Order) -> bool:
+    """Raises Misconfigured where there is another ledger."""
     if not (folder / FILE).exists():
-        return
+        return False
     async with open_store(folder) as there:
-        ((calls,),) = await there.read("SELECT count(*) FROM calls")
+        known = await LocalRows(there).read(Restored)
+        ((calls,),) = await there.read("SELECT count(*) FROM rows WHERE kind = 'call'")
+    if known and known.backup == order.backup:
+        return True
     if calls:
         raise Misconfigured(
             f"{folder} has a ledger of {calls} calls, and nothing is overwritten: move it away, then run this again"
         )
+    return False
 
 
 async def _into_folder(settings: GatewaySettings, archive: Archive, order: Order) -> None:
     folder = settings.store
-    known = restored.read(folder)
-    if known and known.backup == order.backup and (folder / FILE).exists():
+    if await _is_restored(folder, order):
         return
-    await _refuse_to_overwrite(folder)
     async with _written_out(settings, archive) as beside:
+        async with open_store(beside) as file:
+            await _note(file, _restored(archive, order))
         set_aside(folder, FILE)
-        restored.note(folder, _restored(archive, order))
         for name in (PINS, ID_FILE, FILE):
             if (beside / name).exists():
                 put_in_place(beside / name, folder / name)
@@ -115,25 +121,28 @@ async def _into_folder(settings: GatewaySettings, archive: Archive, order: Order
 
 async def _into_stream(settings: GatewaySettings, archive: Archive, order: Order, link: NatsLink) -> None:
     log = opening.log_of_gateways(link)
-    rows, store = rows_without_copy(log), of_backup(order.backup or "")
-    coming, mark = Mark("coming", store), marks.read(await rows.read(marks.SUBJECT))
-    if mark == Mark("here", store):
+    rows, store = StreamRows(log), of_backup(order.backup or "")
+    mark = await mark_of(rows)
+    if mark.is_("here", store):
         return
-    if mark != coming:
+    if not mark.is_("coming", store):
         await refuse_a_stream_with_rows(log)
-        await marks.put(rows, coming, before=mark)
+        mark = await put_mark(rows, "coming", store, before=mark)
     async with _written_out(settings, archive) as beside, open_store(beside) as file:
-        known = PinnedKeys(beside, SystemClock()).pins()
-        begun = restored_row.read_restored(await rows.read(restored_row.RESTORED_SUBJECT)) or _restored(archive, order)
-        await bring(rows, [one async for one in rows_of(file, known, begun, store=store)])
-    await marks.put(rows, Mark("here", store), before=coming)
+        await _note(file, await rows.read(Restored) or _restored(archive, order))
+        known = FilePins(beside, SystemClock()).pins()
+        await bring(log, [one async for one in rows_of(file, known, store=store)])
+    await put_mark(rows, "here", store, before=mark)
 
 
 def _restored(archive: Archive, order: Order) -> Restored:
     taken = archive.manifest.at
-    return Restored(
-        backup=order.backup or "", taken=taken, at=taken if order.moved else datetime.now(UTC), moved=order.moved
-    )
+    at = taken if order.moved else datetime.now(UTC)
+    return Restored.of(order.backup or "", taken=taken, at=at, moved=order.moved)
+
+
+async def _note(file: SqliteFile, restored: Restored) -> None:
+    await LocalRows(file).change(Restored, lambda _: restored)
 
 
 @asynccontextmanager

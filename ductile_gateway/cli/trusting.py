@@ -13,10 +13,9 @@ from ductile_gateway.cli import exits
 from ductile_gateway.cli.options import Config
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store.agent_keys import PinnedKeys
-from ductile_gateway.store.shared.moving import rows_without_copy
-from ductile_gateway.store.shared.opening import log_of_gateways
-from ductile_gateway.store.shared.pins import PinsByHand
+from ductile_gateway.store.opening import log_of_gateways
+from ductile_gateway.store.pins import FilePins, Pinned, RowPins
+from ductile_gateway.store.stream import StreamRows
 from ductile_gateway.trust import contested_of, first_of
 from groundwork.nats.link import NatsLink, connect
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
@@ -31,13 +30,6 @@ async def trust(settings: GatewaySettings, *, again: bool) -> bool:
     given = settings.outbound.agent_keys
     if again and given:
         raise Misconfigured("gateway.outbound.agent_keys names the keys that are trusted: change them there")
-    async with _pins(settings) as pins:
-        return await _trust(settings, pins, given, again=again)
-
-
-async def _trust(
-    settings: GatewaySettings, pins: PinnedKeys | PinsByHand, given: Sequence[str], *, again: bool
-) -> bool:
     try:
         told = await _told(settings)
     except Failure as error:
@@ -48,19 +40,21 @@ async def _trust(
     if again:
         if not told:
             raise TryAgain("the agent tells no key, so that nothing is changed")
-        await pins.trust(first_of(told))
-    return _shown(pins, given, told)
+        async with _pins(settings) as pins:
+            await pins.trust(first_of(told))
+    async with _pins(settings) as pins:
+        return _shown(pins, given, told)
 
 
 @asynccontextmanager
-async def _pins(settings: GatewaySettings) -> AsyncIterator[PinnedKeys | PinsByHand]:
+async def _pins(settings: GatewaySettings) -> AsyncIterator[FilePins | RowPins]:
     if not settings.shared:
-        yield PinnedKeys(settings.store, SystemClock())
+        yield FilePins(settings.store, SystemClock())
         return
     async with _linked(settings) as link:
-        pins = PinsByHand(rows_without_copy(log_of_gateways(link)), clock=SystemClock())
-        await pins.look()
-        yield pins
+        rows = StreamRows(log_of_gateways(link))
+        row = await rows.read(Pinned)
+        yield RowPins(row.pins if row else tuple, rows, SystemClock())
 
 
 async def _told(settings: GatewaySettings) -> Sequence[AgentKey]:
@@ -77,7 +71,7 @@ async def _linked(settings: GatewaySettings) -> AsyncIterator[NatsLink]:
         await link.close()
 
 
-def _shown(pins: PinnedKeys | PinsByHand, given: Sequence[str], told: Sequence[AgentKey]) -> bool:
+def _shown(pins: FilePins | RowPins, given: Sequence[str], told: Sequence[AgentKey]) -> bool:
     for public in given:
         _say(f"trusted by gateway.outbound.agent_keys: {public}")
     for pin in () if given else pins.pins():

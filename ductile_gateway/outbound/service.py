@@ -26,7 +26,7 @@ from ductile_gateway.outbound.senders import (
 from ductile_gateway.outbound.settings import CallbackSettings, OutboundSettings
 from ductile_gateway.ports import Clock
 from ductile_gateway.status import Status
-from ductile_gateway.store.outbox import SqliteOutbox
+from ductile_gateway.store.outbox import OwedNotifications
 from ductile_gateway.store.stores import Stores
 from ductile_gateway.trust import Trust
 from groundwork.nats.link import NatsLink
@@ -119,7 +119,7 @@ async def relays_of(settings: OutboundSettings, clock: Clock) -> AsyncIterator[M
         yield {target: await stack.enter_async_context(sender) for target, sender in opening.items()}
 
 
-async def _look(outbox: SqliteOutbox, outbound: Outbound, clock: Clock) -> Sequence[Finding]:
+async def _look(outbox: OwedNotifications, outbound: Outbound, clock: Clock) -> Sequence[Finding]:
     backlog = outbox.backlog()
     found = []
     if backlog.oldest and clock.now() - backlog.oldest > LONG:

@@ -1,47 +1,99 @@
-"""The outbox and the record of events from outside in the gateway's database. Fills the ports Outbox and Deliveries."""
+"""Notifications that are owed to receivers, and deliveries that were received. Fills the ports Outbox and Deliveries.
 
-import sqlite3
+A notification belongs to the gateway that added it; of one that is gone any other claims it right before it is sent.
+"""
+
+import asyncio
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from ductile_gateway.outbound.dispatch import Outcome
 from ductile_gateway.outbound.notifications import Notification
-from groundwork.sqlite.file import SqliteFile, instant, microseconds
+from ductile_gateway.store.rows import Rows, listed
+from groundwork.sqlite.file import Values, instant, microseconds
 
-Row = tuple[str, str, str, str, str, str, bytes, int, int]
+WAITING = "waiting"
 
-_ADD = """
-INSERT OR IGNORE INTO outbox (target, lane, key, run_id, type, url, body, accepted_at, tries, due_at)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?8
-WHERE NOT EXISTS (SELECT 1 FROM outbox WHERE outcome = 'gone' AND target = ?1 AND run_id = ?4)
-"""
 _LANES = """
-SELECT lane FROM (SELECT DISTINCT lane FROM outbox WHERE outcome IS NULL) AS waiting
-WHERE EXISTS (SELECT 1 FROM heads WHERE heads.lane = waiting.lane AND due_at <= ?)
+SELECT lane FROM (SELECT DISTINCT lane FROM rows WHERE state = 'waiting') AS waiting
+WHERE EXISTS (
+    SELECT 1 FROM heads
+    WHERE heads.lane = waiting.lane AND at <= ? AND coalesce(by, '') NOT IN (SELECT value FROM json_each(?))
+)
 """
 _DUE = """
-SELECT target, lane, key, run_id, type, url, body, accepted_at, tries
-FROM heads WHERE lane = ? AND due_at <= ? ORDER BY due_at, position LIMIT ?
+SELECT subject, head, body FROM heads
+WHERE lane = ? AND at <= ? AND coalesce(by, '') NOT IN (SELECT value FROM json_each(?))
+ORDER BY at, position LIMIT ?
 """
-_SETTLE = """
-UPDATE outbox SET outcome = ?, settled_at = ?, tries = ?, body = x'', url = ''
-WHERE target = ? AND key = ? AND outcome IS NULL
-"""
-_SETTLE_ALL = """
-UPDATE outbox SET outcome = 'gone', settled_at = ?, body = x'', url = ''
-WHERE target = ? AND run_id = ? AND outcome IS NULL
-"""
-_POSTPONE = "UPDATE outbox SET due_at = ?, tries = ?, why = ? WHERE target = ? AND key = ? AND outcome IS NULL"
-OLD = "SELECT target, key FROM outbox WHERE outcome IS NOT NULL AND settled_at < ? ORDER BY settled_at LIMIT ?"
-FORGET = """
-DELETE FROM outbox WHERE position IN
-(SELECT position FROM outbox WHERE outcome IS NOT NULL AND settled_at < ? ORDER BY settled_at LIMIT ?)
-"""
+_IS_GONE = "SELECT 1 FROM rows WHERE state = 'gone' AND lane = ? AND run_id = ? LIMIT 1"
+_ROWS = "SELECT subject, head, body FROM rows"
+_REST = f"{_ROWS} WHERE state = 'waiting' AND lane = ? AND run_id = ?"
+_NUMBER = "SELECT count(*) FROM rows WHERE kind = 'owed' AND state = ?"
+_OLDEST = f"{_ROWS} WHERE state = 'waiting' ORDER BY position LIMIT 1"
+_FIRST_PUT_OFF = f"{_ROWS} WHERE state = 'waiting' AND json_extract(head, '$.why') <> '' ORDER BY position LIMIT 1"
 
-_BACKLOG = "SELECT count(*), min(accepted_at) FROM outbox WHERE outcome IS NULL"
-_LAST_WHY = "SELECT lane, why FROM outbox WHERE outcome IS NULL AND why <> '' ORDER BY position LIMIT 1"
-_DEAD = "SELECT count(*) FROM outbox WHERE outcome = 'dead'"
+
+class Owed(NamedTuple):
+    """`state`: waiting until `at`, or its outcome, since `at`. Settled it has neither body nor URL."""
+
+    target: str
+    lane: str
+    key: str
+    run_id: str
+    type: str
+    state: str
+    at: int
+    accepted_at: int
+    url: str = ""
+    tries: int = 0
+    why: str = ""
+    by: str = ""
+    body: bytes = b""
+
+    @property
+    def notification(self) -> Notification:
+        said = {field.name: getattr(self, field.name) for field in fields(Notification)}
+        return Notification(**said | {"accepted_at": instant(self.accepted_at)})
+
+
+def owed(there: Owed | None, one: Notification, *, by: str) -> Owed:
+    if there:
+        return there
+    at = microseconds(one.accepted_at)
+    said = {field.name: getattr(one, field.name) for field in fields(Notification)}
+    return Owed(**said | {"accepted_at": at}, state=WAITING, at=at, by=by)
+
+
+def claimed(one: Owed | None, *, by: str, others: Sequence[str]) -> Owed | None:
+    return one._replace(by=by) if one and one.state == WAITING and one.by not in others else one
+
+
+def settled(one: Owed | None, outcome: Outcome, *, at: datetime, tries: int = 0) -> Owed | None:
+    if not one or one.state != WAITING:
+        return one
+    return one._replace(state=outcome, at=microseconds(at), tries=tries or one.tries, body=b"", url="")
+
+
+def postponed(one: Owed | None, due_at: datetime, *, tries: int, why: str, by: str) -> Owed | None:
+    """To be tried later by the same gateway; nothing is changed where another has it by now."""
+    if not one or one.state != WAITING or one.by != by:
+        return one
+    return one._replace(at=microseconds(due_at), tries=tries, why=why)
+
+
+class Members(Protocol):
+    """The gateways of a bus. `me` is this one, `live` all that may act."""
+
+    @property
+    def me(self) -> str: ...
+
+    @property
+    def live(self) -> frozenset[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,97 +108,87 @@ class Backlog:
     dead: int
 
 
-class SqliteOutbox:
-    def __init__(self, file: SqliteFile) -> None:
-        self._file = file
+class OwedNotifications:
+    def __init__(self, rows: Rows, members: Members) -> None:
+        self._rows = rows
+        self._members = members
 
-    async def add(self, deliveries: Sequence[Notification]) -> None:
-        rows = [_values(delivery) for delivery in deliveries]
-        await self._file.write(lambda connection: connection.executemany(_ADD, rows).close())
+    async def add(self, notifications: Sequence[Notification]) -> None:
+        wanted = [one for one in notifications if not self._rows.file.look_up(_IS_GONE, (one.lane, one.run_id))]
+        for one in wanted:
+            await self._rows.change(Owed, partial(owed, one=one, by=self._members.me), one.target, one.key)
 
     async def lanes_due(self, now: datetime) -> Sequence[str]:
-        return [lane for (lane,) in self._file.look_up(_LANES, (microseconds(now),))]
+        return [lane for (lane,) in self._rows.file.look_up(_LANES, (microseconds(now), json.dumps(self._others())))]
 
     async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Notification]:
-        return [read_delivery(row) for row in self._file.look_up(_DUE, (lane, microseconds(now), limit))]
+        found = self._listed(_DUE, (lane, microseconds(now), json.dumps(self._others()), limit))
+        return [one.notification for one in found]
 
-    async def claim(self, delivery: Notification) -> bool:
-        del delivery
-        return True  # there is no other gateway
+    async def claim(self, notification: Notification) -> bool:
+        names = notification.target, notification.key
+        one = await self._rows.read(Owed, *names)
+        if one and one.by != self._members.me:
+            claiming = partial(claimed, by=self._members.me, others=self._others())
+            one = await self._rows.change(Owed, claiming, *names)
+        return one is not None and one.state == WAITING and one.by == self._members.me
 
-    async def settle(self, delivery: Notification, outcome: Outcome, *, at: datetime) -> None:
-        one = (outcome, microseconds(at), delivery.tries, delivery.target, delivery.key)
-        rest = (microseconds(at), delivery.target, delivery.run_id)
+    async def settle(self, notification: Notification, outcome: Outcome, *, at: datetime) -> None:
+        settling = partial(settled, outcome=outcome, at=at)
+        one = partial(settling, tries=notification.tries)
+        await self._rows.change(Owed, one, notification.target, notification.key)
+        if outcome == "gone":
+            rest = self._listed(_REST, (notification.lane, notification.run_id))
+            await asyncio.gather(*(self._rows.change(Owed, settling, one.target, one.key) for one in rest))
 
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute(_SETTLE, one)
-            if outcome == "gone":
-                connection.execute(_SETTLE_ALL, rest)
+    async def postpone(self, notification: Notification, due_at: datetime, *, why: str) -> None:
+        later = partial(postponed, due_at=due_at, tries=notification.tries, why=why, by=self._members.me)
+        await self._rows.change(Owed, later, notification.target, notification.key)
 
-        await self._file.write(work)
-
-    async def postpone(self, delivery: Notification, due_at: datetime, *, why: str) -> None:
-        values = (microseconds(due_at), delivery.tries, why, delivery.target, delivery.key)
-        await self._file.write(lambda connection: connection.execute(_POSTPONE, values).close())
+    async def forget_before(self, instant: datetime) -> None:
+        await self._rows.forget(Owed, instant)
 
     def backlog(self) -> Backlog:
-        ((waiting, oldest),) = self._file.look_up(_BACKLOG, ())
-        ((lane, why),) = self._file.look_up(_LAST_WHY, ()) or [("", "")]
-        ((dead,),) = self._file.look_up(_DEAD, ())
-        return Backlog(waiting, None if oldest is None else instant(oldest), lane, why, dead)
+        oldest = [one.accepted_at for one in self._listed(_OLDEST)]
+        obstacle = [(one.lane, one.why) for one in self._listed(_FIRST_PUT_OFF)]
+        return Backlog(
+            self._number(WAITING),
+            instant(oldest[0]) if oldest else None,
+            *(obstacle or [("", "")])[0],
+            self._number("dead"),
+        )
 
-    async def forget_before(self, instant: datetime) -> None:
-        before = microseconds(instant)
-        await self._file.forget(lambda connection, most: connection.execute(FORGET, (before, most)).rowcount)
+    def _number(self, state: str) -> int:
+        ((number,),) = self._rows.file.look_up(_NUMBER, (state,))
+        return int(number)
 
+    def _listed(self, statement: str, values: Values = ()) -> list[Owed]:
+        return listed(Owed, self._rows.file.look_up(statement, values))
 
-def _values(delivery: Notification) -> tuple[object, ...]:
-    named = (delivery.target, delivery.lane, delivery.key, delivery.run_id, delivery.type, delivery.url)
-    return (*named, delivery.body, microseconds(delivery.accepted_at), delivery.tries)
-
-
-def read_delivery(row: Row) -> Notification:
-    target, lane, key, run_id, event_type, url, body, accepted_at, tries = row
-    return Notification(
-        target=target,
-        lane=lane,
-        key=key,
-        run_id=run_id,
-        type=event_type,
-        url=url,
-        body=body,
-        accepted_at=instant(accepted_at),
-        tries=tries,
-    )
+    def _others(self) -> list[str]:
+        return sorted(self._members.live - {self._members.me})
 
 
-_FIND_RECEIVED = "SELECT event_key FROM received WHERE source = ? AND identity = ?"
-_RECORD = """
-INSERT INTO received (source, identity, event_key, received_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING
-"""
-OLD_RECEIVED = "SELECT source, identity FROM received WHERE received_at < ? ORDER BY received_at LIMIT ?"
-_FORGET_RECEIVED = "DELETE FROM received WHERE source = ? AND identity = ?"
+class Received(NamedTuple):
+    source: str
+    identity: str
+    event_key: str
+    at: int
+    state: str = "received"
+    body: bytes = b""
 
 
-class SqliteDeliveries:
-    def __init__(self, file: SqliteFile) -> None:
-        self._file = file
+class ReceivedDeliveries:
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
 
     async def find(self, source: str, identity: str) -> str | None:
-        rows = self._file.look_up(_FIND_RECEIVED, (source, identity))
-        return str(rows[0][0]) if rows else None
+        found = await self._rows.read(Received, source, identity)
+        return found.event_key if found else None
 
     async def record(self, source: str, identity: str, *, event_key: str, at: datetime) -> None:
-        values = (source, identity, event_key, microseconds(at))
-        await self._file.write(lambda connection: connection.execute(_RECORD, values).rowcount)
+        one = Received(state="received", at=microseconds(at), source=source, identity=identity, event_key=event_key)
+        await self._rows.change(Received, lambda there: there or one, source, identity)
 
     async def forget_before(self, instant: datetime) -> None:
-        before = microseconds(instant)
-        await self._file.forget(lambda connection, most: forget_received(connection, before, most))
-
-
-def forget_received(connection: sqlite3.Connection, before: int, most: int) -> int:
-    """Drop at most so many that were received before; returns how many. -1: all of them."""
-    old = connection.execute(OLD_RECEIVED, (before, most)).fetchall()
-    connection.executemany(_FORGET_RECEIVED, old)
-    return len(old)
+        await self._rows.forget(Received, instant)

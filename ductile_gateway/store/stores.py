@@ -6,33 +6,47 @@ from pathlib import Path
 from typing import Self
 
 from ductile_gateway.clock import SystemClock
-from ductile_gateway.ports import Receipts
-from ductile_gateway.store.agent_keys import PinnedKeys
-from ductile_gateway.store.ledger import SqliteLedger, SqliteOverdue, SqliteReceipts
-from ductile_gateway.store.outbox import SqliteDeliveries, SqliteOutbox
+from ductile_gateway.store.ledger import CallLedger, CallReceipts, OverdueJobs
+from ductile_gateway.store.outbox import Members, OwedNotifications, ReceivedDeliveries
+from ductile_gateway.store.pins import FilePins
+from ductile_gateway.store.rows import LocalRows, Rows
 from ductile_gateway.trust import Pins
 from groundwork.sqlite.file import SqliteFile
 
 
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """Fills Members where there is only one gateway."""
+
+    me: str = ""
+    live: frozenset[str] = frozenset({""})
+
+
 @dataclass(slots=True, kw_only=True)
 class Stores:
-    """`on_owed` is called where several gateways owe deliveries, after any of them has changed what is owed."""
+    """`on_owed` is called where several gateways owe notifications, after any of them has changed what is owed."""
 
-    ledger: SqliteLedger
-    receipts: Receipts
-    overdue: SqliteOverdue
-    deliveries: SqliteDeliveries
-    outbox: SqliteOutbox
+    rows: Rows
+    ledger: CallLedger
+    receipts: CallReceipts
+    overdue: OverdueJobs
+    deliveries: ReceivedDeliveries
+    outbox: OwedNotifications
     pins: Pins
     on_owed: Callable[[], None] = lambda: None
 
     @classmethod
-    def embedded(cls, file: SqliteFile, *, folder: Path, run_bytes: int) -> Self:
+    def of(cls, rows: Rows, pins: Pins, *, members: Members, run_bytes: int) -> Self:
         return cls(
-            ledger=SqliteLedger(file, run_bytes=run_bytes),
-            receipts=SqliteReceipts(file),
-            overdue=SqliteOverdue(file),
-            deliveries=SqliteDeliveries(file),
-            outbox=SqliteOutbox(file),
-            pins=PinnedKeys(folder, SystemClock()),
+            rows=rows,
+            ledger=CallLedger(rows, by=members.me, run_bytes=run_bytes),
+            receipts=CallReceipts(rows, by=members.me),
+            overdue=OverdueJobs(rows),
+            deliveries=ReceivedDeliveries(rows),
+            outbox=OwedNotifications(rows, members),
+            pins=pins,
         )
+
+    @classmethod
+    def embedded(cls, file: SqliteFile, *, folder: Path, run_bytes: int) -> Self:
+        return cls.of(LocalRows(file), FilePins(folder, SystemClock()), members=Alone(), run_bytes=run_bytes)

@@ -18,7 +18,7 @@ from ductile_gateway.ductile.runner import DuctileRunner, open_runner
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.watch import Pace
 from ductile_gateway.ports import Begin
-from ductile_gateway.store.ledger import SqliteLedger
+from ductile_gateway.store.ledger import CallLedger
 from tests.ductile.under_test import DuctileUnderTest, Execution
 from tests.gateway.parts import a_request, asked_for
 from tests.ledger.kit import embedded
@@ -45,7 +45,7 @@ def settings_for(ductile: DuctileUnderTest, **changed: Any) -> DuctileSettings:
 class Recorded:
     """A runner whose calls are written down as the relay does it."""
 
-    def __init__(self, runner: DuctileRunner, ledger: SqliteLedger) -> None:
+    def __init__(self, runner: DuctileRunner, ledger: CallLedger) -> None:
         self._runner, self._ledger = runner, ledger
 
     async def run(self, call: ToolCall, begin: Begin | None = None) -> Verdict:

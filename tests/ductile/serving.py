@@ -25,6 +25,7 @@ from tests.kit.cut_wire import Rules, wire
 from tests.kit.waiting import until
 
 AT_ONCE = 32
+KEYS = "SELECT json_extract(head, '$.key') FROM rows WHERE kind = 'call'"
 BRISK = {"poll_first_s": 0.02, "poll_most_s": 0.2, "breaker_failures": 1000}
 ACK_WAIT_S = 1.0
 """How soon the bus gives the requests of a gateway that was killed to the next one."""
@@ -62,7 +63,7 @@ class Served:
         if not path.exists():
             return frozenset()
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
-            return frozenset(key for (key,) in connection.execute("SELECT key FROM calls"))
+            return frozenset(key for (key,) in connection.execute(KEYS))
 
     async def results(self) -> list[ToolResult]:
         return await results(self.link)

@@ -49,7 +49,7 @@ from tests.ductile.under_test import Execution
 from tests.gateway.parts import NOON
 from tests.kit.fakes import FakeClock
 from tests.kit.waiting import until
-from tests.ledger.kit import embedded
+from tests.ledger.kit import an_answer, embedded
 
 ONLY_EVENTS = Pace(first_s=15.0, most_s=15.0)
 """Who looks that seldom ends in time only when events tell of the end."""
@@ -333,6 +333,7 @@ async def test_late_jobs_are_told_once_they_can_be_and_given_up_after_a_day(tmp_
     async with embedded(tmp_path)() as kept:
         for number, key in enumerate(("poison", "never", "fine", "not answered yet")):
             since = datetime.now(UTC) + timedelta(days=number == 3, seconds=number)
+            await kept.ledger.answer(replace(an_answer(), key=key))
             await kept.overdue.add(key, Job(key, pipeline=False), since)
         late = LateJobs(Watch(), kept.overdue, every_s=0.01, clock=Later())
         following = asyncio.create_task(late.follow(take))

@@ -10,12 +10,12 @@ from ductile_gateway.outbound.notifications import Arrived, Never, Notification,
 from ductile_gateway.outbound.senders import RelaySender, open_relay_sender
 from ductile_gateway.outbound.service import relays_of
 from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
-from ductile_gateway.store.outbox import SqliteOutbox
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.outbound.kit import Town, an_event, read
-from tests.gateway.parts import RUN, opened
+from tests.gateway.parts import RUN
 from tests.kit.waiting import until
+from tests.ledger.kit import embedded
 
 
 def settings(ductile: DuctileUnderTest, *, secret: str = "") -> RelaySettings:
@@ -55,9 +55,9 @@ async def test_each_of_several_ductiles_is_told_by_its_own_secret_and_one_that_i
     fake.kill()
     told = OutboundSettings(relay=settings(ductile), relays={"work": settings(fake)})
     town = Town(tmp_path)
-    async with opened(tmp_path, SqliteOutbox) as outbox, relays_of(told, SystemClock()) as relays:
+    async with embedded(tmp_path)() as stores, relays_of(told, SystemClock()) as relays:
         receivers = Receivers(relays=relays, callbacks=town, addresses=town, dead_letters=town)
-        outbound = Outbound(told, outbox, receivers, clock=SystemClock(), told=lambda *_: None, look_s=0.05)
+        outbound = Outbound(told, stores.outbox, receivers, clock=SystemClock(), told=lambda *_: None, look_s=0.05)
         running = asyncio.create_task(outbound.run())
         await outbound.take(read(an_event("completed")))
         await until(lambda: len(ductile.executions) == 1)

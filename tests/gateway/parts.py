@@ -2,11 +2,9 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from ductile_gateway import store
@@ -25,8 +23,8 @@ from ductile_gateway.calls.call import (
 from ductile_gateway.calls.relay import CallExecution, CallRecords, Relay, StartConditions
 from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Ledger, Observer, ToolRunner, unrecorded
-from ductile_gateway.store import open_store
-from ductile_gateway.store.ledger import SqliteLedger
+from ductile_gateway.store.ledger import CallLedger
+from ductile_gateway.store.rows import LocalRows
 from ductile_gateway.telling.calls import CallsTold
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tools.catalog import Offers
@@ -132,10 +130,13 @@ class MemoryFile:
         return self.look_up(statement, values)
 
 
-class MemoryLedger(SqliteLedger):
+class MemoryLedger(CallLedger):
     def __init__(self) -> None:
-        self.file = MemoryFile()
-        super().__init__(cast("SqliteFile", self.file))
+        super().__init__(memory_rows())
+
+
+def memory_rows() -> LocalRows:
+    return LocalRows(cast("SqliteFile", MemoryFile()))
 
 
 class FakeRunner:
@@ -260,10 +261,3 @@ class World:
 def outcomes(world: World) -> list[str]:
     """The status or error class of every message on the bus."""
     return [result.error.error_class if result.error else result.status for result in world.bus.results]
-
-
-@asynccontextmanager
-async def opened(folder: Path, part: Callable[[SqliteFile], Part]) -> AsyncIterator[Part]:
-    """The part of the database in an existing folder, such as `SqliteLedger`."""
-    async with open_store(folder) as file:
-        yield part(file)

@@ -13,18 +13,19 @@ from typing import Any
 
 import pytest
 
+from ductile_gateway.calls.call import Receipt
 from ductile_gateway.cli.pruning import prune
 from ductile_gateway.plugins.call_folder import CallFolders
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.status import look_at_store
 from ductile_gateway.store import FILE, open_store
-from ductile_gateway.store.ledger import SqliteLedger
 from ductile_gateway.store.stores import Stores
 from ductile_gateway.tidying import Kept, Tidying
 from groundwork.service.errors import TryAgain
-from tests.gateway.parts import opened
 from tests.kit.fakes import FakeClock
-from tests.ledger.kit import an_answer, an_intent
+from tests.ledger.kit import an_answer, an_intent, embedded
+
+STEP = "json_extract(head, '$.step')"
 
 
 def look(folder: Path, *statements: str) -> Any:
@@ -40,8 +41,8 @@ async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_ro
         return lambda connection: connection.execute(f"PRAGMA max_page_count={pages}").fetchone()
 
     def fill(connection: sqlite3.Connection) -> object:
-        insert = "INSERT INTO artifacts (run_id, name, key, place) VALUES (?, 'a.md', 'key', 1)"
-        return connection.execute(insert, ("x" * 100_000,))
+        insert = "INSERT INTO rows (subject, seq, head, body) VALUES ('one', 1, '{}', ?)"
+        return connection.execute(insert, (b"x" * 100_000,))
 
     async with open_store(tmp_path) as file:
         await file.write(limit("1"))  # no more than there are
@@ -56,17 +57,30 @@ async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_ro
     assert ours == ["ERROR", "WARNING"]
 
 
+async def test_what_a_full_disk_did_not_take_is_not_taken_for_done(tmp_path: Path) -> None:
+    async with open_store(tmp_path) as file:
+        stores = Stores.embedded(file, folder=tmp_path, run_bytes=1)
+        await stores.ledger.intend(an_intent(), Receipt(an_answer().completed_at))
+        await file.write(lambda connection: connection.execute("PRAGMA max_page_count=1").fetchone())
+        large = replace(an_answer(), body=b"x" * 400_000)
+        lost = await asyncio.gather(stores.ledger.answer(large), stores.ledger.answer(large), return_exceptions=True)
+        assert all(isinstance(one, TryAgain) for one in lost)
+        await file.write(lambda connection: connection.execute("PRAGMA max_page_count=1000000").fetchone())
+        assert await stores.ledger.find(large.key) == an_intent()
+        assert await stores.ledger.answer(an_answer()) == an_answer() == await stores.ledger.find(large.key)
+
+
 def test_old_answers_and_folders_that_nobody_asks_for_go_and_what_is_open_or_held_stays(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def kept() -> None:
-        async with opened(tmp_path, SqliteLedger) as ledger:
+        async with embedded(tmp_path)() as stores:
             for step in range(1, 4):
-                await ledger.intend(an_intent(step))
-            await ledger.answer(an_answer())
+                await stores.ledger.intend(an_intent(step))
+            await stores.ledger.answer(replace(an_answer(), completed_at=datetime(1970, 1, 1, tzinfo=UTC)))
+            stores.ledger.published(an_answer().key)
 
     asyncio.run(kept())
-    look(tmp_path, "UPDATE calls SET completed_at = 1, published = 1 WHERE answer IS NOT NULL")
     settings = GatewaySettings(store=tmp_path)
 
     def pruned(*, dry_run: bool = False) -> tuple[int, int]:
@@ -80,7 +94,7 @@ def test_old_answers_and_folders_that_nobody_asks_for_go_and_what_is_open_or_hel
     for folder in (folders.folder("old"), held):
         os.utime(folder.path, (1, 1))
     assert [pruned(dry_run=True), pruned(), pruned()] == [(1, 1), (1, 1), (0, 0)]
-    assert look(settings.store, "SELECT count(*) FROM calls") == (2,)
+    assert look(settings.store, "SELECT count(*) FROM rows") == (2,)
     os.close(again)
     assert set(folders.keys()) == {"new", "held"}
 
@@ -101,7 +115,7 @@ async def test_while_the_ledger_takes_too_much_the_oldest_answers_go_and_those_o
         assert (await tidying.would_go())["answers"] > 0
         assert (await tidying.tidy())["answers"] > 0
         assert await file.used() <= 1 << 20
-        ((first, last, number),) = await file.read("SELECT min(step), max(step), count(*) FROM calls")
+        ((first, last, number),) = await file.read(f"SELECT min({STEP}), max({STEP}), count(*) FROM rows")  # noqa: S608 - ours
         assert (first, last) == (1, number), "the oldest went"
         await Tidying(file, stores, replace(kept, most=1), FakeClock(now)).tidy()
-        assert await file.read("SELECT max(step) FROM calls") == [(5,)]
+        assert await file.read(f"SELECT max({STEP}) FROM rows") == [(5,)]  # noqa: S608 - ours

@@ -10,7 +10,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from agent_service.trust.signing import Signing
-from ductile_gateway.store.agent_keys import FILE, PinnedKeys
+from ductile_gateway.store.pins import FILE, FilePins
 from ductile_gateway.trust import NotTheAgents, Trust
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
@@ -32,7 +32,7 @@ class Town:
     def __init__(self, folder: Path, *keys: AgentKey) -> None:
         self.of_agent = keys
         self.agent_away = False
-        self.pins = PinnedKeys(folder, FakeClock(NOON))
+        self.pins = FilePins(folder, FakeClock(NOON))
         self.now = 0.0
         self.trust = Trust(self.pins, self, clock=lambda: self.now)
 

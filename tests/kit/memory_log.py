@@ -22,6 +22,7 @@ from agent_service.store.sql.database import open_database
 from groundwork.nats.shared_log import Fact, Moved
 from groundwork.service.errors import NoRoom, TryAgain
 from groundwork.sqlite.file import SqliteFile
+from groundwork.sqlite.replica import Apply
 from schemas.status import Halt
 from tests.kit.runs import NOON
 
@@ -73,10 +74,10 @@ class MemoryLog:
 class MemoryCopy:
     """Applies the facts of a log to a database, one transaction for all that there are."""
 
-    def __init__(self, log: MemoryLog, database: SqliteFile, applying: Applying) -> None:
+    def __init__(self, log: MemoryLog, database: SqliteFile, apply: Apply) -> None:
         self._log = log
         self._database = database
-        self._applying = applying
+        self._apply = apply
         self._moved = asyncio.Condition()
         self.store: SharedStore | None = None
         self.reached = 0
@@ -86,7 +87,7 @@ class MemoryCopy:
     async def run(self) -> None:
         async for facts in self._log.follow(self.reached):
             await self.open.wait()
-            await self._database.write(partial(self._apply, facts))
+            await self._database.write(partial(self._apply_all, facts))
             if self.store:
                 self.store.applied(facts)
             async with self._moved:
@@ -100,9 +101,9 @@ class MemoryCopy:
     async def caught_up(self) -> None:
         await self.wait(await self._log.end())
 
-    def _apply(self, facts: Sequence[Fact], connection: sqlite3.Connection) -> None:
+    def _apply_all(self, facts: Sequence[Fact], connection: sqlite3.Connection) -> None:
         for fact in facts:
-            self._applying.apply(connection, fact)
+            self._apply(connection, fact)
 
 
 class MemoryMembers:
@@ -164,7 +165,7 @@ async def joined(log: MemoryLog, folder: Path, me: str, *, live: Iterable[str] =
     applying, wire, members = Applying(), Wire(log), MemoryMembers(me, live)
     with TemporaryDirectory(dir=folder) as place:
         async with open_database(Path(place)) as database, asyncio.TaskGroup() as group:
-            copy = MemoryCopy(log, database, applying)
+            copy = MemoryCopy(log, database, applying.apply)
             store = copy.store = SharedStore(database, (wire, copy, members), applying, held=held)
             tasks = [group.create_task(copy.run())]
             await copy.caught_up()

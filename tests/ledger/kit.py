@@ -5,24 +5,24 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
 
 from agent_service.bus.topology import topology
-from ductile_gateway.calls.call import Answer, Intent, ToolOutcome
+from ductile_gateway.calls.call import Answer, Intent, ToolOutcome, WantedName
 from ductile_gateway.calls.results import answer_to
 from ductile_gateway.outbound.notifications import Notification
 from ductile_gateway.store import open_store
-from ductile_gateway.store.ledger import SqliteLedger
-from ductile_gateway.store.shared import copy as copying
-from ductile_gateway.store.shared.call_rows import CallRows
-from ductile_gateway.store.shared.opening import open_shared, shared_stores
-from ductile_gateway.store.shared.rows import Rows
+from ductile_gateway.store.ledger import CallLedger
+from ductile_gateway.store.opening import open_shared
+from ductile_gateway.store.pins import RowPins, copied_pins
 from ductile_gateway.store.stores import Stores
+from ductile_gateway.store.stream import CopiedRows, copy
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from schemas.signing import AgentKey
 from tests.gateway.parts import NOON, RUN, a_request, asked_for
+from tests.kit.fakes import FakeClock
 from tests.kit.memory_log import MemoryCopy, MemoryLog
 from tests.kit.waiting import until
 
@@ -32,7 +32,7 @@ FIRST = AgentKey(id="k1", public="A" * 43)
 
 
 class Party:
-    """Who lives, of a set that a test changes. `me` is one of them; the heir of who is gone is the first of them."""
+    """Who lives, of a set that a test changes. `me` is one of them."""
 
     def __init__(self, me: str, live: set[str]) -> None:
         self.me = me
@@ -63,16 +63,17 @@ class Crowd:
     async def gateway(self, name: str) -> AsyncIterator[Stores]:
         (folder := self._folder / name).mkdir(exist_ok=True)
         async with open_store(folder) as file, asyncio.TaskGroup() as group:
-            copy = self.copies[name] = MemoryCopy(self.log, file, cast("Any", copying))
-            calls = CallRows(rows := Rows(self.log, copy.wait))
-            tasks = [group.create_task(work) for work in (copy.run(), calls.write_soon())]
-            yield shared_stores(file, rows, calls, members=Party(name, self.live), run_bytes=1 << 30)
+            own = self.copies[name] = MemoryCopy(self.log, file, copy)
+            rows = CopiedRows(self.log, file, own.wait)
+            tasks = [group.create_task(work) for work in (own.run(), rows.write_soon())]
+            pins = RowPins(partial(copied_pins, file), rows, FakeClock(NOON))
+            yield Stores.of(rows, pins, members=Party(name, self.live), run_bytes=1 << 30)
             for task in tasks:
                 task.cancel()
 
     async def caught_up(self) -> None:
-        for copy in self.copies.values():
-            await copy.caught_up()
+        for own in self.copies.values():
+            await own.caught_up()
 
 
 Opener = Callable[[], AbstractAsyncContextManager[Stores]]
@@ -96,7 +97,7 @@ async def joined(
     """A gateway of this name, with its copy in a folder of its own."""
     (own := folder / name).mkdir(exist_ok=True)
     members = Party(name, {name} if live is None else live)
-    async with open_shared(own, link, members, run_bytes=run_bytes) as (_, stores):
+    async with open_shared(own, link, members, run_bytes=run_bytes) as stores:
         yield stores
 
 
@@ -113,11 +114,11 @@ def an_answer(step: int = 1, *, seconds: int = 0, text: str = "done") -> Answer:
     return answer_to(an_intent(step).asked, ToolOutcome("ok", text=text), (), at=NOON + seconds * SECOND)
 
 
-async def named(ledger: SqliteLedger, run_id: str, key: str, *candidates: tuple[str, ...]) -> tuple[str, ...]:
-    return await ledger.name_artifacts(run_id, key, candidates, [f"of {key}"] * len(candidates), [1] * len(candidates))
+async def named(ledger: CallLedger, run_id: str, key: str, *candidates: tuple[str, ...]) -> tuple[str, ...]:
+    return await ledger.name_artifacts(run_id, key, [WantedName(one, f"of {key}", 1) for one in candidates], at=NOON)
 
 
-async def published(ledger: SqliteLedger, *answers: Answer) -> None:
+async def published(ledger: CallLedger, *answers: Answer) -> None:
     """They are on the bus, and the ledger knows."""
     for answer in answers:
         ledger.published(answer.key)

@@ -15,13 +15,14 @@ from ductile_gateway.cli.migrating import migrate
 from ductile_gateway.cli.restoring import Order, restore
 from ductile_gateway.ductile.watch import Job
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store import open_store, restored
+from ductile_gateway.store import open_store
+from ductile_gateway.store.calls import Call
+from ductile_gateway.store.marks import Mark, mark_of, put_mark
+from ductile_gateway.store.opening import log_of_gateways
 from ductile_gateway.store.restored import Restored
-from ductile_gateway.store.shared import marks, restored_row
-from ductile_gateway.store.shared.moving import rows_without_copy
-from ductile_gateway.store.shared.opening import log_of_gateways
-from ductile_gateway.store.shared.rows import CALL, subject_of
+from ductile_gateway.store.rows import subject_of
 from ductile_gateway.store.stores import Stores
+from ductile_gateway.store.stream import StreamRows
 from groundwork.archive.series import Series, of_backup
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
@@ -87,8 +88,7 @@ class Kept:
         return str(next(causes(failure.value)))
 
     async def noted(self) -> Restored | None:
-        row = await rows_without_copy(log_of_gateways(self.link)).read(restored_row.RESTORED_SUBJECT)
-        return restored_row.read_restored(row)
+        return await StreamRows(log_of_gateways(self.link)).read(Restored)
 
 
 @pytest.fixture
@@ -158,8 +158,7 @@ async def test_all_is_there_after_a_move_as_that_of_a_gateway_that_is_gone_and_g
 async def test_a_move_that_was_interrupted_is_finished_by_the_same_command_and_nobody_begins_before(
     kept: Kept,
 ) -> None:
-    rows = rows_without_copy(log_of_gateways(kept.link))
-    await marks.put(rows, marks.Mark("coming", store_id(kept.store)), before=marks.Mark())
+    await put_mark(StreamRows(log_of_gateways(kept.link)), "coming", store_id(kept.store), before=Mark())
     assert "migrate --to jetstream` again" in await kept.why_nobody_begins()
     for _ in range(2):
         await kept.moved("jetstream")
@@ -198,7 +197,8 @@ async def test_that_it_was_restored_is_known_to_all_gateways_and_goes_along_when
         for intent in (IN_DUCTILE, READS):
             await stores.ledger.adopt(await found(stores, intent))
     await kept.moved("sqlite")
-    assert restored.read(kept.store) == noted
+    async with kept.opened("sqlite") as stores:
+        assert await stores.rows.read(Restored) == noted
     await kept.lost(database=False)
     await kept.moved("jetstream")
     assert await kept.noted() == noted
@@ -211,9 +211,9 @@ async def test_a_restore_that_was_interrupted_is_finished_by_the_same_command_an
     await kept.lost()
     await kept.restored("jetstream")
     noted, log = await kept.noted(), log_of_gateways(kept.link)
-    here, coming = (marks.Mark(state, of_backup(name)) for state in ("here", "coming"))
-    await marks.put(rows_without_copy(log), coming, before=here)
-    await log.purge(subject_of(CALL, IN_DUCTILE.key))
+    rows = StreamRows(log)
+    await put_mark(rows, "coming", of_backup(name), before=await mark_of(rows))
+    await log.purge(subject_of(Call, IN_DUCTILE.key))
     assert f"`ductile-gateway restore FILE --backup {name}` again" in await kept.why_nobody_begins()
     with pytest.raises(Misconfigured, match=f"restore FILE --backup {name}"):
         await kept.moved("jetstream")

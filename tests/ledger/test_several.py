@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.calls.call import Intent, Receipt
-from ductile_gateway.store.shared.rows import CALL, subject_of
+from ductile_gateway.store.calls import Call
+from ductile_gateway.store.rows import subject_of
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, RUN
 from tests.ledger.kit import NAMES, SECOND, Crowd, a_delivery, an_answer, an_intent, named
@@ -59,7 +60,7 @@ async def test_a_fact_that_nobody_can_read_or_a_newer_gateway_wrote_stays_and_ho
     crowd: Crowd, fact: bytes, why: str
 ) -> None:
     async with crowd.gateway("a") as a, crowd.gateway("b") as b:
-        await crowd.log.append(subject_of(CALL, KEY), fact, after=None)
+        await crowd.log.append(subject_of(Call, KEY), fact, after=None)
         for refused in (a.ledger.find(KEY), a.ledger.intend(an_intent()), a.ledger.answer(an_answer())):
             with pytest.raises(TryAgain, match=why):
                 await refused

@@ -1,11 +1,12 @@
 """What the gateway keeps, whatever keeps it: calls with their receipts, deliveries out and in, and the agent's keys."""
 
+import asyncio
 import contextlib
 from dataclasses import replace
 
 import pytest
 
-from ductile_gateway.calls.call import AlreadyStarted, Receipt
+from ductile_gateway.calls.call import AlreadyStarted, Receipt, WantedName
 from ductile_gateway.store.stores import Stores
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas.signing import AgentKey
@@ -34,6 +35,24 @@ async def test_a_receipt_is_written_with_its_intent_and_never_over_another_one(s
         await stores.ledger.intend(an_intent(may_repeat=True), Receipt(NOON + SECOND))
     assert await stores.ledger.open_intents() == [an_intent()]
     assert await stores.receipts.find(an_intent().asked.key) == Receipt(NOON)
+
+
+async def test_of_two_that_begin_a_call_at_once_one_does_and_its_answers_agree(stores: Stores) -> None:
+    begun = [stores.ledger.intend(an_intent(), Receipt(NOON + at * SECOND)) for at in range(2)]
+    found = await asyncio.gather(*begun, return_exceptions=True)
+    assert [type(one) for one in found if one] == [AlreadyStarted]
+    answers = [stores.ledger.answer(an_answer(text=text)) for text in ("one", "another")]
+    one, another = await asyncio.gather(*answers)
+    assert one == another == await stores.ledger.find(an_answer().key)
+
+
+async def test_a_call_begins_anew_once_its_receipt_is_to_be_dropped_soon(stores: Stores) -> None:
+    await stores.ledger.intend(an_intent(), Receipt(NOON))
+    await stores.receipts.accepted(an_intent().key, "j-1")
+    stores.receipts.drop_soon(an_intent().key)
+    assert await stores.receipts.find(an_intent().key) is None
+    await stores.ledger.intend(an_intent(), Receipt(NOON + SECOND))
+    assert await stores.receipts.find(an_intent().key) == Receipt(NOON + SECOND)
 
 
 async def test_all_is_there_for_the_next_process(opener: Opener) -> None:
@@ -70,7 +89,7 @@ async def test_all_is_there_for_the_next_process(opener: Opener) -> None:
 @pytest.mark.attack(116)
 async def test_the_artifacts_of_a_run_take_so_much_together_and_those_of_another_their_own(stores: Stores) -> None:
     async def keep(run_id: str, key: str, size: int) -> None:
-        await stores.ledger.name_artifacts(run_id, key, [(f"{key}.md",)], [key], [size])
+        await stores.ledger.name_artifacts(run_id, key, [WantedName((f"{key}.md",), key, size)], at=NOON)
 
     await keep(RUN, "call-1", RUN_BYTES - 40)
     with pytest.raises(NoRoom, match=f"take {RUN_BYTES - 40} bytes already"):

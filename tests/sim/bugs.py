@@ -372,7 +372,7 @@ BUGS = (
         (WAKE, STRANDED, ENDING),
         after_commits("UPDATE runs SET wake_id = run_id || wake_id WHERE wake_id NOT LIKE 'run%'", by="agent"),
     ),
-    Bug("the gateway forgets its calls", (TWICE,), after_commits("DELETE FROM calls", by="gateway")),
+    Bug("the gateway forgets its calls", (TWICE,), after_commits("DELETE FROM rows WHERE kind = 'call'", by="gateway")),
     # writes
     Bug("each job is started twice", (TWICE,), sends(starts_twice(), by="gateway")),
     Bug(
@@ -399,7 +399,7 @@ BUGS = (
     Bug(
         "what is to be told to others is forgotten",
         (STRANDED,),
-        after_commits("DELETE FROM outbox", by="gateway"),
+        after_commits("DELETE FROM rows WHERE kind = 'owed'", by="gateway"),
         "callback",
     ),
     Bug(

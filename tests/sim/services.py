@@ -1,6 +1,5 @@
 """Both services as they are: each life in a process and a folder of its own, with the disk of its machine."""
 
-import json
 import shutil
 import tempfile
 from collections.abc import Coroutine, Mapping
@@ -76,8 +75,6 @@ class Services:
         self.dead: list[Process] = []
         self.disks: dict[str, Disk] = {}
         self.folder = Path(tempfile.mkdtemp(prefix="sim-", dir=SHARED_MEMORY))
-        self.restored: Json = {}
-        """What those that are begun from now on find in their folders of a backup that they were restored from."""
         self.course = course
         self._scheduler = scheduler
         self._network = network
@@ -178,6 +175,4 @@ class Services:
         """A folder of each life: the lock of a killed process is the kernel's to free."""
         home = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
         (home / "store.id").write_text(f"store_{name}\n")
-        if self.restored:
-            (home / "restored.json").write_text(json.dumps(self.restored))
         return home

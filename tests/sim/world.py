@@ -7,6 +7,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from ductile_gateway.store.restored import Restored
+from ductile_gateway.store.rows import columns_in, put, subject_of
 from schemas import keys, subjects
 from tests.sim.course import Course
 from tests.sim.invariants import GO_ON, STOP, Invariants, Violation, distinct
@@ -185,7 +187,9 @@ class World:
         taken, disks = self._backup
         for name, databases in disks.items():
             self.services.disks[name].replaced(databases)
-        self.services.restored = {"backup": "b1", "taken": taken.isoformat(), "at": self.scheduler.wall().isoformat()}
+        restored = Restored.of("b1", taken=taken, at=self.scheduler.wall())
+        ledger = self.services.disks["gateway"].databases["ledger.db"]
+        put(ledger, subject_of(Restored), 1 << 40, columns_in(restored), b"")
         self.invariants.restored()
 
     def _kill(self, process: Process) -> None:

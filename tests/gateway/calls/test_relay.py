@@ -17,6 +17,7 @@ from ductile_gateway.calls.call import (
     ToolOutcome,
     Unacceptable,
     Verdict,
+    WantedName,
     failed,
 )
 from ductile_gateway.ports import Begin, unrecorded
@@ -245,7 +246,7 @@ async def test_a_tool_gets_the_content_of_an_artifact_in_place_of_its_path_also_
 
 async def test_an_artifact_that_was_replaced_is_not_given_to_a_tool() -> None:
     world, told, forged = World(), hashlib.sha256(b"told").hexdigest(), []
-    await world.ledger.name_artifacts(RUN, "call-1", [("a.md",)], [told], [4])
+    await world.ledger.name_artifacts(RUN, "call-1", [WantedName(("a.md",), told, 4)], at=NOON)
     for step, name in enumerate(("a.md", f"fetch-02-relayed-{told[:16]}.txt"), start=1):
         for attempt, content in enumerate((b"told", b"forged"), start=1):
             world.artifacts.kept[RUN, name] = content, "text/plain"

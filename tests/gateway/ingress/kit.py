@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import httpx2
 from starlette.types import ASGIApp
@@ -16,13 +16,12 @@ from ductile_gateway.ingress.http import create_app
 from ductile_gateway.ingress.intake import Deliveries, Intake
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.ports import Bus
-from ductile_gateway.store.outbox import SqliteDeliveries
+from ductile_gateway.store.outbox import ReceivedDeliveries
 from groundwork.http.listener import listening
 from groundwork.http.server import serve_http
-from groundwork.sqlite.file import SqliteFile
 from schemas.catalog import ToolOffer
 from schemas.events import INBOUND
-from tests.gateway.parts import NOON, RUN, MemoryArtifacts, MemoryBus, MemoryFile
+from tests.gateway.parts import NOON, RUN, MemoryArtifacts, MemoryBus, memory_rows
 from tests.kit.fakes import FakeClock
 
 INGEST = "/ingest/ductile"
@@ -56,7 +55,7 @@ class Ingress:
         self.bus: Any = bus or MemoryBus()
         self.artifacts: Any = MemoryArtifacts()
         self.clock = FakeClock(NOON)
-        record = deliveries or SqliteDeliveries(cast("SqliteFile", MemoryFile()))
+        record = deliveries or ReceivedDeliveries(memory_rows())
         within_s, most = chosen.answer_within_s, chosen.max_in_hand
         self.app: ASGIApp = create_app(
             chosen,

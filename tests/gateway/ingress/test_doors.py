@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.bus.outgoing import NatsBus
-from ductile_gateway.store.outbox import SqliteDeliveries
 from groundwork.nats.link import NatsLink
 from schemas import subjects
 from tests.gateway.ingress.kit import INGEST, Ingress, an_event, error_of, on_the_wire, signed
 from tests.gateway.on_nats import a_bus, results
-from tests.gateway.parts import RUN, MemoryBus, opened
+from tests.gateway.parts import RUN, MemoryBus
+from tests.ledger.kit import embedded
 
 BODY = json.dumps(an_event()).encode()
 
@@ -88,8 +88,8 @@ async def test_many_copies_of_a_delivery_are_one_message_also_once_the_bus_has_f
     link: NatsLink, tmp_path: Path
 ) -> None:
     await a_bus(link)
-    async with opened(tmp_path, SqliteDeliveries) as deliveries:
-        ingress = Ingress(bus=NatsBus(link), deliveries=deliveries)
+    async with embedded(tmp_path)() as stores:
+        ingress = Ingress(bus=NatsBus(link), deliveries=stores.deliveries)
         answers = await asyncio.gather(*(ingress.relay(an_event()) for _ in range(50)))
         assert {answer.status_code for answer in answers} == {202}
         assert sum(not answer.json()["duplicate"] for answer in answers) == 1

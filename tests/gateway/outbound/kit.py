@@ -14,12 +14,12 @@ from ductile_gateway.outbound.dispatch import Outbound, Outbox, Receivers
 from ductile_gateway.outbound.lifecycle import LifecycleEvent, read_event
 from ductile_gateway.outbound.notifications import RELAY, Arrived, Notification, SendResult
 from ductile_gateway.outbound.settings import OutboundSettings
-from ductile_gateway.store.outbox import SqliteOutbox
 from groundwork.service.errors import TryAgain
-from tests.gateway.parts import NOON, RUN, opened
+from tests.gateway.parts import NOON, RUN
 from tests.kit.crashes import Mortal, Points
 from tests.kit.fakes import FakeClock
 from tests.kit.waiting import until
+from tests.ledger.kit import embedded
 
 KEY = b"a signing key for tests only!"
 SECRET = "whsec_" + base64.b64encode(KEY).decode()
@@ -84,10 +84,10 @@ class Town:
         """A gateway at work, until the end of the block."""
         self.outcomes.clear()
         receivers = Receivers(relays={RELAY: self}, callbacks=self, addresses=self, dead_letters=self)
-        async with opened(self.folder, SqliteOutbox) as outbox:
-            self.outbox = outbox
+        async with embedded(self.folder)() as stores:
+            self.outbox = stores.outbox
             self.looks = Points()
-            watched: Any = Mortal(outbox, self.looks)
+            watched: Any = Mortal(self.outbox, self.looks)
             outbound = Outbound(self.settings, watched, receivers, clock=self.clock, told=self._note, look_s=0.01)
             running = asyncio.create_task(outbound.run())
             try:

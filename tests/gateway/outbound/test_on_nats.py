@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from ductile_gateway.company import Alone
 from ductile_gateway.outbound.service import serve_outbound
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.status import Status
-from ductile_gateway.store.agent_keys import PinnedKeys
-from ductile_gateway.store.stores import Stores
 from ductile_gateway.trust import Trust
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
@@ -27,9 +24,9 @@ from schemas import subjects
 from schemas.signing import AgentKeys
 from schemas.status import Finding
 from tests.gateway.outbound.kit import SECRET, an_event
-from tests.gateway.parts import opened
 from tests.kit.agent_keys import AGENT, STRANGER, Signer
 from tests.kit.waiting import until
+from tests.ledger.kit import embedded
 from tests.plugins.serving import Site, serving
 
 
@@ -57,10 +54,9 @@ class Telling:
 
     @contextlib.asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
-        clock, told = SystemClock(), partial(Stores.embedded, folder=self.folder, run_bytes=0)
-        async with opened(self.folder, told) as stores:
-            pins, asked = PinnedKeys(self.folder, clock), NatsAgentKeys(self.link)
-            trust = Trust(pins, asked, given=self.settings.agent_keys)
+        clock, asked = SystemClock(), NatsAgentKeys(self.link)
+        async with embedded(self.folder)() as stores:
+            trust = Trust(stores.pins, asked, given=self.settings.agent_keys)
             self.status.also("agent's word", trust.findings)
             serving = serve_outbound(
                 self.settings,

@@ -1,0 +1,162 @@
+"""The row of a call, and every change that it knows. Pure.
+
+A call belongs to the gateway that began it (`by`), until another adopts it or it turns out that it was never sent. The
+first answer is kept, whoever gives it.
+"""
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from ductile_gateway.calls.call import AlreadyStarted, Answer, Asked, Intent, Receipt, read_again
+from ductile_gateway.ductile.watch import Job, OverdueJob
+from ductile_gateway.store.rows import COME_BACK_S
+from groundwork.service.errors import TryAgain
+from groundwork.sqlite.file import instant, microseconds
+from groundwork.telemetry.span import Context
+from schemas.events import ToolRequest
+
+OPEN, ANSWERED, PUBLISHED = "open", "answered", "published"
+ALONE = ""
+"""Of several gateways none: there is only one, or the call was never sent in the end."""
+
+
+class Call(NamedTuple):
+    """`state`: open, answered or published; `at`: when it was completed. `body`: of the answer, else of the request.
+    `begun`: the fields of its receipt. `late`: the fields of the job that outlived it. Instants in microseconds."""
+
+    key: str
+    digest: str
+    state: str
+    trace: tuple[str, str, bool]
+    run_id: str
+    step: int
+    attempt: int
+    task: str | None = None
+    round: int | None = None
+    by: str = ALONE
+    route: str = ""
+    may_repeat: bool = False
+    deadline_at: int = 0
+    begun: tuple[Any, ...] | None = None
+    late: tuple[Any, ...] | None = None
+    at: int | None = None
+    body: bytes = b""
+
+    @property
+    def past(self) -> Intent | Answer:
+        trace_id, span_id, sampled = self.trace
+        trace = Context(trace_id, span_id, sampled=sampled)
+        if self.state == OPEN:
+            asked = read_again(self.route, self.body, trace=trace)
+            return Intent(asked=asked, may_repeat=self.may_repeat, deadline_at=instant(self.deadline_at), by=self.by)
+        return Answer(
+            key=self.key,
+            digest=self.digest,
+            trace=trace,
+            run_id=self.run_id,
+            step=self.step,
+            attempt=self.attempt,
+            body=self.body,
+            completed_at=instant(self.at or 0),
+            task=self.task,
+            round=self.round,
+            by=self.by,
+        )
+
+    @property
+    def receipt(self) -> Receipt | None:
+        if self.begun is None:
+            return None
+        begun_at, *sent = self.begun
+        return Receipt(instant(begun_at), *sent)
+
+    @property
+    def overdue(self) -> OverdueJob | None:
+        if self.late is None:
+            return None
+        job_id, pipeline, since = self.late
+        return OverdueJob(self.key, Job(job_id, pipeline), instant(since))
+
+
+def intended(call: Call | None, intent: Intent, receipt: Receipt | None, *, by: str) -> Call:
+    """Its tool is about to be run by this gateway. Raises TryAgain and AlreadyStarted as Ledger.intend."""
+    if call and call.state != OPEN:
+        raise TryAgain(f"the call {call.key} was answered meanwhile", COME_BACK_S)
+    if call and call.by not in (ALONE, by):
+        raise TryAgain(f"another gateway has begun the call {call.key} ({call.by})", COME_BACK_S)
+    if call and call.begun and receipt:
+        raise AlreadyStarted(call.key)
+    return _with(
+        call,
+        **_named(intent.asked, intent.asked.request),
+        state=OPEN,
+        by=by,
+        body=intent.asked.body,
+        route=intent.asked.route,
+        may_repeat=intent.may_repeat,
+        deadline_at=microseconds(intent.deadline_at),
+        begun=receipt and (microseconds(receipt.begun_at), receipt.job_id, receipt.way, receipt.newest),
+    )
+
+
+def adopted(call: Call | None, intent: Intent, *, by: str) -> Call:
+    if not call or call.state != OPEN or call.by not in (intent.by, by) or call.digest != intent.asked.digest:
+        raise TryAgain(f"another gateway sees to the call {intent.key} ({call and call.by})", COME_BACK_S)
+    return call._replace(by=by)
+
+
+def answered(call: Call | None, answer: Answer, *, by: str) -> Call:
+    if call and call.state != OPEN:
+        return call
+    completed_at = microseconds(answer.completed_at)
+    known = _named(answer, answer)
+    return _with(call, **known, state=ANSWERED, at=completed_at, by=by, body=answer.body, begun=None)
+
+
+def published(call: Call | None) -> Call | None:
+    return call._replace(state=PUBLISHED) if call and call.state == ANSWERED else call
+
+
+def accepted(call: Call | None, job_id: str, *, by: str) -> Call | None:
+    if not call or not call.begun or call.by != by:
+        return call
+    begun_at, _, *sent = call.begun
+    return call._replace(begun=(begun_at, job_id, *sent))
+
+
+def dropped(call: Call | None, *, by: str) -> Call | None:
+    """Its receipt is needed no more: it was never sent, and any gateway may begin it."""
+    if not call or not call.begun or call.by != by:
+        return call
+    return call._replace(by=ALONE, begun=None)
+
+
+def overdue(call: Call | None, job: Job, at: datetime) -> Call | None:
+    if not call or call.late:
+        return call
+    return call._replace(late=(job.job_id, job.pipeline, microseconds(at)))
+
+
+def no_longer_overdue(call: Call | None) -> Call | None:
+    return call and call._replace(late=None)
+
+
+def as_it_is(call: Call | None) -> Call | None:
+    return call
+
+
+def _with(call: Call | None, **columns: Any) -> Call:
+    return call._replace(**columns) if call else Call(**columns)
+
+
+def _named(call: Asked | Answer, of: ToolRequest | Answer) -> dict[str, Any]:
+    return {
+        "key": call.key,
+        "digest": call.digest,
+        "trace": (call.trace.trace_id, call.trace.span_id, call.trace.sampled),
+        "run_id": of.run_id,
+        "step": of.step,
+        "attempt": of.attempt,
+        "task": of.task,
+        "round": of.round,
+    }

@@ -130,8 +130,9 @@ class LocalRows:
 
     async def forget(self, kind: type[Row], before: datetime) -> None:
         old = kind_of(kind), microseconds(before)
-        self._known.clear()
         await self.file.forget(lambda connection, most: connection.execute(FORGET, (*old, most)).rowcount)
+        for subject in [subject for subject, known in self._known.items() if known.is_stored]:
+            self._known.pop(subject, None)
 
     def _newest(self, kind: type[Row], subject: str) -> _Known:
         known = self._known.get(subject)

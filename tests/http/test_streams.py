@@ -85,7 +85,7 @@ async def test_what_others_wrote_cannot_forge_an_event(client: httpx2.AsyncClien
     await client.post(f"/v1/runs/{run}/cancel", json={"reason": evil})
     told = await some(client, url(run))
     assert [(event.id, event.name) for event in told] == [(1, "WakeAccepted"), (2, "CancelRequested")]
-    assert told[0].data["event"]["goal"] == evil
+    assert told[0].data["event"]["brief"]["goal"] == evil
 
 
 async def test_a_caller_has_only_so_many_streams(over_http: httpx2.AsyncClient, house: House) -> None:

@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agent_service.core.waiting import Status
 from agent_service.run.journal import Entry
-from agent_service.views.folder.disk import TooLarge
-from agent_service.views.folder.names import IllegalName, checked, place_of
+from agent_service.views.folder.disk import IllegalName, TooLarge, checked, place_of
 from agent_service.views.folder.workspace import MAX_BYTES, Listed, Listing
 from groundwork.archive.format import Archive, Hash, Writer
 from schemas.fields import Instant

@@ -13,7 +13,7 @@ from agent_service.core.state import RunState
 from agent_service.history.artifacts import FILES, is_artifact_path
 from agent_service.run.journal import Entry
 from agent_service.run.moments import as_decided
-from agent_service.views.folder.names import is_run
+from agent_service.views.folder.disk import is_run
 from agent_service.views.folder.verify import Flaw, flaw_in_journal
 from agent_service.views.folder.verify import verify as flaws_of
 from groundwork.archive.format import MANIFEST, SIGNATURE, Archive

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.views.folder.disk import Unsafe
-from agent_service.views.folder.names import IllegalName, checked
+from agent_service.views.folder.disk import IllegalName, Unsafe, checked
 from agent_service.views.folder.workspace import Workspace
 from tests.projections.fakes import OTHER, RUN, SECRET, names
 

@@ -26,9 +26,8 @@ from agent_service.api.requests import (
 from agent_service.api.streams.awaiting import Awaiting, Wait
 from agent_service.core.waiting import FINAL, Status
 from agent_service.run.lines import Wanted
-from agent_service.views.folder.disk import TooLarge, Unsafe
+from agent_service.views.folder.disk import IllegalName, TooLarge, Unsafe
 from agent_service.views.folder.keeping import ArtifactChanged, Folders
-from agent_service.views.folder.names import IllegalName
 from agent_service.views.folder.workspace import Listing
 from agent_service.views.run import RunView
 from schemas.fields import Instant

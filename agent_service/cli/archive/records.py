@@ -24,8 +24,7 @@ from agent_service.settings import AgentSettings
 from agent_service.store.opening import Copied, copied
 from agent_service.store.sql.database import open_for_reading
 from agent_service.store.sqlite import SqliteStore
-from agent_service.views.folder.disk import TooLarge, Unsafe
-from agent_service.views.folder.names import IllegalName, checked
+from agent_service.views.folder.disk import IllegalName, TooLarge, Unsafe, checked
 from agent_service.views.folder.workspace import Workspace
 from groundwork.nats import link as nats_link
 from groundwork.nats.artifact_bucket import ArtifactBucket

@@ -1,4 +1,5 @@
-"""Files by descriptor, beneath an open folder, one plain name at a time. Names are checked before they get here.
+"""The names that a run's folder and its files may have, and files by descriptor, beneath an open folder, one plain
+name at a time: names are checked before they get there.
 
 Only a regular file with one name, on the folder's own mount, is read; links, pipes, sockets, devices and mounts are
 refused (Unsafe), also when they take a file's place between two calls.
@@ -7,16 +8,30 @@ refused (Unsafe), also when they take a file's place between two calls.
 import ctypes
 import errno
 import os
+import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 
+from agent_service.history.artifacts import FILES, is_artifact_path
+
+ARTIFACTS = "artifacts"
+
+Files = Mapping[str, bytes]
+"""Contents by path below the run's folder."""
+
+_RUN_ID = re.compile(r"run_[0-9A-HJKMNP-TV-Z]{26}")
+
 MAX_REPLACED = 100
 _NO_FOLDER = frozenset({errno.ENOTDIR, errno.ELOOP})
 _NO_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP})
+
+
+class IllegalName(ValueError):
+    """No run and no file of a run may have this name; nothing was touched."""
 
 
 class Unsafe(OSError):
@@ -25,6 +40,26 @@ class Unsafe(OSError):
 
 class TooLarge(OSError):
     """The file is larger than what is read into memory."""
+
+
+def checked(run_id: str) -> str:
+    """The run's folder below the root. Raises IllegalName for what is not `run_` and a ULID."""
+    if not is_run(run_id):
+        raise IllegalName(f"{run_id[:80]!r} is no run id of ours ({_RUN_ID.pattern}): it has no folder")
+    return run_id
+
+
+def is_run(name: str) -> bool:
+    return bool(_RUN_ID.fullmatch(name))
+
+
+def place_of(path: str) -> tuple[str, str]:
+    """Folder (empty for the run's own) and name of a file. Raises IllegalName."""
+    if path in FILES:
+        return "", path
+    if is_artifact_path(path):
+        return ARTIFACTS, path.removeprefix(f"{ARTIFACTS}/")
+    raise IllegalName(f"{path[:120]!r} is no file of a run: it has {', '.join(FILES)} and {ARTIFACTS}/<name>")
 
 
 @contextmanager

@@ -12,8 +12,7 @@ from agent_service.history.artifacts import NamedArtifact, is_artifact_path, nam
 from agent_service.run.journal import Entry, Run, flaw_in_chain
 from agent_service.run.moments import Journals
 from agent_service.run.ports import Artifacts
-from agent_service.views.folder.disk import TooLarge, Unsafe
-from agent_service.views.folder.names import Files
+from agent_service.views.folder.disk import Files, TooLarge, Unsafe
 from agent_service.views.folder.workspace import MAX_BYTES, Workspace
 from agent_service.views.pages.files import pages
 

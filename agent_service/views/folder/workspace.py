@@ -18,17 +18,22 @@ from pathlib import Path
 from agent_service.history.artifacts import FILES
 from agent_service.history.plain import one_line
 from agent_service.views.folder.disk import (
+    ARTIFACTS,
+    Files,
+    IllegalName,
     TooLarge,
     Unsafe,
+    checked,
     clear,
     content,
     folder,
+    is_run,
     make_folder,
+    place_of,
     plain_file,
     sync_file_system,
     write_new,
 )
-from agent_service.views.folder.names import ARTIFACTS, Files, IllegalName, checked, is_run, place_of
 from groundwork.service import store_folder
 
 STAGING = ".staging"

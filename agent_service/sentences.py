@@ -140,7 +140,6 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "unanswered": "nobody answered in time: {question}",
     "approval_expired": "nobody approved in time: {why}",
     "refused_in_a_row": "{times} times in a row: {why}",
-    "rejected": "rejected by a person",
     "failed": _failed,
     "failed_for_good": "{what} (attempt {attempt}, the last)",
     # results that are not the awaited one

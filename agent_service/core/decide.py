@@ -216,7 +216,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
     NeedsPerson: {
         **_BEGUN,
         **_NOT_ASKING,
-        StoodStill: _never("stands_still_already"),
+        StoodStill: _went_on(NeedsPerson),
         ToolReturned: Rule(results.on_result, (NeedsPerson, Ended)),
         TimerFired: Rule(_on_timer, (Thinking, Acting, NeedsPerson, Ended)),
         SignalReceived: Rule(_once(hearing.hear_when_asked), (Thinking, Acting, NeedsPerson, Ended)),

@@ -85,7 +85,7 @@ def ask_person(
 def with_lost_call(state: RunState) -> RunState:
     match state.waiting:
         case Thinking(reserve=Reserve() as reserve, asking=asking) as waiting:
-            tokens, cost = reserve.if_lost or (reserve.tokens, reserve.cost_usd)
+            tokens, cost = reserve.lost
             lost = replace(state, spent=with_lost(state.spent, reserve), waiting=replace(waiting, reserve=None))
             return with_facts(lost, CallLost(call=asking.call, tokens=tokens, cost_usd=cost))
     return state

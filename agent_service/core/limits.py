@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from agent_service.core.attempts import Flight, Pending
+from agent_service.core.attempts import Pending
 from agent_service.core.brief import Grant, Limits, Spent
 from agent_service.core.events import Event, ModelReplied, ModelUnavailable, StoodStill
 from agent_service.core.state import RunState, replace
-from agent_service.core.waiting import Acting, Ended, Reserve, Waiting
+from agent_service.core.waiting import Acting, Ended, NeedsPerson, Reserve, Thinking
 from agent_service.sentences import Text, instant, say
 from schemas.events import Constraints
 
@@ -123,7 +123,7 @@ def _cost_taken(state: RunState) -> float | None:
 
 
 def with_lost(spent: Spent, reserve: Reserve) -> Spent:
-    return with_cost_of_lost(spent, *(reserve.if_lost or (reserve.tokens, reserve.cost_usd)))
+    return with_cost_of_lost(spent, *reserve.lost)
 
 
 def with_cost_of_lost(spent: Spent, tokens: int, cost: float | None) -> Spent:
@@ -202,8 +202,7 @@ def paid_with(before: RunState | None, event: Event, after: RunState) -> float:
     reserve = before.reserve
     if reserve is None or not lost:
         return 0.0
-    _, cost = reserve.if_lost or (reserve.tokens, reserve.cost_usd)
-    return cost or 0.0
+    return reserve.lost[1] or 0.0
 
 
 BYTES_PER_TOKEN = 2
@@ -266,19 +265,16 @@ def on_stood_still(state: RunState, event: StoodStill) -> RunState | Text:
     since = max(event.since, state.accepted_at)
     if event.at <= since:
         return say("accepted_afterwards")
-    later = stood_still(state, since)
-    summary = say("stood_still", by=event.by, reason=event.reason)
-    waiting = _later(state.waiting, event.at - since)
-    return replace(later, waiting=waiting, stood_until=event.at, summary=summary)
-
-
-def _later(waiting: Waiting, by: timedelta) -> Waiting:
-    if not isinstance(waiting, Acting):
-        return waiting
-    flights = tuple(_flight(flight, by) for flight in waiting.flights)
-    gatherings = tuple(replace(gathering, until=gathering.until + by) for gathering in waiting.gatherings)
-    return Acting(flights=flights, gatherings=gatherings)
-
-
-def _flight(flight: Flight, by: timedelta) -> Flight:
-    return replace(flight, pending=replace(flight.pending, deadline_at=flight.pending.deadline_at + by))
+    known = replace(state, stood_until=event.at)
+    match state.waiting:
+        case NeedsPerson(held=Acting() as held) as waiting:  # the pause itself counts against nothing else
+            return replace(known, waiting=replace(waiting, held=held.with_later_answers(event.at - since)))
+        case NeedsPerson():
+            return say("stands_still_already")
+        case Acting() as acting:
+            later = acting.with_later_answers(event.at - since).with_later_gatherings(event.at - since)
+            known = replace(known, waiting=later)
+        case Thinking(still_since=datetime() as held_since) as waiting:  # its time stood still already
+            overlap = event.at - max(since, held_since)
+            known = replace(known, waiting=replace(waiting, still_since=held_since + overlap))
+    return replace(stood_still(known, since), summary=say("stood_still", by=event.by, reason=event.reason))

@@ -6,7 +6,7 @@ but the last `CancelRequested` and `TurnBroke` end the run, and its deadline (`T
 """
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
@@ -50,6 +50,10 @@ class Reserve:
     cost_usd: float | None
     reply_tokens: int = 0
     if_lost: tuple[int, float | None] | None = None
+
+    @property
+    def lost(self) -> tuple[int, float | None]:
+        return self.if_lost or (self.tokens, self.cost_usd)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +189,14 @@ class Acting:
     @property
     def timed(self) -> tuple[Flight | Gathering, ...]:
         return *self.ticking, *self.flights
+
+    def with_later_gatherings(self, by: timedelta) -> "Acting":
+        later = tuple([replace(one, until=one.until + by) for one in self.gatherings])
+        return replace(self, gatherings=later)
+
+    def with_later_answers(self, by: timedelta) -> "Acting":
+        later = ((one, replace(one.pending, deadline_at=one.pending.deadline_at + by)) for one in self.flights)
+        return replace(self, flights=tuple([replace(one, pending=pending) for one, pending in later]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from agent_service.core.events import ToolReturned
 from agent_service.core.facts import AttemptAnswered
 from agent_service.core.tools.continuing import wish_of
-from agent_service.core.tools.finishing import summary_of
+from agent_service.core.tools.finishing import output_of, summary_of_output
 from agent_service.run.journal import Record
 from schemas.continuation import ContinuationInvalid, read
 from schemas.events import ToolResult
@@ -57,4 +57,4 @@ def summary_of_answer(answer: AttemptAnswered, result: ToolResult | None) -> str
     if result.status == "continuation":
         with suppress(ContinuationInvalid):
             return wish_of(read(result.result))
-    return summary_of(result)
+    return summary_of_output(output_of(result))

@@ -111,10 +111,15 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> RunState:
         case "shrink":
             return _shrunk(state, asking, event)
         case _:
-            delay = timedelta(seconds=_delay_s(asking, event.retry_after_s))
-            waiting = Thinking(asking=replace(asking, tries=asking.tries + 1), retry_at=event.at + delay)
-            waited = replace(state, waiting=waiting, summary=say("model_unavailable", why=event.message))
-            return with_facts(waited, CallPutOff(call=asking.call, phase=asking.phase, retry_at=event.at + delay))
+            again = Thinking(asking=replace(asking, tries=asking.tries + 1))
+            why = say("model_unavailable", why=event.message)
+            return _put_off(state, again, _delay_s(asking, event.retry_after_s), why)
+
+
+def _put_off(state: RunState, waiting: Thinking, delay_s: float, why: Text) -> RunState:
+    asking, retry_at = waiting.asking, state.updated_at + timedelta(seconds=delay_s)
+    waited = replace(state, waiting=replace(waiting, retry_at=retry_at), summary=why)
+    return with_facts(waited, CallPutOff(call=asking.call, phase=asking.phase, retry_at=retry_at))
 
 
 def _fell_silent(event: ModelUnavailable) -> bool:
@@ -139,10 +144,8 @@ def _asking(state: RunState, asking: Asking) -> RunState:
 def on_held(state: RunState, event: ModelUnavailable) -> RunState:
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
-    retry_at = event.at + timedelta(seconds=event.retry_after_s or 0.0)
-    waiting = Thinking(asking=asking, retry_at=retry_at, still_since=event.at)
-    held = replace(endings.with_lost_call(state), waiting=waiting, summary=event.message)
-    return with_facts(held, CallPutOff(call=asking.call, phase=asking.phase, retry_at=retry_at))
+    waiting = Thinking(asking=asking, still_since=event.at)
+    return _put_off(endings.with_lost_call(state), waiting, event.retry_after_s or 0.0, event.message)
 
 
 def unlooked(state: RunState, why: Text) -> RunState:

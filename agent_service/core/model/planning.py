@@ -153,7 +153,9 @@ def wait_for(state: RunState, wait: Wait) -> RunState:
 
 def wake_up(state: RunState) -> RunState:
     waited = state.waiting
-    told = say("waited", since=f"{waited.since:%H:%M}", why=waited.why) if isinstance(waited, Sleeping) else None
+    told = (
+        say("waited", since=f"{waited.since:%Y-%m-%d %H:%M}", why=waited.why) if isinstance(waited, Sleeping) else None
+    )
     going_on = replace(state, waiting=Deciding())
     return ask(going_on, phase_of_next(state), feedback=(told,) if told else ())
 

@@ -72,8 +72,6 @@ def _hear_word_on_stop(state: RunState, waiting: NeedsPerson, stop: Stop, event:
     if signal.kind == "message":
         return told(state, event)
     heard = told(limits.stood_still(state, waiting.since), event)
-    if signal.kind == "reject":
-        return endings.cancel(heard, signal.message or say("rejected"))
     if stop.ending_class == "budget_attempts":
         heard = limits.with_more_attempts(heard)
     running = replace(heard, waiting=_held_until(waiting, event.at))
@@ -83,7 +81,7 @@ def _hear_word_on_stop(state: RunState, waiting: NeedsPerson, stop: Stop, event:
 def _held_until(waiting: NeedsPerson, at: datetime) -> Waiting:
     """What goes on after the pause, which counts against no gathering's time."""
     held = waiting.held
-    return continuing.stood_still(held, at - waiting.since) if isinstance(held, Acting) else held or Deciding()
+    return held.with_later_gatherings(at - waiting.since) if isinstance(held, Acting) else held or Deciding()
 
 
 def hear_while_waiting(state: RunState, event: SignalReceived) -> RunState | Text:

@@ -111,7 +111,7 @@ def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) ->
 
 def _gathering_on(state: RunState, waited: timedelta) -> RunState:
     held = state.waiting
-    return replace(state, waiting=continuing.stood_still(held, waited)) if isinstance(held, Acting) else state
+    return replace(state, waiting=held.with_later_gatherings(waited)) if isinstance(held, Acting) else state
 
 
 def _with_the_step(
@@ -126,6 +126,7 @@ def _with_the_step(
         doubted = unknown and not acting.is_repeatable(state, pending)
         state = finishing.with_doubt(state, pending) if doubted else state
     else:
+        state = finishing.with_strangers(state, pending, result)
         state = with_facts(state, answer(pending, "ok" if result.status == "ok" else "error", result.error))
     if gathering_of(state.waiting, pending.step):
         return continuing.settled(state, pending, result)
@@ -151,8 +152,8 @@ def _meant(state: RunState, held: Waiting, ended: Ended) -> tuple[Pending, ...]:
 def _unclear(state: RunState, held: Waiting, ended: Ended) -> Text:
     if not any(_in_question(state, flight.pending, ended) for flight in flights(held)):
         return say("nothing_in_doubt")
-    several = ", ".join(f"step {one.step} {one.task}".rstrip() for one in _meant(state, held, ended))
-    return say("several_in_doubt", writes=several) if "," in several else ""
+    several = [f"step {one.step} {one.task}".rstrip() for one in _meant(state, held, ended)]
+    return say("several_in_doubt", writes=", ".join(several)) if len(several) > 1 else ""
 
 
 def _said_of(pending: Pending, meant: tuple[Pending, ...], event: SignalReceived) -> Outcome:

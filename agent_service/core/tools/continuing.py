@@ -41,7 +41,6 @@ def take_continuation(
     gathering = gathering_of(state.waiting, pending.step) or _begun(state, pending)
     asker = tasks.task_of(gathering, pending.task)
     assert asker is not None, "what is asked is not answered yet"
-    state = replace(state, strangers=finishing.strangers_of(state, pending.step, pending.action, result))
     number, most = gathering.round + 1, state.brief.limits.continuations.max_plugin_continuations
     asked = gathering.stopped or _asked(state, asker, result, number, unfit)
     if not isinstance(asked, tuple):
@@ -130,11 +129,6 @@ def heeding(state: RunState, before: RunState) -> RunState:
         return state
     heeds = (one if is_unheard(before, one) else replace(one, words=state.heard) for one in held.gatherings)
     return replace(state, waiting=replace(held, gatherings=tuple(heeds)))
-
-
-def stood_still(held: Acting, waited: timedelta) -> Acting:
-    later = tuple(replace(one, until=one.until + waited) for one in held.gatherings)
-    return replace(held, gatherings=later)
 
 
 def _begun(state: RunState, pending: Pending) -> Gathering:
@@ -236,7 +230,6 @@ def _with_evidence(state: RunState, gathering: Gathering, task: Task, result: To
         with_facts(state, finished),
         evidence=(*state.evidence, evidence),
         artifacts=finishing.with_artifacts(state, result),
-        strangers=finishing.strangers_of(state, gathering.step, task.action, result),
     )
     return _with(known, replace(gathering, tasks=tuple(one for one in gathering.tasks if one.id != task.id)))
 

@@ -70,7 +70,6 @@ def finish_step(
         noted,
         happened=(*noted.happened, finished),
         waits=0,
-        strangers=strangers_of(state, record.step, pending.action, result),
         waiting=landed(state.waiting, record.step),
         evidence=state.evidence if others_gather else (),
         completed=(*state.completed, record),
@@ -120,10 +119,6 @@ def _comparable(output: dict[str, JsonValue]) -> object:
     return [digests, {key: output[key] for key in output.keys() - {"artifact_path", "artifacts", "excerpt"}}]
 
 
-def summary_of(result: ToolResult) -> str:
-    return summary_of_output(output_of(result))
-
-
 def output_of(result: ToolResult) -> dict[str, JsonValue]:
     if result.error is not None and result.status != "ok":
         return {"class": result.error.error_class, "message": result.error.message}
@@ -144,12 +139,16 @@ def artifacts_of(result: ToolResult) -> tuple[str, ...]:
     return tuple([path for path in paths if isinstance(path, str) and ARTIFACT_PATH.fullmatch(path)])
 
 
-def strangers_of(state: RunState, step: int, action: Action, result: ToolResult) -> Text:
+def with_strangers(state: RunState, pending: Pending, result: ToolResult) -> RunState:
+    """Of a result that an executor brought: strangers wrote it, unless the tool declares what it brings trusted."""
+    action = pending.action
     if state.strangers:
-        return state.strangers
+        return state
     skill, command = state.brief.skill(action.tool), state.brief.command(action)
     declared = (command and command.output) or (skill and skill.output)
-    return "" if declared == "trusted" and not is_marked(result) else say("step_of", step=step, tool=action.tool)
+    if declared == "trusted" and not is_marked(result):
+        return state
+    return replace(state, strangers=say("step_of", step=pending.step, tool=action.tool))
 
 
 def is_marked(result: ToolResult) -> bool:

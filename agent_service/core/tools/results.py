@@ -55,12 +55,14 @@ def _take(state: RunState, pending: Pending, event: ToolReturned) -> RunState:
     if event.place:
         state, pending = _heard(state, pending, event.place)
     if result.status == "ok":
+        state = finishing.with_strangers(state, pending, result)
         answered = with_facts(state, answer(pending, "ok"))
         return continuing.take_answer(answered, pending, result)
     if result.status == "continuation" and not event.malformed:
+        state = finishing.with_strangers(state, pending, result)
         return continuing.take_continuation(state, pending, result, unfit=event.unfit)
     error = _malformed(state, pending, result) if event.malformed else _as_error(result)
-    return _on_error(state, pending, error)
+    return _on_error(state, pending, error, brought=True)
 
 
 def on_due(state: RunState) -> RunState:
@@ -179,7 +181,8 @@ def _as_error(result: ToolResult) -> ToolResult:
     return result.model_copy(update={"error": error})
 
 
-def _on_error(state: RunState, pending: Pending, result: ToolResult) -> RunState:
+def _on_error(state: RunState, pending: Pending, result: ToolResult, *, brought: bool = False) -> RunState:
+    """`brought`: by its executor, and not made here because none came."""
     error, gathering = result.error, gathering_of(state.waiting, pending.step)
     assert error is not None, "an error result carries its error"
     state = with_facts(state, answer(pending, "error", error))
@@ -187,6 +190,7 @@ def _on_error(state: RunState, pending: Pending, result: ToolResult) -> RunState
     again = None if stopped else acting.retry(state, pending, error)
     if again:
         return again
+    state = finishing.with_strangers(state, pending, result) if brought else state
     what = say(
         "failed",
         step=pending.step,

@@ -1,5 +1,5 @@
 """Every rule about runs, and nothing else: values in, values out. No clock, no I/O, no randomness, no logging.
 
 Read `waiting` and `events` first, then `decide` with its table. Its rules are in `model` (calls and replies), `tools`
-(requests and results), `graph` (sub-requests and children), `people` (approvals and answers) and `endings`.
+(requests, results, continuations, grants of children), `people` (approvals and answers) and `endings`.
 """

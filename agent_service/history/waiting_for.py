@@ -1,4 +1,4 @@
-"""What a run waits for, in words: the one place that words a state."""
+"""What a run waits for, in words: every view of a run reads them here."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime

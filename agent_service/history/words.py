@@ -1,4 +1,4 @@
-"""What happened in plain text: events, facts and decisions, each in one wording.
+"""Events, facts and decisions in plain text, for items of the history and for the log.
 
 A model has the name it gave itself, so that a script is known as a script.
 """

@@ -90,8 +90,8 @@ class Intake:
         return self._turns.accepted
 
     async def receive(self, arrival: Arrival) -> None:
-        """Handles one message with its whole turn. Raises TryAgain, or Unreadable (dead letter), its kind UnknownRun
-        may pass by itself.
+        """Handles one message with its whole turn; of a start, until its run is durable. Raises TryAgain, or
+        Unreadable (dead letter), whose kind UnknownRun may pass by itself.
         """
         try:
             envelope = read(arrival)

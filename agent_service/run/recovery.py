@@ -1,9 +1,10 @@
 """Finds in the store what is to begin, what was left half done, and what falls due.
 
-One way serves every cause: a run's state gives what it owes now, the facts of its entries what they told besides, under
-the same ids and word for word. At start it is done for each run not fully dispatched. After an outage of the bus (and
-at start) the messages of live and lately ended runs are said again, for a bus may forget what it had not synced, and
-drops known ids. What may have been answered unheard is asked again. What a reopening made void is not said.
+Messages are made again of the current state (`messages.outstanding`) and of the facts of undispatched entries
+(`messages.alone`), under the original ids and word for word. At start this is done for each run not fully dispatched.
+After an outage of the bus (and at start) the messages of live and lately ended runs are said again, for a bus may
+forget what it had not synced, and drops known ids. What may have been answered unheard is asked again. What a reopening
+made void is not said.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Act: one tool call at a time, or several reads; retries, and how repeated calls are known.
+"""Sends tool requests, decides whether and when a failed attempt is retried, and recognises identical calls.
 
 A pending request is in the state before it leaves. A retry is a new attempt of the same step, for a retryable error
 of a read or idempotent command. A write with an unknown outcome is in doubt: a person decides, it is never resent.

@@ -236,8 +236,8 @@ class Ready:
 
 
 def next_of(state: RunState, passed: set[Name], *, begins: bool) -> Ready | None:
-    """Not yet passed requests, in the order of steps and tasks, that can be sent or never can be. `begins`: whether
-    anything may be sent now. Requests without room are skipped: with a hundred tasks they are most.
+    """The first request, in the order of steps and tasks, that can be sent or has to fail now, and is not in `passed`.
+    `begins`: whether anything may be sent. Requests without room are skipped: with a hundred tasks they are most.
     """
     sent = {flight.pending.name[:2] for flight in flights(state.waiting)}
     came = {one.name: one.status for one in state.evidence}

@@ -183,7 +183,7 @@ def put(connection: sqlite3.Connection, subject: str, seq: int, columns: Mapping
 
 
 def _values(subject: str, seq: int, columns: Mapping[str, Any], body: bytes) -> tuple[Any, ...]:
-    *listed, late = (columns.get(name) for name in _LISTED)
+    *listed, late = [columns.get(name) for name in _LISTED]
     return subject, seq, body, head_of(columns), *listed, late and late[0]
 
 
@@ -206,7 +206,7 @@ def head_of(columns: Mapping[str, Any]) -> str:
 
 def columns_in(row: Any) -> dict[str, Any]:
     """What its head says."""
-    said = {name: value for name, value in zip(row._fields, row, strict=True) if value is not None}
+    said = row._asdict()
     del said["body"]
     return {"version": VERSION, "kind": kind_of(type(row)), **said}
 

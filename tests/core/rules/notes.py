@@ -134,9 +134,11 @@ def what_people_said_is_a_note_for_ever(story: Story) -> None:
 
 
 def notes_are_bounded(story: Story) -> None:
+    known: tuple[Note, ...] = ()
     for moment in story:
-        notes = after(moment).notes
-        for note in notes:
+        notes, before = after(moment).notes, {id(note) for note in known}
+        known = notes
+        for note in (note for note in notes if id(note) not in before):
             longest = {"step": LONGEST_STEP, "memory": LONGEST_MEMORY}.get(note.kind, LONGEST_MESSAGE)
             assert len(json.dumps(asdict(note), ensure_ascii=False)) <= longest
         assert len([note for note in notes if note.kind == "memory"]) <= 1

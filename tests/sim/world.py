@@ -282,7 +282,9 @@ class World:
     def _all_have_ended(self) -> bool:
         newest: dict[str, str] = {}
         for message in self.record.messages:
-            if message.subject in (*subjects.ENDINGS, subjects.WAKE_ACCEPTED, subjects.REOPENED):
+            if message.subject == subjects.WAKE_ACCEPTED:  # said late, where an agent died and another went on
+                newest.setdefault(message.run_id, message.subject)
+            elif message.subject in (*subjects.ENDINGS, subjects.REOPENED):
                 newest[message.run_id] = message.subject
         ended = sum(subject in subjects.ENDINGS for subject in newest.values())
         return ended == len(newest) >= len(self.course.starts)

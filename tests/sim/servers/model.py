@@ -69,7 +69,7 @@ class ModelServer:
             exchange.connection.cut()
             return
         garbled = self.scheduler.chance(self.faults.garbage)
-        text = "well, let me see" if garbled else json.dumps(self.mind(prompt))
+        text = f"well, {self.answered}: let me see" if garbled else json.dumps(self.mind(prompt))
         message = {"role": "assistant", "content": text}
         exchange.answer(
             Answer.says(

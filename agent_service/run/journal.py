@@ -5,7 +5,7 @@ text), so that a changed, missing or moved entry is found. Stores keep the text 
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -22,7 +22,7 @@ from agent_service.core.waiting import FINAL, Waiting
 from agent_service.errors import Damaged
 
 RULES = 1
-"""Raised when an event leads to other facts. Then `as_today` reads events of earlier rules."""
+"""Raised when an event leads to other facts. An entry keeps the number of those it was decided by."""
 GENESIS = "0" * 64
 
 F = TypeVar("F")
@@ -60,13 +60,6 @@ def _waiting() -> TypeAdapter[Waiting]:
     return TypeAdapter(Waiting)
 
 
-Upcast = Callable[[Event, int], Event]
-
-
-def as_today(event: Event, rules: int) -> Event:  # noqa: ARG001 # no rules came before these
-    return event
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """`event` and `facts` are JSON; `kind` is the class name of the event. `facts` begins with the rules version."""
@@ -80,7 +73,7 @@ class Entry:
     previous: str
     hash: str
 
-    def decoded(self, upcast: Upcast = as_today) -> Event:
+    def decoded(self) -> Event:
         """Raises Damaged; ValueError for a kind that only a newer version knows."""
         if self.kind not in _KINDS:
             raise ValueError(
@@ -90,7 +83,7 @@ class Entry:
             event: Event = _event(self.kind).validate_json(self.event)
         except ValueError as error:
             raise Damaged(self.run_id, f"entry {self.seq}, {self.kind}") from error
-        return event if upcast is as_today else upcast(event, self.rules)
+        return event
 
     @property
     def rules(self) -> int:

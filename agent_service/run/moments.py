@@ -10,7 +10,7 @@ from agent_service.core.facts import Ended, PersonAsked, Reopened
 from agent_service.core.limits import paid_with
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.run.journal import RULES, Commit, Entry, Record, Upcast, as_today, facts_text, opened
+from agent_service.run.journal import RULES, Commit, Entry, Record, facts_text, opened
 
 
 class Journals(Protocol):
@@ -84,14 +84,14 @@ class Elsewhere:
         return self.entry.run_id
 
 
-def tell(before: RunState | None, entry: Entry, upcast: Upcast = as_today) -> Moment:
+def tell(before: RunState | None, entry: Entry) -> Moment:
     """Decides its event once more. Raises Damaged, and ValueError for what cannot follow or leads to other facts."""
-    event = entry.decoded(upcast)
+    event = entry.decoded()
     transition = decide(before, event)
     after = transition.state
     if after is None or transition.ignored or (after.run_id, after.version) != (entry.run_id, entry.seq):
         raise ValueError(f"entry {entry.seq} changes nothing by the rules of this version ({transition.ignored})")
-    if upcast is as_today and entry.rules == RULES and facts_text(transition.facts) != entry.facts:
+    if entry.rules == RULES and facts_text(transition.facts) != entry.facts:
         raise ValueError(f"entry {entry.seq} leads to other facts than those that are stored with it")
     return Moment(
         entry=entry,
@@ -104,10 +104,10 @@ def tell(before: RunState | None, entry: Entry, upcast: Upcast = as_today) -> Mo
     )
 
 
-def retell(entries: Iterable[Entry], before: RunState | None = None, upcast: Upcast = as_today) -> Iterator[Moment]:
+def retell(entries: Iterable[Entry], before: RunState | None = None) -> Iterator[Moment]:
     """Entries that follow on `before`; without it, a journal from its first entry. Raises as `tell` does."""
     for entry in entries:
-        moment = tell(before, entry, upcast)
+        moment = tell(before, entry)
         before = moment.after
         yield moment
 

@@ -341,27 +341,22 @@ def a_planning_run(**details: Any) -> Script:
 
 
 def a_waiting_run(name: str = "fetch", **details: Any) -> Script:
-    """The first step's tool is asked for."""
     return a_planning_run(**details) >> plans(name)
 
 
 def a_reflecting_run(**details: Any) -> Script:
-    """The first step is done."""
     return a_waiting_run(**details) >> returns()
 
 
 def a_paused_run(**details: Any) -> Script:
-    """Paused with a model call put off."""
     return a_reflecting_run(**details) >> unavailable("pause")
 
 
 def a_run_paused_while_waiting(name: str = "fetch", **details: Any) -> Script:
-    """The first step's tool is asked for, and the deadline has passed."""
     return a_waiting_run(name, on_budget="pause", **details).wait(hours=1) >> too_early
 
 
 def a_retrying_run(**details: Any) -> Script:
-    """The first attempt failed; the second waits to be sent."""
     return a_waiting_run(**details) >> errs("upstream", retryable=True)
 
 
@@ -400,7 +395,6 @@ def refuses(category: str = "cyber", explanation: str = "") -> Cue:
 
 
 def too_long() -> Cue:
-    """The prompt does not fit into the model."""
     return unavailable("shrink", error_class="prompt_too_long", message="413")
 
 
@@ -431,12 +425,10 @@ QUESTION = Ask(question="Which of the two?", choices=("the old one", "the new on
 
 
 def asks_a_person(question: Ask = QUESTION, **reply: Any) -> Cue:
-    """The model asks instead of acting."""
     return lambda script: _comes_next(script, question, reply)
 
 
 def waits(seconds: float | None = 600.0, *, until: datetime | None = None, **reply: Any) -> Cue:
-    """The model waits instead of acting."""
     return lambda script: _comes_next(script, Wait(why="the job runs", seconds=seconds, until=until), reply)
 
 
@@ -448,12 +440,10 @@ def _comes_next(script: Script, chosen: Ask | Wait, reply: dict[str, Any]) -> Ev
 
 
 def approves(**details: Any) -> Cue:
-    """A person allows what waits for approval, by its hash."""
     return _rules("approve", details)
 
 
 def rejects(**details: Any) -> Cue:
-    """A person refuses what waits for approval, by its hash."""
     return _rules("reject", details)
 
 
@@ -474,23 +464,19 @@ def answer(message: str | None = "the new one", **details: Any) -> Cue:
 
 
 def a_run_for_approval(**details: Any) -> Script:
-    """A write is planned after strangers had their say: a person has to allow it."""
     run = a_waiting_run("browse", **details) >> returns()
     return run >> replies(reflection("continue")) >> plans("post")
 
 
 def a_run_for_answer(**details: Any) -> Script:
-    """The model has asked a question in the place of its first action."""
     return a_planning_run(**details) >> asks_a_person()
 
 
 def a_run_for_time(**details: Any) -> Script:
-    """The model waits for ten minutes, after the first step."""
     return a_reflecting_run(**details) >> waits()
 
 
 def a_run_in_doubt(name: str = "ledger", **details: Any) -> Script:
-    """A write was sent, and nobody knows whether it was carried out."""
     return a_waiting_run(name, **details) >> errs("in_doubt")
 
 
@@ -585,31 +571,26 @@ def a_parent(**limits: Any) -> Script:
 
 
 def a_waiting_parent(goal: str = "find a name", *, call: dict[str, Any] | None = None, **limits: Any) -> Script:
-    """Its first step is a child."""
     return a_parent(**limits) >> asks_agents(goal, **(call or {}))
 
 
 def wakes_of(script: Script) -> list[WakeAccepted]:
-    """Of the children that the last event asked for."""
     return [wake_of(script.state, pending, at=script.now) for pending in asked_for_anew(script.story[-1])]
 
 
 def child_of(script: Script, number: int = 0) -> Script:
-    """A child that the last event started, framed and ready to plan."""
     child = Script()
     child.now = script.now
     return child >> wakes_of(script)[number] >> started(FAMILY) >> frames()
 
 
 def told_by(child: Script) -> ToolResult:
-    """What a child that has ended tells its parent."""
     told = answering.ended(child.state)
     assert told is not None, "it has not ended"
     return told
 
 
 def comes_home(child: Script) -> Cue:
-    """The end of a child comes to its parent, later than it was."""
 
     def cue(script: Script) -> Event:
         script.now = max(script.now, child.now)

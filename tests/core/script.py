@@ -37,8 +37,6 @@ LONGEST = 240
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """One event and what it led to."""
-
     before: RunState | None
     event: Event
     transition: Transition
@@ -61,8 +59,6 @@ class Moment:
 
 
 class Script:
-    """One run and its story so far."""
-
     def __init__(self) -> None:
         self.now = NOON
         self.reserve: Reserve | None = None

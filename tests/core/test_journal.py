@@ -2,14 +2,13 @@
 
 import hashlib
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from agent_service.core.decide import decide
-from agent_service.core.events import Event, TimerFired, WakeAccepted
-from agent_service.run.journal import GENESIS, RULES, Entry, Run, as_today, commit_of, flaw_in_chain, growth_of
-from agent_service.run.moments import retell
+from agent_service.core.events import TimerFired
+from agent_service.run.journal import GENESIS, RULES, Entry, Run, commit_of, flaw_in_chain, growth_of
 from tests.core.cues import (
     a_finished_run,
     a_paused_run,
@@ -96,35 +95,6 @@ def test_an_event_of_an_unknown_kind_asks_for_a_newer_version_and_unreadable_con
             changed.decoded()
 
 
-FORMAT_1 = {
-    "WakeAccepted": '{"at":"2026-11-21T12:00:00Z","run_id":"r1","wake_id":"w1","brief":{"goal":"g",'
-    '"announced":true,"limits":{"deadline_at":"2026-11-21T13:00:00Z","max_steps":3}}}',
-    "RunStarted": '{"at":"2026-11-21T12:00:00Z","skills":[{"name":"fetch","route":"jina-reader",'
-    '"commands":[{"name":"handle","tier":"read"}]}]}',
-    "CallReserved": '{"at":"2026-11-21T12:00:00Z","call":1,"model":"m","reserve":{"tokens":9000,"cost_usd":null}}',
-    "ModelReplied": '{"at":"2026-11-21T12:00:00Z","call":1,"model":"m","usage":{"input_tokens":1,"output_tokens":2,'
-    '"cost_usd":null},"decision":{"verdict":"continue","summary":"s"},"plan":{"action":{"tool":"fetch",'
-    '"command":"handle","arguments":{"url":"u"}}}}',
-    "ModelUnavailable": '{"at":"2026-11-21T12:00:00Z","call":1,"remedy":"try_again","error_class":"c","message":"m"}',
-    "ToolReturned": '{"at":"2026-11-21T12:00:00Z","result":{"run_id":"r1","step":1,"tool":"fetch","status":"error",'
-    '"error":{"class":"c","message":"m"},"completed_at":"2026-11-21T12:00:00Z"}}',
-    "CancelRequested": '{"at":"2026-11-21T12:00:00Z","reason":"r"}',
-    "SignalReceived": '{"at":"2026-11-21T12:00:00Z","signal":{"run_id":"r1","signal_id":"s1","kind":"resume"}}',
-    "TimerFired": '{"at":"2026-11-21T12:00:00Z"}',
-    "TurnBroke": '{"at":"2026-11-21T12:00:00Z","reason":"r"}',
-    "StoodStill": '{"at":"2026-11-21T12:00:00Z","since":"2026-11-21T11:00:00Z","by":"b"}',
-}
-"""Events as version 1 of the format wrote them."""
-
-
-def test_every_kind_of_event_as_version_1_wrote_it_stays_readable() -> None:
-    assert set(FORMAT_1) == {kind.__name__ for kind in get_args(Event)}
-    (entry,) = chain(queued())
-    for kind, text in FORMAT_1.items():
-        event = replace(entry, kind=kind, event=text).decoded()
-        assert (type(event).__name__, event.at) == (kind, NOON)
-
-
 KNOWN_FACTS = {1: "de0aec267ac6bbf7"}
 """Of the stories below, by the version of the rules."""
 
@@ -135,38 +105,6 @@ def test_events_lead_to_the_facts_that_this_version_of_the_rules_is_known_for() 
     stories += [a_run_paused_while_waiting(), a_run_for_time() >> due]
     facts = "".join(entry.facts for run in stories for entry in chain(run))
     assert hashlib.sha256(facts.encode()).hexdigest()[:16] == KNOWN_FACTS[RULES], "raise RULES, and note the digest"
-
-
-def test_a_hash_of_format_1_stays_valid() -> None:
-    hashed = "8fa2a1f381c0cd182372f620f78727a0a1be381ac372ae3b94888252939b7888"
-    entry = Entry(
-        run_id="r1",
-        seq=1,
-        at=NOON,
-        kind="TimerFired",
-        event=FORMAT_1["TimerFired"],
-        facts='{"rules":1,"facts":[]}',
-        previous=GENESIS,
-        hash=hashed,
-    )
-    assert flaw_in_chain([entry]) is None
-
-
-def test_an_entry_names_the_rules_it_was_decided_by_and_later_rules_read_it_in_their_own_way() -> None:
-    """Under an invented version 2 of the rules a run has at most one step."""
-
-    def as_version_2(event: Event, rules: int) -> Event:
-        if rules >= 2 or not isinstance(event, WakeAccepted):
-            return event
-        limits = replace(event.brief.limits, max_steps=1)
-        return replace(event, brief=replace(event.brief, limits=limits))
-
-    written = chain(a_finished_run())
-    assert {entry.rules for entry in written} == {RULES}
-    first, last = (list(retell(written, upcast=upcast))[-1].after for upcast in (as_today, as_version_2))
-    assert (first.brief.limits.max_steps, last.brief.limits.max_steps) == (10, 1)
-    by_version_2 = replace(written[0], facts=written[0].facts.replace('"rules":1', '"rules":2'))
-    assert (by_version_2.rules, by_version_2.decoded(as_version_2)) == (2, written[0].decoded())
 
 
 def test_of_a_list_is_stored_what_its_beginning_lost_and_what_its_end_gained() -> None:

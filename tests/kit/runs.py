@@ -67,7 +67,6 @@ def started(commit: Commit) -> Commit:
 
 
 def replied(commit: Commit, decision: Decision, plan: Plan | None = None) -> Commit:
-    """The model's answer to what `commit` asks."""
     asking = commit.state.asking
     assert asking is not None, "the run waits for no model"
     usage = ModelUsage(input_tokens=900, output_tokens=200, cost_usd=0.01)

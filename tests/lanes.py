@@ -29,6 +29,7 @@ REAL = (
     "evaluation/test_eval_command.py",
     "examples",
     "executors/test_shipped.py",
+    "gateway/plugins/test_authoring.py",
     "gateway/test_several_gateways.py",
     "peers",
     "sim/test_bugs.py",
@@ -37,6 +38,7 @@ REAL = (
     "test_documented_commands.py",
 )
 
+KILLED = "test_a_process_killed_while_a_tool_runs_costs_no_run_and_repeats_no_write"
 RESTORED = "test_runs_go_on_from_a_backup_and_no_write_that_may_have_been_done_since_is_repeated[sqlite]"
 
 CHOSEN = {
@@ -50,7 +52,12 @@ CHOSEN = {
         "e2e/test_kills.py::test_an_agent_of_the_same_store_takes_over_in_the_middle_of_a_run_which_goes_on_once",
     ],
     "kill -9 of each process": [
-        "e2e/test_kills.py::test_a_process_killed_while_a_tool_runs_costs_no_run_and_repeats_no_write",
+        f"e2e/test_kills.py::{KILLED}[_agent]",
+        f"e2e/test_kills.py::{KILLED}[_gateway]",
+        f"e2e/test_kills.py::{KILLED}[_nats]",
+    ],
+    "a first tool": [
+        "gateway/plugins/test_authoring.py::test_what_is_made_passes_the_check_and_answers_a_call[python]"
     ],
     "no model call is paid twice": ["e2e/test_kills.py::test_a_call_cut_by_a_kill_is_the_only_one_made_again"],
     "continuation": ["e2e/test_stack.py::test_the_plugin_in_python_answers_from_what_it_asked_for"],

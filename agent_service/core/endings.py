@@ -3,7 +3,7 @@
 from agent_service.core.attempts import Pending
 from agent_service.core.facts import CallLost, PersonAsked
 from agent_service.core.facts import Ended as EndedFact
-from agent_service.core.limits import expires_at, stood_still, with_lost, with_set_aside
+from agent_service.core.limits import expires_at, stood_still, with_cost_of_lost, with_set_aside
 from agent_service.core.phases import Plan, Reflection
 from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.waiting import (
@@ -86,7 +86,8 @@ def with_lost_call(state: RunState) -> RunState:
     match state.waiting:
         case Thinking(reserve=Reserve() as reserve, asking=asking) as waiting:
             tokens, cost = reserve.lost
-            lost = replace(state, spent=with_lost(state.spent, reserve), waiting=replace(waiting, reserve=None))
+            spent = with_cost_of_lost(state.spent, tokens, cost)
+            lost = replace(state, spent=spent, waiting=replace(waiting, reserve=None))
             return with_facts(lost, CallLost(call=asking.call, tokens=tokens, cost_usd=cost))
     return state
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from agent_service.core.attempts import Pending
 from agent_service.core.brief import Grant, Limits, Spent
-from agent_service.core.events import Event, ModelReplied, ModelUnavailable, StoodStill
+from agent_service.core.events import ModelReplied, StoodStill
 from agent_service.core.state import RunState, replace
 from agent_service.core.waiting import Acting, Ended, NeedsPerson, Reserve, Thinking
 from agent_service.sentences import Text, instant, say
@@ -122,10 +122,6 @@ def _cost_taken(state: RunState) -> float | None:
     return None if cost is None else cost + (set_aside(state).cost_usd or 0.0)
 
 
-def with_lost(spent: Spent, reserve: Reserve) -> Spent:
-    return with_cost_of_lost(spent, *reserve.lost)
-
-
 def with_cost_of_lost(spent: Spent, tokens: int, cost: float | None) -> Spent:
     return replace(
         spent,
@@ -186,23 +182,6 @@ def _cost_reached(limit: float, spent: float | None) -> tuple[str, Text] | None:
 
 def _larger(current: N | None, asked: N | None) -> N | None:
     return current if current is None or asked is None else max(current, asked)
-
-
-def paid_with(before: RunState | None, event: Event, after: RunState) -> float:
-    """In USD: the price of a reply, or the assumed cost of a lost one; 0 if unknown. Children pay by themselves."""
-    if before is None:
-        return 0.0
-    lost = after.spent.lost_calls > before.spent.lost_calls
-    if not (lost or isinstance(event, ModelReplied | ModelUnavailable)) or before.asking is None:
-        return 0.0
-    if isinstance(event, ModelReplied):
-        return event.usage.cost_usd or 0.0
-    if isinstance(event, ModelUnavailable) and event.lost:
-        return event.lost[1] or 0.0
-    reserve = before.reserve
-    if reserve is None or not lost:
-        return 0.0
-    return reserve.lost[1] or 0.0
 
 
 BYTES_PER_TOKEN = 2

@@ -14,9 +14,8 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from pydantic import TypeAdapter
 
 from agent_service.core.brief import Brief
-from agent_service.core.events import Event, Outcome, Transition
-from agent_service.core.facts import Fact, Stands
-from agent_service.core.limits import paid_with
+from agent_service.core.events import Event, ModelReplied, Outcome, Transition
+from agent_service.core.facts import CallLost, Fact, Stands
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL, Waiting
 from agent_service.errors import Damaged
@@ -177,9 +176,16 @@ def commit_of(before: Run | None, event: Event, transition: Transition) -> Commi
         state=state,
         brief=state.brief if changed else None,
         growth=growth,
-        paid_usd=paid_with(then, event, state),
+        paid_usd=paid_with(event, transition.facts),
         opened=opened(then, state),
     )
+
+
+def paid_with(event: Event, facts: Iterable[Fact]) -> float:
+    """In USD: the price of a reply, or the assumed cost of a lost one; 0 if unknown. Children pay by themselves."""
+    if isinstance(event, ModelReplied):
+        return event.usage.cost_usd or 0.0
+    return sum([fact.cost_usd or 0.0 for fact in facts if isinstance(fact, CallLost)], 0.0)
 
 
 def opened(before: RunState | None, after: RunState) -> int:

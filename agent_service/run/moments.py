@@ -7,10 +7,9 @@ from typing import Protocol, Self
 from agent_service.core.decide import decide
 from agent_service.core.events import Event
 from agent_service.core.facts import Ended, PersonAsked, Reopened
-from agent_service.core.limits import paid_with
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.run.journal import RULES, Commit, Entry, Record, facts_text, opened
+from agent_service.run.journal import RULES, Commit, Entry, Record, facts_text, opened, paid_with
 
 
 class Journals(Protocol):
@@ -99,7 +98,7 @@ def tell(before: RunState | None, entry: Entry) -> Moment:
         facts=transition.facts,
         before=before,
         after=after,
-        paid_usd=paid_with(before, event, after),
+        paid_usd=paid_with(event, transition.facts),
         opened=opened(before, after),
     )
 

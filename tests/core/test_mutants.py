@@ -243,8 +243,8 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (spending.no_more_reframes_are_made_than_granted, "model.thinking._reframed", given(reframes=-9)),
     (
         spending.what_was_set_aside_and_not_answered_is_lost_once,
-        "endings.with_lost",
-        instead(lambda spent, _reserve: spent),
+        "endings.with_cost_of_lost",
+        instead(lambda spent, _tokens, _cost: spent),
     ),
     (
         spending.what_was_set_aside_and_not_answered_is_lost_once,

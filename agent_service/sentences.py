@@ -71,8 +71,6 @@ def _failed(values: Values) -> str:
 _TOKENS, _COST = "{tokens} of {most} tokens are spent", "{cost:.4f} of {most:.4f} USD are spent"
 _COUNTS_FOR_NOTHING = "it counts for nothing; executors must bring back what the request holds as `capability`"
 _DOUBT = "whether step {step} ({tool}) was carried out is not known"
-_QUOTE = "the quote for item {item} does not stand in "
-_WORD_FOR_WORD = ": quote it word for word"
 
 _FORMS: dict[str, str | Callable[[Values], str]] = {
     # events that change nothing
@@ -320,4 +318,6 @@ def _nth(values: Values) -> str:
 
 def _quote(place: str, values: Values) -> str:
     why = f" ({values['why']})" if values["why"] else ""
-    return (_QUOTE + place).format_map(values) + why + _WORD_FOR_WORD
+    return (
+        f"the quote for item {{item}} does not stand in {place}".format_map(values) + f"{why}: quote it word for word"
+    )

@@ -108,7 +108,7 @@ def facts_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[EntryFact]:
 
 
 class IntoDatabase:
-    """One that nobody else has open."""
+    """The caller alone has the database open."""
 
     def __init__(self, database: SqliteFile) -> None:
         self._database = database

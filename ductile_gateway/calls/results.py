@@ -109,7 +109,7 @@ def without_room(outcome: ToolOutcome, why: str) -> ToolOutcome:
 
 
 def late_answer(answer: Answer, outcome: ToolOutcome) -> Answer | None:
-    """How a call ended after it was answered that nobody saw its end; None where its end was seen. The same however
+    """How a call ended whose answer said that its end was not seen; None where its end was seen. The same however
     often it is made: a gateway that dies before it notes that it has told of it tells again."""
     answered: ToolResult = _Message.model_validate_json(answer.body).payload
     if answered.error is None or answered.error.error_class not in UNSEEN:

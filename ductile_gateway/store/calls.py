@@ -1,7 +1,7 @@
 """The row of a call, and every change that it knows. Pure.
 
 A call belongs to the gateway that began it (`by`), until another adopts it or it turns out that it was never sent. The
-first answer is kept, whoever gives it.
+first answer is kept, of any gateway.
 """
 
 from datetime import datetime

@@ -1,9 +1,9 @@
-"""Rows: what the gateway remembers, each changed only by a pure function of what is there.
+"""Rows: the memory of the gateway, each changed only by a pure function of what is there.
 
     what is there ─▶ change (pure) ─▶ stored, if nothing else was stored meanwhile; else decided again
 
 A row is known by its kind and names. It is kept in one gateway's SQLite file (LocalRows), or in a stream that several
-gateways share (store/stream), of which each has a copy in SQLite. Lists are read from the table `rows` in both cases.
+gateways share (store/stream), each with a copy in SQLite. Lists are read from the table `rows` in both cases.
 A row is stored as a line of JSON, its head, by which it is found in lists; and as it is, the message that it keeps.
 """
 
@@ -57,7 +57,7 @@ Change = Callable[[R | None], R | None]
 
 
 class Newer(TryAgain):
-    """A row of a version that is not known here: whoever knows it sees to it."""
+    """A row of a newer version: a gateway of that version sees to it."""
 
 
 class Rows(Protocol):

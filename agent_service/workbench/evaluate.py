@@ -1,8 +1,7 @@
 """`agentic eval`: scenarios played against the configured model, and a table of what came of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from agent_service.cli import output, whereabouts
 from agent_service.cli.errors import Exit
 from agent_service.cli.runs.drawing import status
 from agent_service.history.plain import one_line
-from agent_service.workbench.evaluation.playing import Options, Result, evaluate, totals
+from agent_service.workbench.evaluation.playing import Result, evaluate, totals
 from agent_service.workbench.evaluation.scenario import Scenario, own_folder, scenarios
-from agent_service.workbench.evaluation.trials import Trial, trials_of
+from agent_service.workbench.evaluation.trials import trials_of
 from groundwork.service.signals import cancelled_by_signals
 
 LONGEST_LINE = 1000
@@ -50,22 +49,15 @@ async def run(order: Order, *, as_json: bool) -> Exit:
 
 
 async def _play(order: Order, results: list[Result]) -> None:
-    async with _trials(order) as trials:
-        options = Options(jobs=order.jobs, trail=order.trail)
+    chosen = list(_playable(scenarios((own_folder(), *order.folders), order.names)))
+    async with trials_of(chosen, settings.load(whereabouts.own(order.config))) as trials:
         with output.console(stderr=True).status(f"{len(trials)} to be played") as status:
 
             def tell(result: Result) -> None:
                 results.append(result)
                 status.update(f"{len(results)} of {len(trials)} played")
 
-            results[:] = await evaluate(trials, options, tell)
-
-
-@asynccontextmanager
-async def _trials(order: Order) -> AsyncIterator[list[Trial]]:
-    chosen = list(_playable(scenarios((own_folder(), *order.folders), order.names)))
-    async with trials_of(chosen, settings.load(whereabouts.own(order.config))) as trials:
-        yield trials
+            results[:] = await evaluate(trials, jobs=order.jobs, trail=order.trail, on_result=tell)
 
 
 def _playable(chosen: Sequence[Scenario]) -> Iterator[Scenario]:

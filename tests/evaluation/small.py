@@ -7,7 +7,8 @@ import yaml
 
 from agent_service.store.sqlite import SqliteStore
 from agent_service.workbench.evaluation.observed import Observed
-from agent_service.workbench.evaluation.scenario import Scenario, follower_of
+from agent_service.workbench.evaluation.scenario import Scenario
+from agent_service.workbench.evaluation.trials import scripted
 from agent_service.workbench.evaluation.world import World
 
 SMALL: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("small.yaml").read_text(encoding="utf-8"))
@@ -28,7 +29,7 @@ def written(folder: Path, **changes: Any) -> Path:
 async def seen_of(scenario: Scenario, folder: Path) -> Observed:
     """What is seen of its run."""
     async with SqliteStore.open(folder) as store:
-        decides = follower_of(scenario.name, scenario.script)
-        world = World(scenario, store, decides, name=scenario.name, folder=folder / "plugins", fused=True)
+        (trial, *_) = scripted(scenario)
+        world = World(scenario, store, trial.mind, name=scenario.name, folder=folder / "plugins")
         await world.play()
         return await world.observed()

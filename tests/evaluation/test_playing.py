@@ -15,7 +15,7 @@ from agent_service.core.events import ModelUsage
 from agent_service.errors import ModelError
 from agent_service.run.ports import Answer, ModelCall, Question
 from agent_service.workbench.evaluation.played import BEGIN
-from agent_service.workbench.evaluation.playing import Options, evaluate, play, totals
+from agent_service.workbench.evaluation.playing import evaluate, play, totals
 from agent_service.workbench.evaluation.scenario import follower_of
 from agent_service.workbench.evaluation.trials import WAITS_S, Mind, WaitingModel, of_model, scripted
 from ductile_gateway.authoring.making import Language, make
@@ -72,9 +72,9 @@ async def test_time_passes_as_it_is_told_and_is_not_waited_for(tmp_path: Path) -
 
 async def test_a_scenario_that_breaks_leaves_the_others_their_results() -> None:
     failing = Failing(99, ZeroDivisionError("at the seams"))
-    broken = of_model(small(name="broken"), lambda: Mind(model=failing, fused=True))
+    broken = of_model(small(name="broken"), Mind(model=failing, fused=True))
     told: list[str] = []
-    results = await evaluate([broken, *scripted(small())], Options(jobs=2), lambda result: told.append(result.name))
+    results = await evaluate([broken, *scripted(small())], jobs=2, on_result=lambda result: told.append(result.name))
     assert [result.name for result in results] == ["broken", "small"]
     assert sorted(told) == ["broken", "small"]
     assert results[0].unmet == ("it broke: ZeroDivisionError: at the seams",)
@@ -85,12 +85,12 @@ async def test_a_scenario_that_breaks_leaves_the_others_their_results() -> None:
 async def test_a_run_without_an_end_is_stopped() -> None:
     """A model that is never to be had, and a deadline that is far away."""
     scenario = small(model_faults=[{"call": 1, "outage_s": 10**9}], constraints={"deadline_s": 29 * 86400})
-    result = await play(scripted(scenario)[0], Options())
+    result = await play(scripted(scenario)[0])
     assert "entries and goes on" in result.unmet[0]
 
 
 async def test_the_paper_trail_is_kept_where_it_is_wanted(tmp_path: Path) -> None:
-    result = await play(scripted(small())[0], Options(trail=tmp_path))
+    result = await play(scripted(small())[0], tmp_path)
     assert "Switch the lamp on." in (tmp_path / result.run_id / "context.md").read_text()
 
 

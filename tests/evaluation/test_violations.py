@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from agent_service.core.state import RunState
-from agent_service.workbench.evaluation.observed import Observed
-from agent_service.workbench.evaluation.played import Said
+from agent_service.workbench.evaluation.observed import Observed, Said
 from agent_service.workbench.evaluation.playing import judged
 from agent_service.workbench.evaluation.violations import RULES, broken_rules
 from schemas import subjects
@@ -98,17 +97,6 @@ CASES: dict[str, list[Change]] = {
         said(subjects.COMPLETED, goal="Switch the lamp off."),
         lambda seen: replace(seen, goal="Switch the lamp off."),
         state(done_items=lambda it: (replace(it.done_items[0], text="easier"), *it.done_items[1:])),
-    ],
-    "budgets_hold": [
-        state(step=lambda it: it.brief.limits.max_steps + 1),
-        state(reframes=lambda it: it.brief.limits.max_reframes + 1),
-        state(brief=lambda it: replace(it.brief, limits=replace(it.brief.limits, deadline_at=it.accepted_at))),
-    ],
-    "what_is_spent_is_counted": [
-        state(spent=lambda it: replace(it.spent, calls=it.spent.calls + 1)),
-        state(spent=lambda it: replace(it.spent, input_tokens=1)),
-        state(spent=lambda it: replace(it.spent, cost_usd=0.5)),
-        state(spent=lambda it: replace(it.spent, cost_usd=None)),
     ],
 }
 

@@ -1,11 +1,12 @@
 """One run as it was seen: its journal, what the agent said, what the gateway was asked, and what happened. Pure."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from agent_service.core.events import CancelRequested, ModelReplied, ModelUnavailable
 from agent_service.core.model import thinking
@@ -15,7 +16,6 @@ from agent_service.core.tools.flights import gatherings
 from agent_service.core.waiting import Approval, Question, Sleeping, Status
 from agent_service.run.journal import Entry
 from agent_service.run.moments import Moment, retell
-from agent_service.workbench.evaluation.played import Said
 from schemas import subjects
 from schemas.catalog import ToolOffer
 from schemas.continuation import AGAIN
@@ -46,6 +46,19 @@ Happening = Literal[
     "verification_refused",
     "wait",
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    at: datetime
+    subject: str
+    key: str
+    body: bytes
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        payload: dict[str, Any] = json.loads(self.body)["payload"]
+        return payload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

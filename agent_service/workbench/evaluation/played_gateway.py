@@ -9,61 +9,15 @@ from pydantic import JsonValue
 
 from agent_service.models.prompts.notes import canonical
 from agent_service.workbench.evaluation.played import PlayedBus, PlayedClock
-from agent_service.workbench.evaluation.plugins import PluginFolder
-from agent_service.workbench.evaluation.scenario import ARTIFACT_TOOL, Scenario
-from agent_service.workbench.evaluation.tools import Brought, Document, ToolAnswer
+from agent_service.workbench.evaluation.scenario import Scenario
+from agent_service.workbench.evaluation.tools import Brought, Document, PluginFolder, ToolAnswer
 from schemas import keys, subjects
-from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
+from schemas.catalog import UNNAMED, Catalog
 from schemas.clipping import clipped
 from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
 
 PLUGIN_TAKES_S = 1.0
-MOST_SHOWN = 10_500
-"""Characters of one answer, as of the shipped plugin `artifact`."""
 EXCERPT = 8192
-
-_PATH: dict[str, JsonValue] = {"type": "string", "description": "As an earlier result named it: artifacts/<name>."}
-_FROM: dict[str, JsonValue] = {"type": "integer", "minimum": 1, "description": "The first line, counted from 1."}
-_PATTERN: dict[str, JsonValue] = {"type": "string", "minLength": 1, "maxLength": 200}
-_ABOUT = "Reads on in a long artifact of this run, or finds a text in it. For results that were cut."
-OFFER = ToolOffer(
-    name=ARTIFACT_TOOL,
-    route=ARTIFACT_TOOL,
-    description=_ABOUT,
-    output="trusted",
-    commands=(
-        ToolCommand(
-            name="read",
-            tier="read",
-            description="Show the lines from from_line on, as many as fit, and say how to read on.",
-            input_schema={
-                "type": "object",
-                "properties": {"artifact": _PATH, "from_line": _FROM},
-                "required": ["artifact"],
-                "additionalProperties": False,
-            },
-        ),
-        ToolCommand(
-            name="search",
-            tier="read",
-            description=(
-                "Show the lines that contain a plain text, or any of several, upper and lower case alike, with their "
-                "numbers."
-            ),
-            input_schema={
-                "type": "object",
-                "properties": {
-                    "artifact": _PATH,
-                    "pattern": _PATTERN,
-                    "patterns": {"type": "array", "minItems": 1, "maxItems": 8, "items": _PATTERN},
-                },
-                "required": ["artifact"],
-                "anyOf": [{"required": ["pattern"]}, {"required": ["patterns"]}],
-                "additionalProperties": False,
-            },
-        ),
-    ),
-)
 
 
 class KeptArtifacts:
@@ -90,16 +44,13 @@ class KeptArtifacts:
             "artifacts": [{**named, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}],
         }
 
-    def answer(self, run_id: str, command: str, arguments: dict[str, JsonValue]) -> ToolOutput | ToolError:
-        content = self._contents.get((run_id, str(arguments.get("artifact"))))
-        if content is None:
-            kept = ", ".join(sorted(self.paths(run_id))) or "none"
-            return ToolError(error_class="not_found", message=f"no such artifact; this run has: {kept}")
-        lines = content.decode().splitlines()
-        if command == "search":
-            return _told(_found(lines, _patterns(arguments)))
-        first = arguments.get("from_line", 1)
-        return _told(_part(lines, first if isinstance(first, int) else 1))
+    def filled(self, request: ToolRequest) -> dict[str, JsonValue]:
+        """The payload of a request, with the text of each artifact in the place of its path."""
+        filled = dict(request.tool_payload)
+        for name, path in filled.items():
+            if isinstance(path, str) and (content := self._contents.get((request.run_id, path))) is not None:
+                filled[name] = {"path": path, "text": content.decode()}
+        return filled
 
     def _path(self, run_id: str, name: str, step: int) -> str:
         taken = (run_id, f"artifacts/{name}") in self._contents
@@ -110,41 +61,6 @@ class KeptArtifacts:
 def _beginning(text: str, path: str) -> str:
     goes_on = f"line {text.count(chr(10), 0, EXCERPT) + 1}"
     return clipped(text, EXCERPT, f"; the whole is the artifact {path}, which goes on at {goes_on}")
-
-
-def _part(lines: list[str], first: int) -> str:
-    shown: list[str] = []
-    size = 0
-    for line in lines[first - 1 :]:
-        size += len(line) + 1
-        if shown and size > MOST_SHOWN:
-            break
-        shown.append(line[:MOST_SHOWN])
-    last = first + len(shown) - 1
-    left = len(lines) - last
-    rest = f"[cut: {left} more lines; read on with from_line {last + 1}]" if left > 0 else "[this is the end]"
-    return "\n".join((f"lines {first} to {last} of {len(lines)}:", *shown, rest))
-
-
-def _patterns(arguments: dict[str, JsonValue]) -> list[str]:
-    several = arguments.get("patterns")
-    return [str(one) for one in (*(several if isinstance(several, list) else ()), arguments.get("pattern")) if one]
-
-
-def _found(lines: list[str], patterns: list[str]) -> str:
-    wanted = [pattern.casefold() for pattern in patterns]
-    folded = [line.casefold() for line in lines]
-    hits = [f"{n}: {lines[n - 1]}" for n, line in enumerate(folded, start=1) if any(one in line for one in wanted)]
-    each = ", ".join(
-        f"“{pattern}”: {sum(one in line for line in folded)}" for pattern, one in zip(patterns, wanted, strict=True)
-    )
-    text = "\n".join(hits)
-    more = "" if len(text) <= MOST_SHOWN else "\n[cut: there are more matches; search for a longer text]"
-    return f"{len(hits)} of {len(lines)} lines match ({each}):\n{text[:MOST_SHOWN]}{more}"
-
-
-def _told(text: str) -> ToolOutput:
-    return ToolOutput.model_validate({"summary": text})
 
 
 Status = Literal["ok", "error", "continuation"]
@@ -159,8 +75,8 @@ class PlayedGateway:
         self._bus = bus
         self._clock = clock
         self._calls: Counter[tuple[str, int]] = Counter()
-        offers = [tool.offer for tool in scenario.tools] + [OFFER] * scenario.artifact_tool
-        offers += [*(plugin.offer for plugin in self._plugins.values()), *scenario.settings.own_tools()]
+        offers = [*(tool.offer for tool in scenario.tools), *(plugin.offer for plugin in self._plugins.values())]
+        offers += scenario.settings.own_tools()
         self.offers = tuple(sorted(offers, key=lambda offer: offer.name))
 
     async def catalog(self) -> Catalog:
@@ -175,7 +91,7 @@ class PlayedGateway:
             return request
         plugin = self._plugins.get(request.tool)
         if plugin:
-            told = await plugin.answer(request)
+            told = await plugin.answer(request, self.artifacts.filled(request))
             self._send(request, (_status(told), told), PLUGIN_TAKES_S)
             return request
         answer = self._answer(request)
@@ -196,9 +112,6 @@ class PlayedGateway:
         return next(turns, None)
 
     def _outcome(self, request: ToolRequest, answer: ToolAnswer | None) -> Outcome:
-        if request.tool == ARTIFACT_TOOL and self._scenario.artifact_tool:
-            told = self.artifacts.answer(request.run_id, request.tool_command, request.tool_payload)
-            return _status(told), told
         if answer and answer.error:
             return "error", ToolError(**answer.error.model_dump())
         if answer and answer.continuation is not None:

@@ -11,17 +11,17 @@ from typing import Any
 from agent_service.admission.granting import LimitRefused
 from agent_service.core.events import ModelReplied
 from agent_service.run.arrival import Unreadable
-from agent_service.run.ports import Artifacts
 from agent_service.store.sqlite import SqliteStore
 from agent_service.views.folder.rendering import write
 from agent_service.views.folder.workspace import Workspace
 from agent_service.workbench.evaluation.expected import Expected, said_at_the_end, unmet
 from agent_service.workbench.evaluation.observed import Observed
 from agent_service.workbench.evaluation.scenario import Scenario
-from agent_service.workbench.evaluation.trials import Mind, Trial
+from agent_service.workbench.evaluation.trials import Trial
 from agent_service.workbench.evaluation.violations import broken_rules, said_anyway
 from agent_service.workbench.evaluation.world import PLAYED_MODEL, Endless, World
-from groundwork.service.errors import Misconfigured
+
+SUMMED = ("passed", "steps", "tasks", "children", "calls", "tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +89,7 @@ def totals(results: Sequence[Result]) -> dict[str, Any]:
     sent = sum(result.input_tokens for result in results)
     return {
         "scenarios": len(results),
-        "passed": sum(result.passed for result in results),
-        "steps": sum(result.steps for result in results),
-        "tasks": sum(result.tasks for result in results),
-        "children": sum(result.children for result in results),
-        "calls": sum(result.calls for result in results),
-        "tokens": sum(result.tokens for result in results),
+        **{name: sum(getattr(result, name) for result in results) for name in SUMMED},
         "cost_usd": None if None in costs else sum(cost for cost in costs if cost is not None),
         "cache_share": sum(result.cache_read_tokens for result in results) / sent if sent else None,
         "violations": sum(len(result.violations) for result in results),
@@ -109,20 +104,19 @@ def _models(seen: Observed) -> tuple[str, ...]:
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    jobs: int = 1
-    trail: Path | None = None
-
-
 async def evaluate(
-    trials: Sequence[Trial], options: Options, on_result: Callable[[Result], None] = lambda _: None
+    trials: Sequence[Trial],
+    *,
+    jobs: int = 1,
+    trail: Path | None = None,
+    on_result: Callable[[Result], None] = lambda _: None,
 ) -> list[Result]:
-    slots = asyncio.Semaphore(options.jobs)
+    """`trail`: a folder for the paper trail of every run."""
+    slots = asyncio.Semaphore(jobs)
 
     async def one(trial: Trial) -> Result:
         async with slots:
-            result = await play(trial, options)
+            result = await play(trial, trail)
         on_result(result)
         return result
 
@@ -131,39 +125,15 @@ async def evaluate(
     return [task.result() for task in playing]
 
 
-async def play(trial: Trial, options: Options) -> Result:
-    try:
-        mind = trial.mind()
-    except Misconfigured as error:
-        seen = Observed(goal="", offers=(), state=None, entries=(), said=(), artifacts=frozenset(), broken=str(error))
-    else:
-        seen = await _played(trial, mind, options)
-    return judged(trial.scenario, trial.name, expected=trial.expected, seen=seen)
-
-
-async def _played(trial: Trial, mind: Mind, options: Options) -> Observed:
+async def play(trial: Trial, trail: Path | None = None) -> Result:
     with TemporaryDirectory(prefix="agentic-eval-") as folder:
         async with SqliteStore.open(Path(folder)) as store:
-            world = World(
-                trial.scenario,
-                store,
-                mind.model,
-                name=trial.name,
-                folder=Path(folder) / "plugins",
-                fused=mind.fused,
-                verifies=mind.verifies,
-                short_rules=mind.short_rules,
-            )
+            world = World(trial.scenario, store, trial.mind, name=trial.name, folder=Path(folder) / "plugins")
             seen = await world.observed(await _trouble(world))
-            if options.trail:
-                await _keep_trails(options.trail, seen, store, world.gateway.artifacts)
-    return seen
-
-
-async def _keep_trails(folder: Path, seen: Observed, store: SqliteStore, artifacts: Artifacts) -> None:
-    for run in seen.tree:
-        if run.state:
-            await write(run.state.run_id, store, Workspace(folder), artifacts)
+            for run in seen.tree if trail else ():
+                if trail and run.state:
+                    await write(run.state.run_id, store, Workspace(trail), world.gateway.artifacts)
+    return judged(trial.scenario, trial.name, expected=trial.expected, seen=seen)
 
 
 async def _trouble(world: World) -> str:

@@ -14,8 +14,7 @@ from agent_service.models import scripted_model
 from agent_service.models.scripted_model import Rule, ScriptedModel, check_answers
 from agent_service.settings import AgentSettings, ContinuationSettings, LimitSettings
 from agent_service.workbench.evaluation.expected import Expected
-from agent_service.workbench.evaluation.plugins import Plugin
-from agent_service.workbench.evaluation.tools import Strict, Tool
+from agent_service.workbench.evaluation.tools import Plugin, Strict, Tool
 from groundwork.service.errors import Misconfigured
 from groundwork.service.strict import NotYaml, parse
 from schemas.events import Constraints, SignalKind
@@ -55,9 +54,6 @@ def _text(name: str, texts: dict[str, str], where: str) -> str:
     if name not in texts:
         raise ValueError(f"{where}: there is no text {name}")
     return texts[name]
-
-
-ARTIFACT_TOOL = "artifact"
 
 
 class Allowance(Strict):
@@ -158,8 +154,6 @@ class Scenario(Strict):
     tools: tuple[Tool, ...] = ()
     plugins: tuple[Plugin, ...] = ()
     """Tools that are not played: those that come along, as they are."""
-    artifact_tool: bool = False
-    """Whether a tool `artifact` is on offer that reads and searches the artifacts of the run."""
     signals: tuple[PersonsSignal, ...] = ()
     model_faults: tuple[ModelFault, ...] = ()
     price_unknown: bool = False
@@ -171,7 +165,7 @@ class Scenario(Strict):
     @model_validator(mode="after")
     def _is_consistent(self) -> "Scenario":
         names = [*(tool.name for tool in self.tools), *(plugin.plugin for plugin in self.plugins)]
-        names += [ARTIFACT_TOOL] * self.artifact_tool + [tool.name for tool in self.settings.own_tools()]
+        names += [tool.name for tool in self.settings.own_tools()]
         if len(set(names)) < len(names):
             raise ValueError(f"tools: two have the same name: {', '.join(sorted(names))}")
         if self.obeying and self.obeying.expect is None:

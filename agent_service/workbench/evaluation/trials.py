@@ -73,7 +73,7 @@ class Trial:
     scenario: Scenario
     name: str
     expected: tuple[Expected, ...]
-    mind: Callable[[], Mind]
+    mind: Mind
 
 
 @asynccontextmanager
@@ -91,7 +91,7 @@ async def trials_of(scenarios: Sequence[Scenario], settings: AgentSettings) -> A
             verifies=settings.verify and model.verifies,
             short_rules=rates.prompt == "short",
         )
-        yield [of_model(scenario, lambda: mind) for scenario in scenarios]
+        yield [of_model(scenario, mind) for scenario in scenarios]
 
 
 def scripted(scenario: Scenario) -> list[Trial]:
@@ -104,11 +104,11 @@ def scripted(scenario: Scenario) -> list[Trial]:
     return trials
 
 
-def of_model(scenario: Scenario, mind: Callable[[], Mind]) -> Trial:
+def of_model(scenario: Scenario, mind: Mind) -> Trial:
     return Trial(scenario=scenario, name=scenario.name, expected=(scenario.expect,), mind=mind)
 
 
 def _scripted(scenario: Scenario, name: str, script: Script, expected: tuple[Expected, ...]) -> Trial:
     follower = follower_of(name, script)
     mind = Mind(model=follower, fused=True, verifies=follower.verifies)
-    return Trial(scenario=scenario, name=name, expected=expected, mind=lambda: mind)
+    return Trial(scenario=scenario, name=name, expected=expected, mind=mind)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from agent_service.core.brief import Spent
 from agent_service.core.events import ModelReplied, ToolReturned
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState
@@ -173,77 +172,6 @@ def _is_framing(moment: Moment) -> bool:
     return isinstance(moment.event, ModelReplied) and isinstance(moment.event.decision, Framing)
 
 
-PENNY = 1e-9
-"""Sums of floats may differ by so many USD."""
-
-
-def _budgets_hold(seen: Observed) -> Iterator[str]:
-    for moment in seen.moments:
-        yield from (f"entry {moment.entry.seq}: {what}" for what in _counts(moment.after))
-        if isinstance(moment.event, ModelReplied) and moment.before:
-            yield from (f"entry {moment.entry.seq}: {what}" for what in _call(moment, moment.before))
-    for request in seen.requests:
-        limits = seen.moments[-1].after.brief.limits
-        if request.at >= limits.deadline_at:
-            yield f"step {request.asked.step} was asked for after the deadline"
-
-
-def _what_is_spent_is_counted(seen: Observed) -> Iterator[str]:
-    if not seen.moments:
-        return
-    spent = seen.moments[-1].after.spent
-    usages = [moment.event.usage for moment in seen.moments if isinstance(moment.event, ModelReplied)]
-    theirs = [child.state.spent for child in seen.children if child.state]
-    calls = len(usages) + sum(of_child.calls for of_child in theirs)
-    tokens = sum(usage.input_tokens + usage.output_tokens for usage in usages) + sum(child.tokens for child in theirs)
-    if (spent.calls, spent.tokens) != (calls, tokens):
-        counted = f"{spent.calls} calls and {spent.tokens} tokens are counted"
-        yield f"{counted}, the journal holds {calls} and {tokens}"
-    paid = [*(usage.cost_usd for usage in usages), *(of_child.cost_usd for of_child in theirs)]
-    known = [cost for cost in paid if cost is not None]
-    if (len(known) < len(paid)) != (spent.cost_usd is None):
-        yield "an unknown price is counted as a known one, or the other way round"
-    elif spent.cost_usd is not None and abs(sum(known) - spent.cost_usd) > PENNY:
-        yield f"{spent.cost_usd} USD are counted, the journal holds {sum(known)}"
-
-
-def _counts(state: RunState) -> Iterator[str]:
-    limits = state.brief.limits
-    counted = (
-        ("steps", state.step, limits.max_steps),
-        ("reframes", state.reframes, limits.max_reframes),
-        ("attempts", state.attempts, limits.max_attempts_of_run),
-        ("attempts of a step", max((p.attempt for p in state.pendings), default=0), limits.max_attempts),
-    )
-    for what, used, most in counted:
-        if used > most:
-            yield f"{used} {what}, and {most} are allowed"
-
-
-def _call(moment: Moment, before: RunState) -> Iterator[str]:
-    """A call may be made while something is left; one whose reserve was set aside may not go beyond what is left."""
-    limits, reserved = before.brief.limits, bool(before.reserve)
-    used, cost = _tokens(before.spent), _cost(before.spent)
-    if limits.max_tokens is not None:
-        if used >= limits.max_tokens:
-            yield f"a call was made with {used} of {limits.max_tokens} tokens spent"
-        elif reserved and _tokens(moment.after.spent) > limits.max_tokens:
-            yield f"{_tokens(moment.after.spent)} of {limits.max_tokens} tokens are spent"
-    if limits.max_cost_usd is not None:
-        if cost is None or cost >= limits.max_cost_usd:
-            yield f"a call was made with {cost} of {limits.max_cost_usd} USD spent"
-        elif reserved and (_cost(moment.after.spent) or 0.0) > limits.max_cost_usd + PENNY:
-            yield f"{_cost(moment.after.spent)} of {limits.max_cost_usd} USD are spent"
-
-
-def _tokens(spent: Spent) -> int:
-    return spent.tokens + spent.lost_tokens
-
-
-def _cost(spent: Spent) -> float | None:
-    return None if spent.cost_usd is None or spent.lost_cost_usd is None else spent.cost_usd + spent.lost_cost_usd
-
-
 RULES: dict[str, Rule] = {
     rule.__name__.strip("_"): rule
     for rule in (
@@ -255,7 +183,5 @@ RULES: dict[str, Rule] = {
         _nothing_follows_the_end,
         _what_needs_approval_is_allowed_first,
         _the_goal_stays,
-        _budgets_hold,
-        _what_is_spent_is_counted,
     )
 }

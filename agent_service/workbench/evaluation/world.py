@@ -29,11 +29,11 @@ from agent_service.run.turn import Turns
 from agent_service.store.sqlite import SqliteStore
 from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.signing import Signing
-from agent_service.workbench.evaluation.observed import Observed
-from agent_service.workbench.evaluation.played import PlayedBus, PlayedClock, Said
+from agent_service.workbench.evaluation.observed import Observed, Said
+from agent_service.workbench.evaluation.played import PlayedBus, PlayedClock, PlayedPerson
 from agent_service.workbench.evaluation.played_gateway import PlayedGateway
-from agent_service.workbench.evaluation.played_person import PlayedPerson
 from agent_service.workbench.evaluation.scenario import ModelFault, Scenario
+from agent_service.workbench.evaluation.trials import Mind
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments
 from schemas import subjects
@@ -124,13 +124,10 @@ class World:
         self,
         scenario: Scenario,
         store: SqliteStore,
-        model: Model,
+        mind: Mind,
         *,
         name: str,
         folder: Path,
-        fused: bool,
-        verifies: bool = False,
-        short_rules: bool = False,
     ) -> None:
         self._scenario = scenario
         self._store = store
@@ -140,7 +137,7 @@ class World:
         self.gateway = PlayedGateway(scenario, self._bus, self._clock, folder)
         self._person = PlayedPerson(scenario, self._bus, self._clock)
         self._runs: dict[str, RunState] = {}
-        self._model = FaultyModel(model, scenario, self._clock, self._while_thinking)
+        self._model = FaultyModel(mind.model, scenario, self._clock, self._while_thinking)
         thinker = Thinker(
             self._model,
             ArgumentSchemas(),
@@ -161,10 +158,10 @@ class World:
             capabilities,
             NewRuns(
                 policy=scenario.settings.policy(),
-                fused=fused,
-                verify=verifies,
+                fused=mind.fused,
+                verify=mind.verifies,
                 trace_url=None,
-                short_rules=short_rules,
+                short_rules=mind.short_rules,
             ),
             Admission(brake=brake, room=Room(store.counts, max_queued=MOST_ENTRIES), quotas=limits.quotas),
             IncomingMetrics(Instruments()),
@@ -223,16 +220,15 @@ class World:
 
     async def _deliver(self) -> None:
         message = self._bus.next()
-        if message.subject.startswith(f"{subjects.TOOL_REQUEST}."):
-            request = await self.gateway.take(message.body)
-            if request.executor == subjects.SERVICE_AGENT:
-                arrival = Arrival(subject=message.subject, body=message.body, place=str(message.place))
-                await self._turns.children.receive(arrival)
-            if request.attempt == 1 and request.task is None:
-                self._person.sees_step(self._runs[request.run_id], request.step, self._place(request.run_id))
-        else:
-            arrival = Arrival(subject=message.subject, body=message.body, place=str(message.place))
+        arrival = Arrival(subject=message.subject, body=message.body, place=str(message.place))
+        if not message.subject.startswith(f"{subjects.TOOL_REQUEST}."):
             await self._intake.receive(arrival)
+            return
+        request = await self.gateway.take(message.body)
+        if request.executor == subjects.SERVICE_AGENT:
+            await self._turns.children.receive(arrival)
+        if request.attempt == 1 and request.task is None:
+            self._person.sees_step(self._runs[request.run_id], request.step, self._place(request.run_id))
 
     def _committed(self, moment: Moment) -> None:
         self._runs[moment.after.run_id] = moment.after

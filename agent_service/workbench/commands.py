@@ -16,7 +16,6 @@ from agent_service.workbench.dev_command import model_here, run_dev
 from agent_service.workbench.dev_settings import taken_nearby
 from agent_service.workbench.evaluate import Order, run
 from agent_service.workbench.examples import NoSuchExample, copy, examples
-from agent_service.workbench.solving_demo import run_solving_demo
 from groundwork.service.commands import examples as shown
 
 Folder = Annotated[Path, typer.Option("--dir", help="Where everything is kept.", metavar="FOLDER")]
@@ -94,9 +93,7 @@ def demo(
 ) -> None:
     if chaos and z3:
         raise typer.BadParameter("choose one of --chaos and --z3")
-    if z3:
-        raise typer.Exit(awaited(run_solving_demo(folder, as_json=as_json)))
-    raise typer.Exit(awaited(run_demo(folder, chaos=chaos, as_json=as_json)))
+    raise typer.Exit(awaited(run_demo(folder, chaos=chaos, z3=z3, as_json=as_json)))
 
 
 @commands.command(

@@ -1,90 +1,132 @@
-"""`agentic demo`: the worked example of RFC-103, from goal to end, on a real NATS server."""
+"""`agentic demo`: one run from goal to end on a real NATS server, shown by the commands that show any run.
 
+The goal is the worked example of RFC-103, or (`--z3`) constraints that contradict each other, for a tool that looks up
+what may be relaxed before it answers.
+"""
+
+import asyncio
+import shlex
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.text import Text
 
-from agent_service.cli.client import Json
+from agent_service.cli import output
+from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.errors import Exit
-from agent_service.history.plain import duration
-from agent_service.workbench.dev import DevOptions, DevStack
-from agent_service.workbench.showing import WIDTH, Outcome, Story, content, follow, show, tell_the_trail
+from agent_service.cli.options import invocation
+from agent_service.workbench.dev import DevOptions, DevStack, stack
+from groundwork.service import json_log
+from groundwork.service.errors import Misconfigured
+from groundwork.service.invisible import visible
+from groundwork.service.process import tied_to_us
+from groundwork.service.signals import cancelled_by_signals
 
 LOOK_S = 0.05
+EQUIP = (
+    "Equip at least 12 workplaces: a seat costs 900, which is fixed, the budget is 10000, and the house has room for "
+    "100. Have z3-solver find the number of seats and the cost; where limits contradict each other, relax only what "
+    "our pages allow, and say what it was."
+)
 
 
-async def run_demo(folder: Path, *, chaos: bool, as_json: bool) -> Exit:
-    async def play(made: DevStack, told: Story) -> _Outcome:
-        outcome = await _Demo(made, told, chaos=chaos).play()
-        _tell(made, outcome, told)
-        return outcome
-
-    options = DevOptions(folder=folder, plugin_config={"fetch": {"allow_private": True}})
-    return await show("agentic demo", options, play, as_json=as_json)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Crash:
-    at: datetime
-    pid: int | None
-    before: Json
-    after: Json
-
-    def for_programs(self) -> Json:
-        return {
-            "at": self.at.isoformat(),
-            "pid": self.pid,
-            "pending_step": self.before["pending_step"],
-            "last_entry_before": self.before["seq"],
-            "first_entry_after": self.after["seq"],
-        }
+async def run_demo(folder: Path, *, chaos: bool, z3: bool, as_json: bool) -> Exit:
+    """OK when the run is done and its paper trail is whole. Raises Misconfigured for `z3` without the solver."""
+    if z3 and find_spec("z3") is None:
+        raise Misconfigured(
+            "the solver is not installed: pip install 'agentic-loop-nats[z3]', or from a checkout: make setup"
+        )
+    json_log.set_up("ERROR", "text", redact=tuple)
+    demo = _Demo(chaos, as_json)
+    try:
+        with cancelled_by_signals(lambda: demo.say("stopping")), _page(demo.visited) as url:
+            goal = EQUIP if z3 else f"fetch web {url} and produce a 2 para critique"
+            demo.say("starting a NATS server, the gateway and the agent (a scripted model decides: no key is needed)")
+            async with stack(_options(folder, z3=z3)) as made:
+                return await demo.play(made, goal)
+    except asyncio.CancelledError:
+        demo.say("everything that was started is stopped")
+        return Exit.INTERRUPTED
+    finally:
+        demo.say(f"The files stay in {folder}", "dim")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Outcome(Outcome):
-    visits: int
-    crash: _Crash | None
-
-    def for_programs(self) -> Json:
-        crash = self.crash.for_programs() if self.crash else None
-        return super().for_programs() | {"page_visits": self.visits, "crash": crash}
+def _options(folder: Path, *, z3: bool) -> DevOptions:
+    if not z3:
+        return DevOptions(folder=folder, plugin_config={"fetch": {"allow_private": True}})
+    return DevOptions(folder=folder, script=Path(str(resources.files("agent_service") / "scripts" / "solving.yaml")))
 
 
 @dataclass
 class _Demo:
-    made: DevStack
-    told: Story
-    chaos: bool = field(kw_only=True)
-    entries: list[Json] = field(default_factory=list)
+    chaos: bool
+    as_json: bool
     visits: int = 0
+    made: DevStack | None = None
     killed: tuple[datetime, int | None] | None = None
 
-    async def play(self) -> _Outcome:
-        with _page(self._visited) as url:
-            goal = f"fetch web {url} and produce a 2 para critique"
-            outcome = await follow(self.made, goal, self.told, self.entries)
-        return _Outcome(**vars(outcome), visits=self.visits, crash=self._crash())
+    def say(self, text: str, style: str = "") -> None:
+        output.console(stderr=self.as_json).print(Text(visible(text), style=style), soft_wrap=True)
 
-    def _visited(self) -> None:
+    async def play(self, made: DevStack, goal: str) -> Exit:
+        self.made = made
+        ended = await self._command("run", "--watch", goal)
+        with AgentClient(made.url, None) as client:
+            run_id = client.get("/v1/runs", limit=1)["runs"][0]["run_id"]
+            run, entries = client.run(run_id), client.get(f"/v1/runs/{run_id}/entries")["entries"]
+        crash = self._crash(entries) if self.killed else None
+        for artifact in run["artifacts"][-1:]:
+            await self._command("cat", run_id, artifact)
+        await self._command("cat", run_id)
+        verified = await self._command("verify", "--config", str(made.config), run_id)
+        if self.as_json:
+            told = {"run": run, "verified": verified == Exit.OK, "page_visits": self.visits, "crash": crash}
+            output.document(told)
+        return Exit(ended or verified)
+
+    async def _command(self, *arguments: str) -> int:
+        """Its exit code; what it prints is seen, and with `--json` on standard error."""
+        self.say(f"\n$ {invocation()} {shlex.join(arguments)}", "bold")
+        where = ("--url", self.made.url) if self.made and arguments[0] != "verify" else ()
+        command = [sys.executable, "-m", "agent_service", *arguments, *where]
+        process = await asyncio.create_subprocess_exec(
+            *tied_to_us(command), stdin=asyncio.subprocess.DEVNULL, stdout=sys.stderr if self.as_json else None
+        )
+        try:
+            return await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    def visited(self) -> None:
         self.visits += 1
-        if self.chaos and self.visits == 1:
+        if self.chaos and self.visits == 1 and self.made:
             self.killed = datetime.now(UTC), self.made.agent.pid
             self.made.agent.kill()
-            self.told.say(f"kill -9 {self.killed[1]}: the agent is dead, while its tool fetches the page", "bold red")
+            self.say(f"kill -9 {self.killed[1]}: the agent is dead, while its tool fetches the page", "bold red")
 
-    def _crash(self) -> _Crash | None:
-        if self.killed is None:
+    def _crash(self, entries: list[Json]) -> Json | None:
+        if self.killed is None or self.made is None:
             return None
         at, pid = self.killed
-        after = [datetime.fromisoformat(entry["at"]) > at for entry in self.entries].index(True)
-        return _Crash(at=at, pid=pid, before=self.entries[after - 1], after=self.entries[after])
+        first = [datetime.fromisoformat(entry["at"]) > at for entry in entries].index(True)
+        before, after = entries[first - 1], entries[first]
+        self.say(
+            f"\nThe agent was killed after entry {before['seq']}, with step {before['pending_step']} pending. Process "
+            f"{self.made.agent.pid} took its place and went on with entry {after['seq']}: {after['summary']}. No step "
+            f"was begun again; the page was asked for {'once' if self.visits == 1 else f'{self.visits} times'}."
+        )
+        told = {"at": at.isoformat(), "pid": pid, "pending_step": before["pending_step"]}
+        return told | {"last_entry_before": before["seq"], "first_entry_after": after["seq"]}
 
 
 @contextmanager
@@ -109,25 +151,3 @@ def _page(visited: Callable[[], None]) -> Iterator[str]:
             yield f"http://127.0.0.1:{server.server_port}/page.html"
         finally:
             server.shutdown()
-
-
-def _tell(made: DevStack, outcome: _Outcome, told: Story) -> None:
-    if outcome.crash:
-        _tell_of_the_crash(made, outcome.crash, outcome.visits, told)
-    run_id, artifacts = outcome.view["run_id"], outcome.view["artifacts"]
-    if artifacts:
-        told.chapter(f"the result: {artifacts[-1]}")
-        told.console.print(Text(content(made.workspaces / run_id / artifacts[-1])), width=WIDTH)
-    tell_the_trail(made, outcome, told)
-
-
-def _tell_of_the_crash(made: DevStack, crash: _Crash, visits: int, told: Story) -> None:
-    back, before = duration(datetime.fromisoformat(crash.after["at"]) - crash.at), crash.before
-    told.chapter("what the crash changed: nothing")
-    told.say(
-        f"The agent was killed after entry {before['seq']}, with step {before['pending_step']} pending. Process "
-        f"{made.agent.pid} took its place. Its first entry, {back} after the kill, is number "
-        f"{crash.after['seq']}, and no step was begun again:"
-    )
-    told.say(f"  {crash.after['summary']}")
-    told.say(f"The page was asked for {'once' if visits == 1 else f'{visits} times'}.")

@@ -5,9 +5,8 @@ import json
 import os
 import shlex
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,9 @@ from agent_service.cli.errors import Exit
 from agent_service.cli.options import invocation
 from agent_service.cli.whereabouts import HERE
 from agent_service.core.phases import Phase
-from agent_service.history.plain import one_line
 from agent_service.models.scripted_model import read_script
 from agent_service.settings import KEYS
+from agent_service.views.log_line import FOR_MACHINES
 from agent_service.workbench.dev import LOOK_S, DevOptions, DevStack, check_that_both_can_start, stack
 from groundwork.service import json_log
 from groundwork.service.errors import Misconfigured
@@ -30,74 +29,32 @@ from groundwork.service.invisible import visible
 from groundwork.service.signals import cancelled_by_signals
 
 LOOK_AT_LOGS_S = 0.2
-MOST_RUNS = 1000
-LONGEST_REASON = 300
-OTHER_TOOLS = "other tools are on offer"
 ENDED = ("done", "escalated", "failed", "cancelled")
-NOTABLE = frozenset({"WARNING", "ERROR", "CRITICAL"})
+TOLD = frozenset({"WakeAccepted", "ToolReturned", "other tools are on offer"})
+"""Events and messages that are shown, besides ends of runs and warnings."""
+ASIDE = FOR_MACHINES | {"state_transition", "step", "tool", "call", "attempt", "job_id", "exit_code"}
 
-Fields = dict[str, Any]
 
-
-class Lines:
-    def __init__(self) -> None:
-        self._accepted: dict[str, datetime] = {}
-
-    def line(self, written: str) -> Text | None:
-        try:
-            fields: Fields = json.loads(written)
-            at = datetime.fromisoformat(fields["ts"])
-        except (ValueError, TypeError, KeyError):  # what a library or the system wrote there
+def shown(written: str) -> Text | None:
+    """The line of a service's log for people; None for one that is not shown, or is none of ours."""
+    try:
+        fields = json.loads(written)
+        is_notable = fields["level"] != "INFO"
+        is_end = str(fields.get("state_transition")).endswith(ENDED)
+        if not is_notable and not is_end and TOLD.isdisjoint((fields.get("event"), fields["msg"])):
             return None
-        shown = self._of_run(fields, at) if fields.get("state_transition") else _of_tools(fields)
-        if not shown and fields.get("level") not in NOTABLE:
-            return None
-        what, run_id = shown or (str(fields.get("msg")),), fields.get("run_id")
-        why = one_line(str(fields["why"]), LONGEST_REASON) if fields.get("why") else ""
-        style = "yellow" if fields["level"] in NOTABLE else ""
-        return Text.assemble(
-            (f"{at.astimezone():%H:%M:%S}  ", "dim"),
-            (f"{visible(str(run_id))}  " if run_id else "", "cyan"),
-            (visible("  ".join(filter(None, what))), style),
-            (f": {why}" if why else "", "dim"),
-        )
-
-    def _of_run(self, fields: Fields, at: datetime) -> Sequence[str]:
-        state = str(fields["state_transition"]).rpartition("->")[2]
-        if fields.get("event") == "WakeAccepted":
-            self._accepted = dict(list(self._accepted.items())[1 - MOST_RUNS :]) | {fields["run_id"]: at}
-            return "accepted", f"from {fields['by']}" if fields.get("by") else ""
-        ended = self._ending(fields, at) if state in ENDED else ()
-        if fields.get("event") == "ToolReturned":
-            return f"step {fields['step']} {fields['tool']}", _outcome(fields), *ended
-        return ended
-
-    def _ending(self, fields: Fields, at: datetime) -> Sequence[str]:
-        began = self._accepted.pop(fields["run_id"], None)
-        took = f"after {(at - began) / timedelta(seconds=1):.1f} s" if began else ""
-        cost = f"{fields['cost_usd']:.4f} USD" if fields.get("cost_usd") else ""
-        return fields["state_transition"].rpartition("->")[2], took, f"{fields.get('tokens') or 0} tokens", cost
-
-
-def _of_tools(fields: Fields) -> Sequence[str]:
-    if fields.get("msg") != OTHER_TOOLS:
-        return ()
-    return "tools", *(f"{how}: {', '.join(fields[how])}" for how in ("new", "changed", "gone") if fields.get(how))
-
-
-def _outcome(fields: Fields) -> str:
-    attempt = f" (attempt {fields['attempt']})" if fields.get("attempt", 1) > 1 else ""
-    happened = str(fields["msg"]).partition(";")[0].partition(f": {fields['tool']} ")[2]
-    return f"{happened}{attempt}  {fields['latency_ms'] / 1000:.1f} s"
+        return Text(visible(json_log.as_text(fields, aside=ASIDE)), style="yellow" if is_notable else "")
+    except (ValueError, TypeError, KeyError):  # what a library or the system wrote there
+        return None
 
 
 async def tell_lines(logs: Mapping[Path, int], tell: Callable[[Text], None]) -> None:
-    lines, places = Lines(), dict(logs)
+    places = dict(logs)
     while True:
         for log, place in places.items():
             for written in _added(log, place):
                 places[log] += len(written)
-                if line := lines.line(written.decode(errors="replace")):
+                if line := shown(written.decode(errors="replace")):
                     tell(line)
         await asyncio.sleep(LOOK_AT_LOGS_S)
 
@@ -176,7 +133,7 @@ def _facts(made: DevStack) -> dict[str, Any]:
         "url": made.url,
         "nats": made.nats.url,
         "config": str(made.config),
-        "workspaces": str(folder / "workspaces"),
+        "workspaces": str(made.workspaces),
         "logs": str(folder / "logs"),
         "pids": {"agent": made.agent.pid, "gateway": made.gateway.pid},
     }

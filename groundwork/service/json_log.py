@@ -49,8 +49,8 @@ def set_up(
     """In place of all handlers. `redact`, asked once a second: values of at least 8 characters that never appear.
     `aside`: fields left out of text for people."""
     handler = logging.StreamHandler(sys.stderr)
-    as_text = partial(_as_text, aside=frozenset(aside), painted=sys.stderr.isatty() and "NO_COLOR" not in os.environ)
-    handler.setFormatter(_Lines(_as_json if format == "json" else as_text, _Cleaning(redact)))
+    for_people = partial(as_text, aside=frozenset(aside), painted=sys.stderr.isatty() and "NO_COLOR" not in os.environ)
+    handler.setFormatter(_Lines(_as_json if format == "json" else for_people, _Cleaning(redact)))
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(level)
     for talkative in EVERY_REQUEST:
@@ -75,7 +75,8 @@ def _as_json(fields: Fields) -> str:
     return _WRITTEN(fields)
 
 
-def _as_text(fields: Fields, *, aside: Collection[str], painted: bool) -> str:
+def as_text(fields: Fields, *, aside: Collection[str] = (), painted: bool = False) -> str:
+    """The line of a record for people; `fields` as its line for machines has them. Raises KeyError for other fields."""
     ts, level, logger, msg = (fields.pop(name) for name in ("ts", "level", "logger", "msg"))
     exception = fields.pop("exception", {"stack": []})
     from_whom = {} if "logger" in aside and level == "INFO" else {"logger": logger}

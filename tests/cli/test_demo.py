@@ -22,7 +22,7 @@ def test_a_killed_agent_goes_on_at_the_pending_step_and_no_step_runs_twice(folde
     assert called.code == 0, called.err
     told = called.document
     assert told["run"]["state"] == "done"
-    assert told["verify"]["ok"]
+    assert told["verified"]
     assert told["page_visits"] == 1
     crash = told["crash"]
     assert crash["pending_step"] == 1
@@ -35,16 +35,10 @@ def test_constraints_that_contradict_each_other_are_relaxed_as_a_page_allows(fol
     called = agentic("demo", "--z3", "--json", "--dir", folder)
     assert called.code == 0, called.err
     told = called.document
-    assert (told["run"]["state"], told["verify"]["ok"]) == ("done", True)
-    requests = [(one["task"], one["round"], one["tool"], one["status"]) for one in told["requests"]]
-    assert requests == [
-        (None, None, "z3-solver", "continuation"),
-        ("task-1", 1, "knowledge", "ok"),
-        ("again", 2, "z3-solver", "ok"),
-    ]
-    assert told["solved"]["model"] == {"cost": 10800, "seats": 12}
-    assert [(one["from"], one["to"]) for one in told["solved"]["relaxed"]] == [("cost <= 10000", "cost <= 11000")]
-    assert all(mark in called.err for mark in ("↻ step 1: z3-solver  unsat", "✓ again, round 2: z3-solver  sat"))
+    assert (told["run"]["state"], told["verified"]) == ("done", True)
+    (step,) = told["run"]["steps"]
+    assert [(task["id"], task["tool"], task["status"]) for task in step["tasks"]] == [("task-1", "knowledge", "ok")]
+    assert "cost <= 10000 became cost <= 11000" in step["summary"]
     assert running_with(folder) == {}
 
 

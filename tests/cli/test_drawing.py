@@ -30,7 +30,7 @@ from agent_service.views.model_calls import call_view, made_call
 from agent_service.views.run import run_view
 from agent_service.views.steps import step_detail
 from agent_service.views.why import Seen, why_view
-from agent_service.workbench import dev_command
+from agent_service.workbench.dev_command import shown
 from tests.core.cues import PROOF, RUN_ID, a_retrying_run, due, reflects, returns
 from tests.core.script import Script
 from tests.projections.courses import no_model, retries
@@ -198,33 +198,34 @@ def test_the_story_of_a_run_line_by_line_is_the_one_that_is_kept(name: str, gold
     golden(f"story-{name}", without_now("\n".join(followed(STORIES[name]()))))
 
 
+OF_LOG = {"ts": "2026-11-21T12:00:00Z", "logger": "agent_service.views.log_line", "level": "INFO"}
+
+
 @pytest.mark.parametrize("name", ["worked", "retried-and-answered"])
 def test_what_dev_shows_of_a_run_as_it_goes_by_is_what_is_kept(name: str, golden: Callable[[str, str], None]) -> None:
-    lines, told = dev_command.Lines(), []
+    told = []
     for moment in retell(entries_of(STORIES[name]())):
         made = log_line(moment)
         level = "WARNING" if made.level > 20 else "INFO"
-        line = lines.line(
-            json.dumps({"ts": moment.entry.at.isoformat(), "level": level, "msg": made.message, **made.fields})
-        )
-        told += [line.plain.partition("  ")[2]] if line else []
+        said = {"ts": moment.entry.at.isoformat(), "level": level, "msg": made.message, **made.fields}
+        told += [line.plain] if (line := shown(json.dumps(OF_LOG | said))) else []
     golden(f"dev-{name}", "\n".join([*told, ""]))
 
 
-CHANGED_TOOLS = {"level": "INFO", "msg": "other tools are on offer", "new": ["a", "b"], "gone": [], "changed": ["c"]}
+CHANGED_TOOLS = {"msg": "other tools are on offer", "new": ["a", "b"]}
 
 
 def test_of_other_lines_dev_shows_those_that_somebody_should_see_and_none_that_is_not_ours() -> None:
     for fields, told in (
-        ({"level": "WARNING", "msg": "NATS is away", "why": "no answer"}, "NATS is away: no answer"),
-        ({"level": "ERROR", "msg": "\x1b[31mred", "run_id": "run_1"}, "run_1  ␛[31mred"),
-        ({"level": "INFO", "msg": "ready"}, None),
-        (CHANGED_TOOLS, "tools  new: a, b  changed: c"),
+        ({"level": "WARNING", "msg": "NATS is away", "why": "no answer"}, 'WARNING  NATS is away why="no answer"'),
+        ({"level": "ERROR", "msg": "\x1b[31mred", "run_id": "run_1"}, "ERROR    ␛[31mred run_id=run_1"),
+        ({"msg": "ready"}, None),
+        (CHANGED_TOOLS, "INFO     other tools are on offer new=\"['a', 'b']\""),
     ):
-        line = dev_command.Lines().line(json.dumps({"ts": "2026-11-21T12:00:00Z", **fields}))
-        assert (line and line.plain[10:]) == told
+        line = shown(json.dumps(OF_LOG | fields))
+        assert (line and line.plain[21:].partition(" logger=")[0]) == told
     for written in ("", "Traceback (most recent call last):", "{}", "[1]", '{"ts": 1}'):
-        assert dev_command.Lines().line(written) is None
+        assert shown(written) is None
 
 
 @pytest.mark.parametrize("seen", [lambda told: told, poisoned])

@@ -67,28 +67,6 @@ HEADERS = {
 
 _OF_A_RUN = ("traceparent", "Agentic-Run-Id")
 
-
-_TO_RUNS = (subjects.CANCEL, subjects.SIGNAL)
-
-CONSUMERS: dict[str, tuple[str, ...]] = {
-    subjects.DURABLE_STARTS: (subjects.START,),
-    subjects.DURABLE_LOOP: (subjects.TOOL_RESULT,),
-    subjects.DURABLE_CONTROL: _TO_RUNS,
-    subjects.DURABLE_CHILDREN: (subjects.REQUESTS_FOR_CHILDREN,),
-    subjects.DURABLE_TOOLS: (subjects.ALL_TOOL_REQUESTS,),
-    subjects.DURABLE_LIFECYCLE: subjects.LIFECYCLE,
-    subjects.DURABLE_PROGRESS: (subjects.PROGRESS,),
-}
-
-STREAMS: dict[str, tuple[str, ...]] = {
-    subjects.STREAM: (*_TO_RUNS, *subjects.LIFECYCLE),
-    subjects.STREAM_STARTS: (subjects.START,),
-    subjects.STREAM_RESULTS: (subjects.TOOL_RESULT,),
-    subjects.STREAM_REQUESTS: (subjects.ALL_TOOL_REQUESTS,),
-    subjects.STREAM_PROGRESS: (subjects.WAKE_ACCEPTED, subjects.PROGRESS),
-    subjects.STREAM_DEAD_LETTERS: (subjects.ALL_DEAD_LETTERS, subjects.REJECTED),
-}
-
 ANSWERED: dict[str, tuple[str, str]] = {
     subjects.CATALOG: ("askCatalog", "An empty body asks for all tools."),
     subjects.STATUS: ("askStatus", "An empty body asks how the gateway is."),
@@ -114,8 +92,8 @@ def document(bodies: Mapping[str, Json], examples: Mapping[str, Json]) -> Json:
             "schemas": _schemas(bodies),
         },
         "x-jetstream": {
-            "streams": {name: _stream(name) for name in STREAMS},
-            "consumers": {name: _consumer(name) for name in CONSUMERS},
+            "streams": {name: _stream(name) for name in subjects.STREAMS},
+            "consumers": {name: _consumer(name) for name in subjects.CONSUMERS},
             "objectStores": [subjects.ARTIFACT_BUCKET],
             "keyValueStores": [subjects.LEASE_BUCKET],
         },
@@ -138,8 +116,8 @@ def _only(message: str) -> Json:
 
 def _channel_facts(event: str) -> Json:
     pattern = subjects.ALL_TOOL_REQUESTS if event == subjects.TOOL_REQUEST else event
-    facts: Json = {"stream": next(name for name, stored in STREAMS.items() if pattern in stored)}
-    facts["consumers"] = [name for name, filters in CONSUMERS.items() if fnmatch.filter(filters, pattern)]
+    facts: Json = {"stream": next(name for name, stored in subjects.STREAMS.items() if pattern in stored)}
+    facts["consumers"] = [name for name, (_, filters) in subjects.CONSUMERS.items() if fnmatch.filter(filters, pattern)]
     facts["dedupeKey"] = DEDUPE_KEYS[event]
     if event in (subjects.TOOL_REQUEST, subjects.TOOL_RESULT):
         facts["dedupeKeyOfTask"] = KEYS_OF_TASKS[event]
@@ -154,15 +132,12 @@ def _channel_facts(event: str) -> Json:
 def _stream(name: str) -> Json:
     # Ages and sizes are the operator's to set: no part of the contract.
     retention = "workqueue" if name == subjects.STREAM_STARTS else "limits"
-    return {"subjects": list(STREAMS[name]), "storage": "file", "retention": retention}
+    return {"subjects": list(subjects.STREAMS[name]), "storage": "file", "retention": retention}
 
 
 def _consumer(name: str) -> Json:
-    filters = list(CONSUMERS[name])
-    stream = next(
-        stream for stream, stored in STREAMS.items() if any(fnmatch.fnmatch(filters[0], one) for one in stored)
-    )
-    return {"stream": stream, "filterSubjects": filters, "ackPolicy": "explicit"}
+    stream, filters = subjects.CONSUMERS[name]
+    return {"stream": stream, "filterSubjects": list(filters), "ackPolicy": "explicit"}
 
 
 def _operation_name(event: str) -> str:

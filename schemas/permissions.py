@@ -18,29 +18,15 @@ RoleName = Literal["setup", "agent", "gateway", "executor", "publisher", "approv
 
 INBOX = "_INBOX"
 ANSWERS = (f"{INBOX}.>", "_R_.>")
-STREAMS = (
-    subjects.STREAM,
-    subjects.STREAM_STARTS,
-    subjects.STREAM_RESULTS,
-    subjects.STREAM_REQUESTS,
-    subjects.STREAM_PROGRESS,
-    subjects.STREAM_DEAD_LETTERS,
-)
+STREAMS = tuple(subjects.STREAMS)
 SHARED_STREAMS = (subjects.STREAM_RUNS, subjects.STREAM_LEDGER)
 BUCKETS = (f"OBJ_{subjects.ARTIFACT_BUCKET}", f"KV_{subjects.LEASE_BUCKET}")
 AGENTS = subjects.member(subjects.LEASE_AGENT, "*")
 GATEWAYS = subjects.member(subjects.LEASE_GATEWAY, "*")
 IN_FLIGHT = f"{subjects.IN_FLIGHT}.*"
-AGENT_CONSUMERS = (
-    (subjects.STREAM_STARTS, subjects.DURABLE_STARTS),
-    (subjects.STREAM_RESULTS, subjects.DURABLE_LOOP),
-    (subjects.STREAM, subjects.DURABLE_CONTROL),
-    (subjects.STREAM_REQUESTS, subjects.DURABLE_CHILDREN),
-)
-GATEWAY_CONSUMERS = (
-    (subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS),
-    (subjects.STREAM, subjects.DURABLE_LIFECYCLE),
-    (subjects.STREAM_PROGRESS, subjects.DURABLE_PROGRESS),
+AGENT_CONSUMERS, GATEWAY_CONSUMERS = (
+    tuple((stream, name) for name, (stream, _) in consumers.items())
+    for consumers in (subjects.AGENT_CONSUMERS, subjects.GATEWAY_CONSUMERS)
 )
 ORDERS = (subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL)
 ACCOUNTS = ("", "*.*.")

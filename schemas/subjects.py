@@ -94,6 +94,29 @@ CALLBACK = "ductile-gateway.callback"
 PRUNE = "ductile-gateway.prune"
 """Request and reply: `{dry_run}`, and what the gateway keeps no longer, which goes unless it is a dry run."""
 
+STREAMS: dict[str, tuple[str, ...]] = {
+    STREAM: (CANCEL, SIGNAL, *LIFECYCLE),
+    STREAM_STARTS: (START,),
+    STREAM_RESULTS: (TOOL_RESULT,),
+    STREAM_REQUESTS: (ALL_TOOL_REQUESTS,),
+    STREAM_PROGRESS: (WAKE_ACCEPTED, PROGRESS),
+    STREAM_DEAD_LETTERS: (ALL_DEAD_LETTERS, REJECTED),
+}
+"""The streams of messages, and what is said there."""
+AGENT_CONSUMERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    DURABLE_STARTS: (STREAM_STARTS, (START,)),
+    DURABLE_LOOP: (STREAM_RESULTS, (TOOL_RESULT,)),
+    DURABLE_CONTROL: (STREAM, (CANCEL, SIGNAL)),
+    DURABLE_CHILDREN: (STREAM_REQUESTS, (REQUESTS_FOR_CHILDREN,)),
+}
+GATEWAY_CONSUMERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    DURABLE_TOOLS: (STREAM_REQUESTS, (ALL_TOOL_REQUESTS,)),
+    DURABLE_LIFECYCLE: (STREAM, LIFECYCLE),
+    DURABLE_PROGRESS: (STREAM_PROGRESS, (PROGRESS,)),
+}
+CONSUMERS = AGENT_CONSUMERS | GATEWAY_CONSUMERS
+"""Each consumer with its stream, and what it takes of it."""
+
 NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
 
 WAKE_ROUTE = "agentic-wake"

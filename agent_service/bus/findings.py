@@ -68,7 +68,7 @@ class BusLevels:
         self._link = link
         self._dead_letters = NatsDeadLetters(link, most=MOST_LETTERS)
         wanted = topology(shared=shared)
-        self._streams = tuple(stream.name for stream in wanted.all_streams())
+        self._streams = tuple(stream.name for stream in wanted.streams)
         self._consumers = tuple((consumer.stream, consumer.name) for consumer in wanted.consumers)
         self._of_streams = {
             "messages": instruments.gauge(

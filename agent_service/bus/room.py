@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_service.admission.capacity import FULL_S, QUEUED_S, Room
-from agent_service.bus.streams import CONSUMED
+from agent_service.bus.topology import CONSUMED
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured, TryAgain
 from schemas import subjects

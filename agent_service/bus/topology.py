@@ -1,37 +1,43 @@
 """What the program needs on a NATS server (streams, consumers, buckets), and how large streams are made.
 
+There is a stream for each kind of publisher, so that none fills another's. AGENTIC_STARTS is a queue: taken messages
+leave it, and a full one refuses (discard new). The others drop the oldest (discard old), which was taken long ago or is
+said again from the journal or the ledger. No deletes: deleting the newest message would lose the dedupe ids at a crash.
+No purges. Requests, progress and acceptance do not sync: after a server crash the agent says again what is outstanding.
+Streams that hold a shared store are the truth: discard new, no age limit, purged only by retention rules.
+
 The server reserves a stream's room when it is made, and shows its own limit only by refusing; then what was made so far
 is made smaller and the rest is tried again. Servers of a cluster learn seconds late how much of each other's room is
 taken, so one stream as large as all of them is tried there first.
 """
 
-import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
-from nats.js.api import StreamConfig
+from nats.js.api import RePublish
 
-from agent_service.bus.streams import GIB, UNCOMPRESSED, shared_streams, streams
-from groundwork.nats.completing import set_up
 from groundwork.nats.leases.lease import Role
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
-    BucketSpec,
     ConsumerSpec,
     Deviation,
-    KeyValueSpec,
     StreamSpec,
     Topology,
     asked,
-    change_settings,
     check_topology,
-    found_stream,
+    info_of,
+    key_value_bucket,
+    object_bucket,
+    set_up,
+    unrefused,
 )
 from groundwork.service.errors import Failure, Misconfigured, NoRoom
 from schemas import subjects
 
+DAY_S = 86400.0
+GIB = 1024**3
 ACK_WAIT_S = 30.0
 SHARED_ACK_WAIT_S = 5.0
 """Where several share the work: what a process had in hand that died is handed to another after that."""
@@ -40,8 +46,16 @@ SHARERS = 8
 MAX_GIB = 10.0
 LEAST_GIB = 0.01
 OPERATORS_CHOICE = frozenset({"max_bytes", "max_age", "num_replicas", "description"})
+CONSUMED = (subjects.STREAM, subjects.STREAM_STARTS, subjects.STREAM_RESULTS, subjects.STREAM_REQUESTS)
 OF_WORK = tuple(f"stream {name}" for name in (subjects.STREAM, subjects.STREAM_STARTS, subjects.STREAM_RESULTS))
+ADVISORIES = tuple(
+    f"$JS.EVENT.ADVISORY.CONSUMER.{kind}.{stream}.>"
+    for kind in ("MAX_DELIVERIES", "MSG_TERMINATED")
+    for stream in CONSUMED
+)
 ROLE = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_AGENT, command="agentic serve")
+
+Json = dict[str, Any]
 
 log = logging.getLogger(__name__)
 
@@ -49,15 +63,21 @@ log = logging.getLogger(__name__)
 async def check(link: NatsLink, *, shared: bool = False) -> None:
     """Raises Misconfigured where something is missing or refuses what is published; warns of other differences."""
     findings = await check_topology(link, await expected(link, shared=shared))
-    missing = ", ".join(f.what for f in findings if f.kind == "missing")
-    if missing:
+    if missing := ", ".join(f.what for f in findings if f.kind == "missing"):
         mend = "run `agentic setup --shared` once" if shared else "run `agentic setup` once"
         raise Misconfigured(f"NATS has no {missing}: {mend}, then start again")
     if deaf := lacking_work(findings):
-        what = f"{deaf.what} of NATS does not take {deaf.expected}"
-        raise Misconfigured(f"{what}. Run `agentic setup` once, then start again")
+        raise Misconfigured(f"{deaf.what} of NATS lacks {deaf.expected}: run `agentic setup` once, then start again")
     for finding in (f for f in findings if f.field not in OPERATORS_CHOICE):
-        log.warning("NATS differs", extra={"what": finding.what, "field": finding.field, "remedy": finding.remedy})
+        log.warning("NATS differs", extra={"what": finding.what, "field": finding.field, "remedy": remedy_of(finding)})
+
+
+def lacking_work(findings: Iterable[Deviation]) -> Deviation | None:
+    return next((f for f in findings if f.lacks and f.what in OF_WORK), None)
+
+
+def remedy_of(finding: Deviation) -> str:
+    return "run `agentic setup`" if finding.harmless else "run `agentic setup --change`"
 
 
 async def expected(link: NatsLink, *, shared: bool) -> Topology:
@@ -68,14 +88,11 @@ async def expected(link: NatsLink, *, shared: bool) -> Topology:
 
 async def size_found(link: NatsLink) -> tuple[bool, int, float]:
     """Whether AGENTIC exists, its replicas and GiB (else 1 and MAX_GIB). Raises Misconfigured and TryAgain."""
-    found = await found_stream(link, StreamSpec(subjects.STREAM, {}))
+    found = await info_of(link, StreamSpec(subjects.STREAM, {}))
     if found is None:
         return False, 1, MAX_GIB
-    return True, found.config.num_replicas or 1, max(2 * (found.config.max_bytes or 0) / GIB, LEAST_GIB)
-
-
-def lacking_work(findings: Iterable[Deviation]) -> Deviation | None:
-    return next((f for f in findings if f.kind == "lacks" and f.what in OF_WORK), None)
+    config = found["config"]
+    return True, config.get("num_replicas") or 1, max(2 * config.get("max_bytes", 0) / GIB, LEAST_GIB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +110,7 @@ class Executor:
             raise ValueError(f"an executor is named by {subjects.NAME.pattern}, as NAME=ROUTE")
         asked = tuple(map(subjects.tool_request, routes.split(",")))
         if name in (subjects.DURABLE_TOOLS, subjects.DURABLE_CHILDREN) or subjects.REQUESTS_FOR_CHILDREN in asked:
-            raise ValueError(
-                f"{text}: that name is a consumer, or that route a tool, of agent or gateway; take another"
-            )
+            raise ValueError(f"{text}: agent or gateway has a consumer of that name, or a tool of that route")
         return cls(name, asked)
 
 
@@ -103,129 +118,123 @@ def topology(
     *, replicas: int = 1, max_gib: float = MAX_GIB, executors: Iterable[Executor] = (), shared: bool = False
 ) -> Topology:
     """`replicas` is 1, 3 or 5; `max_gib` bounds work, artifacts and shared runs, each. See `reserved_gib`."""
-    kept = shared_streams(replicas, max_gib) if shared else ()
+    kept = _stores(replicas, max_gib) if shared else ()
+    consumers = (_consumer(*row, shared=shared) for row in _CONSUMERS)
     return Topology(
-        streams=(*streams(replicas, max_gib), *kept),
-        consumers=(*(_as_shared(spec) if shared else spec for spec in _consumers()), *map(_executors, executors)),
-        buckets=_buckets(replicas, max_gib),
-    )
-
-
-def _consumers() -> tuple[ConsumerSpec, ...]:
-    return (
-        _consumer(
-            subjects.STREAM_STARTS,
-            subjects.DURABLE_STARTS,
-            "The agent takes starts: a run each.",
-            [subjects.START],
-            256,
-        ),
-        _consumer(
-            subjects.STREAM_RESULTS,
-            subjects.DURABLE_LOOP,
-            "The agent takes results: a turn each.",
-            [subjects.TOOL_RESULT],
-            256,
-        ),
-        _consumer(
-            subjects.STREAM,
-            subjects.DURABLE_CONTROL,
-            "The agent takes cancels and signals, past all turns.",
-            [subjects.CANCEL, subjects.SIGNAL],
-            64,
-        ),
-        _consumer(
-            subjects.STREAM_REQUESTS,
-            subjects.DURABLE_CHILDREN,
-            "The agent takes requests for other agents: a run each.",
-            [subjects.REQUESTS_FOR_CHILDREN],
-            64,
-        ),
-        _consumer(
-            subjects.STREAM_REQUESTS,
-            subjects.DURABLE_TOOLS,
-            "The gateway takes tool requests, and holds each until it has answered.",
-            [subjects.ALL_TOOL_REQUESTS],
-            256,
-        ),
-        _notices(
-            subjects.STREAM,
-            subjects.DURABLE_LIFECYCLE,
-            "The gateway tells endings, and what waits for a person, to callbacks and to Ductile.",
-            list(subjects.LIFECYCLE),
-        ),
-        _notices(
-            subjects.STREAM_PROGRESS,
-            subjects.DURABLE_PROGRESS,
-            "The gateway tells progress to whoever asked for it.",
-            [subjects.PROGRESS],
-        ),
-    )
-
-
-def _as_shared(spec: ConsumerSpec) -> ConsumerSpec:
-    more = {"ack_wait": SHARED_ACK_WAIT_S, "max_ack_pending": spec.settings["max_ack_pending"] * SHARERS}
-    return ConsumerSpec(spec.stream, spec.name, {**spec.settings, **more})
-
-
-def _buckets(replicas: int, max_gib: float) -> tuple[BucketSpec | KeyValueSpec, ...]:
-    return (
-        BucketSpec(
-            subjects.ARTIFACT_BUCKET,
-            {
-                "description": "Agentic Loop: what tools brought that is too large for a message.",
-                **UNCOMPRESSED,
-                "storage": "file",
-                "num_replicas": replicas,
-                "max_bytes": int(max_gib * GIB),
-            },
-        ),
-        KeyValueSpec(
-            subjects.LEASE_BUCKET,
-            {
-                "description": "Agentic Loop: which agent and which gateway have this bus.",
-                **UNCOMPRESSED,
-                "storage": "file",
-                "num_replicas": replicas,
-                "max_bytes": GIB // 1024,
-            },
-        ),
+        streams=(*_streams(replicas, max_gib), *kept, *_buckets(replicas, max_gib)),
+        consumers=(*consumers, *map(_of_executor, executors)),
     )
 
 
 def reserved_gib(max_gib: float, *, shared: bool = False) -> float:
-    needed = topology(max_gib=max_gib, shared=shared).all_streams()
-    return float(sum(stream.settings["max_bytes"] for stream in needed)) / GIB
+    streams = topology(max_gib=max_gib, shared=shared).streams
+    return float(sum(stream.settings["max_bytes"] for stream in streams)) / GIB
 
 
-def _consumer(stream: str, name: str, description: str, filters: list[str], max_ack_pending: int) -> ConsumerSpec:
+_KEPT: Json = {"deny_delete": True, "allow_direct": True}
+
+
+def _streams(replicas: int, gib: float) -> Iterator[StreamSpec]:
+    """`gib` bounds those of work together, on disk."""
+    durable = _KEPT | {"deny_purge": True}
+    passing = {"persist_mode": "async" if replicas == 1 else None}
+    again = "Can be published again from the journal."
+    table: dict[str, tuple[str, float, Json]] = {
+        subjects.STREAM: ("cancels, signals, endings. Durable.", gib / 2, durable),
+        subjects.STREAM_STARTS: (
+            "goals that nobody has taken up yet. Durable.",
+            gib / 8,
+            durable | {"retention": "workqueue", "discard": "new"},
+        ),
+        subjects.STREAM_RESULTS: ("results of tools. Durable.", gib * 3 / 8, durable),
+        subjects.STREAM_REQUESTS: (f"tool requests. {again}", min(1.0, gib / 4), passing | {"allow_direct": True}),
+        subjects.STREAM_PROGRESS: (
+            f"progress and accepted wakes. {again}",
+            min(0.25, gib / 8),
+            passing | {"max_age": DAY_S, "duplicate_window": 120.0},
+        ),
+        subjects.STREAM_DEAD_LETTERS: (
+            "messages that could not be handled, with the reason in their headers.",
+            min(1.0, gib / 4),
+            {"max_age": 30 * DAY_S, "republish": _to_the_log(subjects.REJECTED)},
+        ),
+    }
+    for name, (about, size, own) in table.items():
+        more = ADVISORIES if name == subjects.STREAM_DEAD_LETTERS else ()
+        usual = {"discard": "old", "max_age": 14 * DAY_S, "duplicate_window": DAY_S, "republish": _to_the_log(">")}
+        taken = [*subjects.STREAMS[name], *more]
+        yield _stream(name, about, replicas, size, {"subjects": taken, "retention": "limits", **usual, **own})
+
+
+def _to_the_log(said: str) -> RePublish:
+    """What a stream has stored is said once more for onlookers: on the subject itself they hear also what it refused,
+    or dropped as a repetition."""
+    return RePublish(src=said, dest=f"{subjects.LOG}.{said}")
+
+
+def _stores(replicas: int, gib: float) -> Iterator[StreamSpec]:
+    """Of agents and gateways that share one. The gateways' newest fact of a subject replaces those before."""
+    told = "shared by several. Durable; back it up."
+    own = _KEPT | {"discard": "new", "retention": "limits", "duplicate_window": 120.0}
+    runs = {"subjects": [f"{subjects.STORE}.>"]}
+    ledger = {"subjects": [f"{subjects.LEDGER}.>"], "allow_rollup_hdrs": True}
+    yield _stream(subjects.STREAM_RUNS, f"the journals of all runs, {told}", replicas, gib, own | runs)
+    yield _stream(subjects.STREAM_LEDGER, f"what gateways know of calls, {told}", replicas, gib / 2, own | ledger)
+
+
+def _buckets(replicas: int, gib: float) -> tuple[StreamSpec, ...]:
+    artifacts = _stream("", "what tools brought that is too large for a message.", replicas, gib, {}).settings
+    leases = _stream("", "which agent and which gateway have this bus.", replicas, 1 / 1024, {}).settings
+    return object_bucket(subjects.ARTIFACT_BUCKET, artifacts), key_value_bucket(subjects.LEASE_BUCKET, leases)
+
+
+def _stream(name: str, about: str, replicas: int, gib: float, own: Json) -> StreamSpec:
+    """Uncompressed: a server that is killed may damage its copy of a compressed stream (nats-server 2.15.1), and two
+    such copies lose it."""
+    common = {"description": f"Agentic Loop: {about}", "storage": "file", "compression": "none"}
+    return StreamSpec(name, {**common, "num_replicas": replicas, "max_bytes": int(gib * GIB), **own})
+
+
+_CONSUMERS = (
+    (subjects.DURABLE_STARTS, "The agent takes starts: a run each.", 256, "all"),
+    (subjects.DURABLE_LOOP, "The agent takes results: a turn each.", 256, "all"),
+    (subjects.DURABLE_CONTROL, "The agent takes cancels and signals, past all turns.", 64, "all"),
+    (subjects.DURABLE_CHILDREN, "The agent takes requests for other agents: a run each.", 64, "all"),
+    (subjects.DURABLE_TOOLS, "The gateway takes tool requests, and holds each until it has answered.", 256, "all"),
+    (subjects.DURABLE_LIFECYCLE, "The gateway tells endings, and waits for people, to callbacks.", 256, "new"),
+    (subjects.DURABLE_PROGRESS, "The gateway tells progress to whoever asked for it.", 256, "new"),
+)
+
+
+def _consumer(name: str, description: str, most: int, deliver: str, *, shared: bool) -> ConsumerSpec:
+    stream, filters = subjects.CONSUMERS[name]
+    spec = _consuming(stream, name, description, filters, most * SHARERS if shared else most)
+    ack_wait = SHARED_ACK_WAIT_S if shared else ACK_WAIT_S
+    return ConsumerSpec(stream, name, {**spec.settings, "ack_wait": ack_wait, "deliver_policy": deliver})
+
+
+def _of_executor(executor: Executor) -> ConsumerSpec:
+    """Push consumers: a pulling one chooses its reply subject. One at a time, because ack_wait begins at the push."""
+    spec = _consuming(subjects.STREAM_REQUESTS, executor.name, "An executor's requests.", executor.subjects, 1)
+    pushed = {"deliver_subject": subjects.requests_of(executor.name), "deliver_group": executor.name}
+    return ConsumerSpec(spec.stream, spec.name, {**spec.settings, **pushed, "max_deliver": 10})
+
+
+def _consuming(stream: str, name: str, description: str, filters: tuple[str, ...], most: int) -> ConsumerSpec:
     """Redelivery has no backoff: it would replace ack_wait, and a handler asks for its own delay."""
     return ConsumerSpec(
         stream,
         name,
         {
             "description": description,
-            "filter_subjects": filters,
+            "filter_subjects": list(filters),
             "ack_policy": "explicit",
             "ack_wait": ACK_WAIT_S,
-            "max_ack_pending": max_ack_pending,
+            "max_ack_pending": most,
             "max_deliver": -1,
             "deliver_policy": "all",
         },
     )
-
-
-def _executors(executor: Executor) -> ConsumerSpec:
-    """Push consumers: a pulling one chooses its reply subject. One at a time, because ack_wait begins at the push."""
-    about = "An executor is given its requests."
-    spec = _consumer(subjects.STREAM_REQUESTS, executor.name, about, list(executor.subjects), 1)
-    pushed = {"deliver_subject": subjects.requests_of(executor.name), "deliver_group": executor.name}
-    return ConsumerSpec(spec.stream, spec.name, {**spec.settings, **pushed, "max_deliver": 10})
-
-
-def _notices(stream: str, name: str, description: str, filters: list[str]) -> ConsumerSpec:
-    spec = _consumer(stream, name, description, filters, 256)
-    return ConsumerSpec(stream, name, {**spec.settings, "deliver_policy": "new"})
 
 
 STEP = 0.5
@@ -235,8 +244,8 @@ LEFT_TO_OTHERS = 0.2
 async def offered_gib(link: NatsLink, reserved: Callable[[float], float], replicas: int) -> float:
     """The largest usual size that the account has room for, or MAX_GIB. `reserved`: GiB that a size sets aside."""
     try:
-        account = json.loads(await link.request("$JS.API.INFO", b""))
-    except (Failure, ValueError):
+        account = await link.ask_jetstream("INFO")
+    except Failure:
         return MAX_GIB
     tier = account.get("tiers", {}).get(f"R{replicas}")
     granted = tier or account
@@ -245,14 +254,10 @@ async def offered_gib(link: NatsLink, reserved: Callable[[float], float], replic
         return MAX_GIB
     taken = max(granted.get("storage", 0), granted.get("reserved_storage", 0))
     room = (most - taken) * (1 - LEFT_TO_OTHERS) / (1 if tier else replicas) / GIB
-    return next((gib for gib in sizes() if reserved(gib) <= room), LEAST_GIB)
-
-
-def sizes() -> Iterator[float]:
     gib = MAX_GIB
-    while gib >= LEAST_GIB:
-        yield gib
+    while gib * STEP >= LEAST_GIB and reserved(gib) > room:
         gib *= STEP
+    return gib
 
 
 async def set_up_within(
@@ -261,45 +266,34 @@ async def set_up_within(
     """Make all of it with `gib` or the next smaller size that fits; the findings and that size. Raises as `set_up`."""
     gib = await _fits_in_one(link, gib, wanted)
     missing = {one.what for one in await check_topology(link, wanted(gib)) if one.kind == "missing"}
+
+    def changes(finding: Deviation) -> bool:
+        return finding.harmless or (finding.field == "max_bytes" and finding.what in missing)
+
     while True:
         try:
-            done = await set_up(link, wanted(gib))
+            done = await set_up(link, wanted(gib), changes=changes)
         except NoRoom:
             if gib * STEP < LEAST_GIB:
                 raise
             gib *= STEP
-            await _made_smaller(link, wanted(gib), missing)
         else:
-            told = {one.what for one in done if one.kind == "created"}
-            before = [Deviation("created", what) for what in sorted(missing - told)]
-            return [*before, *done], gib
+            left = [one for one in done if one.what not in missing]
+            return [*(Deviation("created", what) for what in sorted(missing)), *left], gib
 
 
 async def _fits_in_one(link: NatsLink, gib: float, wanted: Callable[[float], Topology]) -> float:
     while gib * STEP >= LEAST_GIB:
-        streams = wanted(gib).all_streams()
+        streams = wanted(gib).streams
         tried = next(stream for stream in streams if stream.name == subjects.STREAM_PROGRESS)
-        if tried.settings["num_replicas"] == 1 or await found_stream(link, tried):
+        if tried.settings["num_replicas"] == 1 or await info_of(link, tried):
             return gib
-        whole = dict(tried.settings) | {"max_bytes": sum(stream.settings["max_bytes"] for stream in streams)}
+        whole = tried.config() | {"max_bytes": sum(stream.settings["max_bytes"] for stream in streams)}
         try:
-            await asked(link, tried.what, link.jetstream.add_stream(StreamConfig(name=tried.name, **whole)))
+            await asked(link, tried.what, unrefused(link, tried.api("CREATE"), whole))
         except NoRoom:
             gib *= STEP
         else:
-            await asked(link, tried.what, link.jetstream.delete_stream(tried.name))
+            await asked(link, tried.what, unrefused(link, tried.api("DELETE")))
             return gib
     return gib
-
-
-async def _made_smaller(link: NatsLink, wanted: Topology, ours: Collection[str]) -> None:
-    for stream in wanted.all_streams():
-        found = await found_stream(link, stream) if stream.what in ours else None
-        if found is None:
-            continue
-        try:
-            await change_settings(link, stream, ["max_bytes"])
-        except NoRoom:
-            if found.state.messages:
-                raise
-            await asked(link, stream.what, link.jetstream.delete_stream(stream.name))

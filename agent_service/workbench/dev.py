@@ -24,9 +24,9 @@ from agent_service.cli.errors import Exit
 from agent_service.cli.whereabouts import LOGIN_OF_DEV
 from agent_service.workbench.dev_settings import NOTHING_TAKEN, Taken, as_data, check
 from groundwork.nats import link as nats_link
-from groundwork.nats.completing import set_up
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
+from groundwork.nats.topology import set_up
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.installed import shipped

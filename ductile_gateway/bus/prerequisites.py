@@ -9,13 +9,13 @@ from ductile_gateway.calls.results import MAX_RESULT_BYTES
 from groundwork.nats.leases.lease import Role
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
-    BucketSpec,
     ConsumerSpec,
-    KeyValueSpec,
     StreamSpec,
     Topology,
     asked,
     check_topology,
+    key_value_bucket,
+    object_bucket,
     through_an_election,
 )
 from groundwork.service.errors import Misconfigured
@@ -23,18 +23,12 @@ from schemas import subjects
 
 ROLE = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")
 NEEDED = Topology(
-    streams=tuple(
-        StreamSpec(name, {})
-        for name in (
-            subjects.STREAM,
-            subjects.STREAM_STARTS,
-            subjects.STREAM_RESULTS,
-            subjects.STREAM_REQUESTS,
-            subjects.STREAM_DEAD_LETTERS,
-        )
+    streams=(
+        *(StreamSpec(name, {}) for name in subjects.STREAMS if name != subjects.STREAM_PROGRESS),
+        StreamSpec(object_bucket(subjects.ARTIFACT_BUCKET, {}).name, {}),
+        StreamSpec(key_value_bucket(subjects.LEASE_BUCKET, {}).name, {}),
     ),
     consumers=(ConsumerSpec(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, {}),),
-    buckets=(BucketSpec(subjects.ARTIFACT_BUCKET, {}), KeyValueSpec(subjects.LEASE_BUCKET, {})),
 )
 
 

@@ -1,18 +1,17 @@
-"""Streams, consumers and buckets that should exist: compared with what does, and created where missing.
+"""Streams and consumers as they should be, their difference from what exists, and how that is mended.
 
 Only the settings that a specification names are compared. They have the names and units (seconds, bytes) of
-nats.js.api's StreamConfig and ConsumerConfig; enumerations are given as their strings.
+nats.js.api's StreamConfig and ConsumerConfig; enumerations are given as their strings. A server cannot change the
+`persist_mode` of a stream: such a stream is made anew, with its consumers and without its messages.
 """
 
 import asyncio
-import shlex
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, TypeVar
 
 import nats.errors
-from nats.js.api import ConsumerConfig, ConsumerInfo, RePublish, StreamConfig, StreamInfo
+from nats.js.api import ConsumerConfig, StreamConfig
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
@@ -20,33 +19,18 @@ from groundwork.nats.publishing import matches
 from groundwork.service.errors import Failure, Misconfigured, NoRoom, TryAgain
 
 T = TypeVar("T")
+Json = dict[str, Any]
 
-_OPTIONS = {
-    "description": "description",
-    "subjects": "subjects",
-    "discard": "discard",
-    "max_age": "max-age",
-    "max_bytes": "max-bytes",
-    "duplicate_window": "dupe-window",
-    "num_replicas": "replicas",
-    "deny_delete": "deny-delete",
-    "deny_purge": "deny-purge",
-    "allow_direct": "allow-direct",
-    "filter_subjects": "filter",
-    "ack_wait": "wait",
-    "max_ack_pending": "max-pending",
-    "max_deliver": "max-deliver",
-}
-"""How the nats command line tool calls what it can change of a stream or a consumer."""
 ADDED = ("description", "republish", "deny_purge")
-"""Settings of which something may have been made without: they came later, and change nothing for who uses it."""
-CORRECTED = ("compression",)
-"""Settings that lose messages when they are other than specified: the setup corrects them, whoever set them."""
+"""Settings that change nothing for whoever uses a stream or consumer: the setup adds them where they are not set."""
+COMPRESSION = "compression"
+"""A stream that is compressed may lose messages (nats-server 2.15.1): the setup takes it off, whoever set it."""
 RESTART = "restart the servers one after another: a server heeds it from its next start on"
-"""What is left to do once one of CORRECTED is corrected (nats-server 2.15.1)."""
+"""What is left to do once the compression is taken off."""
 LISTS = ("subjects", "filter_subjects")
-"""Lists of subjects: what one lacks is added, and nothing else of it is changed."""
-_SECONDS = frozenset({"max_age", "duplicate_window", "ack_wait"})
+"""The setup adds the subjects that these lack, and takes none away."""
+MODE = "persist_mode"
+_TIMES = frozenset({"max_age", "duplicate_window", "ack_wait"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +41,15 @@ class StreamSpec:
     @property
     def what(self) -> str:
         return f"stream {self.name}"
+
+    def api(self, verb: str) -> str:
+        return f"STREAM.{verb}.{self.name}"
+
+    def config(self) -> Json:
+        return StreamConfig(name=self.name, **self.settings).as_dict()
+
+    def making(self, config: Json, *, update: bool) -> tuple[str, Json]:
+        return self.api("UPDATE" if update else "CREATE"), config
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,101 +62,127 @@ class ConsumerSpec:
     def what(self) -> str:
         return f"consumer {self.name} of stream {self.stream}"
 
+    def api(self, verb: str) -> str:
+        return f"CONSUMER.{verb}.{self.stream}.{self.name}"
 
-@dataclass(frozen=True, slots=True)
-class BucketSpec:
+    def config(self) -> Json:
+        return ConsumerConfig(name=self.name, durable_name=self.name, **self.settings).as_dict()
+
+    def making(self, config: Json, *, update: bool) -> tuple[str, Json]:
+        """With an action, without which the server would silently change a consumer that is there."""
+        action = "update" if update else "create"
+        return self.api("CREATE"), {"stream_name": self.stream, "config": config, "action": action}
+
+
+Spec = StreamSpec | ConsumerSpec
+
+
+def object_bucket(name: str, settings: Mapping[str, Any]) -> StreamSpec:
     """A bucket of the object store (NATS ADR-20): a stream with a fixed name, fixed subjects and these settings."""
-
-    name: str
-    settings: Mapping[str, Any]
-
-    def as_stream(self) -> StreamSpec:
-        fixed = {
-            "subjects": [f"$O.{self.name}.C.>", f"$O.{self.name}.M.>"],
-            "discard": "new",
-            "allow_rollup_hdrs": True,
-            "allow_direct": True,
-        }
-        return StreamSpec(f"OBJ_{self.name}", {**self.settings, **fixed})
+    return _bucket(f"OBJ_{name}", settings, subjects=[f"$O.{name}.C.>", f"$O.{name}.M.>"])
 
 
-@dataclass(frozen=True, slots=True)
-class KeyValueSpec:
-    """A bucket of keys and values (NATS ADR-8), of which it keeps the newest."""
+def key_value_bucket(name: str, settings: Mapping[str, Any]) -> StreamSpec:
+    """A bucket of keys, each with its newest value (NATS ADR-8)."""
+    return _bucket(f"KV_{name}", settings, subjects=[f"$KV.{name}.>"], max_msgs_per_subject=1, deny_delete=True)
 
-    name: str
-    settings: Mapping[str, Any]
 
-    def as_stream(self) -> StreamSpec:
-        fixed = {
-            "subjects": [f"$KV.{self.name}.>"],
-            "max_msgs_per_subject": 1,
-            "discard": "new",
-            "deny_delete": True,
-            "allow_rollup_hdrs": True,
-            "allow_direct": True,
-        }
-        return StreamSpec(f"KV_{self.name}", {**self.settings, **fixed})
+def _bucket(name: str, settings: Mapping[str, Any], **fixed: Any) -> StreamSpec:
+    common = {"discard": "new", "allow_rollup_hdrs": True, "allow_direct": True}
+    return StreamSpec(name, {**settings, **common, **fixed})
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
     streams: tuple[StreamSpec, ...] = ()
     consumers: tuple[ConsumerSpec, ...] = ()
-    buckets: tuple[BucketSpec | KeyValueSpec, ...] = ()
 
-    def all_streams(self) -> tuple[StreamSpec, ...]:
-        return (*self.streams, *(bucket.as_stream() for bucket in self.buckets))
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        return (*self.streams, *self.consumers)
 
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """`unset`: one of ADDED. `harmful`: one of CORRECTED. `lacks`: one of LISTS; `expected` is what is not there.
-    `created`, `changed`, `remade`: done now."""
+    """`created`, `changed`, `remade`: done now. `harmless`: mending it takes nothing away, so the setup does. `lacks`:
+    `expected` is what a list of subjects has not."""
 
-    kind: Literal["missing", "unset", "harmful", "lacks", "differs", "created", "changed", "remade"]
+    kind: Literal["missing", "differs", "created", "changed", "remade"]
     what: str
     field: str = ""
     expected: str = ""
     actual: str = ""
-    remedy: str = ""
+    lacks: bool = False
+    harmless: bool = False
+
+
+def harmless(finding: Deviation) -> bool:
+    return finding.harmless
 
 
 async def check_topology(link: NatsLink, topology: Topology) -> list[Deviation]:
     """What is missing or differs. Changes nothing. Raises Misconfigured or TryAgain when the server cannot be asked."""
-    return await _visit(link, topology, create=False)
+    found = [(spec, await info_of(link, spec)) for spec in topology.specs]
+    return [one for spec, info in found for one in _differences(spec, info)]
 
 
-async def create_missing(link: NatsLink, topology: Topology) -> list[Deviation]:
-    """Returns what was created, and what differs and is left. Raises as `check_topology`, and TryAgain after an
-    election's time."""
-    return await _visit(link, topology, create=True)
+async def set_up(
+    link: NatsLink, topology: Topology, *, changes: Callable[[Deviation], bool] = harmless
+) -> list[Deviation]:
+    """Create what is missing and change the differences that `changes` takes. Returns what was done, and the
+    differences that are left. Raises as `check_topology`, TryAgain after an election's time, and NoRoom."""
+    done: list[Deviation] = []
+    for spec in topology.specs:
+        done += await through_an_election(lambda spec=spec: _set_up(link, spec, changes))  # type: ignore[misc] # bound now
+    return done
 
 
-async def found_stream(link: NatsLink, stream: StreamSpec) -> StreamInfo | None:
-    return await _found(link, stream.what, link.jetstream.stream_info(stream.name))
+async def info_of(link: NatsLink, spec: Spec) -> Json | None:
+    """The server's description of it; None where it is missing. Raises as `asked`."""
+    try:
+        return await asked(link, spec.what, unrefused(link, spec.api("INFO")))
+    except NotFoundError:
+        return None
 
 
-async def change_settings(link: NatsLink, stream: StreamSpec, fields: Iterable[str]) -> list[Deviation]:
-    """Give a stream that exists these settings of its specification, and leave all else."""
-    config = (await asked(link, stream.what, link.jetstream.stream_info(stream.name))).config
-    before = {name: getattr(config, name) for name in fields}
-    after = {name: stream.settings[name] for name in before}
-    changed = [name for name in before if _comparable(before[name]) != _comparable(after[name])]
-    if changed:
-        await asked(link, stream.what, link.jetstream.update_stream(config.evolve(**after)))
-    return [Deviation("changed", stream.what, name, shown(after[name]), shown(before[name])) for name in changed]
+async def _set_up(link: NatsLink, spec: Spec, changes: Callable[[Deviation], bool]) -> list[Deviation]:
+    info = await info_of(link, spec)
+    if info is None:
+        await _make(link, spec, spec.config())
+        return [Deviation("created", spec.what)]
+    found = _differences(spec, info)
+    differing = [one for one in found if changes(one)]
+    if isinstance(spec, StreamSpec) and any(one.field == MODE for one in differing):
+        return [await _remake(link, spec)]
+    config: Json = info["config"]
+    fields = _fields(spec.config(), config, differing)
+    if differing:
+        await _make(link, spec, config | fields, update=True)
+    changed = [Deviation("changed", one.what, one.field, _shown(one.field, fields), one.actual) for one in differing]
+    return [*changed, *(one for one in found if one not in differing)]
 
 
-async def _visit(link: NatsLink, topology: Topology, *, create: bool) -> list[Deviation]:
-    findings: list[Deviation] = []
-    visits = [
-        *(partial(_visit_stream, link, stream, create=create) for stream in topology.all_streams()),
-        *(partial(_visit_consumer, link, consumer, create=create) for consumer in topology.consumers),
-    ]
-    for visit in visits:
-        findings += await (through_an_election(visit) if create else visit())
-    return findings
+def _fields(wanted: Json, config: Json, differing: list[Deviation]) -> Json:
+    return {
+        one.field: [*config[one.field], *_lacking(wanted[one.field], config[one.field])]
+        if one.lacks
+        else wanted.get(one.field)
+        for one in differing
+    }
+
+
+async def _make(link: NatsLink, spec: Spec, config: Json, *, update: bool = False) -> None:
+    await asked(link, spec.what, unrefused(link, *spec.making(config, update=update)))
+
+
+async def _remake(link: NatsLink, spec: StreamSpec) -> Deviation:
+    """A setup that ends in between leaves what is missing to the next, but for consumers that it does not know."""
+    consumers = await asked(link, spec.what, link.jetstream.consumers_info(spec.name))
+    await asked(link, spec.what, link.jetstream.delete_stream(spec.name))
+    await _make(link, spec, spec.config())
+    for consumer in consumers:
+        await _make(link, ConsumerSpec(spec.name, consumer.name, {}), consumer.config.as_dict())
+    return Deviation("remade", spec.what, expected=", ".join(consumer.name for consumer in consumers))
 
 
 async def through_an_election(visit: Callable[[], Awaitable[T]]) -> T:
@@ -181,48 +200,12 @@ async def through_an_election(visit: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(error.delay_s / 2)
 
 
-async def _visit_stream(link: NatsLink, spec: StreamSpec, *, create: bool) -> list[Deviation]:
-    info: StreamInfo | None = await _found(link, spec.what, link.jetstream.stream_info(spec.name))
-    if info is not None:
-        return _differences(spec.what, spec.settings, info.config, f"nats stream edit {spec.name}")
-    if not create:
-        return [_missing(spec.what)]
-    config = StreamConfig(name=spec.name, **spec.settings)
-    await asked(link, spec.what, link.jetstream.add_stream(config))
-    return [Deviation("created", spec.what)]
-
-
-async def _visit_consumer(link: NatsLink, spec: ConsumerSpec, *, create: bool) -> list[Deviation]:
-    looking = link.jetstream.consumer_info(spec.stream, spec.name)
-    info: ConsumerInfo | None = await _found(link, spec.what, looking)
-    if info is not None:
-        return _differences(spec.what, spec.settings, info.config, f"nats consumer edit {spec.stream} {spec.name}")
-    if not create:
-        return [_missing(spec.what)]
-    await asked(link, spec.what, _create_consumer(link, spec))
-    return [Deviation("created", spec.what)]
-
-
-async def _create_consumer(link: NatsLink, spec: ConsumerSpec) -> None:
-    """With the action `create`, which fails where the client's add_consumer would silently change a consumer."""
-    config = ConsumerConfig(name=spec.name, durable_name=spec.name, **spec.settings)
-    request = {"stream_name": spec.stream, "config": config.as_dict(), "action": "create"}
-    await unrefused(link, f"CONSUMER.CREATE.{spec.stream}.{spec.name}", request)
-
-
-async def unrefused(link: NatsLink, question: str, request: Mapping[str, Any] | None = None) -> dict[str, Any]:
+async def unrefused(link: NatsLink, question: str, request: Mapping[str, Any] | None = None) -> Json:
     """As `ask_jetstream`, and raises APIError for a refusal."""
     answer = await link.ask_jetstream(question, request)
     if error := answer.get("error"):
-        raise APIError(**error)
+        APIError.from_error(error)
     return answer
-
-
-async def _found(link: NatsLink, what: str, looking: Awaitable[T]) -> T | None:
-    try:
-        return await asked(link, what, looking)
-    except NotFoundError:
-        return None
 
 
 NO_ROOM = frozenset({10002, 10023, 10028, 10047})
@@ -258,60 +241,43 @@ def _refused(what: str, error: APIError) -> Failure:
     return Misconfigured(f"{text}. Correct its settings or the server's")
 
 
-def _missing(what: str) -> Deviation:
-    return Deviation("missing", what, remedy="run the setup, which creates what is missing")
+def _differences(spec: Spec, info: Json | None) -> list[Deviation]:
+    if info is None:
+        return [Deviation("missing", spec.what)]
+    wanted, config = spec.config(), info["config"]
+    differing = [name for name in spec.settings if _comparable(wanted.get(name)) != _comparable(config.get(name))]
+    return [_difference(spec.what, name, wanted, config) for name in differing]
 
 
-def _differences(what: str, settings: Mapping[str, Any], config: object, remedy: str) -> list[Deviation]:
-    found = [(field, value, getattr(config, field)) for field, value in settings.items()]
-    return [
-        _difference(what, field, expected, actual, remedy)
-        for field, expected, actual in found
-        if _comparable(expected) != _comparable(actual)
-    ]
+def _difference(what: str, name: str, wanted: Json, config: Json) -> Deviation:
+    more = _lacking(wanted.get(name), config.get(name)) if name in LISTS else []
+    mended = bool(more) or name == COMPRESSION or (name in ADDED and not config.get(name))
+    expected, actual = ", ".join(more) or _shown(name, wanted), _shown(name, config) if config.get(name) else ""
+    return Deviation("differs", what, name, expected, actual, lacks=bool(more), harmless=mended)
 
 
-def _difference(what: str, field: str, expected: object, actual: object, remedy: str) -> Deviation:
-    if field in ADDED and not actual:
-        return Deviation("unset", what, field, shown(expected), remedy="run the setup, which adds it")
-    if field in CORRECTED:
-        return Deviation("harmful", what, field, shown(expected), shown(actual), "run the setup, which corrects it")
-    if field in LISTS and (more := lacking(expected, actual)):
-        return Deviation("lacks", what, field, ", ".join(more), shown(actual), "run the setup, which adds it")
-    told = f"either configure {field} likewise, or: {remedy}{_option(field, expected)}"
-    return Deviation("differs", what, field, shown(expected), shown(actual), told)
-
-
-def lacking(wanted: object, found: object) -> list[str]:
+def _lacking(wanted: object, found: object) -> list[str]:
     """The subjects that `wanted` has and `found` does not take; none where `found` is no list, which takes all."""
     if not isinstance(wanted, list | tuple) or not isinstance(found, list | tuple):
         return []
     return [subject for subject in wanted if not any(matches(pattern, subject) for pattern in found)]
 
 
-def _option(field: str, expected: object) -> str:
-    if isinstance(expected, RePublish):
-        source, destination = shlex.quote(expected.src or ""), shlex.quote(expected.dest or "")
-        return f" --republish-source={source} --republish-destination={destination}"
-    if field not in _OPTIONS:
-        return ""
-    if isinstance(expected, bool):
-        return f" --{'' if expected else 'no-'}{_OPTIONS[field]}"
-    values = expected if isinstance(expected, list | tuple) else [expected]
-    unit = "s" if field in _SECONDS else ""
-    return "".join(f" --{_OPTIONS[field]}={shlex.quote(f'{shown(value)}{unit}')}" for value in values)
+_DEFAULTS = ("none", "default")
+"""How the server spells a setting that was left out."""
 
 
 def _comparable(value: object) -> object:
     """The server may order lists as it likes, and leaves out what is false or empty."""
     if isinstance(value, list | tuple):
         return sorted(map(str, value)) or None
-    return value or None
+    return None if value in _DEFAULTS else value or None
 
 
-def shown(value: object) -> str:
-    if isinstance(value, RePublish):
-        return f"{value.src} to {value.dest}"
-    if value is None:
-        return "as the server sets it"
-    return str(getattr(value, "value", value))
+def _shown(name: str, config: Json) -> str:
+    value = config.get(name)
+    if name == "republish" and value:
+        return f"{value.get('src')} to {value.get('dest')}"
+    if name in _TIMES and value:
+        return f"{value / 1e9:g} s"
+    return "as the server sets it" if value is None else str(value)

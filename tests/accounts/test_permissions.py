@@ -9,9 +9,9 @@ from nats.js.errors import APIError
 
 from agent_service.bus.topology import topology
 from agent_service.cli.doctor.bus import NEEDED, denied
-from groundwork.nats.completing import set_up
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import matches
+from groundwork.nats.topology import set_up
 from groundwork.service.errors import Failure
 from schemas import permissions, subjects
 from schemas.permissions import RoleName, permissions_of
@@ -36,11 +36,11 @@ def test_the_page_on_the_bus_says_what_a_role_may_do(role: RoleName) -> None:
 
 def test_the_roles_know_all_streams_and_consumers_and_no_others() -> None:
     made = topology()
-    assert {*permissions.STREAMS, *permissions.BUCKETS} == {stream.name for stream in made.all_streams()}
+    assert {*permissions.STREAMS, *permissions.BUCKETS} == {stream.name for stream in made.streams}
     consumers = {*permissions.AGENT_CONSUMERS, *permissions.GATEWAY_CONSUMERS}
     assert consumers == {(consumer.stream, consumer.name) for consumer in made.consumers}
-    shared = {stream.name for stream in topology(shared=True).all_streams()}
-    assert shared - {stream.name for stream in made.all_streams()} == set(permissions.SHARED_STREAMS)
+    shared = {stream.name for stream in topology(shared=True).streams}
+    assert shared - {stream.name for stream in made.streams} == set(permissions.SHARED_STREAMS)
 
 
 @pytest.mark.parametrize(("role", "key"), [("agent", subjects.LEASE_AGENT), ("gateway", subjects.LEASE_GATEWAY)])
@@ -51,10 +51,19 @@ def test_who_shares_a_store_hears_how_others_renew_their_leases(role: RoleName, 
     assert any(matches(pattern, other) for pattern in may.publish)
 
 
+@pytest.mark.parametrize("account", ["", "hub.A1B2."], ids=["", "js_ack_fc_v2"])
+@pytest.mark.parametrize("role", ["agent", "gateway"])
+def test_a_service_may_acknowledge_on_both_forms_of_the_subject(role: RoleName, account: str) -> None:
+    """Servers put a domain and an account before the stream with `js_ack_fc_v2` (NATS ADR-53)."""
+    consumers = permissions.AGENT_CONSUMERS if role == "agent" else permissions.GATEWAY_CONSUMERS
+    wanted = [f"$JS.ACK.{account}{stream}.{name}.1.2.3.4.5" for stream, name in consumers]
+    assert denied({"publish": {"allow": permissions_of(role, role).publish}}, wanted) == []
+
+
 def test_an_agent_may_look_at_all_that_its_start_and_the_doctor_ask_for() -> None:
     may = permissions_of("agent", "agent").publish
     assert denied({"publish": {"allow": may}}, NEEDED) == []
-    for stream in topology(shared=True).all_streams():
+    for stream in topology(shared=True).streams:
         assert any(matches(pattern, f"$JS.API.STREAM.INFO.{stream.name}") for pattern in may), stream.name
 
 

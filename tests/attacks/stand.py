@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 
 from agent_service.bus.topology import topology
 from agent_service.workbench.dev import PLUGINS, free_port
-from groundwork.nats.completing import set_up
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
+from groundwork.nats.topology import set_up
 from groundwork.service.process import tied_to_us
 from tests.kit.waiting import wait_until
 

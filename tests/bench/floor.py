@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from groundwork.nats.consuming.settling import DeadLetters, Delivery, Handler
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.topology import ConsumerSpec, StreamSpec, Topology, create_missing
+from groundwork.nats.topology import ConsumerSpec, StreamSpec, Topology, set_up
 from tests.kit.consuming import consume
 
 STREAM, REQUEST, RESULT, BURIED = "FLOOR", "floor.request", "floor.result", "floor.buried"
@@ -66,7 +66,7 @@ async def floor(*urls: str, replicas: int = 1) -> AsyncIterator[Floor]:
     """The driver at work, and its worker, on a server or on a cluster whose stream has so many replicas."""
     link = await connect(NatsSettings(urls=urls), name="agentic-floor")
     stream = StreamSpec(STREAM, STORED | {"num_replicas": replicas})
-    await create_missing(link, Topology(streams=(stream,), consumers=CONSUMERS))
+    await set_up(link, Topology(streams=(stream,), consumers=CONSUMERS))
     environ = os.environ | {ADDRESS: " ".join(urls)}  # not an argument, which everybody on this machine could read
     worker = await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, env=environ)
     made = Floor(link)

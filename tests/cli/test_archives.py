@@ -31,7 +31,7 @@ from groundwork.archive import format as archive_format
 from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import create_missing
+from groundwork.nats.topology import set_up
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.sqlite.reserve import reserved
@@ -66,7 +66,7 @@ def folder(config: Path) -> Path:
 @pytest.fixture
 async def bucket(config: Path, nats_server: EmbeddedNats, link: NatsLink) -> ArtifactBucket:
     """With the artifacts of the run; the configuration names its bus."""
-    await create_missing(link, topology(max_gib=1))
+    await set_up(link, topology(max_gib=1))
     made = ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
     name_bus(config, nats_server.url)
     for key, content in zip(KEYS, SHELF.values(), strict=True):

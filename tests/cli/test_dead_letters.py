@@ -16,7 +16,7 @@ from agent_service.cli.services.dead_letters import who
 from groundwork.nats.consuming.settling import DeadLetters, Delivery
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import create_missing
+from groundwork.nats.topology import set_up
 from groundwork.service.errors import GiveUp
 from schemas import subjects
 from tests.cli.calling import Called, called
@@ -37,7 +37,7 @@ def dlq(nats_server: EmbeddedNats, tmp_path: Path) -> Dlq:
 
 @pytest.fixture
 async def bus(link: NatsLink) -> NatsLink:
-    await create_missing(link, topology(max_gib=1))
+    await set_up(link, topology(max_gib=1))
     return link
 
 
@@ -156,6 +156,6 @@ async def test_trouble_with_the_bus_is_told_with_its_exit_code(link: NatsLink, d
     nobody.write_text(json.dumps({"nats": {"urls": ["nats://127.0.0.1:1"]}}))
     away = await called("dlq", "ls", "--json", "--config", nobody)
     assert (away.code, away.error["code"]) == (Exit.UNREACHABLE, "unreachable")
-    await create_missing(link, topology(max_gib=1))
+    await set_up(link, topology(max_gib=1))
     assert (await dlq("ls")).out == "there are no dead letters that wait for anybody\n"
     assert (await dlq("show", "7")).code == (await dlq("drop", "9" * 30)).code == Exit.NOT_FOUND

@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from nats.js.api import DiscardPolicy, StreamConfig, StreamInfo, StreamState
 from pydantic import SecretStr
 
 from agent_service.bus.dead_letters import NatsDeadLetters
@@ -23,7 +22,7 @@ from agent_service.settings import ContinuationSettings, load
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.topology import create_missing
+from groundwork.nats.topology import set_up
 from schemas import subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.status import Finding
@@ -57,10 +56,9 @@ def copies(*late: dict[str, Any], leader: str | None = "n1", all_answer: bool = 
     return replicas([stream], all_answer=all_answer)
 
 
-def stream(taken: int, most: int, discard: DiscardPolicy) -> Finding:
-    config = StreamConfig(name="OBJ_agentic-artifacts", max_bytes=most, discard=discard)
-    state = StreamState(messages=1, bytes=taken, first_seq=1, last_seq=1, consumer_count=0)
-    return judged([StreamInfo(config=config, state=state)])
+def stream(taken: int, most: int, discard: str) -> Finding:
+    config = {"name": "OBJ_agentic-artifacts", "max_bytes": most, "discard": discard}
+    return judged([{"config": config, "state": {"bytes": taken}}])
 
 
 def asking(**settings: Any) -> Finding:
@@ -82,9 +80,9 @@ JUDGED: list[tuple[Finding, Wanted]] = [
     (copies({}, leader=None), ("wrong", "no server leads AGENTIC_REQUESTS", "copies are damaged: restart the servers")),
     (copies({}, leader=None, all_answer=False), ("wrong", "no server leads", "start the servers that are away")),
     (store_room(ROOM), ("warning", "AGENTIC_RUNS has 900 of 1000 MiB: full, it takes nothing", "--change")),
-    (stream(80, 100, DiscardPolicy.NEW), ("warning", "", "")),
-    (stream(100, 100, DiscardPolicy.OLD), ("ok", "", "")),
-    (stream(100, -1, DiscardPolicy.NEW), ("ok", "", "")),
+    (stream(80, 100, "new"), ("warning", "", "")),
+    (stream(100, 100, "old"), ("ok", "", "")),
+    (stream(100, -1, "new"), ("ok", "", "")),
     (asking(), ("ok", "knowledge.search, profile fast", "")),
     (asking(retrieval_tool="wiki"), ("warning", "runs have no tool wiki", "")),
     (asking(retrieval_tool="knowledge.find"), ("warning", "knowledge has no command find", "")),
@@ -194,7 +192,7 @@ async def test_what_is_wrong_on_the_bus_is_told_with_the_remedy_until_it_is_mend
     assert {bare[name].mark for name in ("nats", "jetstream", "permissions", "clock")} == {"ok"}
     assert misses(bare["streams"], ("wrong", "stream AGENTIC", "agentic setup")) == []
     assert ("consumer loop" in bare["streams"].text, bare["tools"].mark) == (True, "wrong")
-    await create_missing(link, topology(max_gib=1))
+    await set_up(link, topology(max_gib=1))
     for change, agent, wanted in ON_THE_BUS:
         if change:
             await change(link)
@@ -205,7 +203,7 @@ async def test_what_is_wrong_on_the_bus_is_told_with_the_remedy_until_it_is_mend
 async def test_it_is_shown_who_owns_the_bus_and_a_stranger_there_or_on_the_port_is_told(
     tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink, unused_port: int
 ) -> None:
-    await create_missing(link, topology(max_gib=1))
+    await set_up(link, topology(max_gib=1))
     (tmp_path / "other").mkdir()
     http = {"port": unused_port}
     config = configured(tmp_path, nats_server.url, http=http)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.bus.streams import GIB
+from agent_service.bus.topology import GIB
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from schemas import subjects
@@ -12,7 +12,7 @@ from tests.cli.calling import called
 from tests.cli.examined import configured, up
 from tests.kit.bus import server_with
 
-CONTROL = "consumer control of stream AGENTIC: ack_wait is 30.0, expected 5.0"
+CONTROL = "consumer control of stream AGENTIC: ack_wait is 30 s, expected 5 s"
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ async def test_what_differs_is_told_by_a_dry_run_left_as_it_is_and_changed_when_
     left = await called("setup", "--config", config, "--shared")
     assert (left.code, f"differs {CONTROL}. Left as it is" in left.out, "--change" in left.out) == (1, True, True)
     changed = await called("setup", "--config", config, "--shared", "--change")
-    assert (changed.code, "control of stream AGENTIC: ack_wait is 5.0 now, and was 30.0" in changed.out) == (0, True)
+    assert (changed.code, "control of stream AGENTIC: ack_wait is 5 s now, and was 30 s" in changed.out) == (0, True)
     again = await called("setup", "--config", config, "--shared")
     assert (again.code, again.out.strip()) == (0, "everything is there already")
 

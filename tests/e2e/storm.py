@@ -30,7 +30,7 @@ from nats.js.api import StreamConfig
 
 from groundwork.nats.consuming.settling import DeadLetters, Delivery
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import ConsumerSpec, Topology, create_missing
+from groundwork.nats.topology import ConsumerSpec, Topology, set_up
 from groundwork.service.errors import TryAgain
 from schemas import envelope, keys, subjects
 from tests.kit.cluster import Cluster, Node, wired
@@ -142,7 +142,7 @@ class Load:
 async def loaded(link: NatsLink, open_runs: int) -> AsyncIterator[Load]:
     """So many open runs; on leaving, all have ended, or have had their time."""
     settings = {"filter_subjects": list(subjects.ENDINGS), "ack_policy": "explicit"}
-    await create_missing(link, Topology(consumers=(ConsumerSpec(subjects.STREAM, "chaos", settings),)))
+    await set_up(link, Topology(consumers=(ConsumerSpec(subjects.STREAM, "chaos", settings),)))
     load, dead = Load(link), DeadLetters(subjects.DEAD_LETTERS_LOOP)
     watching = consume(link, subjects.STREAM, "chaos", load.take, dead, slots=64)
     tasks = [asyncio.create_task(work) for work in (watching, *(load.keep_one_open() for _ in range(open_runs)))]

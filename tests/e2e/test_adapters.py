@@ -17,7 +17,7 @@ from agent_service.core.waiting import Status
 from agent_service.trust.signing import Signing
 from agent_service.views.why import Holder, Whereabouts
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import create_missing
+from groundwork.nats.topology import set_up
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
 from schemas import keys, subjects
@@ -30,7 +30,7 @@ KEY = "agentic:run:r:said"
 
 @pytest.fixture
 async def bus(link: NatsLink) -> NatsLink:
-    await create_missing(link, topology(max_gib=1))
+    await set_up(link, topology(max_gib=1))
     return link
 
 

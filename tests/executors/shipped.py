@@ -19,7 +19,7 @@ from agent_service.workbench.dev import DevStack
 from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.topology import create_missing
+from groundwork.nats.topology import set_up
 from tests.kit import nats_cli
 from tests.kit.stack import FRAME
 from tests.kit.waiting import until
@@ -113,7 +113,7 @@ async def heard(made: DevStack, shipped: Shipped) -> None:
             told.add(json.loads(message.data)["executor"])
 
     async with linked(made) as link, httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
-        await create_missing(link, topology(executors=[Executor.read(f"{shipped.executor}={shipped.tool}")]))
+        await set_up(link, topology(executors=[Executor.read(f"{shipped.executor}={shipped.tool}")]))
         await link.subscribe("_INBOX.>", overhear)
         await link.client.flush()
 

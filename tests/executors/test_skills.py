@@ -9,9 +9,9 @@ import pytest
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import topology
 from agent_service.settings import load
-from groundwork.nats.completing import set_up
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import set_up
 from groundwork.service.errors import Misconfigured
 from schemas import catalog, subjects
 from schemas.catalog import ToolOffer

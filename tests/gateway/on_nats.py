@@ -9,7 +9,7 @@ from agent_service.bus.topology import topology
 from ductile_gateway.bus.requests import Consumption, NatsRequests
 from ductile_gateway.calls.relay import Relay
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import create_missing
+from groundwork.nats.topology import set_up
 from schemas import keys, subjects
 from schemas.events import ToolRequest, ToolResult
 from tests.gateway.parts import CATALOG, message_of, offering, result_in
@@ -21,7 +21,7 @@ async def a_bus(link: NatsLink, *, ack_wait: float = ACK_WAIT) -> None:
     """What the setup of the service makes, where a request comes again sooner."""
     made = topology(max_gib=1)
     sooner = (replace(one, settings={**one.settings, "ack_wait": ack_wait}) for one in made.consumers)
-    await create_missing(link, replace(made, consumers=tuple(sooner)))
+    await set_up(link, replace(made, consumers=tuple(sooner)))
 
 
 async def send(link: NatsLink, request: ToolRequest, route: str = "jina-reader") -> None:

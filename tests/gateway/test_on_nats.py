@@ -11,7 +11,7 @@ from ductile_gateway.bus.prerequisites import ack_wait, require
 from ductile_gateway.calls.call import Answer, ProducedArtifact, ToolOutcome
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import BucketSpec, Topology, create_missing
+from groundwork.nats.topology import Topology, object_bucket, set_up
 from groundwork.service.errors import Broken, Misconfigured
 from schemas import subjects
 from schemas.events import Envelope, Rejected
@@ -44,7 +44,7 @@ async def test_a_request_that_was_published_twice_has_one_result_and_one_that_is
 
 
 async def test_what_finds_no_room_in_the_bucket_ends_the_step_at_once_with_the_remedy(link: NatsLink) -> None:
-    await create_missing(link, Topology(buckets=(BucketSpec(subjects.ARTIFACT_BUCKET, {"max_bytes": 1 << 16}),)))
+    await set_up(link, Topology(streams=(object_bucket(subjects.ARTIFACT_BUCKET, {"max_bytes": 1 << 16}),)))
     await a_bus(link)
     large = ProducedArtifact("page.html", "text/html", b"well " * 40_000)
     await send(link, a_request())

@@ -7,7 +7,7 @@ from agent_service.bus.gateway import statuses
 from agent_service.bus.topology import topology
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import create_missing
+from groundwork.nats.topology import set_up
 from schemas import subjects
 from tests.gateway.on_nats import all_acknowledged, results
 from tests.gateway.served import Gateway, ending, record
@@ -36,7 +36,7 @@ async def test_all_take_their_part_each_call_is_run_once_and_those_of_a_machine_
         path = tmp_path / "marks" / "ran"
         return path.read_text().splitlines() if path.exists() else []
 
-    await create_missing(link, topology(max_gib=1, shared=True))
+    await set_up(link, topology(max_gib=1, shared=True))
     gateways = [machine(name) for name in ("one", "two", "three")]
     with ExitStack() as living:
         first, *_ = [living.enter_context(gateway.serving()) for gateway in gateways]

@@ -15,7 +15,7 @@ from groundwork.nats.leases.lease import Held, Lease, Owner, Record, Role, Taken
 from groundwork.nats.leases.members import Members, joined, refuse_members
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.topology import BucketSpec, KeyValueSpec, Topology, create_missing
+from groundwork.nats.topology import Topology, key_value_bucket, object_bucket, set_up
 from groundwork.service.errors import Misconfigured, TryAgain, causes
 from groundwork.service.machine import uptime
 from tests.kit.bus import a_consumer, a_stream
@@ -31,16 +31,16 @@ TTL_S = 1.0
 def _topology(replicas: int = 1) -> Topology:
     settings = {"storage": "file", "max_bytes": 1 << 20, "num_replicas": replicas}
     return Topology(
-        buckets=(
-            KeyValueSpec("leases", settings),
-            BucketSpec("files", {"max_bytes": 1 << 20, "num_replicas": replicas}),
+        streams=(
+            key_value_bucket("leases", settings),
+            object_bucket("files", {"max_bytes": 1 << 20, "num_replicas": replicas}),
         )
     )
 
 
 @pytest.fixture
 async def bus(link: NatsLink) -> NatsLink:
-    await create_missing(link, _topology())
+    await set_up(link, _topology())
     return link
 
 
@@ -232,7 +232,7 @@ async def test_what_is_left_is_the_heirs_and_all_name_the_same_and_nobody_wants_
 async def test_no_member_is_taken_for_dead_while_the_bus_has_no_leader(
     cluster: Cluster, cluster_link: NatsLink
 ) -> None:
-    await create_missing(cluster_link, _topology(3))
+    await set_up(cluster_link, _topology(3))
     gone: list[str] = []
     urls = cluster.settings.urls
     async with member(urls, "a") as a, member(urls, "b") as b:

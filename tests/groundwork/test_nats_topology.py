@@ -1,33 +1,26 @@
 """What should exist on the bus: created where missing, given what the topology adds, else told and left as it is."""
 
-import asyncio
-import shlex
-import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from nats.js.api import RePublish, StoreCompression
 
 from agent_service.bus.topology import Executor, check, topology
-from groundwork.nats.completing import change, set_up
-from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
     ADDED,
-    BucketSpec,
     ConsumerSpec,
     Deviation,
     StreamSpec,
     Topology,
     check_topology,
-    create_missing,
+    object_bucket,
+    set_up,
 )
 from groundwork.service.errors import Misconfigured
 from schemas import keys, subjects
-from tests.kit import nats_cli
 from tests.kit.bus import DAY
 
 ADVISORIES = (
@@ -61,8 +54,8 @@ WORKERS = ConsumerSpec(
     {"filter_subjects": ("work.start", "work.done"), "ack_wait": 30.0, "max_ack_pending": 256, "max_deliver": 10},
 )
 ONE_TOOL = ConsumerSpec("WORK", "tool-x", {"filter_subject": "work.request.x", "ack_wait": 30.0})
-FILES = BucketSpec("files", {"max_bytes": 1 << 24, "compression": "none", "max_age": 30 * DAY, "storage": "file"})
-WHOLE = Topology(streams=(WORK, EVENTS, DEAD), consumers=(WORKERS, ONE_TOOL), buckets=(FILES,))
+FILES = object_bucket("files", {"max_bytes": 1 << 24, "compression": "none", "max_age": 30 * DAY, "storage": "file"})
+WHOLE = Topology(streams=(WORK, EVENTS, DEAD, FILES), consumers=(WORKERS, ONE_TOOL))
 OF_WORKERS = "consumer workers of stream WORK"
 NAMES = [
     "stream WORK",
@@ -105,46 +98,15 @@ async def test_what_is_missing_is_found_and_made_once_and_the_second_time_nothin
     for _ in range(2):
         findings = await check_topology(link, WHOLE)
         assert kinds(findings) == [("missing", name) for name in NAMES]
-        assert all(finding.remedy for finding in findings)
-    assert kinds(await create_missing(link, WHOLE)) == [("created", name) for name in NAMES]
-    assert await create_missing(link, WHOLE) == []
+    assert kinds(await set_up(link, WHOLE)) == [("created", name) for name in NAMES]
+    assert await set_up(link, WHOLE) == []
     assert await check_topology(link, WHOLE) == []
 
 
-@pytest.mark.natscli
-@nats_cli.needs_nats_cli
-async def test_the_commands_that_are_told_of_what_differs_mend_it(
-    link: NatsLink, nats_server: EmbeddedNats, tmp_path: Path
-) -> None:
-    stream = with_(
-        WORK,
-        subjects=["work.>", "$odd.>"],
-        discard="old",
-        max_age=DAY,
-        max_bytes=2 << 20,
-        duplicate_window=90.0,
-        allow_direct=False,
-        description="Somebody's work.",
-        republish=RePublish(src="work.>", dest="log.work.>"),
-    )
-    consumer = with_(WORKERS, ack_wait=60.0, max_ack_pending=7, filter_subjects=["work.start", "work.end"])
-    wished = Topology(streams=(stream,), consumers=(consumer,))
-    otherwise = with_(WORK, description="Work.", republish=RePublish(src="work.start", dest="copy"))
-    await create_missing(link, replace(WHOLE, streams=(otherwise, EVENTS, DEAD)))
-    findings = await check_topology(link, wished)
-    assert len(findings) == 11
-    for_the_setup = [finding for finding in findings if "run the setup" in finding.remedy]
-    environ = nats_cli.environment(tmp_path, nats_server.url)
-    for finding in (one for one in findings if one not in for_the_setup):
-        command = [*shlex.split(finding.remedy.partition(", or: ")[2]), "--force"]
-        await asyncio.to_thread(subprocess.run, command, env=environ, check=True, stdin=subprocess.DEVNULL, timeout=30)
-    assert await check_topology(link, wished) == for_the_setup
-
-
 async def test_what_was_not_set_is_set_told_and_all_else_is_as_it_was(link: NatsLink) -> None:
-    await create_missing(link, Topology(streams=(OWN,), consumers=(WORKERS,)))
+    await set_up(link, Topology(streams=(OWN,), consumers=(WORKERS,)))
     before = await configs(link)
-    assert [finding.kind for finding in await check_topology(link, ADDING)] == ["unset"] * 3
+    assert [finding.harmless for finding in await check_topology(link, ADDING)] == [True] * 3
     assert told(await set_up(link, ADDING)) == [
         ("changed", "stream WORK", "description", "Work.", ""),
         ("changed", "stream WORK", "republish", "> to log.>", ""),
@@ -156,13 +118,12 @@ async def test_what_was_not_set_is_set_told_and_all_else_is_as_it_was(link: Nats
 
 
 async def test_only_what_differs_is_changed_where_that_is_asked_for(link: NatsLink) -> None:
-    await create_missing(link, Topology(streams=(OWN,), consumers=(WORKERS,)))
+    await set_up(link, Topology(streams=(OWN,), consumers=(WORKERS,)))
     await link.publish("work.a", b"kept", msg_id="a", headers={})
     wanted = Topology(streams=(with_(OWN, max_bytes=1 << 25),), consumers=(with_(WORKERS, ack_wait=5.0),))
-    assert told(await change(link, wanted, await check_topology(link, wanted))) == [
-        ("changed", "stream WORK", "max_bytes", str(1 << 25), str(1 << 26)),
-        ("changed", OF_WORKERS, "ack_wait", "5.0", "30.0"),
-    ]
+    left = [("stream WORK", "max_bytes", str(1 << 25), str(1 << 26)), (OF_WORKERS, "ack_wait", "5 s", "30 s")]
+    assert told(await set_up(link, wanted)) == [("differs", *one) for one in left]
+    assert told(await set_up(link, wanted, changes=lambda _: True)) == [("changed", *one) for one in left]
     assert await check_topology(link, wanted) == []
     info = await link.jetstream.stream_info("WORK")
     assert (info.config.max_age, info.state.messages) == (14 * DAY, 1)
@@ -170,10 +131,12 @@ async def test_only_what_differs_is_changed_where_that_is_asked_for(link: NatsLi
 
 async def test_the_compression_that_damages_a_stream_is_taken_off_by_whomever_it_was_set(link: NatsLink) -> None:
     wanted = topology(max_gib=0.1, shared=True)
-    harmful = tuple(with_(one, compression="s2") for one in wanted.all_streams())
-    await create_missing(link, Topology(streams=harmful))
+    harmful = tuple(with_(one, compression="s2") for one in wanted.streams)
+    await set_up(link, Topology(streams=harmful))
     found = [one for one in await check_topology(link, wanted) if one.kind != "missing"]
-    assert kinds(found) == [("harmful", one.what) for one in harmful]
+    assert [(one.what, one.field, one.harmless) for one in found] == [
+        (one.what, "compression", True) for one in harmful
+    ]
     changed = told([one for one in await set_up(link, wanted) if one.kind != "created"])
     assert changed == [("changed", one.what, "compression", "none", "s2") for one in harmful]
     assert {one.config.compression for one in await link.jetstream.streams_info()} == {StoreCompression.NONE}
@@ -182,13 +145,13 @@ async def test_the_compression_that_damages_a_stream_is_taken_off_by_whomever_it
 
 async def test_a_list_of_subjects_gets_what_it_lacks_and_keeps_what_else_is_in_it(link: NatsLink) -> None:
     theirs = with_(WORK, subjects=["work.a", "own.>"])
-    await create_missing(link, Topology(streams=(theirs,), consumers=(with_(WORKERS, filter_subjects=["work.a"]),)))
+    await set_up(link, Topology(streams=(theirs,), consumers=(with_(WORKERS, filter_subjects=["work.a"]),)))
     wanted = Topology(
         streams=(with_(WORK, subjects=["work.a", "work.b", "own.c"]),),
         consumers=(with_(WORKERS, filter_subjects=["work.a", "work.b"]),),
     )
-    lacks = [(one.kind, one.what, one.expected) for one in await check_topology(link, wanted)]
-    assert lacks == [("lacks", "stream WORK", "work.b"), ("lacks", OF_WORKERS, "work.b")]
+    lacks = [(one.lacks, one.what, one.expected) for one in await check_topology(link, wanted)]
+    assert lacks == [(True, "stream WORK", "work.b"), (True, OF_WORKERS, "work.b")]
     assert {(one.kind, one.field) for one in await set_up(link, wanted)} >= {
         ("changed", "subjects"),
         ("changed", "filter_subjects"),
@@ -218,7 +181,7 @@ async def test_an_agent_does_not_start_on_a_stream_that_would_not_keep_what_it_a
     earlier = [
         with_(one, subjects=[name for name in one.settings["subjects"] if name not in new]) for one in wanted.streams
     ]
-    await create_missing(link, replace(wanted, streams=tuple(earlier)))
+    await set_up(link, replace(wanted, streams=tuple(earlier)))
     with pytest.raises(Misconfigured, match=r"AGENTIC.*agent.waiting.*agent.reopened"):
         await check(link)
     await set_up(link, wanted)
@@ -229,10 +192,10 @@ async def test_one_server_becomes_three_and_what_cannot_be_changed_is_made_anew_
     cluster_link: NatsLink,
 ) -> None:
     executor = Executor("someone", (subjects.tool_request("letter"),))
-    await create_missing(cluster_link, topology(max_gib=0.05, shared=True, executors=[executor]))
+    await set_up(cluster_link, topology(max_gib=0.05, shared=True, executors=[executor]))
     await cluster_link.publish(subjects.CANCEL, b"kept", msg_id="kept", headers={})
     wanted = topology(max_gib=0.05, shared=True, replicas=3)
-    changed = await change(cluster_link, wanted, await check_topology(cluster_link, wanted))
+    changed = await set_up(cluster_link, wanted, changes=lambda _: True)
     remade = {one.what for one in changed if one.kind == "remade"}
     assert remade == {f"stream {name}" for name in (subjects.STREAM_REQUESTS, subjects.STREAM_PROGRESS)}
     assert await check_topology(cluster_link, wanted) == []

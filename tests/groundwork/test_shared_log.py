@@ -12,7 +12,7 @@ import pytest
 from groundwork.nats.keeping_informed import Sight
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import Fact, Moved, SharedLog
-from groundwork.nats.topology import StreamSpec, Topology, create_missing
+from groundwork.nats.topology import StreamSpec, Topology, set_up
 from groundwork.sqlite.file import open_file
 from groundwork.sqlite.replica import Replica
 
@@ -24,7 +24,7 @@ LARGE = bytes(range(256)) * 10_000
 async def bus(request: pytest.FixtureRequest, link: NatsLink, cluster_link: NatsLink) -> NatsLink:
     """A link to a server, or to a cluster of three, with an empty log."""
     link = link if request.param == 1 else cluster_link
-    await create_missing(link, _topology(request.param))
+    await set_up(link, _topology(request.param))
     return link
 
 
@@ -64,7 +64,7 @@ async def test_a_copy_of_another_log_begins_anew(bus: NatsLink, log: SharedLog, 
     async with _copied(log, tmp_path) as copy:
         await copy.wait(await log.append("facts.old", b"", after=0))
     await bus.jetstream.delete_stream(STREAM)
-    await create_missing(bus, _topology(1))
+    await set_up(bus, _topology(1))
     async with _copied(log, tmp_path) as copy:
         await copy.wait(await log.append("facts.new", b"", after=0))
         assert set(copy.bodies()) == {"facts.new"}

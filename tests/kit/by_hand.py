@@ -19,7 +19,7 @@ from agent_service.bus.topology import topology
 from agent_service.settings import load
 from agent_service.workbench.dev import free_port
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import create_missing
+from groundwork.nats.topology import set_up
 from schemas import subjects
 from tests.kit.bus import server_with
 from tests.kit.stack import linked, to_the_end, until, written
@@ -76,7 +76,7 @@ class Bench:
 
     async def set_up(self) -> None:
         """As `agentic setup` does."""
-        await create_missing(self.link, topology(max_gib=1))
+        await set_up(self.link, topology(max_gib=1))
 
     async def publish(self, subject: str, message: object, *, msg_id: str | None = None) -> api.PubAck:
         """As somebody who is not the agent: JSON as it stands, or text that is none."""

@@ -1,7 +1,7 @@
 """Three real nats-servers that are one JetStream cluster: nodes to kill, stop, start again and cut off.
 
     async def test_a_commit_outlives_its_leader(cluster: Cluster, cluster_link: NatsLink) -> None:
-        await create_missing(cluster_link, topology(...))      # with num_replicas: 3
+        await set_up(cluster_link, topology(...))      # with num_replicas: 3
         (await cluster.leader("AGENTIC_RUNS")).kill()           # SIGKILL; nobody starts it again
         ...
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from agent_service.bus.topology import topology
 from agent_service.workbench.dev import PLUGINS, free_port
-from groundwork.nats.completing import set_up
+from groundwork.nats.topology import set_up
 from groundwork.service.errors import Failure
 from tests.kit import cut_wire
 from tests.kit.cluster import Cluster, Way

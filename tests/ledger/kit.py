@@ -19,7 +19,7 @@ from ductile_gateway.store.pins import RowPins, copied_pins
 from ductile_gateway.store.stores import Stores
 from ductile_gateway.store.stream import CopiedRows, copy
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import create_missing
+from groundwork.nats.topology import set_up
 from schemas.signing import AgentKey
 from tests.gateway.parts import NOON, RUN, a_request, asked_for
 from tests.kit.fakes import FakeClock
@@ -102,7 +102,7 @@ async def joined(
 
 
 async def ledger_stream(link: NatsLink) -> None:
-    await create_missing(link, topology(replicas=1, max_gib=1, shared=True))
+    await set_up(link, topology(replicas=1, max_gib=1, shared=True))
 
 
 def an_intent(step: int = 1, *, may_repeat: bool = False) -> Intent:

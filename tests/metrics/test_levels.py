@@ -10,7 +10,7 @@ from agent_service.metrics.levels import observe_inbox, observe_runs
 from agent_service.run.journal import Run
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import create_missing
+from groundwork.nats.topology import set_up
 from groundwork.telemetry.metrics import Instruments
 from schemas import subjects
 from tests.kit.fakes import FakeClock
@@ -32,7 +32,7 @@ async def put(link: NatsLink, subject: str, *, times: int = 1, body: bytes = b"{
 
 @pytest.fixture
 async def bus(link: NatsLink) -> NatsLink:
-    await create_missing(link, topology(max_gib=1))
+    await set_up(link, topology(max_gib=1))
     return link
 
 

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_service.bus.streams import shared_streams
+from agent_service.bus.topology import topology
 from agent_service.run.journal import Commit, Run
 from agent_service.run.ports import Archive, RunStore
 from agent_service.store.opening import open_shared
@@ -14,7 +14,7 @@ from agent_service.store.sqlite import SqliteStore
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.shared_log import SharedLog
-from groundwork.nats.topology import Topology, create_missing
+from groundwork.nats.topology import Topology, set_up
 from schemas import subjects
 from tests.kit.cluster import delete
 from tests.kit.memory_log import MemoryMembers, held
@@ -63,8 +63,9 @@ def on_jetstream(folder: Path, settings: NatsSettings, replicas: int) -> Opener:
 async def anew(link: NatsLink, replicas: int) -> None:
     """The stream of runs, empty."""
     await delete(link, subjects.STREAM_RUNS)
-    runs = (stream for stream in shared_streams(replicas, 1.0) if stream.name == subjects.STREAM_RUNS)
-    await create_missing(link, Topology(streams=tuple(runs)))
+    wanted = topology(replicas=replicas, max_gib=1.0, shared=True)
+    runs = (stream for stream in wanted.streams if stream.name == subjects.STREAM_RUNS)
+    await set_up(link, Topology(streams=tuple(runs)))
 
 
 async def stored(store: RunStore, commits: Sequence[Commit]) -> Commit:

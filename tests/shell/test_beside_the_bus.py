@@ -19,10 +19,9 @@ from agent_service.bus.topology import topology
 from agent_service.run.arrival import Arrival
 from agent_service.trust.identity import SystemClock
 from ductile_gateway.bus.micro_service import serve_questions
-from groundwork.nats.completing import set_up
 from groundwork.nats.consuming.settling import Delivery
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import create_missing
+from groundwork.nats.topology import set_up
 from schemas import subjects
 from schemas.envelope import MSG_ID
 from schemas.status import GatewayPruned
@@ -45,7 +44,7 @@ async def test_dead_letters_go_by_size_and_days_and_the_newest_message_of_their_
         state = (await link.jetstream.stream_info(subjects.STREAM_DEAD_LETTERS)).state
         return list(range(state.first_seq, state.last_seq + 1))
 
-    await create_missing(link, topology(max_gib=1))
+    await set_up(link, topology(max_gib=1))
     for number in range(5):  # of about a kilobyte each; one tells of another
         subject = subjects.REJECTED if number == 1 else subjects.DEAD_LETTERS_LOOP
         await link.publish(subject, b"x" * 1000, msg_id=f"letter-{number}", headers={})

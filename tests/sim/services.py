@@ -17,7 +17,7 @@ from ductile_gateway import app as gateway_app
 from ductile_gateway.settings import GatewaySettings
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.topology import create_missing
+from groundwork.nats.topology import set_up
 from groundwork.service.errors import TryAgain, causes
 from groundwork.sqlite.file import use_opener
 from tests.sim.course import Course
@@ -46,7 +46,7 @@ def configurations(*, shared: bool) -> Mapping[str, tuple[Json, Mapping[str, Jso
 
     async def setting_up() -> None:
         link = await connect(NATS, name="setup")
-        await create_missing(link, topology(shared=shared))
+        await set_up(link, topology(shared=shared))
         await link.close()
 
     process = Process("setup", scheduler, network)

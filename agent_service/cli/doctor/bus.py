@@ -10,7 +10,7 @@ from typing import Any
 from agent_service.bus import findings
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.messages import CONTROL, RESULTS, STARTS
-from agent_service.bus.topology import OPERATORS_CHOICE, ROLE, expected, lacking_work
+from agent_service.bus.topology import OPERATORS_CHOICE, ROLE, expected, lacking_work, remedy_of
 from agent_service.cli.doctor.cluster import cluster, members, room
 from agent_service.cli.doctor.machine import SKEW
 from agent_service.cli.doctor.tools import gateway
@@ -21,7 +21,7 @@ from groundwork.nats.leases.lease import Record, Role, look
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import matches
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.topology import RESTART, Deviation, check_topology
+from groundwork.nats.topology import COMPRESSION, RESTART, Deviation, check_topology
 from groundwork.service.errors import Failure, Misconfigured, Unreachable
 from groundwork.service.store_folder import known_id
 from schemas import subjects
@@ -109,22 +109,18 @@ async def streams(link: NatsLink, *, shared: bool) -> Finding:
     if differing:
         remedy = "; ".join(dict.fromkeys(map(_remedy, differing)))
         return warning("streams", "; ".join(map(_difference, differing)), remedy=remedy)
-    counts = f"{len(wanted.streams)} streams, {len(wanted.consumers)} consumers, {len(wanted.buckets)} buckets"
+    counts = f"{len(wanted.streams)} streams and buckets, {len(wanted.consumers)} consumers"
     return ok("streams", f"{counts}, as they should be")
 
 
 def _remedy(finding: Deviation) -> str:
-    if finding.kind == "harmful":
-        return f"run `agentic setup`, then {RESTART}"
-    return "run `agentic setup`" if finding.kind in ("unset", "lacks") else finding.remedy.rpartition("or: ")[2]
+    return f"{remedy_of(finding)}, then {RESTART}" if finding.field == COMPRESSION else remedy_of(finding)
 
 
 def _difference(finding: Deviation) -> str:
-    if finding.kind == "unset":
-        return f"{finding.what}: {finding.field} is not set"
-    if finding.kind == "lacks":
+    if finding.lacks:
         return f"{finding.what}: {finding.field} lacks {finding.expected}"
-    return f"{finding.what}: {finding.field} is {finding.actual}, expected {finding.expected}"
+    return f"{finding.what}: {finding.field} is {finding.actual or 'not set'}, expected {finding.expected}"
 
 
 async def _login(link: NatsLink) -> AsyncIterator[Finding]:

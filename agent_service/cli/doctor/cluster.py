@@ -7,15 +7,13 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
-from nats.js.api import DiscardPolicy, StreamInfo
-
 from agent_service.bus.topology import topology
 from agent_service.history.plain import duration, ok, warning, wrong
 from groundwork.nats import link as nats_link
 from groundwork.nats.leases.lease import Role, look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.topology import found_stream
+from groundwork.nats.topology import info_of
 from groundwork.service.errors import Failure
 from schemas.permissions import BUCKETS, SHARED_STREAMS, STREAMS
 from schemas.status import Finding
@@ -136,7 +134,7 @@ REMEDY = "`agentic setup --max-gib N --change` with a larger N, or keep less"
 
 async def room(link: NatsLink, *, shared: bool) -> Finding:
     try:
-        found = [await found_stream(link, spec) for spec in topology(shared=shared).all_streams()]
+        found = [await info_of(link, spec) for spec in topology(shared=shared).streams]
         account = await _account(link)
     except Failure as error:
         return warning("room", str(error), remedy="give this login the permission, or ask again later")
@@ -149,9 +147,9 @@ async def _account(link: NatsLink) -> Mapping[str, float]:
     return {"what this account may store": told.get("storage", 0) / most} if most > 0 else {}
 
 
-def judged(streams: Sequence[StreamInfo], beside: Mapping[str, float] = NOTHING) -> Finding:
+def judged(streams: Sequence[Json], beside: Mapping[str, float] = NOTHING) -> Finding:
     """`beside`: what else refuses, and how full it is. Where the oldest gives way, a full stream is as it should be."""
-    refusing = {str(info.config.name): _share(info) for info in streams if info.config.discard == DiscardPolicy.NEW}
+    refusing = {info["config"]["name"]: _share(info) for info in streams if info["config"].get("discard") == "new"}
     refusing.update(beside)
     full = [f"{name} is {share:.0%} full" for name, share in refusing.items() if share >= FULL]
     if full:
@@ -159,6 +157,6 @@ def judged(streams: Sequence[StreamInfo], beside: Mapping[str, float] = NOTHING)
     return ok("room", f"the fullest that refuses more is {max(refusing.values(), default=0.0):.0%} full")
 
 
-def _share(info: StreamInfo) -> float:
-    most = info.config.max_bytes or 0
-    return info.state.bytes / most if most > 0 else 0.0
+def _share(info: Json) -> float:
+    most = info["config"].get("max_bytes", 0)
+    return float(info["state"]["bytes"] / most) if most > 0 else 0.0

@@ -17,10 +17,9 @@ from agent_service.cli.services.at_work import awaited, log_only_what_is_not_sai
 from agent_service.cli.services.serve import serve as served
 from agent_service.history.plain import one_line
 from groundwork.nats import link as nats_link
-from groundwork.nats.completing import MODE, change
-from groundwork.nats.completing import set_up as create_all
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import CORRECTED, RESTART, Deviation, Topology, check_topology
+from groundwork.nats.topology import COMPRESSION, MODE, RESTART, Deviation, Topology, check_topology
+from groundwork.nats.topology import set_up as create_all
 from groundwork.service.commands import examples
 from groundwork.service.errors import Misconfigured, NoRoom
 
@@ -49,9 +48,11 @@ class Asked:
     def topology(self, replicas: int, gib: float) -> Topology:
         return topology(replicas=replicas, max_gib=gib, executors=self.executors, shared=self.shared)
 
-    def heeded(self, findings: Sequence[Deviation]) -> list[Deviation]:
-        sized = self.max_gib is not None
-        return [one for one in findings if sized or (one.kind, one.field) != ("differs", "max_bytes")]
+    def heeds(self, finding: Deviation) -> bool:
+        return self.max_gib is not None or (finding.kind, finding.field) != ("differs", "max_bytes")
+
+    def changes(self, finding: Deviation) -> bool:
+        return finding.harmless or (self.change and self.heeds(finding))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +99,12 @@ async def set_up(config: Path | None, asked: Asked, *, as_json: bool) -> Exit:
 async def _carried_out(link: NatsLink, asked: Asked, sized: Sized) -> Outcome:
     wanted, gib = asked.topology(sized.replicas, sized.gib), sized.gib
     if asked.dry_run:
-        return Outcome(asked.heeded(await check_topology(link, wanted)), gib)
-    if sized.chosen:
-        done, gib = await set_up_within(link, gib, partial(asked.topology, sized.replicas))
+        found = await check_topology(link, wanted)
+    elif sized.chosen:
+        found, gib = await set_up_within(link, gib, partial(asked.topology, sized.replicas))
     else:
-        done = await create_all(link, wanted)
-    done = asked.heeded(done)
-    if asked.change:
-        done = [*(one for one in done if one.kind != "differs"), *await change(link, wanted, done)]
-    return Outcome(done, gib)
+        found = await create_all(link, wanted, changes=asked.changes)
+    return Outcome([one for one in found if asked.heeds(one)], gib)
 
 
 def _without_room(error: NoRoom, asked: Asked, sized: Sized) -> Misconfigured:
@@ -137,20 +135,19 @@ def _line(finding: Deviation) -> str:
         return f"created {finding.what}"
     if finding.kind == "changed":
         told = f"{finding.field} is {finding.expected} now, and was {finding.actual or 'not set'}"
-        if finding.field in CORRECTED:
+        if finding.field == COMPRESSION:
             told += f". Then {RESTART}"
         return one_line(f"changed {finding.what}: {told}", 1000)
     if finding.kind == "remade":
         told = f"made anew, with its consumers ({finding.expected}): what lay there is said again"
         return one_line(f"remade {finding.what}: {told}", 1000)
-    left = f"Left as it is; {finding.remedy}; or have it changed with --change"
-    return one_line(f"differs {finding.what}: {_is_and_should_be(finding)}. {left}", 1000)
+    return one_line(f"differs {finding.what}: {_is_and_should_be(finding)}. Left as it is: --change changes it", 1000)
 
 
 def _planned(finding: Deviation, asked: Asked) -> str:
     if finding.kind == "missing":
         return f"would create {finding.what}"
-    if finding.kind == "differs" and not asked.change:
+    if not asked.changes(finding):
         return one_line(f"would leave {finding.what}: {_is_and_should_be(finding)}; --change changes it", 1000)
     if finding.field == MODE:
         return f"would remake {finding.what}: it is made anew, and what lies there is said again"
@@ -158,7 +155,7 @@ def _planned(finding: Deviation, asked: Asked) -> str:
 
 
 def _is_and_should_be(finding: Deviation) -> str:
-    if finding.kind == "lacks":
+    if finding.lacks:
         return f"{finding.field} lacks {finding.expected}"
     return f"{finding.field} is {finding.actual or 'not set'}, expected {finding.expected}"
 

@@ -19,7 +19,7 @@ from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.status import Status
 from ductile_gateway.trust import Trust
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import create_missing
+from groundwork.nats.topology import set_up
 from schemas import subjects
 from schemas.signing import AgentKeys
 from schemas.status import Finding
@@ -32,7 +32,7 @@ from tests.plugins.serving import Site, serving
 
 @pytest.fixture
 async def bus(link: NatsLink) -> NatsLink:
-    await create_missing(link, topology(max_gib=1))
+    await set_up(link, topology(max_gib=1))
     return link
 
 

@@ -103,7 +103,7 @@ def token_of(token: str | None) -> str | None:
     """That which is given, or that of the environment. Raises NotAllowed for what can be none."""
     given = token or os.environ.get("AGENTIC_TOKEN")
     if given and (not given.isascii() or not given.isprintable() or " " in given):
-        raise NotAllowed("the token has characters that no token has: is there a line end in it?", status=401)
+        raise NotAllowed("the token has characters that no token has: is there a line end in it?")
     return given
 
 

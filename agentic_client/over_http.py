@@ -3,14 +3,14 @@
 import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import quote
 
 import httpx2
 
-from agentic_client.errors import Broken, NotAllowed, Unreachable, refused
+from agentic_client.errors import Broken, Invalid, NotAllowed, Unreachable, refused
 from agentic_client.transport import SILENT_AT_MOST_S, Filters, Json
 from schemas.bounded import LARGEST_FILE, LARGEST_JSON, Bounded, TooLong, json_of
 
@@ -24,32 +24,38 @@ _PATHS = {"cancel": "cancel", "approve": "approvals", "answer": "answers", "sign
 
 
 class OverHttp:
-    def __init__(self, address: str, token: str | None, tls: ssl.SSLContext | None) -> None:
-        self._address = address
+    """`told`: how errors name the address."""
+
+    def __init__(self, address: str, token: str | None, tls: ssl.SSLContext | None, *, told: str = "") -> None:
+        self._told = told or address
         headers = {"Accept-Encoding": PLAIN} | ({"Authorization": f"Bearer {token}"} if token else {})
         verify = tls or address.startswith("https:")  # to load certificates takes longer than most answers
         timeout = httpx2.Timeout(SILENT_AT_MOST_S, connect=CONNECT_WITHIN_S)
         self._http = httpx2.AsyncClient(
-            base_url=address, headers=headers, timeout=timeout, verify=verify, trust_env=False
+            base_url=_url(address), headers=headers, timeout=timeout, verify=verify, trust_env=False
         )
 
     async def wake(self, body: Json) -> Json:
-        return await self._json("POST", "/v1/wake", json=body)
+        return await self.call("POST", "/v1/wake", json=body)
 
     async def run(self, run_id: str, wait_s: float) -> Json:
         within = httpx2.Timeout(SILENT_AT_MOST_S + wait_s, connect=CONNECT_WITHIN_S)
-        return await self._json("GET", _run(run_id), params={"wait": f"{wait_s:g}"} if wait_s else {}, timeout=within)
+        return await self.call("GET", _run(run_id), params={"wait": f"{wait_s:g}"} if wait_s else {}, timeout=within)
 
     async def runs(self, filters: Filters) -> Json:
-        return await self._json("GET", "/v1/runs", params=dict(filters))
+        return await self.call("GET", "/v1/runs", params=dict(filters))
 
     async def say(self, run_id: str, what: str, body: Json) -> Json:
-        return await self._json("POST", _run(run_id, _PATHS[what]), json=body)
+        return await self.call("POST", _run(run_id, _PATHS[what]), json=body)
 
-    async def entries(self, run_id: str, after: int) -> AsyncGenerator[Json, None]:
+    def entries(self, run_id: str, after: int) -> AsyncGenerator[Json, None]:
+        return self.events(_run(run_id, "events"), after)
+
+    async def events(self, path: str, after: int) -> AsyncGenerator[Json, None]:
+        """What a stream of events says, from after event `after` on, until it ends."""
         headers = {LAST_EVENT_ID: str(after)} if after else {}
         timeout = httpx2.Timeout(SILENT_AT_MOST_S, read=STREAM_SILENT_AT_MOST_S, connect=CONNECT_WITHIN_S)
-        request = self._http.build_request("GET", _run(run_id, "events"), headers=headers, timeout=timeout)
+        request = self._http.build_request("GET", path, headers=headers, timeout=timeout)
         async with self._answered(request) as answer:
             if answer.status_code == httpx2.codes.NO_CONTENT:
                 return
@@ -63,19 +69,23 @@ class OverHttp:
                         yield self._object(answer, line.removeprefix(b"data:"))
 
     async def tools(self) -> Json:
-        return await self._json("GET", "/v1/tools")
+        return await self.call("GET", "/v1/tools")
 
     async def files(self, run_id: str) -> Json:
-        return await self._json("GET", _run(run_id, "workspace"))
+        return await self.call("GET", _run(run_id, "workspace"))
 
     async def read(self, run_id: str, path: str) -> bytes:
-        async with self._answered(self._http.build_request("GET", _run(run_id, "workspace", path))) as answer:
+        return await self.content(_run(run_id, "workspace", path))
+
+    async def content(self, path: str) -> bytes:
+        async with self._answered(self._http.build_request("GET", path)) as answer:
             return await _content(answer, LARGEST_FILE)
 
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def _json(self, method: str, path: str, **more: Any) -> Json:
+    async def call(self, method: str, path: str, **more: Any) -> Json:
+        """Any operation of the API. `more`: `json`, `params`, `timeout`, as httpx2 takes them."""
         async with self._answered(self._http.build_request(method, path, **more)) as answer:
             return self._object(answer, await _content(answer, LARGEST_JSON))
 
@@ -100,13 +110,16 @@ class OverHttp:
                 await answer.aclose()
         except httpx2.RequestError as error:
             why = str(error) or type(error).__name__
-            raise Unreachable(f"no agent answers at {self._address} ({why}): is it running, is it there?") from error
+            if isinstance(error, httpx2.RemoteProtocolError):  # whose words are about chunks of bodies
+                why = "the connection was closed"
+            start = "start one with `agentic dev`, or give another address"
+            raise Unreachable(f"no agent answers at {self._told} ({why}): {start}") from error
         except TooLong as error:
-            text = f"what answers at {self._address} sends {error} at once, which no agent does"
+            text = f"what answers at {self._told} sends {error} at once, which no agent does"
             raise Broken(text, status=answer.status_code) from error
 
     def _no_agent(self, answer: httpx2.Response) -> Broken:
-        text = f"what answers at {self._address} is no agent: give the address of an agent's HTTP API"
+        text = f"what answers at {self._told} is no agent: give the address of an agent's HTTP API"
         return Broken(text, status=answer.status_code)
 
 
@@ -117,9 +130,17 @@ async def _content(answer: httpx2.Response, most: int) -> bytes:
     return bytes(held)
 
 
+def _url(address: str) -> httpx2.URL:
+    with suppress(httpx2.InvalidURL):
+        url = httpx2.URL(address)
+        if url.scheme in ("http", "https") and url.host:
+            return url
+    raise Invalid("an agent's HTTP API has an address like http://127.0.0.1:8700")
+
+
 def refuse_if_overheard(address: str) -> None:
     """Raises NotAllowed where a token would go over plain http to another machine, unless the environment allows it."""
-    found = httpx2.URL(address)
+    found = _url(address)
     if found.scheme == "https" or _is_loopback(found.host) or os.environ.get(ALLOW_HTTP) == "true":
         return
     why = f"the token would go over plain http to {found.host}, and whoever listens on the way could use it"

@@ -224,13 +224,10 @@ class Desk:
         run = await self._store.load(run_id)
         return CallbackAnswer(run_id=run_id, callback=run.state.brief.callback if run else None)
 
-    async def page(
-        self, wanted: Wanted, *, limit: int, cursor: str | None = None, before: str | None = None
-    ) -> RunPage:
+    async def page(self, wanted: Wanted, *, limit: int, cursor: str | None = None) -> RunPage:
         if cursor and not (self._archive.version(cursor) or await self.is_gone(cursor)):
             raise Refusal(422, "invalid", "cursor: is no `next_cursor` of this list: begin it again", field="cursor")
-        below = min((bound for bound in (cursor, before) if bound), default=None)
-        lines = await self._archive.runs(wanted, limit=limit + 1, before=below)
+        lines = await self._archive.runs(wanted, limit=limit + 1, before=cursor)
         shown = tuple(lines[:limit])
         return RunPage(runs=shown, next_cursor=shown[-1].run_id if len(lines) > limit else None)
 

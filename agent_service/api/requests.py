@@ -271,7 +271,6 @@ _NAME = re.compile(r"[A-Za-z_-]{1,32}\d{0,4}")
 """What could be the name of a field, or of a header: any other may be a secret in the wrong place, and is not told."""
 _FORMS = {
     "cursor": "must be the `next_cursor` of the page before",
-    "before": "must be the id of a run",
     "callback": "must be an address that begins with http:// or https://, without a login",
 }
 """What a field has to be, where its pattern says it to programs only."""

@@ -22,7 +22,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("completion", rich_help_panel="This command", epilog=examples(*told_to_a_shell(NAME)))(completion_of(NAME))
+app.command("completion", rich_help_panel="Groups of more commands", epilog=examples(*told_to_a_shell(NAME)))(
+    completion_of(NAME)
+)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,4 +1,4 @@
-"""Which run is meant: by its whole id, by the beginning of one (with or without `run_`), or by `last`, the newest."""
+"""Which run is meant: by its id or any part of it that no other has, or by `last`, the newest."""
 
 import re
 from collections.abc import Sequence
@@ -11,11 +11,7 @@ LAST = "last"
 LOOKED_AT = 6
 """Runs; one more than are named where several fit."""
 
-_PREFIX = "run_"
-_LENGTH = len(_PREFIX) + 26
-_WHOLE = re.compile(_PREFIX + "[0-9A-HJKMNP-TV-Z]{26}")
-_BEGINNING = re.compile(_PREFIX + "([0-7][0-9A-HJKMNP-TV-Z]{0,25})?")
-_LAST_DIGIT = "Z"
+_WHOLE = re.compile("run_[0-9A-HJKMNP-TV-Z]{26}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,39 +25,22 @@ def is_whole(name: str) -> bool:
     return _WHOLE.fullmatch(name) is not None
 
 
-def bound(name: str) -> str | None:
-    """An upper bound of the ids that may be meant; None: no bound. Raises NotDone where no run's id can begin so."""
-    if name == LAST:
-        return None
-    if not _BEGINNING.fullmatch(_beginning(name)):
-        raise _none_begins_with(name)
-    return _beginning(name).ljust(_LENGTH, _LAST_DIGIT)
+def part(name: str) -> str:
+    """The part of its id that a run is looked for by; empty for the newest."""
+    return "" if name == LAST else name.removeprefix("run_").upper()
 
 
 def meant(name: str, newest: Sequence[Candidate]) -> str:
-    """The id that `name` means, of the LOOKED_AT newest before its bound. Raises NotDone for none, and for several."""
-    fitting = [run for run in newest if name == LAST or run.run_id.startswith(_beginning(name))]
-    if not fitting:
-        raise _no_run("there is no run yet") if name == LAST else _none_begins_with(name)
-    same = [run for run in fitting if run.run_id == _beginning(name)]
-    if len(fitting) > 1 and not same and name != LAST:
-        raise NotDone(_several(name, fitting), Exit.USAGE, {"code": "ambiguous_run"})
-    return (same or fitting)[0].run_id
-
-
-def _none_begins_with(name: str) -> NotDone:
-    return _no_run(f"no run begins with {one_line(name, 60)}: `agentic runs` lists them")
-
-
-def _no_run(text: str) -> NotDone:
-    return NotDone(text, Exit.NOT_FOUND, {"code": "unknown_run"})
-
-
-def _beginning(name: str) -> str:
-    return _PREFIX + name.removeprefix(_PREFIX).upper()
+    """The id that `name` means, of the LOOKED_AT newest with that part. Raises NotDone for none, and for several."""
+    if not newest:
+        text = "there is no run yet" if name == LAST else f"no run has {one_line(name, 60)} in its id"
+        raise NotDone(f"{text}: `agentic runs` lists them", Exit.NOT_FOUND, {"code": "unknown_run"})
+    if len(newest) > 1 and name != LAST:
+        raise NotDone(_several(name, newest), Exit.USAGE, {"code": "ambiguous_run"})
+    return newest[0].run_id
 
 
 def _several(name: str, fitting: Sequence[Candidate]) -> str:
     named = [f"  {run.run_id}  {run.state:<9}  {one_line(run.goal, 60)}" for run in fitting[: LOOKED_AT - 1]]
     more = ["  and others"] if len(fitting) == LOOKED_AT else []
-    return "\n".join((f"several runs begin with {name}; which one is meant?", *named, *more))
+    return "\n".join((f"several runs have {name} in their id; which one is meant?", *named, *more))

@@ -38,7 +38,7 @@ _LIMITS = "What the run may spend"
 def named(text: str | None) -> str | None:
     """A name of a run. Raises BadParameter for what can be none."""
     if text is not None and not _NAME.fullmatch(text):
-        raise typer.BadParameter(f"a run is named by its id, such as {AN_ID}, the beginning of it, or `last`")
+        raise typer.BadParameter(f"a run is named by its id, such as {AN_ID}, a part of it, or `last`")
     return text
 
 
@@ -75,14 +75,14 @@ def _runs_there_are(beginning: str) -> list[tuple[str, str]]:
     """For shell completion; none where no agent answers."""
     with suppress(NotDone), AgentClient(os.environ.get("AGENTIC_URL", URL), os.environ.get("AGENTIC_TOKEN")) as agent:
         found = [(run["run_id"], one_line(run["goal"], 60)) for run in agent.get("/v1/runs", limit=50)["runs"]]
-        return [run for run in (*found, ("last", "the newest")) if run[0].startswith(beginning)]
+        return [run for run in (*found, ("last", "the newest")) if beginning in run[0]]
     return []
 
 
 Run = Annotated[
     str,
     typer.Argument(
-        help="The run's id, the beginning of it, or `last`.",
+        help="The run's id, a part that no other has, or `last`.",
         callback=named,
         metavar="RUN",
         autocompletion=_runs_there_are,
@@ -113,7 +113,7 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show the run live un
 RunOrAll = Annotated[
     str | None,
     typer.Argument(
-        help="The run's id, the beginning of it, or `last`; without it all runs.",
+        help="The run's id, a part that no other has, or `last`; without it all runs.",
         callback=named,
         metavar="RUN",
         autocompletion=_runs_there_are,

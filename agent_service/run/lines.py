@@ -64,12 +64,13 @@ class RunLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A filter; all that is set applies. `statuses`: any of them. `text`: in goal, summary or id, in any case. `tool`:
-    a step used it, or is to. `since`, `until`: when it was accepted; before `until`.
+    """A filter; all that is set applies. `statuses`: any of them. `text`: in goal, summary or id, in any case. `run`:
+    in its id. `tool`: a step used it, or is to. `since`, `until`: when it was accepted; before `until`.
     """
 
     statuses: frozenset[Status] = frozenset()
     text: str = ""
+    run: str = ""
     tool: str = ""
     since: datetime | None = None
     until: datetime | None = None

@@ -39,7 +39,7 @@ async def read_list(
 
 async def _stretch(database: SqliteFile, sql: dict[str, str], wanted: Wanted, below: str) -> tuple[str, str]:
     """The lowest id to look at now, and below which to look next; empty for no bound, and for nowhere."""
-    if not (wanted.text or wanted.tool or wanted.since or wanted.until or wanted.caller):
+    if not (wanted.text or wanted.run or wanted.tool or wanted.since or wanted.until or wanted.caller):
         return "", ""
     for lowest, accepted_at in await database.read(sql["stretch"], (below, LOOKED_INTO_AT_ONCE)):
         past = wanted.since is not None and instant(accepted_at) < wanted.since
@@ -53,7 +53,7 @@ def _values(wanted: Wanted, below: str, lowest: str, limit: int) -> tuple[object
     until = microseconds(wanted.until) if wanted.until else END_OF_TIME
     # LIKE knows the case of ASCII letters only: of all others, both are looked for
     lower, upper = _pattern(wanted.text.lower()), _pattern(wanted.text.upper())
-    return statuses, below, lowest, since, lower, upper, wanted.tool, limit, until, wanted.caller
+    return statuses, below, lowest, since, lower, upper, wanted.tool, limit, until, wanted.caller, wanted.run
 
 
 def _pattern(text: str) -> str:

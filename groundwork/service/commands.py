@@ -14,16 +14,19 @@ from typer.core import TyperCommand, TyperGroup
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """`module` has the command, or the whole group, in its `commands`, a Typer. `about`: its line in the program's
-    help."""
+    """`module` has the command, or the whole group, in its `commands`, a Typer. `about`: its line in the help."""
 
     module: str
     about: str
     panel: str
 
 
+Table = Mapping[str, At]
+
+
 def table_of(text: str) -> dict[str, At]:
-    """By name. `text` has a line for each panel, below it one for each module, and below that its commands."""
+    """By name. `text` has a line for each panel, below it one for each module, and below that its commands: `NAME`, or
+    `GROUP NAME`, or `GROUP`, for the line of that group in the help."""
     table: dict[str, At] = {}
     panel = module = ""
     for line in filter(None, text.splitlines()):
@@ -38,13 +41,14 @@ def table_of(text: str) -> dict[str, At]:
 
 
 class LazyGroup(TyperGroup):
-    """The commands of `table`, in its order, then those that are registered. To list them loads none."""
+    """The commands of `table`, in its order, then those that are registered. To list them loads none. What is in a
+    group can be called without its name, too."""
 
-    table: ClassVar[Mapping[str, At]] = {}
+    table: ClassVar[Table] = {}
 
-    def __init__(self, *, commands: Any, **attributes: Any) -> None:
+    def __init__(self, *, commands: Any = (), **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = _Commands(self.table, commands)  # type: ignore[assignment] # it is only read
+        self.commands = _Commands(self.table, dict(commands))  # type: ignore[assignment] # it is only read
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - so it is called
         return list(self.commands)
@@ -61,24 +65,29 @@ class LazyGroup(TyperGroup):
 
 @dataclass(frozen=True, slots=True)
 class _Commands(Mapping[str, Any]):
-    table: Mapping[str, At]
+    table: Table
     registered: Mapping[str, Any]
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self.table:
+        if part := {
+            word.removeprefix(f"{name} "): at for word, at in self.table.items() if word.startswith(f"{name} ")
+        }:
+            made = type(name, (LazyGroup,), {"table": part})
+            return made(name=name, help=self.table[name].about, no_args_is_help=True)
+        at = self.table.get(name) or next((at for word, at in self.table.items() if word.endswith(f" {name}")), None)
+        if at is None:
             return self.registered[name]
-        at = self.table[name]
-        group = typer.main.get_group(import_module(at.module).commands)
-        group.name = name
-        command = group.commands.get(name, group)
+        loaded = typer.main.get_group(import_module(at.module).commands)
+        loaded.name = name
+        command = loaded.commands.get(name, loaded)
         command.help = "\n\n".join(filter(None, (at.about, command.help)))
         return command
 
     def __iter__(self) -> Iterator[str]:
-        return iter((*self.table, *self.registered))
+        return iter((*(name for name in self.table if " " not in name), *self.registered))
 
     def __len__(self) -> int:
-        return len(self.table) + len(self.registered)
+        return len(list(iter(self)))
 
 
 def examples(*lines: str) -> str:

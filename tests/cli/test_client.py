@@ -84,8 +84,8 @@ STRANGE: list[tuple[str, tuple[int, dict[str, str], str, bool], int, str]] = [
         for command in ("show run_1", "runs", "wake x")
         for body in ("<html>hello</html>", "[1]", "")
     ),
-    ("show run_1", (200, JSON, TOO_LONG, False), 1, "sends more than 16 MiB at once, which no agent does"),
-    ("show run_1", (404, JSON, TOO_LONG, False), 1, "sends more than 16 MiB at once, which no agent does"),
+    ("show run_1", (200, JSON, TOO_LONG, False), 69, "sends more than 16 MiB at once, which no agent does"),
+    ("show run_1", (404, JSON, TOO_LONG, False), 69, "sends more than 16 MiB at once, which no agent does"),
     ("show run_1", (200, JSON, TOO_DEEP, False), 69, "is no agent"),
 ]
 
@@ -110,10 +110,11 @@ def test_a_stream_that_is_cut_off_is_gone_on_with_after_the_last_entry_seen() ->
     busy = refusal(503, "try_again")
     rest = (200, EVENTS, events(4) + events(5, status="done"), False)
     absences: list[bool] = []
-    with serving(cut_off, ended_early, busy, rest) as server, AgentClient(server.url, None) as agent:
+    under_way = (200, JSON, '{"status": "running"}', False)
+    with serving(cut_off, ended_early, under_way, busy, rest) as server, AgentClient(server.url, None) as agent:
         seen = [entry["seq"] for entry in agent.follow("run_1", away=lambda why: absences.append(bool(why)))]
     assert seen == [1, 2, 3, 4, 5]
-    assert [sent.get("last-event-id") for sent in server.sent] == [None, "2", "3", "3"]
+    assert [sent.get("last-event-id") for sent in server.sent] == [None, "2", None, "3", "3"]
     assert absences == [True, False, True, True, False]
 
 

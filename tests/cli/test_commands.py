@@ -87,7 +87,7 @@ cat {DONE} plan.md
 cat {DONE} ../../../../healthz
 show {DONE[:-1]}
 show 01
-show 000
+why 16
 show {run_id(9)}
 """
 ACTING = f"""

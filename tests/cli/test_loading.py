@@ -11,7 +11,7 @@ from agent_service.cli.main import app
 from tests.cli.calling import ROOT, clean
 
 SERVERS = {
-    *("fastapi", "uvicorn", "uvloop", "nats", "anthropic", "openai", "aiosqlite", "asyncio"),
+    *("fastapi", "uvicorn", "uvloop", "nats", "anthropic", "openai", "aiosqlite"),
     *("agent_service.app", "agent_service.settings", "agent_service.core.decide"),
 }
 PROBE = """

@@ -155,7 +155,6 @@ QUERIES: list[tuple[str, dict[str, Any]]] = [
     ("until", {"until": "tomorrow"}),
     ("text", {"text": "x" * 201}),
     ("order_by", {"order_by": "goal"}),
-    ("before", {"before": "run_"}),
     ("stat", {"stat": "done"}),
 ]
 

@@ -68,7 +68,7 @@ async def test_runs_are_listed_by_what_is_asked_of_them(client: httpx2.AsyncClie
         ({"wake_id": "wake-2"}, [2]),
         ({"wake_id": "wake-2", "status": "done"}, []),
         ({"wake_id": "wake"}, []),
-        ({"wake_id": "wake-2", "before": run_id(2)}, []),
+        ({"run": "0002"}, [2]),
     ]
     for query, numbers in asked:
         told = (await client.get("/v1/runs", params=query)).json()

@@ -58,6 +58,8 @@ class PageQuery(BaseModel):
     """Of any of these; may come several times."""
     text: Annotated[str, Field(max_length=200)] = ""
     """Is in the goal, the summary or the run id."""
+    run: Annotated[str, Field(max_length=30)] = ""
+    """Is a part of the run id."""
     tool: Annotated[str, Field(max_length=200)] = ""
     """Was used by a step, or is to be."""
     since: Instant | None = None
@@ -72,11 +74,9 @@ class PageQuery(BaseModel):
     """How many of them, at most."""
     cursor: Annotated[str | None, Field(pattern=CURSOR)] = None
     """`next_cursor` of the page before."""
-    before: Annotated[str | None, Field(pattern=CURSOR)] = None
-    """Any id, of a run or not: those below it."""
 
     def wanted(self) -> Wanted:
-        asked = self.model_dump(include={"text", "tool", "since", "until", "wake_id", "caller"})
+        asked = self.model_dump(include={"text", "run", "tool", "since", "until", "wake_id", "caller"})
         return Wanted(statuses=frozenset(self.status), **asked)
 
 
@@ -146,7 +146,7 @@ class RunCalls:
 
     async def list_runs(self, query: Annotated[PageQuery, Query()]) -> RunPage:
         """List runs, newest first."""
-        return await self._desk.page(query.wanted(), limit=query.limit, cursor=query.cursor, before=query.before)
+        return await self._desk.page(query.wanted(), limit=query.limit, cursor=query.cursor)
 
     async def count_runs(self) -> RunCounts:
         """How many runs there are of each status, and what of them needs somebody."""

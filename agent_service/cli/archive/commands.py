@@ -37,7 +37,7 @@ def _run_or_file(text: str | None) -> str | None:
 RunOrFile = Annotated[
     str | None,
     typer.Argument(
-        help="The run's id, the beginning of it, or `last`; or an archive: a file that ends in .zip.",
+        help="The run's id, a part that no other has, or `last`; or an archive: a file that ends in .zip.",
         callback=_run_or_file,
         metavar="RUN|FILE",
     ),

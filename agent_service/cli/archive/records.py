@@ -20,6 +20,7 @@ from agent_service.cli.naming import Candidate
 from agent_service.cli.services.at_work import awaited, log_only_what_is_not_said
 from agent_service.history.artifacts import NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.run.journal import Entry
+from agent_service.run.lines import Wanted
 from agent_service.settings import AgentSettings
 from agent_service.store.opening import Copied, copied
 from agent_service.store.sql.database import open_for_reading
@@ -78,7 +79,7 @@ class Records:
     async def named(self, name: str) -> str:
         if naming.is_whole(name):
             return name
-        newest = await self.store.runs(limit=naming.LOOKED_AT, before=naming.bound(name))
+        newest = await self.store.runs(Wanted(run=naming.part(name)), limit=naming.LOOKED_AT)
         return naming.meant(name, [Candidate(line.run_id, line.status, line.goal) for line in newest])
 
     async def entries(self, run_id: str) -> list[Entry]:

@@ -97,7 +97,7 @@ SELECT position, run_id, seq FROM journal WHERE position > ? ORDER BY position L
 
 -- name: runs
 -- Newest first: of statuses ?1, below ?2 and from ?3 on, accepted at ?4 or later and before ?9, with a text like ?5 or
--- ?6, with tool ?7, of caller ?10. What a list does not show of a state is left out, for it may be long.
+-- ?6, with tool ?7, of caller ?10, with ?11 in the id. What a list does not show of a state is left out, for it may be long.
 SELECT run_id, wake_id, status, goal, summary, accepted_at, touched_at, due_at,
     CASE WHEN json_valid(state) THEN json_remove(state, '$.framing', '$.done_items', '$.reflection', '$.last_result') END,
     (SELECT item FROM items WHERE items.run_id = runs.run_id AND field = 'completed' ORDER BY rowid DESC LIMIT 1),
@@ -106,7 +106,7 @@ FROM runs JOIN briefs USING (run_id)
 WHERE run_id IN (
     SELECT run_id FROM runs AS listed
     WHERE status IN (SELECT value FROM json_each(?1)) AND run_id < ?2 AND run_id >= ?3 AND accepted_at >= ?4
-    AND accepted_at < ?9 AND (?10 = '' OR EXISTS (
+    AND accepted_at < ?9 AND instr(run_id, ?11) AND (?10 = '' OR EXISTS (
         SELECT 1 FROM briefs WHERE briefs.run_id = listed.run_id
         AND CASE WHEN json_valid(brief) THEN json_extract(brief, '$.caller') = ?10 END
     ))

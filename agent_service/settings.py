@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationError, field_validator
+from pydantic import Field, JsonValue, SecretStr, ValidationError, field_validator
 
 from agent_service.admission.callers import BUS, UNBOUNDED, HttpSettings, QuotaSettings, of_token
 from agent_service.admission.granting import LimitPolicy
@@ -19,6 +19,7 @@ from agent_service.models.settings import ModelSettings, Provider
 from agent_service.trust.oversight import Oversight
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import config_file
+from groundwork.service.config_file import LogSettings, Section
 from groundwork.service.errors import Misconfigured
 from groundwork.telemetry.settings import TelemetrySettings
 from schemas import catalog
@@ -41,11 +42,7 @@ CommandName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}(\.[a-z0-9
 """A tool, or one command of it: `mail` or `mail.send`."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class LimitSettings(_Section):
+class LimitSettings(Section):
     """Default budgets of a run, and the most that a caller may ask for."""
 
     max_steps: Annotated[int, Field(ge=1)] = 10
@@ -106,7 +103,7 @@ class LimitSettings(_Section):
         )
 
 
-class ContinuationSettings(_Section):
+class ContinuationSettings(Section):
     """What a tool may ask for before it answers, for each step with all that its tasks ask for."""
 
     retrieval_tool: CommandName = "knowledge"
@@ -126,7 +123,7 @@ class ContinuationSettings(_Section):
         return Continuations(**self.model_dump())
 
 
-class ToolsSettings(_Section):
+class ToolsSettings(Section):
     """Which tools runs may use, and whose results are taken."""
 
     only: tuple[str, ...] | None = None
@@ -148,12 +145,7 @@ class ToolsSettings(_Section):
         return declared
 
 
-class LogSettings(_Section):
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["json", "text"] = "json"
-
-
-class AgentSettings(_Section):
+class AgentSettings(Section):
     """Everything that the agent can be told."""
 
     nats: NatsSettings = NatsSettings()

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from ductile_gateway.ductile.settings import DuctileName, DuctileSettings, full_name, own_name, owner
 from ductile_gateway.ingress.settings import IngressSettings
@@ -14,6 +14,7 @@ from ductile_gateway.plugins.belongings import apart, beside
 from ductile_gateway.tools.catalog import ToolChoice
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import config_file
+from groundwork.service.config_file import LogSettings, Section
 from groundwork.telemetry.settings import TelemetrySettings
 from schemas import subjects
 from schemas.fields import ToolName
@@ -26,11 +27,7 @@ ENV_PREFIX = "GATEWAY_"
 OTHER_SECTIONS = ("agent",)
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class PluginLimits(_Section):
+class PluginLimits(Section):
     """What one call may use, with all of its processes; besides the time by the clock, which is the tool's."""
 
     cpu_s: Annotated[float, Field(gt=0)] = 300.0
@@ -47,7 +44,7 @@ class PluginLimits(_Section):
     """What it writes to stdout, and to stderr, in MiB."""
 
 
-class PluginSettings(_Section):
+class PluginSettings(Section):
     """Plugin folders that the gateway runs itself (Ductile plugin protocol v2), each call in a box of its own."""
 
     folders: tuple[Path, ...] = ()
@@ -77,12 +74,7 @@ class PluginSettings(_Section):
     """Folders of which plugins reach what is named in them and nothing else, beside that of the settings."""
 
 
-class LogSettings(_Section):
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["json", "text"] = "json"
-
-
-class HttpSettings(_Section):
+class HttpSettings(Section):
     """Where probes are answered: `/healthz`, `/readyz` and `/metrics`, without a token."""
 
     host: str = "127.0.0.1"
@@ -96,7 +88,7 @@ class HttpSettings(_Section):
         return not self.model_fields_set.isdisjoint(("host", "port"))
 
 
-class GatewaySettings(_Section):
+class GatewaySettings(Section):
     """Everything that the gateway can be told."""
 
     name: ToolName = "ductile-gateway"

@@ -3,10 +3,11 @@
 import hashlib
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import Field
 
+from groundwork.service.config_file import Section
 from groundwork.service.errors import Misconfigured
-from groundwork.service.secret import fault_of
+from groundwork.service.secret import Secret, fault_of
 
 BUS = "bus"
 """How the names of senders on the bus begin, and the name of those whom NATS does not tell."""
@@ -24,11 +25,7 @@ Scope = Literal["wake", "read", "control", "operate"]
 """`control` is of one run, `operate` of the whole agent: to stop, drain or prune it, and to see to dead letters."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class QuotaSettings(_Section):
+class QuotaSettings(Section):
     """What one caller may ask for; without a number there is no bound. Who asks for more gets 429, and when to come
     back."""
 
@@ -52,12 +49,12 @@ class WakersQuotaSettings(QuotaSettings):
     bytes_per_day: Annotated[int, Field(ge=1)] | None = 100_000_000
 
 
-class TokenSettings(_Section):
+class TokenSettings(Section):
     """A bearer token of the HTTP API: given itself (from a file or the environment), or by its SHA-256."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
     scopes: frozenset[Scope] = frozenset(get_args(Scope))
-    token: SecretStr | None = None
+    token: Secret | None = None
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     quota: QuotaSettings | None = None
     """Without it: that of `http.quota`, for a token without the scope `operate`; else none."""
@@ -79,7 +76,7 @@ class TokenSettings(_Section):
         return str(self.sha256)
 
 
-class HttpSettings(_Section):
+class HttpSettings(Section):
     """Where the HTTP API listens, and who may call it."""
 
     host: str = "127.0.0.1"

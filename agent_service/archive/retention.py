@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from agent_service.core.waiting import FINAL, Status
+from groundwork.service.config_file import Section
 
 LISTED = 1000
 
@@ -199,10 +200,8 @@ Days = Annotated[float, Field(gt=0, le=36_500)]
 Gib = Annotated[float, Field(gt=0, le=1 << 20)]
 
 
-class MaxGibSettings(BaseModel):
+class MaxGibSettings(Section):
     """How many GiB there may be of a kind; beyond that the oldest runs go that have ended. Null is no limit."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     journal: Gib | None = None
     """The database, as far as it holds something."""
@@ -221,10 +220,8 @@ class MaxGibSettings(BaseModel):
         return {kind: int(most * 2**30) for kind, most in gib.items() if most is not None}
 
 
-class KeepRunsSettings(BaseModel):
+class KeepRunsSettings(Section):
     """For how many days runs are kept that have ended so; for ever where that is null."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     done_days: Days | None = None
     failed_days: Days | None = None

@@ -4,10 +4,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import Field
 
 from agent_service.core.phases import Phase
 from groundwork.service.address import secrets_in
+from groundwork.service.config_file import Section
+from groundwork.service.secret import Secret
 
 Provider = Literal["scripted", "anthropic", "openai"]
 ThinkingPhase = Literal["frame", "plan", "reflect", "compact", "verify"]
@@ -21,11 +23,7 @@ MOST_REPLY_TOKENS = 64_000
 CONNECT_WITHIN_S = 10.0
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class PriceSettings(_Section):
+class PriceSettings(Section):
     """What a model costs, in USD per million tokens, where the price list does not know it; 0 for one of your own."""
 
     input: Annotated[float, Field(ge=0)]
@@ -34,7 +32,7 @@ class PriceSettings(_Section):
     cache_write: Annotated[float, Field(ge=0)] | None = None
 
 
-class PhaseSettings(_Section):
+class PhaseSettings(Section):
     """What one phase does differently. Absent values are those of the model section."""
 
     model: str | None = None
@@ -42,14 +40,14 @@ class PhaseSettings(_Section):
     max_tokens: Annotated[int, Field(ge=256, le=MOST_REPLY_TOKENS)] | None = None
 
 
-class ModelSettings(_Section):
+class ModelSettings(Section):
     """Who thinks. The scripted model follows a YAML file of rules and needs no key."""
 
     provider: Provider = "scripted"
     script: Path | None = None
     model: str | None = None
     """The model's id; without one claude-sonnet-5-5. `openai` has no default."""
-    api_key: SecretStr | None = None
+    api_key: Secret | None = None
     """Without it ANTHROPIC_API_KEY or OPENAI_API_KEY of the environment."""
     base_url: str | None = None
     """Of a server that speaks the provider's API; without it the provider's own."""
@@ -75,7 +73,7 @@ class ModelSettings(_Section):
     """In and out, over all runs; without it as many as the provider takes."""
     price: PriceSettings | None = None
     """Without it the price list; a model that it does not know has no price, and no limit in USD can be kept."""
-    phases: dict[ThinkingPhase, PhaseSettings] = {}
+    phases: dict[ThinkingPhase, PhaseSettings] = Field(default_factory=dict)
 
     def secrets(self) -> tuple[str, ...]:
         key = (self.api_key.get_secret_value(),) if self.api_key else ()

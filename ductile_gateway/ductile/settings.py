@@ -8,10 +8,11 @@ from collections.abc import Container, Mapping
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, StringConstraints, model_validator
+from pydantic import Field, PrivateAttr, StringConstraints, model_validator
 
 from groundwork.service.address import keeps_secrets
-from groundwork.service.secret import SigningSecret
+from groundwork.service.config_file import Section
+from groundwork.service.secret import Secret, SigningSecret
 from schemas import subjects
 
 
@@ -38,10 +39,8 @@ DuctileName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+
 PeerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")]
 
 
-class RelayPeerSettings(BaseModel):
+class RelayPeerSettings(Section):
     """The gateway as one of the peers in Ductile's `remote_ingress.peers`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
     path: Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._~/-]*$")] = "/ingest/peer"
     """Its `remote_ingress.listen_path`."""
@@ -86,14 +85,12 @@ class RelayRouteSettings(RelayPeerSettings):
         return {route: kind or subjects.tool_request(route) for route, kind in self.routes.items()}
 
 
-class DuctileSettings(BaseModel):
+class DuctileSettings(Section):
     """A Ductile that carries out the calls."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
     url: str
     """Where its API listens, such as http://127.0.0.1:8080."""
-    token: SecretStr
+    token: Secret
     """An API token with plugin:ro (plugin:rw where tools write), jobs:ro and, for `events`, events:ro."""
     allow_http_nonloopback: bool = False
     """Send the token over plain http to another machine: whoever listens on the way can use it."""

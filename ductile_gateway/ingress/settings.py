@@ -4,9 +4,10 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from ductile_gateway.signatures import standard_key
+from groundwork.service.config_file import Section
 from groundwork.service.secret import SigningSecret
 from schemas import subjects
 from schemas.fields import Instant
@@ -25,11 +26,7 @@ Template = Annotated[str, StringConstraints(min_length=1)]
 """Text in which `{/place}` stands for what the event has at this place (a JSON pointer)."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
-
-
-class ToStart(_Section):
+class ToStart(Section):
     """Begin a run."""
 
     to: Literal["agentic.start"]
@@ -40,7 +37,7 @@ class ToStart(_Section):
     """What the agent is told besides, by name, each with its place in the event."""
 
 
-class ToResult(_Section):
+class ToResult(Section):
     """Answer a tool request of a run."""
 
     to: Literal["agentic.tool_result"]
@@ -67,7 +64,7 @@ class ToResult(_Section):
     """The place of what went wrong, needed where `status` may say `error`."""
 
 
-class ToSignal(_Section):
+class ToSignal(Section):
     """Speak to a run. Whoever may sign here says it: to map `approve` is to let them allow what runs ask for."""
 
     to: Literal["agentic.signal"]
@@ -102,7 +99,7 @@ class ToSignal(_Section):
         return self.outcome is not None or bool(self.constraints)
 
 
-class ToCancel(_Section):
+class ToCancel(Section):
     """Stop a run."""
 
     to: Literal["agentic.cancel"]
@@ -116,7 +113,7 @@ class ToCancel(_Section):
 EventMapping = Annotated[ToStart | ToResult | ToSignal | ToCancel, Field(discriminator="to")]
 
 
-class KeySettings(_Section):
+class KeySettings(Section):
     """A shared secret. While a secret is changed there are two of them."""
 
     id: Annotated[str, Field(min_length=1, max_length=128)] | None = None
@@ -131,7 +128,7 @@ class KeySettings(_Section):
         return self.until is None or now < self.until
 
 
-class PeerSettings(_Section):
+class PeerSettings(Section):
     """A Ductile that relays events here; its name is its `service.name`."""
 
     keys: Annotated[tuple[KeySettings, ...], Field(min_length=1)]
@@ -149,7 +146,7 @@ class PeerSettings(_Section):
         return self
 
 
-class WebhookSettings(_Section):
+class WebhookSettings(Section):
     """An address that others post to; its name is the last part of the path `/webhooks/NAME`."""
 
     scheme: Literal["ductile", "github", "standard"]
@@ -194,7 +191,7 @@ class WebhookSettings(_Section):
         return standard_key(text) if self.scheme == "standard" else text.encode()
 
 
-class IngressSettings(_Section):
+class IngressSettings(Section):
     """Where events are taken from outside. Without peers and webhooks nothing listens."""
 
     host: str = "127.0.0.1"

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, StringConstraints
+from pydantic import AfterValidator, Field, SecretStr, StringConstraints
 
 from ductile_gateway.ductile.settings import DuctileName, RelayPeerSettings
 from ductile_gateway.signatures import standard_key
-from groundwork.service.secret import unfit
+from groundwork.service.config_file import Section
+from groundwork.service.secret import Secret, unfit
 from schemas.fields import ToolName
 from schemas.signing import PublicKey
 
@@ -33,11 +34,7 @@ def _webhook_secret(secret: SecretStr) -> SecretStr:
     return secret
 
 
-WebhookSecret = Annotated[SecretStr, AfterValidator(_webhook_secret)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+WebhookSecret = Annotated[Secret, AfterValidator(_webhook_secret)]
 
 
 class RelaySettings(RelayPeerSettings):
@@ -51,7 +48,7 @@ class RelaySettings(RelayPeerSettings):
     """How long one try may take, in seconds."""
 
 
-class NetworkSettings(_Section):
+class NetworkSettings(Section):
     """Where a callback may go. Without a change: to public addresses, by HTTPS."""
 
     allow_private: bool = False
@@ -64,7 +61,7 @@ class NetworkSettings(_Section):
     """The only host names; without any, all."""
 
 
-class CallbackSettings(_Section):
+class CallbackSettings(Section):
     """The callback that a run asks for. Without a secret it is not sent, for nobody could tell who sent it."""
 
     secret: WebhookSecret | None = None
@@ -74,7 +71,7 @@ class CallbackSettings(_Section):
     network: NetworkSettings = NetworkSettings()
 
 
-class SubscriptionSettings(_Section):
+class SubscriptionSettings(Section):
     """One receiver of events of all runs."""
 
     url: WebUrl
@@ -87,7 +84,7 @@ class SubscriptionSettings(_Section):
     network: NetworkSettings = NetworkSettings()
 
 
-class OutboundSettings(_Section):
+class OutboundSettings(Section):
     """Who is told of what becomes of runs."""
 
     agent_keys: tuple[PublicKey, ...] = ()

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, Field
 
 from groundwork.service.address import is_loopback, login_in, secrets_in, without_login
+from groundwork.service.config_file import Section
 from groundwork.service.errors import Misconfigured
-from groundwork.service.secret import fault_of, unfit
+from groundwork.service.secret import Secret, fault_of, unfit
 
 EXAMPLE = "nats://127.0.0.1:4222"
 SCHEMES = ("nats", "tls", "ws", "wss")
@@ -40,10 +41,8 @@ def _whole(url: str) -> str:
     return url if "://" in url else f"nats://{url}"
 
 
-class NatsSettings(BaseModel):
+class NatsSettings(Section):
     """The servers and one way to log in: a file, which is named, never its content; user and password; or a token."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     urls: Annotated[tuple[str, ...], AfterValidator(_usable)] = Field((EXAMPLE,), repr=False)
     """Any servers of one cluster."""
@@ -51,8 +50,8 @@ class NatsSettings(BaseModel):
     """JWT and seed."""
     nkey_seed_file: Path | None = None
     user: str | None = None
-    password: SecretStr | None = None
-    token: SecretStr | None = None
+    password: Secret | None = None
+    token: Secret | None = None
     tls_ca: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None

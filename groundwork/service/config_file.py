@@ -3,12 +3,11 @@
 - A service reads its own top-level section; keys of the shared section `nats:` fill those missing in its own `nats`.
 - `${VAR}` and `${VAR:-default}` stand for environment variables, after parsing: a value cannot add keys. `$${` is `${`.
 - `PREFIX_HTTP__PORT=1` overrides `http: {port: …}`; a list or mapping is written there as JSON.
-- A secret may come from a file: `token_file: /run/secrets/x` for a SecretStr field `token`, or `PREFIX_…_FILE`. It is
-  read again when the file changes. One that is empty or soon guessed is refused (secret.py).
+- A secret may come from a file: `token_file: /run/secrets/x` for a field `token`, or `PREFIX_…_FILE` (secret.py).
 - Unknown keys are refused at every depth. All problems are told at once, each with its place; no value is ever shown.
 
-Not pydantic-settings: it has no `${VAR}`, no places, and no answer to repeated keys, unknown variables, or a secret's
-file beside the secret.
+Not pydantic-settings: it has no `${VAR}`, no places, no answer to repeated keys, unknown variables, or a secret's file
+beside the secret, and its errors speak to programmers.
 """
 
 import difflib
@@ -19,26 +18,71 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from groundwork.service.errors import Misconfigured
-from groundwork.service.secret import UNFIT, FileSecret, fault_of
+from groundwork.service.secret import UNFIT, InFile
 from groundwork.service.strict import NotYaml, parse
 
-NO_NUMBER = "write a number here: yes, no, true and false are none"
 WORDS = {
     "path_type": "write a path here, as text",
-    **dict.fromkeys(("model_type", "dict_type"), "write settings here, as `key: value` lines"),
-    **dict.fromkeys(("tuple_type", "list_type", "set_type", "frozen_set_type"), "write a list here, as in [a, b]"),
+    "string_type": "write text here, in quotes",
+    "literal_error": "write one of these here: {expected}",
+    "string_pattern_mismatch": "is not written as it has to be, which is {pattern}",
+    "string_too_short": "has to have {min_length} characters at least",
+    "string_too_long": "may have {max_length} characters at most",
+    "too_short": "has to have {min_length} entries at least",
+    "too_long": "may have {max_length} entries at most",
+    "greater_than": "has to be more than {gt}",
+    "greater_than_equal": "has to be {ge} or more",
+    "less_than": "has to be less than {lt}",
+    "less_than_equal": "has to be {le} or less",
+    **dict.fromkeys(("bool_parsing", "bool_type"), "write true or false here"),
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "write a whole number here"),
+    **dict.fromkeys(("float_parsing", "float_type", "finite_number"), "write a number here"),
+    **dict.fromkeys(("model_type", "dict_type", "model_attributes_type"), "write settings here, as `key: value` lines"),
+    **dict.fromkeys(("tuple_type", "list_type", "set_type", "frozen_set_type"), 'write a list here, as in ["a", "b"]'),
 }
-"""What is expected, where pydantic says it in words of Python."""
-_CONTAINERS = (list, tuple, set, frozenset, Mapping)
+"""What is expected, by pydantic's kinds of errors."""
 
 M = TypeVar("M", bound=BaseModel)
 Keys = tuple[str, ...]
+
+
+class Section(BaseModel):
+    """A part of the settings, whose fields may be told in the forms that the head of this module names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_meant(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        kinds = {name: list(_kinds(info.annotation)) for name, info in cls.model_fields.items()}
+        meant = {name: _meant(value, kinds.get(name, ())) for name, value in given.items()}
+        for name in (name for name in kinds if SecretStr in kinds[name] and f"{name}_file" in given):
+            meant[name] = InFile(meant.pop(f"{name}_file"), beside=name in given)
+        return meant
+
+
+class LogSettings(Section):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "text"] = "json"
+
+
+def _meant(value: Any, kinds: Collection[Any]) -> Any:
+    if isinstance(value, bool) and bool not in kinds and not {int, float}.isdisjoint(kinds):
+        return str(value)  # to pydantic, yes and no are numbers
+    if isinstance(value, str) and value[:1] in ("[", "{") and kinds and {str, SecretStr}.isdisjoint(kinds):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
 
 
 class WrongSettings(Misconfigured):
@@ -47,138 +91,6 @@ class WrongSettings(Misconfigured):
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n  ".join(("the settings cannot be used:", *self.problems)))
-
-
-@dataclass(frozen=True, slots=True)
-class Problems:
-    """The first problem of each key, because further ones mostly follow from it."""
-
-    file: str
-    origins: dict[Keys, str] = field(default_factory=dict)
-    """Places of values that are not written in the file where their key says: environment, shared section."""
-    found: dict[Keys, str] = field(default_factory=dict)
-
-    def report(self, keys: Keys, problem: str, *, written_as: str = "") -> None:
-        """`written_as`: the last key as the user wrote it, if it is another one."""
-        place = self.place((*keys[:-1], written_as) if written_as else keys)
-        self.found.setdefault(keys, f"{place}: {problem}")
-
-    def report_unknown(self, keys: Keys, known: Collection[str]) -> None:
-        near = difflib.get_close_matches(keys[-1], known, n=1)
-        advice = f"did you mean {near[0]}?" if near else f"known here: {', '.join(sorted(known))}"
-        self.report(keys, f"no such setting; {advice}")
-
-    def place(self, keys: Keys) -> str:
-        for length in range(len(keys), 0, -1):
-            if origin := self.origins.get(keys[:length]):
-                return ".".join((origin, *keys[length:]))
-        return f"{self.file}: {'.'.join(keys) or 'top level'}"
-
-
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """One reading of settings whose keys begin at `root`, overridden by variables that begin with `env_prefix`."""
-
-    problems: Problems
-    root: Keys
-    env_prefix: str
-    secrets: set[Keys] = field(default_factory=set)
-
-    def validated(self, model: type[M], raw: Mapping[str, Any]) -> M | None:
-        resolved = self._resolved(raw, model, self.root)
-        try:
-            return model.model_validate(resolved)
-        except ValidationError as error:
-            self._report(error.errors(include_url=False, include_input=False, include_context=False), resolved)
-        return None
-
-    def _report(self, errors: Iterable[ErrorDetails], resolved: dict[str, Any]) -> None:
-        """Where a setting has several forms each says what it lacks: those that got furthest count, as alternatives."""
-        found: dict[Keys, dict[str, None]] = {}
-        for one in errors:
-            keys = (*self.root, *_written(one, resolved))
-            text = self._text(keys, one["type"], one["msg"].removeprefix("Value error, "))
-            found.setdefault(keys, {})[text] = None
-        for keys, texts in found.items():
-            if not any(other[: len(keys)] == keys for other in found if other != keys):
-                self.problems.report(keys, "; or ".join(texts))
-
-    def _text(self, keys: Keys, kind: str, message: str) -> str:
-        message = WORDS.get(kind, message)
-        if kind == "missing":
-            variable = self.env_prefix + "__".join(keys[len(self.root) :]).upper()
-            return f"required; set it here or as {variable} in the environment"
-        # The words of a validator of our own could quote the secret; those of pydantic do not, but are not told apart.
-        return f"not accepted ({kind})" if keys in self.secrets and kind != UNFIT else message
-
-    def _resolved(self, node: Any, annotation: Any, keys: Keys) -> Any:
-        kinds = list(_kinds(annotation))
-        if SecretStr in kinds:
-            self._take_secret(node, keys)
-        elif isinstance(node, bool) and bool not in kinds and not {int, float}.isdisjoint(kinds):
-            self.problems.report(keys, NO_NUMBER)
-        elif isinstance(node, str) and keys in self.problems.origins:
-            node = self._from_environment(node, kinds, keys)
-        if isinstance(node, dict) and (fields := _fields(kinds)):
-            return self._known(node, fields, keys)
-        if isinstance(node, dict):
-            return {key: self._resolved(value, _item(kinds), (*keys, key)) for key, value in node.items()}
-        if isinstance(node, list):
-            return [self._resolved(value, _item(kinds), (*keys, str(index))) for index, value in enumerate(node)]
-        return node
-
-    def _from_environment(self, text: str, kinds: list[Any], keys: Keys) -> Any:
-        if str in kinds or not any(map(_is_container, kinds)):
-            return text
-        try:
-            return json.loads(text)
-        except ValueError:
-            self.problems.report(keys, 'write a list or mapping as JSON here, as in ["a", "b"] or {"a": 1}')
-            return text
-
-    def _known(self, node: dict[str, Any], fields: dict[str, Any], keys: Keys) -> dict[str, Any]:
-        known: dict[str, Any] = {}
-        for key, value in node.items():
-            name = key.removesuffix("_file")
-            if key in fields:
-                known[key] = self._resolved(value, fields[key], (*keys, key))
-            elif name not in fields or SecretStr not in _kinds(fields[name]):
-                self.problems.report_unknown((*keys, key), fields)
-            elif name in node:
-                self.problems.report(
-                    (*keys, name), f"also given by {self.problems.place((*keys, key))}; keep one of them"
-                )
-            else:
-                known[name] = self._secret(value, (*keys, name), written_as=key)
-        return known
-
-    def _take_secret(self, secret: Any, keys: Keys) -> None:
-        self.secrets.add(keys)
-        if isinstance(secret, str) and (fault := fault_of(secret)):
-            self.problems.report(keys, fault)
-
-    def _secret(self, file: Any, keys: Keys, *, written_as: str) -> SecretStr:
-        self.secrets.add(keys)
-        secret = SecretStr("")
-        try:
-            secret = FileSecret(Path(file))
-            problem = fault_of(secret.get_secret_value())
-        except (OSError, TypeError, ValueError) as error:
-            problem = f"cannot read a secret there ({type(error).__name__}); name a readable text file"
-        if problem:
-            self.problems.report(keys, problem, written_as=written_as)
-        return secret
-
-
-def _written(error: ErrorDetails, node: Any) -> Iterator[str]:
-    """The place of an error without the names that pydantic gives to the alternatives of a type."""
-    for part in error["loc"]:
-        inner = node if isinstance(node, dict) else dict(enumerate(node)) if isinstance(node, list) else {}
-        if part in inner:
-            node = inner[part]
-            yield str(part)
-    if error["type"] == "missing":
-        yield str(error["loc"][-1])
 
 
 def _kinds(annotation: Any) -> Iterator[Any]:
@@ -192,21 +104,33 @@ def _kinds(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-def _fields(kinds: list[Any]) -> dict[str, Any]:
-    models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
-    return {name: info.annotation for model in models for name, info in model.model_fields.items()}
+def _kinds_at(annotation: Any, keys: Keys) -> Iterator[Any]:
+    for kind in _kinds(annotation):
+        inner = [argument for argument in get_args(kind) if argument is not Ellipsis]
+        if not keys:
+            yield kind
+        elif fields := _fields(kind):
+            name = keys[0] if keys[0] in fields else keys[0].removesuffix("_file")
+            yield from _kinds_at(fields[name].annotation, keys[1:]) if name in fields else ()
+        elif inner:
+            yield from _kinds_at(inner[-1], keys[1:])
 
 
-def _is_container(kind: Any) -> bool:
-    origin = get_origin(kind) or kind
-    return isinstance(origin, type) and issubclass(origin, _CONTAINERS)
+def _fields(kind: Any) -> Mapping[str, Any]:
+    return kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
 
 
-def _item(kinds: list[Any]) -> Any:
-    for kind in filter(_is_container, kinds):
-        arguments = [argument for argument in get_args(kind) if argument is not Ellipsis]
-        return arguments[-1] if arguments else Any
-    return Any
+def _written(error: ErrorDetails, node: Any) -> Iterator[str]:
+    """The place of an error without the names that pydantic gives to the alternatives of a type."""
+    for part in error["loc"]:
+        inner = node if isinstance(node, dict) else dict(enumerate(node)) if isinstance(node, list) else {}
+        for name in (part, f"{part}_file"):
+            if name in inner:
+                node = inner[name]
+                yield str(name)
+                break
+    if error["type"] == "missing":
+        yield str(error["loc"][-1])
 
 
 SHARED_SECTION = "nats"
@@ -220,38 +144,33 @@ def load(
     model: type[M],
     *,
     path: Path | None,
-    section: str | None,
+    section: str,
     env_prefix: str,
     environ: Mapping[str, str],
     other_sections: Collection[str] = (),
 ) -> M:
-    """The settings as a `model`; raises WrongSettings with all problems. `path`: None for no file. `section`: None if
-    the whole file is this model's. `other_sections` belong to other programs; any further one is an unknown key, as is
-    a variable with the prefix and no field."""
-    root = (section,) if section else ()
-    problems = Problems(str(path or "environment"))
-    reading = _Reading(problems, root, env_prefix, environ)
-    raw = reading.mapping(_parsed(path) if path else None, ())
-    if section:
-        reading.refuse_unknown(raw, {section, SHARED_SECTION, *other_sections})
-        raw = reading.own_section(raw, shares=SHARED_SECTION in model.model_fields)
-    raw = reading.interpolated(raw, root)
-    reading.override(raw)
-    settings = Fields(problems, root, env_prefix).validated(model, raw)
-    if settings is None or problems.found:
-        raise WrongSettings(problems.found.values())
+    """The settings as a `model`; raises WrongSettings with all problems. `path`: None for no file. `other_sections`
+    belong to other programs; any further one is an unknown key, as is a variable with the prefix and no field."""
+    reading = _Reading(str(path or "environment"), environ, (section,), env_prefix)
+    document = reading.mapping(_parsed(path) if path else None, ())
+    for key in document.keys() - {section, SHARED_SECTION, *other_sections}:
+        reading.report_unknown((key,), {section, SHARED_SECTION, *other_sections})
+    own = reading.own_section(document, shares=SHARED_SECTION in model.model_fields)
+    settings = reading.validated(model, reading.overridden(reading.interpolated(own, (section,))))
+    if settings is None or reading.found:
+        raise WrongSettings(reading.found.values())
     return settings
 
 
 def secrets_in(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Secrets of all programs of the file, by place (`gateway.ductile.token`), but for those of plugins' configuration:
     a plugin may well have the token that opens us."""
-    whole = _Reading(Problems(str(path)), (), "", environ).interpolated(_parsed(path), ())
+    whole = as_given(_parsed(path), environ)
     return {".".join(keys): secret for keys, secret in _secrets(whole, ()) if OF_PLUGINS not in pairwise(keys)}
 
 
 def as_given(document: Any, environ: Mapping[str, str]) -> Any:
-    return _Reading(Problems(""), (), "", environ).interpolated(document, ())
+    return _Reading("", environ).interpolated(document, ())
 
 
 def _secrets(node: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
@@ -260,17 +179,9 @@ def _secrets(node: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
         named = str(value.get("name", key) if isinstance(value, dict) else key)
         name = named.removesuffix("_file")
         if name in SECRETS and isinstance(value, str):
-            secret = value if name == named else _in_file(value)
+            secret = value if name == named else InFile(value).text()
             yield from [((*keys, name), secret)] if secret else ()
         yield from _secrets(value, (*keys, named if isinstance(node, list) else str(key)))
-
-
-def _in_file(file: str) -> str:
-    """Empty where it cannot be read, which is told to whoever the secret is for."""
-    try:
-        return Path(file).read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        return ""
 
 
 def _parsed(path: Path) -> Any:
@@ -287,20 +198,35 @@ def _parsed(path: Path) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    problems: Problems
-    root: Keys
-    env_prefix: str
+    """One reading of settings whose keys begin at `root`, overridden by variables that begin with `env_prefix`."""
+
+    file: str
     environ: Mapping[str, str]
+    root: Keys = ()
+    env_prefix: str = ""
+    origins: dict[Keys, str] = field(default_factory=dict)
+    """Places of values that are not written in the file where their key says: environment, shared section."""
+    found: dict[Keys, str] = field(default_factory=dict)
+    """The first problem of each key, because further ones mostly follow from it."""
+
+    def place(self, keys: Keys) -> str:
+        for length in range(len(keys), 0, -1):
+            if origin := self.origins.get(keys[:length]):
+                return ".".join((origin, *keys[length:]))
+        return f"{self.file}: {'.'.join(keys) or 'top level'}"
+
+    def report(self, keys: Keys, problem: str) -> None:
+        self.found.setdefault(keys, f"{self.place(keys)}: {problem}")
+
+    def report_unknown(self, keys: Keys, known: Collection[str]) -> None:
+        near = difflib.get_close_matches(keys[-1], known, n=1)
+        advice = f"did you mean {near[0]}?" if near else f"known here: {', '.join(sorted(known))}"
+        self.report(keys, f"no such setting; {advice}")
 
     def mapping(self, node: Any, keys: Keys) -> dict[str, Any]:
         if not isinstance(node, dict | None):
-            raise WrongSettings([f"{self.problems.place(keys)}: expected settings as `key: value` lines"])
+            raise WrongSettings([f"{self.place(keys)}: expected settings as `key: value` lines"])
         return {str(key): value for key, value in (node or {}).items()}
-
-    def refuse_unknown(self, document: dict[str, Any], known: Collection[str]) -> None:
-        for key in document:
-            if key not in known:
-                self.problems.report_unknown((key,), known)
 
     def own_section(self, document: dict[str, Any], *, shares: bool) -> dict[str, Any]:
         own = self.mapping(document.get(*self.root), self.root)
@@ -310,7 +236,7 @@ class _Reading:
         shared = self.mapping(document.get(SHARED_SECTION), (SHARED_SECTION,))
         nearer = self.mapping(own.get(SHARED_SECTION), inner)
         for key in shared.keys() - nearer.keys():
-            self.problems.origins[*inner, key] = self.problems.place((SHARED_SECTION, key))
+            self.origins[*inner, key] = self.place((SHARED_SECTION, key))
         return own | {SHARED_SECTION: shared | nearer}
 
     def interpolated(self, node: Any, keys: Keys) -> Any:
@@ -318,22 +244,20 @@ class _Reading:
             return {str(key): self.interpolated(value, (*keys, str(key))) for key, value in node.items()}
         if isinstance(node, list):
             return [self.interpolated(value, (*keys, str(index))) for index, value in enumerate(node)]
-        if isinstance(node, str):
-            return _VARIABLE.sub(lambda found: self.variable(found, keys), node)
-        return node
+        return _VARIABLE.sub(lambda found: self.variable(found, keys), node) if isinstance(node, str) else node
 
     def variable(self, found: re.Match[str], keys: Keys) -> str:
         name, has_default, default = found[2].partition(":-")
         if found[1]:
             return found[0][1:]
         if not name.isidentifier():
-            self.problems.report(keys, "write ${NAME} or ${NAME:-default}, and $${ where the text itself has ${")
+            self.report(keys, "write ${NAME} or ${NAME:-default}, and $${ where the text itself has ${")
         elif not has_default and name not in self.environ:
-            self.problems.report(keys, f"{name} is not set; set it in the environment, or write ${{{name}:-default}}")
+            self.report(keys, f"{name} is not set; set it in the environment, or write ${{{name}:-default}}")
         return self.environ.get(name) or default
 
-    def override(self, raw: dict[str, Any]) -> None:
-        """Put in what the environment says; where one name begins another, the longer one holds."""
+    def overridden(self, raw: dict[str, Any]) -> dict[str, Any]:
+        """With what the environment says; where one name begins another, the longer one holds."""
         for name in sorted(name for name in self.environ if name.startswith(self.env_prefix)):
             *parents, last = name.removeprefix(self.env_prefix).lower().split("__")
             node = raw
@@ -342,4 +266,34 @@ class _Reading:
                     node[parent] = {}
                 node = node[parent]
             node[last] = self.environ[name]
-            self.problems.origins[*self.root, *parents, last] = name
+            self.origins[*self.root, *parents, last] = name
+        return raw
+
+    def validated(self, model: type[M], raw: dict[str, Any]) -> M | None:
+        try:
+            return model.model_validate(raw)
+        except ValidationError as error:
+            errors = error.errors(include_url=False, include_input=False)
+        found: dict[Keys, dict[str, None]] = {}
+        for one in errors:
+            found.setdefault(tuple(_written(one, raw)), {})[self._text(model, tuple(_written(one, raw)), one)] = None
+        for keys, texts in found.items():
+            # Where a setting has several forms each says what it lacks: those that got furthest count.
+            if not any(other[: len(keys)] == keys for other in found if other != keys):
+                self.report((*self.root, *keys), "; or ".join(filter(None, texts)))
+        return None
+
+    def _text(self, model: type[M], keys: Keys, error: ErrorDetails) -> str:
+        kind = error["type"]
+        if kind == "extra_forbidden":
+            known = {name for at in _kinds_at(model, keys[:-1]) for name in _fields(at)}
+            self.report_unknown((*self.root, *keys), known)
+            return ""
+        if kind == "missing":
+            variable = self.env_prefix + "__".join(keys).upper()
+            return f"required; set it here or as {variable} in the environment"
+        # The words of a validator of our own could quote the secret.
+        if SecretStr in _kinds_at(model, keys) and kind != UNFIT:
+            return f"not accepted ({kind})"
+        words = WORDS.get(kind)
+        return words.format(**error.get("ctx", {})) if words else error["msg"].removeprefix("Value error, ")

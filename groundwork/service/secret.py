@@ -6,10 +6,11 @@ A secret in a file is read anew each time (`get_secret_value`); where it is unfi
 import logging
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, SecretStr
+from pydantic import AfterValidator, BeforeValidator, SecretStr
 from pydantic_core import PydanticCustomError
 
 from groundwork.service.machine import monotonic
@@ -60,15 +61,6 @@ def _open_two_doors(one: str, other: str) -> bool:
 
 def unfit(fault: str) -> PydanticCustomError:
     return PydanticCustomError(UNFIT, "{fault}", {"fault": fault})
-
-
-def _long_enough_to_sign(secret: SecretStr) -> SecretStr:
-    if fault := fault_of(secret.get_secret_value(), shortest=SHORTEST_KEY):
-        raise unfit(fault)
-    return secret
-
-
-SigningSecret = Annotated[SecretStr, AfterValidator(_long_enough_to_sign)]
 
 
 LOOK_EVERY_S = 1.0
@@ -123,3 +115,45 @@ def _version(file: Path) -> tuple[int, int, int]:
 
 def _text(file: Path) -> str:
     return file.read_text(encoding="utf-8").strip()
+
+
+@dataclass(frozen=True, slots=True)
+class InFile:
+    """Where a secret is. `beside`: its setting has one, too."""
+
+    path: Any
+    beside: bool = False
+
+    def text(self) -> str:
+        """Empty where it cannot be read, which is told to whoever the secret is for."""
+        try:
+            return _text(Path(self.path))
+        except (OSError, TypeError, ValueError):
+            return ""
+
+    def secret(self) -> SecretStr:
+        if self.beside:
+            raise unfit("is given itself, and by the name of its file: keep one of them")
+        try:
+            return FileSecret(Path(self.path))
+        except (OSError, TypeError, ValueError) as error:
+            raise unfit(f"cannot read a secret there ({type(error).__name__}); name a readable text file") from None
+
+
+def _read(given: object) -> object:
+    secret = given.secret() if isinstance(given, InFile) else given
+    text = secret.get_secret_value() if isinstance(secret, FileSecret) else secret
+    if isinstance(text, str) and (fault := fault_of(text)):
+        raise unfit(fault)
+    return secret
+
+
+def _long_enough_to_sign(secret: SecretStr) -> SecretStr:
+    if fault := fault_of(secret.get_secret_value(), shortest=SHORTEST_KEY):
+        raise unfit(fault)
+    return secret
+
+
+Secret = Annotated[SecretStr, BeforeValidator(_read)]
+"""Of settings: as text, or in a file."""
+SigningSecret = Annotated[Secret, AfterValidator(_long_enough_to_sign)]

@@ -11,10 +11,12 @@ from functools import lru_cache
 from typing import Annotated, Literal, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import Field
 
 from groundwork.service.address import keeps_secrets, secrets_in, without_login
+from groundwork.service.config_file import Section
 from groundwork.service.errors import Misconfigured
+from groundwork.service.secret import Secret
 
 Signal = Literal["traces", "metrics"]
 SIGNALS: tuple[Signal, ...] = get_args(Signal)
@@ -38,14 +40,12 @@ class Receiver:
         return without_login(self.url).partition("?")[0]
 
 
-class TelemetrySettings(BaseModel):
+class TelemetrySettings(Section):
     """Without an endpoint, here or in the environment, nothing is sent."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     endpoint: Endpoint | None = Field(None, repr=False)
     """Base address of an OTLP receiver such as http://127.0.0.1:4318; signals go to /v1/traces and /v1/metrics."""
-    headers: SecretStr | None = None
+    headers: Secret | None = None
     """Sent along, as `name=value,name=value` with values URL-encoded (the form of OTEL_EXPORTER_OTLP_HEADERS)."""
     allow_http_nonloopback: bool = False
     """Send headers over plain http to another machine: whoever listens on the way can read them."""

@@ -6,19 +6,20 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from pydantic import BaseModel, Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
 
-from groundwork.service.config_file import WrongSettings, load
+from groundwork.service.config_file import Section, WrongSettings, load
+from groundwork.service.secret import Secret
 
 SECRET = "hunter2-hunter2"  # noqa: S105 - it opens nothing
 HOSTILE = "x\n  name: injected\n${HOME}"
 """Adds no key, and is not read again."""
 
 
-class Http(BaseModel):
+class Http(Section):
     port: int = Field(default=8080, ge=1)
-    hosts: list[str] = []
-    token: SecretStr | None = None
+    hosts: tuple[str, ...] = ()
+    token: Secret | None = None
 
     @field_validator("token")
     @classmethod
@@ -28,21 +29,21 @@ class Http(BaseModel):
         return token
 
 
-class Nats(BaseModel):
+class Nats(Section):
     url: str = "nats://localhost"
     name: str = ""
 
 
-class Tool(BaseModel):
+class Tool(Section):
     tier: Literal["read", "write"]
-    key: SecretStr | None = None
+    key: Secret | None = None
 
 
-class Agent(BaseModel):
+class Agent(Section):
     http: Http = Http()
     nats: Nats = Nats()
-    tools: dict[str, Tool] = {}
-    keys: list[Tool] = []
+    tools: dict[str, Tool] = Field(default_factory=dict)
+    keys: tuple[Tool, ...] = ()
     limit: int | None = None
     ca_file: Path | None = None
     model: str | list[str] = ""
@@ -111,7 +112,7 @@ def test_the_environment_overrides_the_file_and_the_shared_section(read: Read) -
             "OTHER_HTTP__PORT": "3",
         },
     )
-    assert (settings.http.port, settings.nats.url, settings.http.hosts, settings.limit) == (2, "b", ["y", "z"], 5)
+    assert (settings.http.port, settings.nats.url, settings.http.hosts, settings.limit) == (2, "b", ("y", "z"), 5)
     assert settings.tools["fetch"].tier == "read"
 
 
@@ -147,8 +148,10 @@ def test_a_secret_file_without_a_readable_secret_is_an_error(
         ("agent: {8080: x}", "no such setting"),
         ("agent: {http: 5}", "agent.http: write settings here, as `key: value` lines"),
         ("agent: {ca_file: [a]}", "agent.ca_file: write a path here, as text"),
-        ("agent: {model: 5}", "agent.model: Input should be a valid string; or write a list here, as in [a, b]"),
-        ("agent: {limit: yes}", "agent.limit: write a number here: yes, no, true and false are none"),
+        ("agent: {model: 5}", "agent.model: write text here, in quotes; or write a list here"),
+        ("agent: {http: {port: 0}}", "agent.http.port: has to be 1 or more"),
+        ("agent: {tools: {a: {tier: look}}}", "agent.tools.a.tier: write one of these here: 'read' or 'write'"),
+        ("agent: {limit: yes}", "agent.limit: write a whole number here"),
         ("agent: &a {http: *a}", "nested too deep, or an *alias stands within what it names"),
         ("agent: {tools: {a: {}}}", "agent.tools.a.tier: required; set it here or as AGENT_TOOLS__A__TIER"),
         ("agent: {limit: '${NO}'}", "agent.limit: NO is not set; set it in the environment"),
@@ -171,8 +174,8 @@ def test_a_problem_of_the_file_names_place_and_remedy(read: Read, text: str, exp
     ("variable", "value", "expected"),
     [
         ("AGENT_HTTP__PROT", "1", "AGENT_HTTP__PROT: no such setting; did you mean port?"),
-        ("AGENT_HTTP__PORT", "x", "AGENT_HTTP__PORT: Input should be a valid integer"),
-        ("AGENT_HTTP__HOSTS", "a,b", "AGENT_HTTP__HOSTS: write a list or mapping as JSON here"),
+        ("AGENT_HTTP__PORT", "x", "AGENT_HTTP__PORT: write a whole number here"),
+        ("AGENT_HTTP__HOSTS", "a,b", "AGENT_HTTP__HOSTS: write a list here, as in ["),
     ],
 )
 def test_a_problem_of_the_environment_names_the_variable(read: Read, variable: str, value: str, expected: str) -> None:
@@ -202,7 +205,7 @@ def test_no_problem_shows_a_value(read: Read, text: str) -> None:
 def test_no_problem_shows_what_is_in_a_secret_file(read: Read, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(f"{SECRET} with blanks")
     (problem,) = problems(read, f"agent: {{http: {{token_file: {tmp_path / 'secret'}}}}}")
-    assert problem == "agentic.yaml: agent.http.token: not accepted (value_error)"
+    assert problem == "agentic.yaml: agent.http.token_file: not accepted (value_error)"
 
 
 @pytest.mark.parametrize(("value", "fault"), [("", "is empty"), (" \t ", "is empty"), ("x", "is too short")])

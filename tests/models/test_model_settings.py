@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from agent_service.errors import ModelError
 from agent_service.models.opening import open_model
@@ -70,7 +71,7 @@ async def test_what_is_missing_is_named(settings: dict[str, str], told: str) -> 
 @pytest.mark.parametrize("key", ["", " ", f"{KEY}\n", f" {KEY}", f"{KEY}\r\nx-evil: 1", f"{KEY}\0", f"“{KEY}”"])
 async def test_a_key_that_cannot_be_sent_is_refused_and_not_quoted(key: str) -> None:
     with pytest.raises(Misconfigured, match="the key of the model") as caught:
-        await opened(api_key=key)
+        await opened(api_key=SecretStr(key))
     assert KEY not in str(caught.value)
 
 

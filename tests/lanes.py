@@ -1,7 +1,7 @@
 """Which tests a push waits for: `pytest --push`, which is `make test`. `make nightly` runs all of them.
 
 A push takes every test that needs no process of ours, and of those in `REAL`, which start the program as it runs (or a
-browser, a container, a Ductile) or play thousands of worlds, one choice per ability: `CHOSEN`.
+browser, a container, a Ductile) or play thousands of worlds or stories, one choice per ability: `CHOSEN`.
 """
 
 import ast
@@ -19,6 +19,7 @@ REAL = (
     "cli/test_at_work.py",
     "cli/test_demo.py",
     "cli/test_dev.py",
+    "core/test_mutants.py",
     "deploy/test_machine.py",
     "deploy/test_operators_story.py",
     "ductile/test_call_spans.py",

@@ -46,6 +46,11 @@ class Moment:
         state = self.transition.state
         return () if self.transition.ignored or state is None else tuple(messages.of(state, self.transition))
 
+    @cached_property
+    def payloads(self) -> list[tuple[str, dict[str, Any]]]:
+        """The subject and payload of each message."""
+        return [(one.subject, json.loads(one.body)["payload"]) for one in self.messages]
+
     @property
     def asks(self) -> Asking | None:
         """What the moment asks the model."""
@@ -54,8 +59,7 @@ class Moment:
 
     def published(self, subject: str) -> list[dict[str, Any]]:
         """The payloads that were published on `subject` or below it."""
-        bodies = [one.body for one in self.messages if f"{one.subject}.".startswith(f"{subject}.")]
-        return [json.loads(body)["payload"] for body in bodies]
+        return [payload for name, payload in self.payloads if f"{name}.".startswith(f"{subject}.")]
 
 
 class Script:
@@ -163,9 +167,9 @@ def instant(at: datetime) -> str:
 
 
 def asked_for(moment: Moment) -> Iterator[str]:
-    for one in moment.messages:
-        if one.subject != subjects.PROGRESS:
-            yield from _published(one.subject, json.loads(one.body)["payload"])
+    for subject, payload in moment.payloads:
+        if subject != subjects.PROGRESS:
+            yield from _published(subject, payload)
     if asked := moment.asks:
         yield f"ask {asked.phase}"
 

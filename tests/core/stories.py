@@ -14,8 +14,6 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from hypothesis import strategies as st
-
 from agent_service.core.brief import Continuations
 from agent_service.core.events import Event, ToolReturned
 from agent_service.core.model import planning
@@ -446,6 +444,13 @@ LONG: dict[str, Any] = {"max_steps": 12, "max_attempts_of_run": 40, "max_tokens"
 LENGTH = 50
 
 
+def told(number: int) -> Script:
+    """Story `number`: always the same one, and as unlike the others as chance makes it."""
+    chance = Random(number)  # noqa: S311 - it makes stories, no secrets
+    details = {name: chance.choice(choices) for name, choices in WAKES.items()}
+    return play(details | {"verify": number % 2 == 1}, chance.choices(MOVES, k=LENGTH))
+
+
 def play(details: dict[str, Any], moves: list[Move]) -> Script:
     """The story of a run that begins with `details`, some steps done or none, and then meets `moves`."""
     reserve, steps = details["reserve"], details["steps"]
@@ -455,24 +460,6 @@ def play(details: dict[str, Any], moves: list[Move]) -> Script:
     for move in moves:
         script = script >> move
     return script
-
-
-def told(number: int) -> Script:
-    """Story `number`: always the same one, and as unlike the others as chance makes it."""
-    chance = Random(number)  # noqa: S311 - it makes stories, no secrets
-    details = {name: chance.choice(choices) for name, choices in WAKES.items()}
-    return play(details | {"verify": number % 2 == 1}, chance.choices(MOVES, k=LENGTH))
-
-
-STORIES = st.builds(
-    lambda details, moves, length: play(details, moves[:length]),
-    st.fixed_dictionaries(
-        {"verify": st.booleans()} | {name: st.sampled_from(choices) for name, choices in WAKES.items()}
-    ),
-    st.lists(st.sampled_from(MOVES), min_size=LENGTH, max_size=LENGTH),
-    st.sampled_from((*range(12), *(LENGTH,) * 60)),
-)
-"""Stories to search for one that breaks a rule: mostly long, and yet a failure is shown by the shortest that has it."""
 
 
 def a_gathering(moves: list[Move]) -> Script:
@@ -485,10 +472,13 @@ def a_gathering(moves: list[Move]) -> Script:
     return script
 
 
-OF_A_GATHERING = [some_request] * 8 + [MOVES_BY_WORD["again"], *NEWEST, UPSTREAM, word("error not_found"), timer]
-GATHERINGS = st.builds(
-    lambda wish, moves: a_gathering([wish, *moves]),
-    st.sampled_from((*GRAPHS, *WISHES)),
-    st.lists(st.sampled_from(OF_A_GATHERING), min_size=LENGTH, max_size=LENGTH),
-)
-"""Stories of nothing but a step that asks for more."""
+OF_A_GATHERING: list[Move] = [
+    *[some_request] * 8,
+    *[MOVES_BY_WORD["again"], *NEWEST, UPSTREAM, word("error not_found"), timer],
+]
+
+
+def gathered(number: int) -> Script:
+    """Story `number` of nothing but a step that asks for more."""
+    chance = Random(number)  # noqa: S311 - it makes stories, no secrets
+    return a_gathering([chance.choice([*GRAPHS, *WISHES]), *chance.choices(OF_A_GATHERING, k=LENGTH)])

@@ -5,8 +5,6 @@ import logging
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from agent_service.core.events import ModelReplied
 from agent_service.core.facts import RequestSent
@@ -22,24 +20,17 @@ from agent_service.views.run import run_view
 from agent_service.views.spans.trace import stretch
 from agent_service.views.steps import step_detail, step_views
 from groundwork.telemetry.span import Span
-from tests.core.script import Script
-from tests.core.stories import GATHERINGS, STORIES
+from tests.core.stories import gathered, told
 from tests.projections.courses import PLAYED
 from tests.projections.fakes import EVER
 from tests.projections.journals import commits_of, entries_of
 
 
-def examples(most: int) -> settings:
-    return settings(
-        max_examples=most, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-    )
-
-
-@examples(30)
-@given(STORIES, st.data())
-def test_every_run_can_be_told_in_every_way_at_every_point(story: Script, data: st.DataObject) -> None:
-    commits, moments = commits_of(story), list(retell(entries_of(story)))
-    seen = data.draw(st.integers(1, len(moments)))
+@pytest.mark.parametrize("number", range(30))
+def test_every_run_can_be_told_in_every_way_at_every_point(number: int) -> None:
+    commits = commits_of(told(number))
+    moments = list(retell(commit.entry for commit in commits))
+    seen = 1 + number % len(moments)
     check_pages(moments, seen)
     check_views(commits)
     check_timeline(moments)
@@ -138,12 +129,11 @@ def test_the_lines_add_up_to_what_the_run_spent(course: str) -> None:
     assert counted["cost"] == pytest.approx(spent.cost_usd)
 
 
-@examples(25)
-@given(GATHERINGS)
+@pytest.mark.parametrize("number", range(20))
 def test_what_is_open_of_a_gathering_is_what_the_run_waits_for_and_each_request_is_in_every_telling(
-    story: Script,
+    number: int,
 ) -> None:
-    moments, history = list(retell(entries_of(story))), History()
+    moments, history = list(retell(entries_of(gathered(number)))), History()
     for moment in moments:
         history.hear([moment])
         under_way, asked = flights(moment.after.waiting), gatherings(moment.after.waiting)

@@ -8,7 +8,7 @@ story and returns nothing is a rule.
 from collections.abc import Callable
 from inspect import isfunction, signature
 
-from tests.core.rules import deciding, notes, order, people, spending, steps, tasks
+from tests.core.rules import deciding, journal, notes, order, people, spending, steps, tasks
 from tests.core.rules.reading import Story
 
 Rule = Callable[[Story], None]
@@ -23,7 +23,7 @@ def is_rule(value: object) -> bool:
 
 RULES: tuple[Rule, ...] = tuple(
     value
-    for room in (order, steps, tasks, spending, deciding, people, notes)
+    for room in (order, steps, tasks, spending, deciding, people, notes, journal)
     for value in vars(room).values()
     if is_rule(value) and value.__module__ == room.__name__
 )

@@ -90,15 +90,15 @@ def a_run_moves_as_the_table_says(story: Story) -> None:
 
 
 def a_live_run_has_a_timer_no_later_than_its_deadline(story: Story) -> None:
-    for place, moment in enumerate(story):
+    for moment, limits in granted(story):
         state = after(moment)
         if state.status in (Status.QUEUED, Status.RUNNING):
             assert state.due_at is not None
-            assert state.due_at <= granted(story, place).deadline_at
+            assert state.due_at <= limits.deadline_at
         elif isinstance(state.waiting, NeedsPerson) and not isinstance(state.ask, Stop):
             assert state.due_at == state.waiting.expires_at
             assert state.due_at
-            assert state.due_at <= granted(story, place).deadline_at or not granted(story, place).deadline_named
+            assert state.due_at <= limits.deadline_at or not limits.deadline_named
         else:
             assert state.due_at is None
 

@@ -1,6 +1,5 @@
 """How a story is read: what came in, what changed the run, and what was published."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -82,8 +81,8 @@ def sent(story: Story) -> list[Sent]:
 
 
 def requests_of(moment: Moment, place: int = 0) -> list[Sent]:
-    asked = (one for one in moment.messages if one.subject.startswith(subjects.TOOL_REQUEST))
-    return [_sent(moment, place, one.subject, json.loads(one.body)["payload"]) for one in asked]
+    asked = subjects.TOOL_REQUEST
+    return [_sent(moment, place, subject, payload) for subject, payload in moment.payloads if subject.startswith(asked)]
 
 
 def _sent(moment: Moment, place: int, subject: str, payload: dict[str, Any]) -> Sent:
@@ -118,9 +117,9 @@ def offered(story: Story) -> dict[str, ToolOffer]:
     return {tool.name: tool for tool in started[0].skills} if started else {}
 
 
-def usages(story: Story) -> list[ModelUsage]:
-    """What the replies cost that were taken up."""
-    return [moment.event.usage for moment in entries(story) if isinstance(moment.event, ModelReplied)]
+def paid_by(moment: Moment) -> list[ModelUsage]:
+    """What the reply cost that was taken up."""
+    return [moment.event.usage] if is_entry(moment) and isinstance(moment.event, ModelReplied) else []
 
 
 def total(costs: list[float | None]) -> float | None:
@@ -168,11 +167,14 @@ def is_retryable(moment: Moment, name: Name) -> bool:
     return moment.event.result.status == "error" and error is not None and error.retryable
 
 
-def granted(story: Story, until: int) -> Limits:
-    """The limits in force after moment `until`: those of the wake, as raised since, and longer by every rest."""
+def granted(story: Story) -> Iterator[tuple[Moment, Limits]]:
+    """Each moment with the limits in force after it: those of the wake, as raised since, and longer by every rest."""
     limits, since = woken(story).brief.limits, woken(story).at
-    for moment in entries(story[: until + 1]):
+    for moment in story:
         event, rested = moment.event, rests(moment.before)
+        if not is_entry(moment):
+            yield moment, limits
+            continue
         if rested and (goes_on_after_a_rest(moment) or is_handed_over(moment)) and not limits.deadline_named:
             limits = replace(limits, deadline_at=limits.deadline_at + (event.at - since))
         if rests(after(moment)) and (not rested or type(after(moment).waiting) is not type(_waiting(moment))):
@@ -181,7 +183,7 @@ def granted(story: Story, until: int) -> Limits:
             limits = _raised(limits, event.signal.constraints)
         if reopened(moment) or goes_on_after_its_attempts(moment):
             limits = replace(limits, max_attempts_of_run=limits.max_attempts_of_run + limits.max_attempts)
-    return limits
+        yield moment, limits
 
 
 def rests(run: RunState | None) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
+from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, ModelUsage
 from agent_service.core.phases import Reflection, Verdict
 from agent_service.core.waiting import Reserve, Status
 from tests.core.rules.reading import (
@@ -12,32 +12,34 @@ from tests.core.rules.reading import (
     finals,
     granted,
     is_entry,
+    paid_by,
     pauses,
     requests_of,
     sent,
     total,
-    usages,
 )
 from tests.core.script import Moment
 
 
 def no_more_steps_and_attempts_are_taken_than_granted(story: Story) -> None:
-    for request in sent(story):
-        limits = granted(story, request.place)
-        assert request.step <= limits.max_steps
-        assert request.attempt <= limits.max_attempts
+    for moment, limits in granted(story):
+        for request in requests_of(moment):
+            assert request.step <= limits.max_steps
+            assert request.attempt <= limits.max_attempts
 
 
 def the_attempts_of_the_run_are_bounded(story: Story) -> None:
     """First questions of tasks cost none: they are bounded by what a step may gather."""
     counted = [request for request in sent(story) if request.attempt > 1 or not request.task]
-    assert len(counted) <= granted(story, len(story)).max_attempts_of_run
+    *_, (_, limits) = granted(story)
+    assert len(counted) <= limits.max_attempts_of_run
 
 
 def no_more_reframes_are_made_than_granted(story: Story) -> None:
-    places = [place for place, moment in enumerate(story) if _is_reframe(moment)]
-    for made, place in enumerate(places, start=1):
-        assert made <= granted(story, place).max_reframes
+    made = 0
+    for moment, limits in granted(story):
+        made += _is_reframe(moment)
+        assert made <= limits.max_reframes
 
 
 def _is_reframe(moment: Moment) -> bool:
@@ -52,9 +54,10 @@ def _is_reframe(moment: Moment) -> bool:
 
 
 def no_model_call_is_made_when_the_money_is_spent(story: Story) -> None:
-    for place, moment in enumerate(story):
+    paid: list[ModelUsage] = []
+    for moment, limits in granted(story):
+        paid += paid_by(moment)
         if moment.asks:
-            limits, paid = granted(story, place), usages(story[: place + 1])
             tokens = sum(usage.input_tokens + usage.output_tokens for usage in paid)
             assert limits.max_tokens is None or tokens < limits.max_tokens
             known = [usage.cost_usd for usage in paid if usage.cost_usd is not None]
@@ -62,14 +65,18 @@ def no_model_call_is_made_when_the_money_is_spent(story: Story) -> None:
 
 
 def no_model_call_is_made_when_a_limited_cost_is_unknown(story: Story) -> None:
-    for place, moment in enumerate(story):
-        if moment.asks and granted(story, place).max_cost_usd is not None:
-            assert all(usage.cost_usd is not None for usage in usages(story[: place + 1]))
+    paid: list[ModelUsage] = []
+    for moment, limits in granted(story):
+        paid += paid_by(moment)
+        if moment.asks and limits.max_cost_usd is not None:
+            assert all(usage.cost_usd is not None for usage in paid)
 
 
 def every_paid_call_is_counted(story: Story) -> None:
-    for place, moment in enumerate(story):
-        paid, spent = usages(story[: place + 1]), after(moment).spent
+    paid: list[ModelUsage] = []
+    for moment in story:
+        paid += paid_by(moment)
+        spent = after(moment).spent
         assert spent.calls == len(paid)
         assert spent.input_tokens == sum(usage.input_tokens for usage in paid)
         assert spent.output_tokens == sum(usage.output_tokens for usage in paid)
@@ -78,17 +85,20 @@ def every_paid_call_is_counted(story: Story) -> None:
 
 
 def nothing_is_asked_at_or_after_the_deadline(story: Story) -> None:
-    for place, moment in enumerate(story):
+    for moment, limits in granted(story):
         if moment.asks or requests_of(moment):
-            assert moment.event.at < granted(story, place).deadline_at
+            assert moment.event.at < limits.deadline_at
 
 
-def lost(story: Story) -> list[Reserve]:
-    """What was set aside for calls that were begun and never answered, in the order in which that showed.
+def lost_with(story: Story) -> Iterator[tuple[Moment, list[Reserve]]]:
+    """Each moment, and what was set aside up to it for calls that were begun and never answered.
 
     The journal alone tells it: a reserve that the same call's next reserve, an end or a pause finds without an answer.
     """
-    return [reserve for moment, standing in standing_before(story) for reserve in _lost_by(moment, standing)]
+    gone: list[Reserve] = []
+    for moment, standing in standing_before(story):
+        gone += _lost_by(moment, standing)
+        yield moment, gone
 
 
 def standing_before(story: Story) -> Iterator[tuple[Moment, Reserve | None]]:
@@ -116,23 +126,24 @@ def _answers(moment: Moment) -> bool:
 
 
 def what_was_set_aside_and_not_answered_is_lost_once(story: Story) -> None:
-    for place, moment in enumerate(story):
-        gone, spent = lost(story[: place + 1]), after(moment).spent
+    for moment, gone in lost_with(story):
+        spent = after(moment).spent
         assert (spent.lost_calls, spent.lost_tokens) == (len(gone), sum(reserve.tokens for reserve in gone))
         assert spent.lost_cost_usd == total([reserve.cost_usd for reserve in gone])
 
 
 def no_call_is_made_that_could_break_a_limit(story: Story) -> None:
-    for place, moment in enumerate(story):
+    paid: list[ModelUsage] = []
+    for (moment, gone), (_, limits) in zip(lost_with(story), granted(story), strict=True):
+        paid += paid_by(moment)
         if isinstance(moment.event, CallReserved) and moment.asks:
-            limits, (tokens, cost) = granted(story, place), _at_most(story[: place + 1], moment.event.reserve)
+            tokens, cost = _at_most([*gone, moment.event.reserve], paid)
             assert limits.max_tokens is None or tokens <= limits.max_tokens
             assert limits.max_cost_usd is None or (cost is not None and cost <= limits.max_cost_usd + 1e-9)
 
 
-def _at_most(story: Story, reserve: Reserve) -> tuple[int, float | None]:
-    """What is spent and lost, were `reserve` spent too."""
-    gone, paid = [*lost(story), reserve], usages(story)
+def _at_most(gone: list[Reserve], paid: list[ModelUsage]) -> tuple[int, float | None]:
+    """What is spent and lost."""
     tokens = sum(r.tokens for r in gone) + sum(usage.input_tokens + usage.output_tokens for usage in paid)
     return tokens, total([*(r.cost_usd for r in gone), *(usage.cost_usd for usage in paid)])
 

@@ -146,7 +146,7 @@ def returns(story: Story) -> Iterator[Return]:
             if returned.met_a_live_run:
                 yield returned
         answered |= {name} if name and _is_taken(moment) else set()
-        answered |= {one for one in newest if _is_settled(moment, one)}
+        answered |= {one for one in newest.keys() - answered if _is_settled(moment, one)}
         for request in requests_of(moment):
             newest[request.name] = request
             answered.discard(request.name)

@@ -22,22 +22,22 @@ from groundwork.service.installed import installed_version
 
 def judge(archive: Archive, *, key: str | None = None) -> Sequence[Flaw]:
     """`key`: the public half of the key that it has to be signed with. Raises Misconfigured where it cannot be read."""
-    flaws = [*_of_signature(archive, key)] or [_changed(name, text) for name, text in archive.flaws()]
+    flaws = [*_of_signature(archive, key)] or [changed(name, text) for name, text in archive.flaws()]
     if flaws:
         return flaws
     runs = Runs(archive)
     known = Counter(run.run_id for run in runs.all)
     for run_id, times in known.items():
         if not is_run(run_id):
-            flaws.append(_changed(RUNS, f"{run_id[:40]!r} is no id of a run"))
+            flaws.append(changed(RUNS, f"{run_id[:40]!r} is no id of a run"))
         elif times > 1:
-            flaws.append(_changed(RUNS, f"the run {run_id} is there more than once"))
+            flaws.append(changed(RUNS, f"the run {run_id} is there more than once"))
     for run in () if flaws else runs.all:
         flaws += [replace(flaw, place=f"{run.run_id}/{flaw.place}") for flaw in _of_run(runs, run, known)]
     return flaws
 
 
-def _changed(place: str, text: str) -> Flaw:
+def changed(place: str, text: str) -> Flaw:
     return Flaw(kind="changed", place=place, text=text)
 
 
@@ -47,15 +47,15 @@ def _of_signature(archive: Archive, key: str | None) -> Iterator[Flaw]:
         if key:
             yield Flaw(kind="missing", place=SIGNATURE, text="nobody has signed it")
     elif not archive.is_signed():
-        yield _changed(MANIFEST, f"it is not what was signed with the key {by.key}")
+        yield changed(MANIFEST, f"it is not what was signed with the key {by.key}")
     elif key and key != by.public:
-        yield _changed(SIGNATURE, f"another key has signed it: {by.key}, public {by.public}")
+        yield changed(SIGNATURE, f"another key has signed it: {by.key}, public {by.public}")
 
 
 def _of_run(runs: Runs, run: ArchivedRun, known: Counter[str]) -> Iterator[Flaw]:
     entries = runs.entries(run.run_id)
     if flaw := flaw_in_journal(entries, run.run_id):
-        yield _changed(JOURNAL, flaw)
+        yield changed(JOURNAL, flaw)
         return
     state = as_decided(entries)
     yield from _of_line(run, entries, state)
@@ -78,7 +78,7 @@ def _is_known(archive: Archive, run: ArchivedRun, flaw: Flaw) -> bool:
 def _of_line(run: ArchivedRun, entries: Sequence[Entry], state: RunState) -> Iterator[Flaw]:
     journal = (len(entries), entries[-1].hash, state.status, state.wake_id, state.accepted_at)
     if journal != (run.version, run.head, run.status, run.wake_id, run.accepted_at):
-        yield _changed(f"../{RUNS}", "it says something else of the run than the journal")
+        yield changed(f"../{RUNS}", "it says something else of the run than the journal")
 
 
 def _of_children(run: ArchivedRun, state: RunState, known: Counter[str]) -> Iterator[Flaw]:

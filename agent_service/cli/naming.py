@@ -27,7 +27,7 @@ def is_whole(name: str) -> bool:
 
 def part(name: str) -> str:
     """The part of its id that a run is looked for by; empty for the newest."""
-    return "" if name == LAST else name.removeprefix("run_").upper()
+    return "" if name == LAST else name.upper().replace("RUN_", "run_")
 
 
 def meant(name: str, newest: Sequence[Candidate]) -> str:

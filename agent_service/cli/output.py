@@ -1,15 +1,19 @@
 """What commands print: drawings for people, JSON for programs. JSON escapes what could steer a terminal."""
 
+import asyncio
 import io
 import json
 import os
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
 
+import typer
 from rich.console import Console, RenderableType
 
 from agent_service.cli.errors import Exit, NotDone
+from groundwork.service import json_log
 from groundwork.service.invisible import json_visible, visible
 
 WIDTH_OF_A_FILE = 120
@@ -79,6 +83,26 @@ def tell(for_programs: Any, for_people: str, *, as_json: bool) -> None:
         document(for_programs)
     else:
         draw(visible(for_people), wrap=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a command: `facts` for programs, `text` for people; exit code 1 where it is not `ok`."""
+
+    facts: dict[str, Any]
+    text: str
+    ok: bool = True
+
+
+def awaited(work: Coroutine[Any, Any, T]) -> T:
+    """Does the work of a command; of its log only errors are shown."""
+    json_log.set_up("ERROR", "text", redact=tuple)
+    return asyncio.run(work)
+
+
+def end(outcome: Outcome, *, as_json: bool) -> NoReturn:
+    tell({"ok": outcome.ok, **outcome.facts}, outcome.text, as_json=as_json)
+    raise typer.Exit(Exit.OK if outcome.ok else Exit.FAILED)
 
 
 def complain(text: str) -> None:

@@ -33,10 +33,10 @@ TOGETHER = 32
 """Runs whose entries are on their way to a log at the same time."""
 
 
-async def stored_runs(database: SqliteFile) -> AsyncIterator[ArchivedRun]:
-    """By id."""
+async def stored_runs(database: SqliteFile, *, only: str = "") -> AsyncIterator[ArchivedRun]:
+    """By id; all, or `only` that one."""
     sql, after = load_queries()["archived"], ""
-    while rows := await database.read(sql, (after, AT_ONCE)):
+    while rows := await database.read(sql, (after, AT_ONCE, only or None)):
         for row in rows:
             yield _run(*row)
         after = rows[-1][0]

@@ -9,7 +9,6 @@ import typer
 
 from agent_service.cli import output
 from agent_service.cli.options import AsJson, Config
-from agent_service.cli.services.at_work import awaited, log_only_what_is_not_said
 from agent_service.workbench.demo import run_demo
 from agent_service.workbench.dev import PLUGINS, DevOptions
 from agent_service.workbench.dev_command import model_here, run_dev
@@ -60,7 +59,7 @@ def dev(
         agent={} if taken.names_a_model() else model_here(script, os.environ),
         taken=taken,
     )
-    raise typer.Exit(awaited(run_dev(options, as_json=as_json)))
+    raise typer.Exit(output.awaited(run_dev(options, as_json=as_json)))
 
 
 @commands.command(epilog=shown("agentic example", "agentic example home-automation"))
@@ -93,7 +92,7 @@ def demo(
 ) -> None:
     if chaos and z3:
         raise typer.BadParameter("choose one of --chaos and --z3")
-    raise typer.Exit(awaited(run_demo(folder, chaos=chaos, z3=z3, as_json=as_json)))
+    raise typer.Exit(output.awaited(run_demo(folder, chaos=chaos, z3=z3, as_json=as_json)))
 
 
 @commands.command(
@@ -120,5 +119,4 @@ def evaluate(
 ) -> None:
     """With a real model this costs money. Nothing is needed but the model: bus, tools, persons and time are played."""
     order = Order(names=tuple(scenario or ()), folders=tuple(folder or ()), config=config, jobs=jobs, trail=trail)
-    log_only_what_is_not_said()
-    raise typer.Exit(awaited(run(order, as_json=as_json)))
+    raise typer.Exit(output.awaited(run(order, as_json=as_json)))

@@ -14,15 +14,10 @@ import pytest
 
 from agent_service.bus.endings import head_told
 from agent_service.bus.topology import topology
-from agent_service.cli.archive.exporting import export
 from agent_service.cli.archive.keys import listed
-from agent_service.cli.archive.lost_artifacts import bring_back
-from agent_service.cli.archive.restoring import Order as BringBack
-from agent_service.cli.archive.restoring import restore
-from agent_service.cli.archive.run_folder import verify
-from agent_service.cli.archive.verifying import verify as verify_file
-from agent_service.cli.archive.writing import Order as BackUp
-from agent_service.cli.archive.writing import backup
+from agent_service.cli.archive.restoring import bring_back, restore
+from agent_service.cli.archive.verifying import verify, verify_file
+from agent_service.cli.archive.writing import backup, export
 from agent_service.cli.errors import Exit, NotDone
 from agent_service.settings import load
 from agent_service.store.sql.database import FILE
@@ -82,7 +77,7 @@ def place(tmp_path: Path) -> str:
 @pytest.fixture
 async def file(config: Path, tmp_path: Path) -> Path:
     """The run, exported."""
-    return Path((await export(RUN_ID, tmp_path / "it.zip", config)).file)
+    return Path((await export(config, RUN_ID, tmp_path / "it.zip")).facts["file"])
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -98,21 +93,21 @@ def lost(config: Path, *, but_keys: bool = True) -> None:
 
 
 async def flawed_places(config: Path) -> set[str]:
-    return {flaw.place for flaw in (await verify(RUN_ID, config)).flaws}
+    return {flaw["place"] for flaw in (await verify(RUN_ID, config)).facts["flaws"]}
 
 
 async def test_pages_that_are_behind_their_journal_are_told_of_and_are_no_flaw(config: Path, folder: Path) -> None:
     earlier = pages_of(entries_of(worked_example())[:6])["plan.md"]
     (folder / "plan.md").write_text(earlier)
     verdict = await verify(RUN_ID, config)
-    assert (verdict.ok, [flaw.place for flaw in verdict.behind]) == (True, ["plan.md"])
-    assert "! plan.md: is as of entry 6 of 8" in str(verdict)
+    assert (verdict.ok, [flaw["place"] for flaw in verdict.facts["behind"]]) == (True, ["plan.md"])
+    assert "! plan.md: is as of entry 6 of 8" in verdict.text
 
 
 async def test_an_untouched_run_is_as_it_was_written_and_looking_changes_nothing(config: Path) -> None:
     before = contents(config.parent / "agent")["runs.db"]
     verdict = await verify(RUN_ID, config)
-    assert (verdict.ok, verdict.entries, verdict.pages, verdict.artifacts) == (True, 8, 6, 2)
+    assert (verdict.ok, verdict.facts["entries"], verdict.facts["pages"], verdict.facts["artifacts"]) == (True, 8, 6, 2)
     assert contents(config.parent / "agent")["runs.db"] == before
     for name in (run_id(9), "run_1", "../x"):
         with pytest.raises(NotDone) as raised:
@@ -159,13 +154,15 @@ async def test_every_change_to_a_journal_or_row_is_told_and_nothing_is_exported_
     for statement, says in (CHANGED_JOURNALS | CHANGED_ROWS).items():
         tampered(config, "PRAGMA foreign_keys = OFF", statement)
         verdict = await verify(RUN_ID, config)
-        assert {flaw.place for flaw in verdict.flaws} == {"row" if statement in CHANGED_ROWS else "journal"}, statement
-        assert (says in str(verdict), "journal is whole" in str(verdict)) == (True, False), verdict
+        assert {flaw["place"] for flaw in verdict.facts["flaws"]} == {
+            "row" if statement in CHANGED_ROWS else "journal"
+        }, statement
+        assert (says in verdict.text, "journal is whole" in verdict.text) == (True, False), verdict
         shutil.rmtree(store)
         shutil.copytree(config.parent / "sound", store)
     tampered(config, "UPDATE runs SET summary = 'all is well'")
     with pytest.raises(NotDone, match="not as its agent left it"):
-        await export(RUN_ID, tmp_path / "it.zip", config)
+        await export(config, RUN_ID, tmp_path / "it.zip")
     assert (contents(folder), "it.zip" in names(tmp_path)) == (before, False)
     tampered(config, "PRAGMA user_version = 99")
     with pytest.raises(Misconfigured, match="schema version 99"):
@@ -175,18 +172,18 @@ async def test_every_change_to_a_journal_or_row_is_told_and_nothing_is_exported_
 async def test_what_was_backed_up_without_the_bus_has_the_artifacts_of_the_last_one_with_it(
     config: Path, bucket: ArtifactBucket, nats_server: EmbeddedNats, place: str
 ) -> None:
-    with_them = await backup(config, BackUp(place=place, most=1))
+    with_them = await backup(config, place, keep=1)
     name_bus(config, "nats://127.0.0.1:9")
-    without = await backup(config, BackUp(place=place, most=1))
-    assert (without.ok, list(without.left_out)) == (False, ["gateway", "artifacts"])
-    assert f"Those of agentic-{with_them.backup}.zip are in it" in without.left_out["artifacts"]
+    without = await backup(config, place, keep=1)
+    assert (without.ok, list(without.facts["left_out"])) == (False, ["gateway", "artifacts"])
+    assert f"Those of agentic-{with_them.facts['backup']}.zip are in it" in without.facts["left_out"]["artifacts"]
     name_bus(config, nats_server.url)
     page, critique = KEYS
     await bucket.remove(page)
     await bucket.put(critique, b"made after that backup", "text/plain")
     lost(config)
-    told = await restore(config, BringBack(place=place))
-    assert (told.backup, told.artifacts) == (without.backup, len(KEYS))
+    told = await restore(config, place)
+    assert (told.facts["backup"], told.facts["artifacts"]) == (without.facts["backup"], len(KEYS))
     assert [await bucket.get(key) for key in KEYS] == [SHELF["artifacts/fetch-01.html"], b"made after that backup"]
 
 
@@ -195,7 +192,7 @@ async def test_runs_that_began_or_went_on_after_the_backup_are_told_apart(
     config: Path, link: NatsLink, place: str
 ) -> None:
     ring = KeyRing.open(load(config, {}).keys_path())
-    await backup(config, BackUp(place=place))
+    await backup(config, place)
     for one, seq in ((RUN_ID, 8), (RUN_ID, 9), (run_id(2), 3)):
         said = {
             envelope.RUN_ID: one,
@@ -203,20 +200,20 @@ async def test_runs_that_began_or_went_on_after_the_backup_are_told_apart(
         }
         await link.jetstream.publish(subjects.COMPLETED, b"{}", headers=said)
     lost(config)
-    told = await restore(config, BringBack(place=place))
-    assert told.ended_since == {RUN_ID: "agent.completed was told with entry 9"}
-    assert told.begun_since == {run_id(2): "agent.completed was told with entry 3"}
-    assert f"`agentic cancel {RUN_ID}`" in str(told)
+    told = await restore(config, place)
+    assert told.facts["ended_since"] == {RUN_ID: "agent.completed was told with entry 9"}
+    assert told.facts["begun_since"] == {run_id(2): "agent.completed was told with entry 3"}
+    assert f"`agentic cancel {RUN_ID}`" in told.text
 
 
 @pytest.mark.usefixtures("bucket")
 async def test_with_lost_keys_a_backup_is_taken_as_it_is_only_when_asked_for(config: Path, place: str) -> None:
-    with_them = await backup(config, BackUp(place=place, with_keys=True))
-    await backup(config, BackUp(place=place))
+    with_them = await backup(config, place, with_keys=True)
+    await backup(config, place)
     lost(config, but_keys=False)
-    with pytest.raises(Misconfigured, match=f"restore {with_them.backup}, which holds keys, .*--new-keys"):
-        await restore(config, BringBack(place=place))
-    assert (await restore(config, BringBack(place=place, new_keys=True))).runs == 1
+    with pytest.raises(Misconfigured, match=f"restore {with_them.facts['backup']}, which holds keys, .*--new-keys"):
+        await restore(config, place)
+    assert (await restore(config, place, new_keys=True)).facts["runs"] == 1
     assert await flawed_places(config) == set()
 
 
@@ -225,17 +222,17 @@ async def test_a_full_disk_costs_no_earlier_backup_and_takes_no_export_and_with_
     config: Path, small_disk: Path
 ) -> None:
     place = str(small_disk)
-    first = await backup(config, BackUp(place=place))
+    first = await backup(config, place)
     filler = filled(small_disk)
     with pytest.raises(TryAgain, match="no room"):
-        await backup(config, BackUp(place=place))
+        await backup(config, place)
     with pytest.raises(TryAgain, match="no room for"):
-        await export(RUN_ID, small_disk / "it.zip", config)
-    assert names(small_disk) == [f"agentic-{first.backup}.zip", "filler"]
+        await export(config, RUN_ID, small_disk / "it.zip")
+    assert names(small_disk) == [f"agentic-{first.facts['backup']}.zip", "filler"]
     filler.unlink()
-    await backup(config, BackUp(place=place))
+    await backup(config, place)
     lost(config)
-    assert (await restore(config, BringBack(place=place, backup=first.backup))).runs == 1
+    assert (await restore(config, place, backup=first.facts["backup"])).facts["runs"] == 1
 
 
 async def test_what_the_bucket_lost_comes_back_from_folders_where_it_is_what_its_tool_made(
@@ -245,7 +242,7 @@ async def test_what_the_bucket_lost_comes_back_from_folders_where_it_is_what_its
     await bucket.remove(page)
     await bucket.put(critique, b"a better one", "text/plain")
     found = await bring_back(config)
-    assert (sorted(found.back), found.lost, found.runs) == (sorted(KEYS), {}, 1)
+    assert (sorted(found.facts["back"]), found.facts["lost"], found.facts["runs"]) == (sorted(KEYS), {}, 1)
     assert [await bucket.get(key) for key in KEYS] == list(SHELF.values())
     for key in KEYS:
         await bucket.remove(key)
@@ -253,16 +250,16 @@ async def test_what_the_bucket_lost_comes_back_from_folders_where_it_is_what_its
     changed.write_text("another")
     gone.unlink()
     found = await bring_back(config)
-    assert (found.ok, found.back) == (False, [])
-    assert set(found.lost) == {page, critique}
+    assert (found.ok, found.facts["back"]) == (False, [])
+    assert set(found.facts["lost"]) == {page, critique}
     with pytest.raises(NoSuchArtifact):
         await bucket.get(page)
     shutil.rmtree(folder)
     assert await flawed_places(config) == {*SHELF}, "they were written, and are nowhere"
     await bucket.put(page, b"another", "text/plain")
-    await backup(config, BackUp(place=place))
+    await backup(config, place)
     lost(config)
-    await restore(config, BringBack(place=place))
+    await restore(config, place)
     assert await flawed_places(config) == set(SHELF)
 
 
@@ -277,11 +274,11 @@ async def test_a_killed_backup_costs_none_before_it_and_a_killed_restore_has_res
 ) -> None:
     place, store = tmp_path / "backups", config.parent / "agent"
     place.mkdir()
-    first = await backup(config, BackUp(place=str(place)))
+    first = await backup(config, str(place))
     for _ in strikes(tmp_path, AT_A_BACKUP, "backup", place, "--config", config):
-        assert verify_file(Path(first.file)).ok
+        assert verify_file(Path(first.facts["file"])).ok
     lost(config)
-    assert (await restore(config, BringBack(place=str(place), backup=first.backup))).runs == 1
+    assert (await restore(config, str(place), backup=first.facts["backup"])).facts["runs"] == 1
     lost(config)
     for _ in strikes(tmp_path, AT_A_RESTORE, "restore", place, "--config", config):
         if "runs.db" in contents(store):
@@ -296,7 +293,7 @@ async def test_a_killed_backup_costs_none_before_it_and_a_killed_restore_has_res
 async def test_a_damaged_or_foreign_backup_is_refused_and_nothing_of_it_is_stored(
     config: Path, bucket: ArtifactBucket, place: str
 ) -> None:
-    whole = Path((await backup(config, BackUp(place=place))).file)
+    whole = Path((await backup(config, place)).facts["file"])
     lost(config)
     for key in KEYS:
         await bucket.remove(key)
@@ -304,7 +301,7 @@ async def test_a_damaged_or_foreign_backup_is_refused_and_nothing_of_it_is_store
     damaged = changed(whole, lambda members: members.update({f"{RUN_ID}/journal.jsonl": b"{}"}))
     for file, why in ((damaged, "Nothing was restored: use another copy"), (foreign, "was not said with these keys")):
         with pytest.raises(Misconfigured, match=why):
-            await restore(config, BringBack(place=str(file)))
+            await restore(config, str(file))
     assert await bucket.list() == []
     assert not (config.parent / "agent" / FILE).exists()
 
@@ -323,11 +320,11 @@ def changed(file: Path, change: Callable[[Members], object]) -> Path:
 
 async def test_a_run_proves_itself_where_its_store_is_not(file: Path, config: Path) -> None:
     with pytest.raises(Misconfigured, match="nothing is overwritten"):
-        await export(RUN_ID, file, config)
-    public = listed(config).keys[0].public
+        await export(config, RUN_ID, file)
+    public = listed(config).facts["keys"][0]["public"]
     shutil.rmtree(config.parent / "agent")
     verdict = verify_file(file)
-    assert (verdict.ok, verdict.public, "done, 8 entries, 2 artifacts" in str(verdict)) == (True, public, True)
+    assert (verdict.ok, verdict.facts["public"], "done, 8 entries, 2 artifacts" in verdict.text) == (True, public, True)
     assert verify_file(file, key=public).ok
     assert not verify_file(file, key="A" * 43).ok
     assert file.stat().st_mode & 0o077 == 0  # noqa: ASYNC240
@@ -364,7 +361,7 @@ CHANGES: dict[str, Callable[[Members], object]] = {
 def test_every_change_to_an_export_is_named_and_what_is_none_or_only_half_of_one_is_refused(
     file: Path, tmp_path: Path
 ) -> None:
-    unseen = [says for says, change in CHANGES.items() if says not in str(verify_file(changed(file, change)))]
+    unseen = [says for says, change in CHANGES.items() if says not in verify_file(changed(file, change)).text]
     assert unseen == []
     whole = file.read_bytes()
     for content in (b"", b"no archive", b"PK\x05\x06" + bytes(18), whole[: len(whole) // 2]):
@@ -372,7 +369,7 @@ def test_every_change_to_an_export_is_named_and_what_is_none_or_only_half_of_one
         with pytest.raises(Misconfigured, match="is no archive, or it is damaged"):
             verify_file(tmp_path / "no.zip")
     file.write_bytes(bytes([*whole[:900], whole[900] ^ 255, *whole[901:]]))
-    assert "its hash differs" in str(verify_file(file))
+    assert "its hash differs" in verify_file(file).text
 
 
 def test_a_file_of_very_many_names_is_judged_in_a_moment_or_refused(
@@ -382,7 +379,7 @@ def test_a_file_of_very_many_names_is_judged_in_a_moment_or_refused(
     names = {f"{RUN_ID}/{number}": b"" for number in range(20_000)}
     many = changed(file, lambda members: members.update(names))
     began = time.process_time()
-    assert len(verify_file(many).flaws) == 20_000
+    assert len(verify_file(many).facts["flaws"]) == 20_000
     assert time.process_time() - began < 3.0
     monkeypatch.setattr(archive_format, "MOST_NAMES", 10_000)
     with pytest.raises(Misconfigured, match="an archive has at most"):
@@ -391,10 +388,10 @@ def test_a_file_of_very_many_names_is_judged_in_a_moment_or_refused(
 
 async def test_an_artifact_that_is_nowhere_is_left_out_of_an_export_by_name(config: Path, folder: Path) -> None:
     (folder / "artifacts" / "critique.md").write_text("another")
-    made = await export(RUN_ID, config.parent / "it.zip", config)
-    assert (made.ok, "which is away" in str(made)) == (False, True)
+    made = await export(config, RUN_ID, config.parent / "it.zip")
+    assert (made.ok, "which is away" in made.text) == (False, True)
     verdict = verify_file(config.parent / "it.zip")
-    assert (verdict.ok, f"without {RUN_ID}/artifacts/critique.md" in str(verdict)) == (True, True)
+    assert (verdict.ok, f"without {RUN_ID}/artifacts/critique.md" in verdict.text) == (True, True)
 
 
 async def test_the_runs_that_a_run_started_go_along_and_one_that_has_not_ended_is_exported_as_it_stands(
@@ -405,11 +402,11 @@ async def test_the_runs_that_a_run_started_go_along_and_one_that_has_not_ended_i
     config = await recorded(tmp_path / "family", parent >> cancel() >> comes_home(child), {})
     async with opened(config.parent / "agent") as store:
         await stored(store, commits_of(child))
-    made = await export(RUN_ID, tmp_path, config)
-    assert list(made.runs.values()) == ["cancelled", "cancelled"]
+    made = await export(config, RUN_ID, tmp_path)
+    assert list(made.facts["runs"].values()) == ["cancelled", "cancelled"]
     assert verify_file(tmp_path / f"{RUN_ID}.zip").ok
-    made = await export(RUN_ID, tmp_path / "it.zip", await recorded(tmp_path / "open", a_waiting_run(), {}))
-    assert ("had not ended" in str(made), verify_file(Path(made.file)).ok) == (True, True)
+    made = await export(await recorded(tmp_path / "open", a_waiting_run(), {}), RUN_ID, tmp_path / "it.zip")
+    assert ("had not ended" in made.text, verify_file(Path(made.facts["file"])).ok) == (True, True)
 
 
 def test_on_a_disk_of_which_the_last_byte_is_used_runs_go_and_what_is_kept_for_that_is_there_again(

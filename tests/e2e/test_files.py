@@ -93,11 +93,11 @@ async def test_a_run_that_was_removed_or_written_anew_is_told_by_the_bus(made: B
         changed(made, statement, removed)
     changed(made, REWRITTEN, rewritten)
     told = await verify_all(config, against_bus=True)
-    of_the_bus = [flaw.text for flaw in told.flaws if flaw.place == "bus"]
+    of_the_bus = [flaw["text"] for flaw in told.facts["flaws"] if flaw["place"] == "bus"]
     assert any(removed in text and "is not there any more" in text for text in of_the_bus)
     assert any(rewritten in text and "another entry is there now" in text for text in of_the_bus)
     assert not any(sound in text for text in of_the_bus)
-    assert [run.run_id for run in told.flawed] == [rewritten]
+    assert [run["run_id"] for run in told.facts["flawed"]] == [rewritten]
 
 
 @pytest.mark.attack

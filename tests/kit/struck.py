@@ -47,7 +47,8 @@ def strikes(folder: Path, functions: Sequence[str], *arguments: str | Path) -> I
 
 def _serve(functions: Sequence[str], arguments: list[str]) -> None:
     main = importlib.import_module("agent_service.cli.main").main
-    importlib.import_module(importlib.import_module("agent_service.cli.commands").Agentic.table[arguments[0]].module)
+    table = importlib.import_module("agent_service.cli.commands").Agentic.table
+    importlib.import_module(table[f"store {arguments[0]}"].module)
     codes = {_code(function) for function in functions}
     for point in count(1):
         if (child := os.fork()) == 0:

@@ -1,24 +1,18 @@
 """The commands on the agent's records: verify, backup, restore, export, prune."""
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from agent_service.cli import output
-from agent_service.cli.archive import restoring, writing
-from agent_service.cli.archive.exporting import export as export_run
-from agent_service.cli.archive.lost_artifacts import bring_back
+from agent_service.cli.archive import restoring, verifying, writing
 from agent_service.cli.archive.pruning import prune as on_the_store
-from agent_service.cli.archive.records import tell, tell_of
-from agent_service.cli.archive.run_folder import verify as verify_one
-from agent_service.cli.archive.verifying import verify as verify_file
-from agent_service.cli.archive.verifying import verify_all
 from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.options import URL, AsJson, ConfigNearby, Token, Url, named
-from agent_service.cli.services.at_work import awaited, log_only_what_is_not_said
 from groundwork.service.commands import examples
 
 commands = typer.Typer()
@@ -67,11 +61,10 @@ def verify(
     every = every or against_bus
     if every == (run is not None):
         raise typer.BadParameter("name one run, or give --all")
-    if run is None:
-        tell_of(verify_all(config, against_bus=against_bus), as_json=as_json)
-    if _is_file(run):
-        tell(verify_file(Path(run), key), as_json=as_json)
-    tell_of(verify_one(run, config), as_json=as_json)
+    if run is not None and _is_file(run):
+        output.end(verifying.verify_file(Path(run), key), as_json=as_json)
+    looking = verifying.verify(run, config) if run else verifying.verify_all(config, against_bus=against_bus)
+    output.end(output.awaited(looking), as_json=as_json)
 
 
 Place = Annotated[str, typer.Argument(help="The backup file, or a folder for it.", metavar="FILE|FOLDER")]
@@ -93,8 +86,7 @@ def backup(
 ) -> None:
     """In a folder each later backup holds only what is new. Copy the folder to another machine afterwards. Exit code 1
     where something was left out."""
-    order = writing.Order(place=place, with_keys=with_keys, most=keep)
-    tell_of(writing.backup(config, order), as_json=as_json)
+    output.end(output.awaited(writing.backup(config, place, with_keys=with_keys, keep=keep)), as_json=as_json)
 
 
 @commands.command(
@@ -135,10 +127,9 @@ def restore(
     it is finished by the same command. With --artifacts both may run, and exit code 1 says that some are lost."""
     if artifacts == (place is not None):
         raise typer.BadParameter("name a backup, or give --artifacts by itself")
-    if place is None:
-        tell_of(bring_back(config), as_json=as_json)
-    order = restoring.Order(place=place, backup=backup, stopped=stopped, moved=moved, new_keys=new_keys)
-    tell_of(restoring.restore(config, order), as_json=as_json)
+    how: dict[str, Any] = {"backup": backup, "stopped": stopped, "moved": moved, "new_keys": new_keys}
+    work = restoring.restore(config, place, **how) if place else restoring.bring_back(config)
+    output.end(output.awaited(work), as_json=as_json)
 
 
 @commands.command(
@@ -160,9 +151,8 @@ def export(
     anywhere. Exit code 1 where something was left out."""
     if every == (run is not None and not _is_file(run)) or (every and file):
         raise typer.BadParameter("name one run, or give --all and a file")
-    if run is None or every:
-        tell_of(writing.export_all(Path(run or "."), config), as_json=as_json)
-    tell_of(export_run(run, file, config), as_json=as_json)
+    work = writing.export(config, run, file) if run and not every else writing.export_all(config, Path(run or "."))
+    output.end(output.awaited(work), as_json=as_json)
 
 
 SHOWN = 20
@@ -180,55 +170,41 @@ def prune(
     """An agent that runs is asked; where none answers it is done on the store of the configuration. Nothing of an open
     run goes, nor of one that an open run needs. What went says so: its paths answer 410, and its wake id stays
     taken."""
-    log_only_what_is_not_said()
     try:
-        pruned = _by_the_agent(url, token, config, dry_run=dry_run)
+        with AgentClient(url, token, config) as agent:
+            pruned = _by_the_agent(agent, dry_run=dry_run)
     except NotDone as error:
         if error.exit_code is not Exit.UNREACHABLE:
             raise
-        pruned = _on_the_store(config, dry_run=dry_run)
-    output.tell(pruned, _in_words(pruned), as_json=as_json)
+        pruned = output.awaited(on_the_store(config, dry_run=dry_run)).model_dump(mode="json")
+    output.tell(pruned, "\n".join(_in_words(pruned)), as_json=as_json)
 
 
-def _on_the_store(config: Path | None, *, dry_run: bool) -> Json:
-    pruned: Json = awaited(on_the_store(config, dry_run=dry_run)).model_dump(mode="json")
-    return pruned
-
-
-def _by_the_agent(url: str, token: str | None, config: Path | None, *, dry_run: bool) -> Json:
-    with AgentClient(url, token, config) as agent:
-        answers = [agent.post("/v1/prune", {"dry_run": dry_run})]
-        while answers[-1]["more"]:
-            answers.append(agent.post("/v1/prune", {}))
+def _by_the_agent(agent: AgentClient, *, dry_run: bool) -> Json:
+    answers = [agent.post("/v1/prune", {"dry_run": dry_run})]
+    while answers[-1]["more"]:
+        answers.append(agent.post("/v1/prune", {}))
     sums: dict[str, Any] = {
         name: dict(sum((Counter(answer[name]) for answer in answers), Counter())) for name in ("runs", "artifacts")
     }
-    listed = [run for answer in answers for run in answer["listed"]]
-    return {**answers[-1], **sums, "listed": listed}
+    return {**answers[-1], **sums, "listed": [run for answer in answers for run in answer["listed"]]}
 
 
-def _in_words(pruned: Json) -> str:
+def _in_words(pruned: Json) -> Iterator[str]:
     would = "would go" if pruned["dry_run"] else "went"
-    return "\n".join([*_of_runs(pruned, would), *_beside(pruned, would)])
-
-
-def _of_runs(pruned: Json, would: str) -> list[str]:
     if not pruned["rules"]:
-        return [NO_RULES]
-    lines = [f"{count:>8} runs {would} by {rule}" for rule, count in pruned["runs"].items()]
-    lines += [f"{count:>8} runs whose artifacts {would} by {rule}" for rule, count in pruned["artifacts"].items()]
-    lines += [f"  {run['run_id']}  {run['status']:<9}  {run['ended_at'][:19]}Z" for run in pruned["listed"][:SHOWN]]
-    if (more := sum(pruned["runs"].values()) + sum(pruned["artifacts"].values()) - SHOWN) > 0:
-        lines.append(f"  and {more} more")
+        yield NO_RULES
+    for what, counts in (("runs", pruned["runs"]), ("runs whose artifacts", pruned["artifacts"])):
+        yield from (f"{count:>8} {what} {would} by {rule}" for rule, count in counts.items())
+    yield from (f"  {run['run_id']}  {run['status']:<9}  {run['ended_at'][:19]}Z" for run in pruned["listed"][:SHOWN])
+    total = sum(pruned["runs"].values()) + sum(pruned["artifacts"].values())
+    if total > SHOWN:
+        yield f"  and {total - SHOWN} more"
+    elif pruned["rules"] and not total:
+        yield f"no run {'would go' if pruned['dry_run'] else 'had to go'}"
     if pruned["trouble"]:
-        lines.append(f"! {pruned['trouble']}; the next pass does it")
-    return lines or [f"no run {'would go' if pruned['dry_run'] else 'had to go'}"]
-
-
-def _beside(pruned: Json, would: str) -> list[str]:
-    letters = [f"{count:>8} dead letters {would} by {rule}" for rule, count in pruned.get("dead_letters", {}).items()]
-    of_the_gateway = [
-        f"{count:>8} {kind} of the gateway {would}" for kind, count in pruned.get("gateway", {}).items() if count
-    ]
-    not_reached = [f"! {pruned['not_reached']}"] if pruned.get("not_reached") else []
-    return [*letters, *of_the_gateway, *not_reached]
+        yield f"! {pruned['trouble']}; the next pass does it"
+    yield from (f"{count:>8} dead letters {would} by {rule}" for rule, count in pruned["dead_letters"].items())
+    yield from (f"{count:>8} {kind} of the gateway {would}" for kind, count in pruned["gateway"].items() if count)
+    if pruned["not_reached"]:
+        yield f"! {pruned['not_reached']}"

@@ -10,7 +10,8 @@ from agent_service.archive.pruning import Pruning
 from agent_service.archive.retention import Beside
 from agent_service.bus.retention import ON_ITS_MACHINE, NatsBesideRuns
 from agent_service.cli import whereabouts
-from agent_service.cli.archive.records import LateArtifacts, bus_at_hand
+from agent_service.cli.archive.records import LateArtifacts
+from agent_service.cli.services.alone import bus_at_hand
 from agent_service.settings import AgentSettings
 from agent_service.store.sql.database import FILE, open_for_reading
 from agent_service.store.sqlite import SqliteStore

@@ -1,33 +1,26 @@
-"""What commands on records share: their outcomes, and the agent's journals and workspaces, opened to be read.
-
-The agent may run meanwhile. Of a shared store a copy is made and kept.
-"""
+"""What an agent keeps, opened to be read; the agent may run. Of a shared store a copy is made."""
 
 import hashlib
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, cast
-
-import typer
 
 from agent_service import settings
 from agent_service.bus.buckets import NatsArtifacts
-from agent_service.cli import naming, output, whereabouts
+from agent_service.cli import naming, whereabouts
 from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.naming import Candidate
-from agent_service.cli.services.at_work import awaited, log_only_what_is_not_said
+from agent_service.cli.services.alone import bus_at_hand
 from agent_service.history.artifacts import NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.run.journal import Entry
 from agent_service.run.lines import Wanted
 from agent_service.settings import AgentSettings
-from agent_service.store.opening import Copied, copied
+from agent_service.store.opening import copied
 from agent_service.store.sql.database import open_for_reading
 from agent_service.store.sqlite import SqliteStore
 from agent_service.views.folder.disk import IllegalName, TooLarge, Unsafe, checked
 from agent_service.views.folder.workspace import Workspace
-from groundwork.nats import link as nats_link
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain
@@ -36,37 +29,14 @@ from groundwork.service.store_folder import claimed
 from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 
-
-class Outcome:
-    __slots__ = ()
-
-    @property
-    def ok(self) -> bool:
-        return True
-
-    def for_programs(self) -> dict[str, Any]:
-        return {"ok": self.ok, **asdict(cast("Any", self))}
-
-
-def tell(outcome: Outcome, *, as_json: bool) -> NoReturn:
-    """Raises typer.Exit: 1 unless the outcome is ok."""
-    output.tell(outcome.for_programs(), str(outcome), as_json=as_json)
-    raise typer.Exit(Exit.OK if outcome.ok else Exit.FAILED)
-
-
-def tell_of(work: Coroutine[Any, Any, Outcome], *, as_json: bool) -> NoReturn:
-    log_only_what_is_not_said()
-    tell(awaited(work), as_json=as_json)
-
-
-CONNECT_WITHIN_S = 5.0
 LOOKING = "looking"
-"""Where the copies of whoever looks are, beside those of agents."""
+"""Where copies for readers are, beside those of agents."""
+NOWHERE = "neither the run's folder nor the bucket has it as its tool made it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """`config`: the file that was used. `ring`: the agent's keys. `shared`: the copy of a shared store."""
+    """`config`: the file that was used. `ring`: the agent's keys."""
 
     config: Path | None
     settings: AgentSettings
@@ -74,7 +44,6 @@ class Records:
     database: SqliteFile
     store: SqliteStore
     workspace: Workspace
-    shared: Copied | None = None
 
     async def named(self, name: str) -> str:
         if naming.is_whole(name):
@@ -83,19 +52,34 @@ class Records:
         return naming.meant(name, [Candidate(line.run_id, line.status, line.goal) for line in newest])
 
     async def entries(self, run_id: str) -> list[Entry]:
+        """Raises NotDone for a run that is not there."""
         try:
             entries = list(await self.store.entries(checked(run_id)))
         except IllegalName as error:
             raise NotDone(str(error), Exit.NOT_FOUND) from error
         if not entries:
-            raise await self.unknown(run_id)
+            if tombstone := await self.store.tombstone(run_id):
+                raise NotDone(str(tombstone), Exit.NOT_FOUND, {"code": "gone"})
+            where = f"{self.settings.store} (configuration: {whereabouts.told(self.config)})"
+            raise NotDone(f"there is no run {run_id} in {where}", Exit.NOT_FOUND)
         return entries
 
-    async def unknown(self, run_id: str) -> NotDone:
-        if tombstone := await self.store.tombstone(run_id):
-            return NotDone(str(tombstone), Exit.NOT_FOUND, {"code": "gone"})
-        where = f"{self.settings.store} (configuration: {whereabouts.told(self.config)})"
-        return NotDone(f"there is no run {run_id} in {where}", Exit.NOT_FOUND)
+    @asynccontextmanager
+    async def at_one_instant(self) -> AsyncIterator[None]:
+        """All that is read inside is of one instant."""
+        await self.database.read("BEGIN")
+        try:
+            yield
+        finally:
+            await self.database.read("COMMIT")
+
+    def intact_copy(self, run_id: str, named: NamedArtifact) -> bytes | None:
+        """The content in the run's folder, where it is the one that the journal names."""
+        try:
+            copy = self.workspace.read(run_id, named.path)
+        except (Unsafe, TooLarge):
+            return None
+        return copy if copy is not None and hashlib.sha256(copy).hexdigest() == named.sha256 else None
 
 
 @asynccontextmanager
@@ -103,56 +87,29 @@ async def records(named: Path | None) -> AsyncIterator[Records]:
     config = whereabouts.nearby(named)
     loaded = settings.load(config)
     async with AsyncExitStack() as opened:
-        shared = await opened.enter_async_context(_copy(loaded)) if loaded.shared else None
-        database = shared.database if shared else await opened.enter_async_context(open_for_reading(loaded.store))
-        store, workspace = SqliteStore(database), Workspace(loaded.workspaces)
-        ring = KeyRing.open(loaded.keys_path()) if loaded.keys_path().exists() else None
+        reading = _copy(loaded) if loaded.shared else open_for_reading(loaded.store)
+        database = await opened.enter_async_context(reading)
         yield Records(
             config=config,
             settings=loaded,
-            ring=ring,
+            ring=KeyRing.open(loaded.keys_path()) if loaded.keys_path().exists() else None,
             database=database,
-            store=store,
-            workspace=workspace,
-            shared=shared,
+            store=SqliteStore(database),
+            workspace=Workspace(loaded.workspaces),
         )
 
 
 @asynccontextmanager
-async def _copy(loaded: AgentSettings) -> AsyncIterator[Copied]:
+async def _copy(loaded: AgentSettings) -> AsyncIterator[SqliteFile]:
     async with bus_at_hand(loaded) as link:
         with claimed(loaded.cache / LOOKING) as folder:
             async with copied(link, folder) as there:
-                yield there
+                yield there.database
 
 
 def artifacts_of(entries: list[Entry]) -> dict[str, NamedArtifact]:
     named = named_artifacts(entry.record() for entry in entries)
     return {artifact.path: artifact for artifact in named if is_artifact_path(artifact.path)}
-
-
-def intact_copy(kept: Records, run_id: str, named: NamedArtifact) -> bytes | None:
-    """The content in the run's folder, where it is the one that the journal names."""
-    try:
-        copy = kept.workspace.read(run_id, named.path)
-    except (Unsafe, TooLarge):
-        return None
-    return copy if copy is not None and hashlib.sha256(copy).hexdigest() == named.sha256 else None
-
-
-@asynccontextmanager
-async def bus_at_hand(of: AgentSettings) -> AsyncIterator[NatsLink]:
-    link = await nats_link.connect(of.nats, name="agentic-cli", timeout_s=CONNECT_WITHIN_S)
-    try:
-        yield link
-    finally:
-        await link.close()
-
-
-@asynccontextmanager
-async def bus_when_needed(of: AgentSettings) -> AsyncIterator["LateArtifacts"]:
-    async with AsyncExitStack() as opened:
-        yield LateArtifacts(of, opened)
 
 
 class LateArtifacts:
@@ -162,8 +119,7 @@ class LateArtifacts:
     def __init__(self, of: AgentSettings, opened: AsyncExitStack) -> None:
         self._settings = of
         self._opened = opened
-        self._link: NatsLink | None = None
-        self._away: Failure | None = None
+        self._link: NatsLink | Failure | None = None
         self._hashes: Mapping[str, str] | None = None
 
     async def get(self, run_id: str, path: str) -> bytes | None:
@@ -182,13 +138,13 @@ class LateArtifacts:
         return self._hashes
 
     async def _connected(self) -> NatsLink:
-        if self._link is None and self._away is None:
+        if self._link is None:
             try:
                 self._link = await self._opened.enter_async_context(bus_at_hand(self._settings))
             except Failure as error:
-                self._away = error
-        if self._link is None:
-            raise TryAgain(f"artifacts are needed from the bus, which is away: {self._away}") from self._away
+                self._link = error
+        if isinstance(self._link, Failure):
+            raise TryAgain(f"artifacts are needed from the bus, which is away: {self._link}") from self._link
         return self._link
 
 

@@ -5,22 +5,23 @@ run is decided again from its entries, beside its place. Writes that may have be
 person, by the ledger (`ductile_gateway.store.restored`).
 """
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from agent_service import settings
 from agent_service.archive.runs import ARTIFACTS, Runs
-from agent_service.bus.buckets import content_type_of, key_of
+from agent_service.bus.buckets import NatsArtifacts, content_type_of, key_of
 from agent_service.bus.endings import told_ends
 from agent_service.cli import whereabouts
-from agent_service.cli.archive.records import Outcome, hashes_in
+from agent_service.cli.archive.records import NOWHERE, artifacts_of, hashes_in, records
 from agent_service.cli.archive.writing import AGENT, BESIDE_DATABASE, GATEWAY, OPEN, run_gateway
-from agent_service.cli.services.alone import alone
-from agent_service.cli.services.at_work import nobody_at_work
+from agent_service.cli.output import Outcome
+from agent_service.cli.services.alone import alone, bus_at_hand, nobody_at_work
+from agent_service.errors import Damaged
 from agent_service.history.plain import one_line
 from agent_service.run.lines import RunLine, Wanted
 from agent_service.settings import AgentSettings
@@ -30,7 +31,6 @@ from agent_service.store.shared_log.marks import Mark, is_moved_away, mark_in, p
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sqlite import SqliteStore
 from groundwork.archive.files import put_in_place, set_aside, staging, write_out
-from groundwork.archive.format import Archive
 from groundwork.archive.series import Series
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
@@ -47,92 +47,63 @@ NO_LEDGER = (
     "Let it go on once the ledger is there (`ductile-gateway restore`), or those are cancelled that must not write "
     "twice"
 )
+NOT_THE_SAME = "what the bucket has is not what its tool made, nor is there a copy in the run's folder"
+NO_HASH = "its tool told no SHA-256, so no copy can be proved"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """`backup`: its name, or the newest. `stopped`: kill switch on. `moved`: nothing happened since."""
-
-    place: str
-    backup: str | None = None
-    stopped: bool = False
-    moved: bool = False
-    new_keys: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restored(Outcome):
-    """`under_way`: open runs and what each waits for. `ended_since`, `begun_since` the backup, as the bus knows."""
-
-    file: str
-    backup: str
-    taken: str
-    store: str
-    runs: int
-    calls: int | None
-    artifacts: int
-    stopped: bool
-    moved: bool
-    under_way: Mapping[str, str]
-    ended_since: Mapping[str, str]
-    begun_since: Mapping[str, str]
-    left_out: Mapping[str, str]
-    flawed: Mapping[str, str]
-    """Runs that could not be restored, and why."""
-
-    @property
-    def ok(self) -> bool:
-        return not self.flawed
-
-    def __str__(self) -> str:
-        calls = "" if self.calls is None else f"{self.calls} calls, "
-        lines = [f"✓ {self.store} is as it was at {self.taken}: {self.runs} runs, {calls}{self.artifacts} artifacts"]
-        lines += [f"! without {part}: {why}" for part, why in (*self.left_out.items(), *self.flawed.items())]
-        lines += [
-            f"! {run_id} went on after the backup: {what}. Once the agent runs, `agentic cancel {run_id}` keeps it "
-            "from going on from where it was then"
-            for run_id, what in self.ended_since.items()
-        ]
-        lines += [
-            f"! {run_id} began after the backup, so it is nowhere: {what}. Nothing goes on; start it anew if need be"
-            for run_id, what in self.begun_since.items()
-        ]
-        lines += [f"  under way: {run_id}, {what}" for run_id, what in self.under_way.items()]
-        if self.under_way and not self.moved:
-            lines.append(NO_LEDGER if self.calls is None else IN_DOUBT)
-        begin = "start the gateway and the agent"
-        lines.append(f"Now {begin}; everything stands still until `agentic go-on`" if self.stopped else f"Now {begin}")
-        return "\n".join(lines)
-
-
-async def restore(config: Path | None, order: Order) -> Restored:
-    """Raises Misconfigured for runs in the way, a flawed archive, a bus that was not set up; and TryAgain."""
+async def restore(
+    config: Path | None,
+    place: str,
+    *,
+    backup: str | None = None,
+    stopped: bool = False,
+    moved: bool = False,
+    new_keys: bool = False,
+) -> Outcome:
+    """`backup`: its name, or the newest. `stopped`: kill switch on. `moved`: nothing happened since. Raises
+    Misconfigured for runs in the way, a flawed archive, a bus that was not set up; and TryAgain."""
     path = whereabouts.nearby(config)
     loaded = settings.load(path)
-    series = Series(order.place, AGENT)
-    with series.opened(order.backup) as (name, archive):
+    series = Series(place, AGENT)
+    with series.opened(backup) as (name, archive):
         manifest, runs = archive.manifest, Runs(archive)
-        series.ring_for(loaded.keys_path(), archive, new_keys=order.new_keys)
-        for place, flaw in archive.flaws():
-            raise Misconfigured(f"{archive.path} is damaged: {place} {flaw}. Nothing was restored: use another copy")
-        order = replace(order, backup=name, moved=order.moved or manifest.moved)
+        series.ring_for(loaded.keys_path(), archive, new_keys=new_keys)
+        for file, flaw in archive.flaws():
+            raise Misconfigured(f"{archive.path} is damaged: {file} {flaw}. Nothing was restored: use another copy")
+        moved = moved or manifest.moved
         async with alone(loaded) as link:
             await _refuse_to_overwrite(loaded, link, name)
-            calls = await _restore_ledger(path, order, archive) if archive.within(GATEWAY) else None
+            calls = None
+            if archive.within(GATEWAY):
+                options = [option for option, is_set in {"--moved": moved, "--new-keys": new_keys}.items() if is_set]
+                answer = await run_gateway("restore", str(archive.path), "--json", *options, config=path)
+                calls = int(answer["calls"])
             artifacts = await _restore_artifacts(runs, link)
-            found = await _restore_runs(runs, loaded, order, link, unknown=calls is None and not order.moved)
-    lacked = {part: f"when the backup was made: {why}" for part, why in manifest.left_out.items()}
-    return Restored(
-        file=str(archive.path),
-        backup=name,
-        taken=manifest.at.isoformat(),
-        store=subjects.STREAM_RUNS if loaded.shared else str(loaded.store),
-        calls=calls,
-        artifacts=artifacts,
-        moved=order.moved,
-        left_out=lacked,
-        **found,
-    )
+            found = await _restore_runs(runs, loaded, name, link, stopped=stopped, unknown=calls is None and not moved)
+    found |= {"file": str(archive.path), "backup": name, "taken": manifest.at.isoformat(), "moved": moved}
+    found |= {"store": subjects.STREAM_RUNS if loaded.shared else str(loaded.store)}
+    found |= {"calls": calls, "artifacts": artifacts}
+    found["left_out"] = {part: f"when the backup was made: {why}" for part, why in manifest.left_out.items()}
+    return Outcome(found, "\n".join(_told(found)), ok=not found["flawed"])
+
+
+def _told(found: Mapping[str, Any]) -> Iterator[str]:
+    calls = "" if found["calls"] is None else f"{found['calls']} calls, "
+    counts = f"{found['runs']} runs, {calls}{found['artifacts']} artifacts"
+    yield f"✓ {found['store']} is as it was at {found['taken']}: {counts}"
+    yield from (f"! without {part}: {why}" for part, why in (found["left_out"] | found["flawed"]).items())
+    for run_id, what in found["ended_since"].items():
+        yield (
+            f"! {run_id} went on after the backup: {what}. Once the agent runs, `agentic cancel {run_id}` keeps it "
+            "from going on from where it was then"
+        )
+    for run_id, what in found["begun_since"].items():
+        yield f"! {run_id} began after the backup, so it is nowhere: {what}. Nothing goes on; start it anew if need be"
+    yield from (f"  under way: {run_id}, {what}" for run_id, what in found["under_way"].items())
+    if found["under_way"] and not found["moved"]:
+        yield NO_LEDGER if found["calls"] is None else IN_DOUBT
+    then = "; everything stands still until `agentic go-on`" if found["stopped"] else ""
+    yield f"Now start the gateway and the agent{then}"
 
 
 async def _refuse_to_overwrite(loaded: AgentSettings, link: NatsLink, name: str) -> None:
@@ -160,13 +131,6 @@ async def _refuse_a_stream_with_runs(link: NatsLink, name: str) -> None:
         )
 
 
-async def _restore_ledger(config: Path | None, order: Order, archive: Archive) -> int:
-    asked = {"--moved": order.moved, "--new-keys": order.new_keys}
-    options = [option for option, wanted in asked.items() if wanted]
-    answer = await run_gateway("restore", str(archive.path), "--json", *options, config=config)
-    return int(answer["calls"])
-
-
 async def _restore_artifacts(runs: Runs, link: NatsLink) -> int:
     """All but those that are as in the archive; where these are of an older backup, all but those that are there."""
     bucket, count = ArtifactBucket(link, subjects.ARTIFACT_BUCKET), 0
@@ -180,27 +144,28 @@ async def _restore_artifacts(runs: Runs, link: NatsLink) -> int:
 
 
 async def _restore_runs(
-    runs: Runs, loaded: AgentSettings, order: Order, link: NatsLink, *, unknown: bool
+    runs: Runs, loaded: AgentSettings, name: str, link: NatsLink, *, stopped: bool, unknown: bool
 ) -> dict[str, Any]:
+    """`name`: of the backup. `unknown`: what the runs have written since is not known."""
     ring = KeyRing.open(loaded.keys_path())
     with staging(loaded.cache if loaded.shared else loaded.store) as beside:
         async with open_database(beside, durable=False) as database:
             flawed = await _write(runs, database)
             store = SqliteStore(database)
             found = {"flawed": flawed, **await _found(store, ring, link)}
-            found["stopped"] = order.stopped or (unknown and bool(found["under_way"]))
+            found["stopped"] = stopped or (unknown and bool(found["under_way"]))
             if found["stopped"]:
                 await _stop(store, runs.archive.manifest.at)
             if loaded.shared:
-                async with _coming(link, order.backup or ""):
+                async with _coming(link, name):
                     await copy_into_log(log_of_runs(link), database)
                     await _refuse_what_cannot_be_read(link, beside / "copy")
                 return found
         set_aside(loaded.store, FILE)
-        for name in BESIDE_DATABASE:
-            if name in runs.archive.manifest.files:
-                write_out([runs.archive.read(name)], beside / name)
-                put_in_place(beside / name, loaded.store / name)
+        for file in BESIDE_DATABASE:
+            if file in runs.archive.manifest.files:
+                write_out([runs.archive.read(file)], beside / file)
+                put_in_place(beside / file, loaded.store / file)
         put_in_place(beside / FILE, loaded.store / FILE)
         take_mark_away(loaded.store)
     return found
@@ -269,3 +234,33 @@ async def _stop(store: SqliteStore, taken: datetime) -> None:
     number = before.number + 1 if before else 1
     reason = f"restored from the backup of {taken.isoformat()}"
     await store.halts.keep(Halt(number=number, since=taken, by="agentic restore", reason=reason))
+
+
+async def bring_back(config: Path | None) -> Outcome:
+    """Contents that the bucket has lost, from the runs' folders, where their SHA-256 is the journal's; the agent may
+    run. Raises Misconfigured without a store that can be read, and TryAgain where the bus does not answer."""
+    kept_there, back, lost = 0, list[str](), dict[str, str]()
+    async with records(config) as kept, bus_at_hand(kept.settings) as link:
+        stored, artifacts = await hashes_in(link), await kept.store.artifacts()
+        for run_id, paths in artifacts.items():
+            try:
+                named = artifacts_of(await kept.entries(run_id))
+            except Damaged as error:
+                lost |= {key_of(run_id, path): str(error) for path in paths}
+                continue
+            for path in paths:
+                key, artifact = key_of(run_id, path), named.get(path)
+                digest, there = artifact.sha256 if artifact else None, stored.get(key)
+                if there and digest in (None, there):
+                    kept_there += 1
+                elif artifact is None or digest is None:
+                    lost[key] = NO_HASH
+                elif content := await asyncio.to_thread(kept.intact_copy, run_id, artifact):
+                    await NatsArtifacts(link).put(run_id, path, content)
+                    back.append(key)
+                else:
+                    lost[key] = NOT_THE_SAME if there else NOWHERE
+    counts = f"{len(back)} artifacts came back from the runs' folders, {kept_there} were in the bucket"
+    text = [f"✓ {counts}, of {len(artifacts)} runs", *(f"! {key}: {why}" for key, why in lost.items())]
+    facts = {"runs": len(artifacts), "kept": kept_there, "back": back, "lost": lost}
+    return Outcome(facts, "\n".join(text), ok=not lost)

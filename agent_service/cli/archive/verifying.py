@@ -1,69 +1,95 @@
-"""`agentic verify --all` (every run, on request also their endings on the bus) and `agentic verify FILE`. Read-only."""
+"""`agentic verify`: of a run, or all, the row and the folder by the journal, whose entries are decided again; of a file
+of exported runs all that is in it. Read-only.
 
+The agent may run. Pages may be behind their journal, for they are rendered when they are read: that is told, and is no
+flaw. The bus is needed only for artifacts that have no folder, or no hash in the journal.
+"""
+
+import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_service.archive.runs import ArchivedRun, Runs
-from agent_service.archive.verify import judge
+from agent_service.archive.runs import Runs
+from agent_service.archive.verify import changed, judge
+from agent_service.bus.buckets import key_of
 from agent_service.bus.endings import ToldEnd, told_ends
-from agent_service.cli.archive.records import Outcome, Records, bus_at_hand, bus_when_needed, records
-from agent_service.cli.archive.run_folder import Verified, verified
+from agent_service.cli.archive.records import LateArtifacts, Records, artifacts_of, records
+from agent_service.cli.output import Outcome
+from agent_service.cli.services.alone import bus_at_hand
 from agent_service.cli.whereabouts import told
+from agent_service.history.artifacts import FILES, NamedArtifact, is_artifact_path
 from agent_service.history.plain import one_line
+from agent_service.run.journal import Entry
+from agent_service.run.moments import as_decided
 from agent_service.store.opening import left_out
-from agent_service.views.folder.verify import Flaw
+from agent_service.views.folder.verify import JOURNAL, Flaw, flaw_in_journal
+from agent_service.views.folder.verify import verify as flaws_of
 from groundwork.archive.format import Archive, Manifest
-from groundwork.service.errors import Misconfigured
+from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.installed import installed_version
+from groundwork.sqlite.file import microseconds
 
-STORE, BUS = "store", "bus"
+ROW, STORE, BUS = "row", "store", "bus"
+DEPTH = 3
+"""Of a state, its brief, and the limits in that, the parts are named."""
+LOOKS = 5
+LOOK_AGAIN_S = 0.5
 AT_ONCE = 500
 SHOWN = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreVerified(Outcome):
-    """`runs`: how many. `flawed`: runs by id. `flaws`: of the whole store. `ends`: endings compared with the bus."""
+@dataclass(slots=True, kw_only=True)
+class Verdict:
+    """`unchecked`: artifacts that could not be held against anything. `behind`: pages as of an earlier entry."""
 
-    config: str
-    runs: int
-    ends: int
-    flaws: tuple[Flaw, ...]
-    flawed: tuple[Verified, ...]
+    run_id: str
+    entries: int
+    pages: int = 0
+    artifacts: int = 0
+    unchecked: list[str] = field(default_factory=list)
+    behind: list[Flaw] = field(default_factory=list)
+    flaws: list[Flaw] = field(default_factory=list)
 
-    @property
-    def ok(self) -> bool:
-        return not self.flaws and not self.flawed
+    def lines(self) -> Iterator[str]:
+        yield from (f"✗ {one_line(str(flaw), 500)}" for flaw in self.flaws)
+        if not self.flaws:
+            unchecked = f" ({len(self.unchecked)} of them unproved: the bus did not tell)" if self.unchecked else ""
+            pages = f"{self.pages} pages" if self.pages else "no pages (they are written when asked for)"
+            counts = f"{self.entries} entries, {pages}, {self.artifacts} artifacts{unchecked}"
+            yield f"✓ {self.run_id} is as it was written: {counts}"
+        elif {flaw.place for flaw in self.flaws}.isdisjoint((JOURNAL, ROW)):
+            yield "The journal is whole: delete the file, and it is written anew when the run's files are read"
+        yield from (f"! {flaw}, and is rendered when it is read" for flaw in self.behind)
 
-    def __str__(self) -> str:
-        if self.ok:
-            by = f", and end as the {self.ends} endings on the bus say" if self.ends else ""
-            return f"✓ {self.runs} runs are as they were written{by}"
-        lines = [f"✗ {flaw}" for flaw in self.flaws]
-        return "\n".join(lines + [f"{line}  ({run.run_id})" for run in self.flawed for line in str(run).splitlines()])
+
+async def verify(name: str, config: Path | None) -> Outcome:
+    async with records(config) as kept, AsyncExitStack() as opened:
+        verdict = await _verified(kept, await kept.named(name), LateArtifacts(kept.settings, opened))
+    facts = asdict(verdict) | {"config": told(kept.config)}
+    return Outcome(facts, "\n".join(verdict.lines()), ok=not verdict.flaws)
 
 
-async def verify_all(config: Path | None, *, against_bus: bool) -> StoreVerified:
+async def verify_all(config: Path | None, *, against_bus: bool) -> Outcome:
     """Raises Misconfigured without a readable store, or without keys for the bus; Failure where that is away."""
-    async with AsyncExitStack() as opened:
-        kept = await opened.enter_async_context(records(config))
+    async with records(config) as kept, AsyncExitStack() as opened:
         ends = await _ends(kept) if against_bus else []
-        found = await left_out(kept.database) if kept.shared else {}
-        flaws = [Flaw(kind="changed", place=STORE, text=f"{about}: {text}") for about, text in found.items()]
+        found = await left_out(kept.database) if kept.settings.shared else {}
+        flaws = [changed(STORE, f"{about}: {text}") for about, text in found.items()]
         flaws += [flaw for end in ends if (flaw := await _of_end(kept, end))]
-        artifacts = await opened.enter_async_context(bus_when_needed(kept.settings))
-        verdicts = [await verified(kept, run_id, artifacts) async for run_id in _every_run(kept)]
-    return StoreVerified(
-        config=told(kept.config),
-        runs=len(verdicts),
-        ends=len(ends),
-        flaws=tuple(flaws),
-        flawed=tuple(verdict for verdict in verdicts if not verdict.ok),
-    )
+        bus, runs, before, flawed = LateArtifacts(kept.settings, opened), 0, None, list[Verdict]()
+        while lines := await kept.store.runs(limit=AT_ONCE, before=before):
+            verdicts = [await _verified(kept, line.run_id, bus) for line in lines]
+            flawed += [verdict for verdict in verdicts if verdict.flaws]
+            runs, before = runs + len(lines), lines[-1].run_id
+    facts = {"config": told(kept.config), "runs": runs, "ends": len(ends)}
+    facts |= {"flaws": [asdict(flaw) for flaw in flaws], "flawed": [asdict(verdict) for verdict in flawed]}
+    by = f", and end as the {len(ends)} endings on the bus say" if ends else ""
+    text = [f"✗ {flaw}" for flaw in flaws] + [f"{line}  ({run.run_id})" for run in flawed for line in run.lines()]
+    return Outcome(facts, "\n".join(text) or f"✓ {runs} runs are as they were written{by}", ok=not text)
 
 
 async def _ends(kept: Records) -> list[ToldEnd]:
@@ -73,85 +99,150 @@ async def _ends(kept: Records) -> list[ToldEnd]:
         return await told_ends(link, kept.ring)
 
 
-async def _every_run(kept: Records) -> AsyncIterator[str]:
-    before: str | None = None
-    while lines := await kept.store.runs(limit=AT_ONCE, before=before):
-        for line in lines:
-            yield line.run_id
-        before = lines[-1].run_id
-
-
 async def _of_end(kept: Records, end: ToldEnd) -> Flaw | None:
-    if await kept.store.tombstone(end.run_id):
-        return None
     entries = await kept.store.entries(end.run_id, after=end.seq - 1, limit=1)
-    if entries and entries[0].hash == end.head:
+    if (entries and entries[0].hash == end.head) or await kept.store.tombstone(end.run_id):
         return None
     what = "another entry is there now" if entries else "it is not there any more"
     text = f"{end.subject} of {end.run_id} was told with entry {end.seq}: {what}"
     return Flaw(kind="changed" if entries else "missing", place=BUS, text=text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifiedFile(Outcome):
-    """`key` and `public` of the signer, empty where there is none; `expected`: whether that key was asked for."""
+async def _verified(kept: Records, run_id: str, bus: LateArtifacts) -> Verdict:
+    """What is missing is looked for again: an agent at work writes it within a second or two."""
+    for look in range(LOOKS):
+        await asyncio.sleep(LOOK_AGAIN_S if look else 0)
+        verdict = await _look(kept, run_id, bus)
+        if not verdict.flaws or any(flaw.kind != "missing" for flaw in verdict.flaws):
+            break
+    return verdict
 
-    file: str
-    manifest: Manifest
-    runs: tuple[ArchivedRun, ...]
-    key: str
-    public: str
-    expected: bool
-    flaws: tuple[Flaw, ...]
 
-    @property
-    def ok(self) -> bool:
-        return not self.flaws
+async def _look(kept: Records, run_id: str, bus: LateArtifacts) -> Verdict:
+    flaws, entries = await journal_of(kept, run_id)
+    verdict = Verdict(run_id=run_id, entries=len(entries), flaws=flaws)
+    if flaws:
+        return verdict
+    are_gone = bool(kept.store.graves.artifacts_of(run_id))
+    named = {} if are_gone else artifacts_of(entries)
+    folder = await asyncio.to_thread(kept.workspace.files, run_id)
+    on_bus = [path for path, one in named.items() if folder is None or one.sha256 is None]
+    stored = await _stored(run_id, on_bus, bus) if on_bus else {}
+    verdict.artifacts = len(named)
+    if folder is None:
+        verdict.unchecked = on_bus if stored is None else []
+        verdict.flaws = [] if stored is None else list(_on_the_bus_alone(named, stored))
+        return verdict
+    verdict.unchecked = [path for path in on_bus if path not in (stored or {})]
+    verdict.pages = len({file.path for file in folder.files} & set(FILES))
+    for flaw in await asyncio.to_thread(lambda: flaws_of(entries, kept.workspace, run_id, stored=stored)):
+        if not (are_gone and flaw.kind == "missing" and is_artifact_path(flaw.place)):
+            (verdict.behind if flaw.kind == "behind" else verdict.flaws).append(flaw)
+    return verdict
 
-    def for_programs(self) -> dict[str, Any]:
-        runs = [run.model_dump(mode="json", exclude={"positions"}) for run in self.runs]
-        told = {"file": self.file, "at": f"{self.manifest.at:%Y-%m-%dT%H:%M:%SZ}", "program": self.manifest.program}
-        flaws = [asdict(flaw) for flaw in self.flaws]
-        return {"ok": self.ok, **told, "runs": runs, "key": self.key, "public": self.public, "flaws": flaws}
 
-    def __str__(self) -> str:
-        if not self.ok:
-            return "\n".join(f"✗ {one_line(str(flaw), 500)}" for flaw in self.flaws)
-        made = f"made {self.manifest.at:%Y-%m-%d %H:%M:%S} UTC by version {self.manifest.program}"
-        lines = [f"✓ {self.file} is as it was written; {made}"]
-        artifacts = Counter(name.partition("/artifacts/")[0] for name in self.manifest.files if "/artifacts/" in name)
-        lines += [
-            f"  {run.run_id}  {run.status}, {run.version} entries, {artifacts[run.run_id]} artifacts"
-            for run in self.runs[:SHOWN]
-        ]
-        lines += [f"  and {len(self.runs) - SHOWN} more runs"] if len(self.runs) > SHOWN else []
-        lines += [f"! without {name}: {why}" for name, why in self.manifest.left_out.items()]
-        lines += [f"! without {run.run_id}/{path}: {why}" for run in self.runs for path, why in run.left_out.items()]
-        if self.manifest.program != installed_version():
-            lines.append("! its pages were not held against the journals: another version has written them")
-        return "\n".join((*lines, self._signer()))
-
-    def _signer(self) -> str:
-        if not self.key:
-            return "! nobody has signed it: whoever had it may have written all of it anew"
-        if self.expected:
-            return f"signed with the key {self.key}, as you asked"
-        return (
-            f"signed with the key {self.key}, public {self.public}: compare that with what `agentic keys list` says "
-            "where it was made; or give it as --key"
+async def journal_of(kept: Records, run_id: str) -> tuple[list[Flaw], list[Entry]]:
+    """The entries, and what is wrong with them, or else with the run's row."""
+    async with kept.at_one_instant():
+        loaded, goal, entries = (
+            await kept.store.stored(run_id),
+            await kept.store.goal(run_id),
+            await kept.entries(run_id),
         )
+    try:
+        run = loaded.run() if loaded else None
+    except ValueError as error:
+        return [changed(JOURNAL, f"the state of the run cannot be read: {str(error).splitlines()[0]}")], entries
+    if loaded is None or run is None:
+        return [changed(JOURNAL, "the run has entries and no state")], entries
+    version = run.state.version
+    flaw = flaw_in_journal(entries, run_id)
+    if len(entries) < version:
+        flaw = f"entry {len(entries) + 1} is missing: the run had {version} entries"
+    elif entries[version - 1].hash != run.head:
+        flaw = flaw or f"entry {version} is not the one that the run's state was made with"
+    if flaw:
+        return [changed(JOURNAL, flaw)], entries
+    state = as_decided(entries)
+    columns = {
+        "version": (loaded.seq, state.version),
+        "status": (loaded.status, state.status.value),
+        "due_at": (loaded.due_at, microseconds(state.due_at) if state.due_at else None),
+        "summary": (loaded.summary, str(state.summary)),
+        "goal": (goal, state.brief.goal),
+    }
+    differing = [(f"its {name}", given, found) for name, (found, given) in columns.items() if found != given]
+    return [
+        changed(ROW, f"{name} is {_short(found)}, and its journal gives {_short(given)}")
+        for name, given, found in (*differing, *_differing(state, run.state))
+    ], entries
 
 
-def verify(path: Path, key: str | None = None) -> VerifiedFile:
+def _differing(given: Any, found: Any, name: str = "", depth: int = DEPTH) -> Iterator[tuple[str, Any, Any]]:
+    if given == found:
+        return
+    if not (depth and is_dataclass(given) and type(given) is type(found)):
+        yield name, given, found
+        return
+    for part in fields(given):
+        place = f"{name}.{part.name}" if name else part.name
+        yield from _differing(getattr(given, part.name), getattr(found, part.name), place, depth - 1)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+async def _stored(run_id: str, paths: Iterable[str], bus: LateArtifacts) -> dict[str, str] | None:
+    """SHA-256 by path, of those that the bus has; None where it does not answer."""
+    with suppress(TryAgain):
+        hashes = await bus.hashes()
+        return {path: hashes[key] for path in paths if (key := key_of(run_id, path)) in hashes}
+    return None
+
+
+def _on_the_bus_alone(named: Mapping[str, NamedArtifact], stored: Mapping[str, str]) -> Iterator[Flaw]:
+    for path, artifact in named.items():
+        held = stored.get(path)
+        if not held or held != (artifact.sha256 or held):
+            text = f"the run has no folder, and the bus has not what step {artifact.step} brought"
+            yield Flaw(kind="changed" if held else "missing", place=path, text=text)
+
+
+def verify_file(path: Path, key: str | None = None) -> Outcome:
     """`key`: the public half of the key that must have signed it. Raises Misconfigured for what is no such file."""
     with Archive.opened(path) as archive:
-        flaws, signer = judge(archive, key=key), archive.signature
-        return VerifiedFile(
-            file=str(path),
-            manifest=archive.manifest,
-            runs=() if flaws else Runs(archive).all,
-            key=signer.key if signer else "",
-            public=signer.public if signer else "",
-            expected=key is not None,
-            flaws=tuple(flaws),
-        )
+        flaws, by, manifest = judge(archive, key=key), archive.signature, archive.manifest
+        runs = () if flaws else Runs(archive).all
+    facts: dict[str, Any] = {"file": str(path), "at": f"{manifest.at:%Y-%m-%dT%H:%M:%SZ}", "program": manifest.program}
+    facts |= {"key": by.key if by else "", "public": by.public if by else ""}
+    facts |= {"runs": [run.model_dump(mode="json", exclude={"positions"}) for run in runs]}
+    if flaws:
+        text = [f"✗ {one_line(str(flaw), 500)}" for flaw in flaws]
+    else:
+        artifacts = Counter(name.partition("/artifacts/")[0] for name in manifest.files if "/artifacts/" in name)
+        text = [
+            f"  {run.run_id}  {run.status}, {run.version} entries, {artifacts[run.run_id]} artifacts" for run in runs
+        ]
+        text = [*text[:SHOWN], *([f"  and {len(runs) - SHOWN} more runs"] if len(runs) > SHOWN else [])]
+        left = {f"{run.run_id}/{name}": why for run in runs for name, why in run.left_out.items()}
+        text = [*_of_manifest(path, manifest), *text]
+        text += [f"! without {name}: {why}" for name, why in (manifest.left_out | left).items()]
+        if not by:
+            text.append("! nobody has signed it: whoever had it may have written all of it anew")
+        elif key:
+            text.append(f"signed with the key {by.key}, as you asked")
+        else:
+            text.append(
+                f"signed with the key {by.key}, public {by.public}: compare that with what `agentic keys list` says "
+                "where it was made; or give it as --key"
+            )
+    return Outcome(facts | {"flaws": [asdict(flaw) for flaw in flaws]}, "\n".join(text), ok=not flaws)
+
+
+def _of_manifest(path: Path, manifest: Manifest) -> Iterator[str]:
+    made = f"made {manifest.at:%Y-%m-%d %H:%M:%S} UTC by version {manifest.program}"
+    yield f"✓ {path} is as it was written; {made}"
+    if manifest.program != installed_version():
+        yield "! its pages were not held against the journals: another version has written them"

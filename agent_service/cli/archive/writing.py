@@ -1,16 +1,17 @@
-"""`agentic backup` and `agentic export --all`: all runs into an archive.
+"""`agentic backup`, `agentic export --all` and `agentic export RUN`: runs into an archive.
 
 A backup is made while the agent, the gateway and the bus go on. It takes the runs as of one instant, then the ledger,
 then artifacts: so the ledger knows each call of a run in the backup, and the bucket each artifact. A run that was
-changed by other hands is left out, for the agent signs the archive.
+changed by other hands is left out, for the agent signs the archive. A run that is exported goes with its children,
+pages and artifacts, into an archive that proves itself anywhere.
 """
 
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,10 +20,15 @@ from typing import Any
 from agent_service import settings
 from agent_service.archive.runs import ARTIFACTS, ArchivedRun, Runs, journal_name, journal_of, write_beside, write_runs
 from agent_service.cli import whereabouts
-from agent_service.cli.archive.records import Outcome, Records, bus_at_hand, records
-from agent_service.cli.services.alone import alone
+from agent_service.cli.archive.records import NOWHERE, LateArtifacts, Records, artifacts_of, records
+from agent_service.cli.archive.verifying import journal_of as stored_journal
+from agent_service.cli.errors import Exit, NotDone
+from agent_service.cli.output import Outcome
+from agent_service.cli.services.alone import alone, bus_at_hand
 from agent_service.core.waiting import Status
+from agent_service.history.artifacts import NamedArtifact
 from agent_service.run.journal import Entry, flaw_in_chain
+from agent_service.run.moments import as_decided
 from agent_service.settings import AgentSettings
 from agent_service.store.archived import beside_runs, stored_runs
 from agent_service.store.opening import log_of_runs
@@ -35,6 +41,8 @@ from agent_service.store.shared_log.marks import (
     refuse_unless_here,
     take_mark_away,
 )
+from agent_service.views.folder.workspace import MAX_BYTES
+from agent_service.views.pages.files import pages_of
 from groundwork.archive.format import Archive, Writer, writing
 from groundwork.archive.series import KEYS, SUFFIX, Series
 from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
@@ -47,20 +55,12 @@ from schemas import subjects
 AGENT, GATEWAY = "agentic", "gateway"
 BESIDE_DATABASE = (ID_FILE, "progress.wanted")
 OPEN = frozenset({Status.QUEUED, Status.RUNNING, Status.PAUSED})
-NOWHERE = "neither the run's folder nor the bucket has it as its tool made it"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    place: str
-    with_keys: bool = False
-    most: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
-class Written(Outcome):
-    """`what` is in the archive, `size`: bytes that are new. `about`: counts, by service. `keys`: the files with keys,
-    which are not in it. `then`: what comes next."""
+class Made:
+    """`what` is in the archive, `size`: bytes that are new. `about`: counts, by service. `runs`: status by id, of an
+    export. `keys`: the files with keys, which are not in it. `then`: what comes next."""
 
     what: str
     file: str
@@ -68,16 +68,11 @@ class Written(Outcome):
     size: int = 0
     about: dict[str, dict[str, int]] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
-    """Of an export: status by id."""
     left_out: dict[str, str] = field(default_factory=dict)
-    keys: tuple[str, ...] = ()
+    keys: list[str] = field(default_factory=list)
     then: str = ""
 
-    @property
-    def ok(self) -> bool:
-        return self.left_out.keys() <= {GATEWAY}
-
-    def __str__(self) -> str:
+    def outcome(self) -> Outcome:
         counts = [f"{number} {what}" for about in self.about.values() for what, number in about.items()]
         lines = [f"✓ {self.what} is in {self.file}: {', '.join([*counts, f'{self.size / 1024:.1f} KiB are new'])}"]
         lines += [f"! without {part}: {why}" for part, why in self.left_out.items()]
@@ -88,48 +83,81 @@ class Written(Outcome):
                 f"The keys are not in it, and nothing can be proved without them: keep {' and '.join(self.keys)} in "
                 "another place too; or make backups --with-keys, which nobody else may read then"
             )
-        return "\n".join([*lines, self.then or f"Anybody can check it: `agentic verify {self.file}`"])
+        lines.append(self.then or f"Anybody can check it: `agentic verify {self.file}`")
+        return Outcome(asdict(self), "\n".join(lines), ok=self.left_out.keys() <= {GATEWAY})
 
 
-async def backup(config: Path | None, order: Order) -> Written:
-    """Raises Misconfigured for a store that cannot be backed up, and TryAgain."""
+async def backup(config: Path | None, place: str, *, with_keys: bool = False, keep: int | None = None) -> Outcome:
+    """`keep`: so many stay in the folder. Raises Misconfigured for a store that cannot be backed up, and TryAgain."""
     path = whereabouts.nearby(config)
     loaded = settings.load(path)
     if not loaded.keys_path().exists():
         raise Misconfigured(f"there is no file {loaded.keys_path()}: start the agent once, which makes its keys")
-    ring, at, series = KeyRing.open(loaded.keys_path()), datetime.now(UTC), Series(order.place, AGENT)
+    ring, at, series = KeyRing.open(loaded.keys_path()), datetime.now(UTC), Series(place, AGENT)
     before = series.newest()
     async with records(path) as kept:
         with series.writing(ring, at) as (file, archive):
             name = series.name_of(file, at)
-            made = Written(what=name, file=str(file), backup=name)
+            made = Made(what=name, file=str(file), backup=name)
             runs, artifacts = await _add_runs(kept, archive, made)
-            await _add_ledger(path, order, archive, made)
+            await _add_ledger(path, archive, made, with_keys=with_keys)
             await _add_artifacts(loaded, archive, before, made)
-            write_runs(archive, (_without(run, artifacts.get(run.run_id, ()), archive) for run in runs))
-            _add_folder(loaded, archive, order, made)
+            lacked = {
+                run_id: [one for one in paths if f"{run_id}/{one}" not in archive.files] for run_id, paths in artifacts
+            }
+            _add_folder(loaded, archive, made, with_keys=with_keys)
             counts = {what: number for about in made.about.values() for what, number in about.items()}
-            archive.said |= {"at": at, "about": counts, "left_out": made.left_out}
+            _finish(archive, made, [_without(run, dict.fromkeys(lacked.get(run.run_id, ()), NOWHERE)) for run in runs])
+            archive.said |= {"at": at, "about": counts}
         made.size = archive.size
-    if order.most:
-        series.keep_only(order.most)
-    return made
+    if keep:
+        series.keep_only(keep)
+    return made.outcome()
 
 
-async def export_all(place: Path, config: Path | None) -> Written:
+async def export_all(config: Path | None, place: Path) -> Outcome:
     """Of a store that is left: no agent may run, and none begins on it again. Raises Misconfigured and TryAgain."""
     path = whereabouts.nearby(config)
     loaded = settings.load(path)
     async with alone(loaded) as link, _left(loaded, link), records(path) as kept:
         file = file_in(place, AGENT)
         then = f"No agent begins on their store now: name the new one, then run `agentic restore {file}`"
-        made = Written(what="every run", file=str(file), then=then)
+        made = Made(what="every run", file=str(file), then=then)
         with writing(file, kept.ring) as archive:
             runs, _ = await _add_runs(kept, archive, made)
-            write_runs(archive, runs)
-            _add_folder(loaded, archive, Order(place=str(file)), made)
-            archive.said |= {"at": datetime.now(UTC), "moved": True, "left_out": made.left_out}
-    return made
+            _add_folder(loaded, archive, made, with_keys=False)
+            _finish(archive, made, runs)
+            archive.said["moved"] = True
+    return made.outcome()
+
+
+async def export(config: Path | None, name: str, place: Path | None = None) -> Outcome:
+    """Raises NotDone for an unknown run and for one that was changed, and Misconfigured for a file that is there."""
+    async with records(config) as kept, AsyncExitStack() as opened:
+        run_id, bus = await kept.named(name), LateArtifacts(kept.settings, opened)
+        made, runs, wanted = Made(what=run_id, file=str(file_in(place, run_id))), list[ArchivedRun](), [run_id]
+        with writing(Path(made.file), kept.ring) as archive:
+            for one in wanted:
+                run, children = await _add_export(kept, one, archive, bus)
+                runs.append(run)
+                wanted += [child for child in children if child not in wanted]
+            _finish(archive, made, runs)
+        made.size = archive.size
+    made.runs = {run.run_id: run.status.value for run in runs}
+    made.about["agent"] = {"runs": len(runs), "files": len(archive.files)}
+    made.left_out = {f"{run.run_id}/{path}": why for run in runs for path, why in run.left_out.items()}
+    if kept.ring is None:
+        made.then = "! it is not signed, for the file with the agent's keys is not there"
+    return made.outcome()
+
+
+def _finish(archive: Writer, made: Made, runs: Sequence[ArchivedRun]) -> None:
+    write_runs(archive, runs)
+    archive.said |= {"at": datetime.now(UTC), "left_out": made.left_out}
+
+
+def _without(run: ArchivedRun, left_out: Mapping[str, str]) -> ArchivedRun:
+    return run.model_copy(update={"left_out": dict(left_out)})
 
 
 @asynccontextmanager
@@ -153,32 +181,28 @@ async def _left(loaded: AgentSettings, link: NatsLink) -> AsyncIterator[None]:
         raise
 
 
-async def _add_runs(kept: Records, archive: Writer, made: Written) -> tuple[list[ArchivedRun], dict[str, list[str]]]:
+async def _add_runs(
+    kept: Records, archive: Writer, made: Made
+) -> tuple[list[ArchivedRun], list[tuple[str, list[str]]]]:
     """The runs, and the paths of their artifacts by run."""
-    await kept.database.read("BEGIN")  # from here on all is read as of one instant
-    base = archive.base
+    base, runs = archive.base, list[ArchivedRun]()
     heads = {run.run_id: run.head for run in Runs(base).all} if base else {}
-    runs, artifacts = list[ArchivedRun](), await kept.store.artifacts()
-    async for run in stored_runs(kept.database):
-        name = journal_name(run.run_id)
-        if base and heads.get(run.run_id) == run.head:
-            archive.take_over(name, base)
-        else:
-            entries = await kept.store.entries(run.run_id)
-            if flaw := _flaw(run, entries):
-                made.left_out[run.run_id] = f"it is not as its agent left it: {flaw}"
-                continue
-            archive.add(name, journal_of(entries))
-        runs.append(run)
-    write_beside(archive, await beside_runs(kept.database))
-    await kept.database.read("COMMIT")
+    async with kept.at_one_instant():
+        artifacts = await kept.store.artifacts()
+        async for run in stored_runs(kept.database):
+            name = journal_name(run.run_id)
+            if base and heads.get(run.run_id) == run.head:
+                archive.take_over(name, base)
+            else:
+                entries = await kept.store.entries(run.run_id)
+                if flaw := _flaw(run, entries):
+                    made.left_out[run.run_id] = f"it is not as its agent left it: {flaw}"
+                    continue
+                archive.add(name, journal_of(entries))
+            runs.append(run)
+        write_beside(archive, await beside_runs(kept.database))
     made.about["agent"] = {"runs": len(runs), "of them under way": sum(run.status in OPEN for run in runs)}
-    return runs, artifacts
-
-
-def _without(run: ArchivedRun, artifacts: Iterable[str], archive: Writer) -> ArchivedRun:
-    lacked = [path for path in artifacts if f"{run.run_id}/{path}" not in archive.files]
-    return run.model_copy(update={"left_out": dict.fromkeys(lacked, NOWHERE)})
+    return runs, list(artifacts.items())
 
 
 def _flaw(run: ArchivedRun, entries: Sequence[Entry]) -> str | None:
@@ -187,27 +211,66 @@ def _flaw(run: ArchivedRun, entries: Sequence[Entry]) -> str | None:
     return flaw_in_chain(entries)
 
 
-async def _add_ledger(config: Path | None, order: Order, archive: Writer, made: Written) -> None:
+async def _add_export(
+    kept: Records, run_id: str, archive: Writer, bus: LateArtifacts
+) -> tuple[ArchivedRun, Sequence[str]]:
+    """The run, and the children that it has in the store."""
+    flaws, entries = await stored_journal(kept, run_id)
+    if flaws:
+        text = (
+            f"{run_id} is not as its agent left it ({flaws[0]}), so nothing was exported: see `agentic verify {run_id}`"
+        )
+        raise NotDone(text, Exit.FAILED)
+    (run,) = [run async for run in stored_runs(kept.database, only=run_id)]
+    left_out, gone = dict[str, str](), kept.store.graves.artifacts_of(run_id)
+    archive.add(journal_name(run_id), journal_of(entries))
+    for path, page in pages_of(entries).items():
+        archive.add(f"{run_id}/{path}", page.encode())
+    for path, artifact in artifacts_of(entries).items():
+        content = str(gone) if gone else await _content(kept, run_id, artifact, bus)
+        if isinstance(content, bytes):
+            archive.add(f"{run_id}/{path}", content)
+        else:
+            left_out[path] = content
+    children = [child.run_id for child in as_decided(entries).children]
+    there = [child for child in children if kept.store.version(child)]
+    left_out |= {child: "there is no such run any more" for child in children if child not in there}
+    return _without(run, left_out), there
+
+
+async def _content(kept: Records, run_id: str, artifact: NamedArtifact, bus: LateArtifacts) -> bytes | str:
+    """The content, or why there is none."""
+    try:
+        content = kept.intact_copy(run_id, artifact) or await bus.get(run_id, artifact.path)
+    except Failure as error:
+        return str(error)
+    if content is None:
+        return NOWHERE
+    if len(content) > MAX_BYTES:
+        return f"its {len(content)} bytes are more than a file may have here"
+    return content if artifact.is_brought_by(content) else "what the bucket has is not what its tool made"
+
+
+async def _add_ledger(config: Path | None, archive: Writer, made: Made, *, with_keys: bool) -> None:
     with TemporaryDirectory(dir=Path(made.file).parent, prefix="ledger-") as beside:
         file = f"{beside}/{GATEWAY}{SUFFIX}"
-        options = ["--json", *(["--with-keys"] if order.with_keys else [])]
-        told = await run_gateway("backup", file, *options, config=config)
+        told = await run_gateway("backup", file, "--json", *(["--with-keys"] if with_keys else []), config=config)
         if told["left_out"]:
             made.left_out[GATEWAY] = told["left_out"]
             return
         with Archive.opened(Path(file)) as ledger:
             archive.include(GATEWAY, ledger)
     made.about[GATEWAY] = told["about"]
-    made.keys = tuple(told["keys"])
+    made.keys += told["keys"]
 
 
 async def run_gateway(*arguments: str, config: Path | None) -> dict[str, Any]:
-    named = ("--config", str(config)) if config else ()
+    named, pipe = ("--config", str(config)) if config else (), asyncio.subprocess.PIPE
     called = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "ductile_gateway", *arguments, *named),
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        stdout=pipe,
+        stderr=pipe,
     )
     out, complaint = await called.communicate()
     if called.returncode:
@@ -216,7 +279,7 @@ async def run_gateway(*arguments: str, config: Path | None) -> dict[str, Any]:
     return answer
 
 
-async def _add_artifacts(loaded: AgentSettings, archive: Writer, previous: Path | None, made: Written) -> None:
+async def _add_artifacts(loaded: AgentSettings, archive: Writer, previous: Path | None, made: Made) -> None:
     """Where the bus is away, what the previous backup has is taken over."""
     try:
         async with bus_at_hand(loaded) as link:
@@ -251,16 +314,16 @@ async def _add_artifact(archive: Writer, bucket: ArtifactBucket, key: str, diges
         return
 
 
-def _add_folder(loaded: AgentSettings, archive: Writer, order: Order, made: Written) -> None:
+def _add_folder(loaded: AgentSettings, archive: Writer, made: Made, *, with_keys: bool) -> None:
     """What lies beside the database, and the keys."""
     archive.said["store"] = known_id(loaded.store)
     for name in BESIDE_DATABASE:
         if (loaded.store / name).exists():
             archive.add(name, (loaded.store / name).read_bytes())
-    if order.with_keys:
+    if with_keys:
         archive.add(KEYS, loaded.keys_path().read_bytes())
     else:
-        made.keys = (str(loaded.keys_path()), *made.keys)
+        made.keys.insert(0, str(loaded.keys_path()))
 
 
 def file_in(place: Path | None, run_id: str) -> Path:

@@ -18,7 +18,6 @@ from agent_service.cli.doctor.tools import of_the_gateway
 from agent_service.cli.errors import Exit
 from agent_service.cli.options import URL, AsJson, ConfigNearby, Token, Url, named
 from agent_service.cli.runs import views
-from agent_service.cli.services.at_work import awaited, log_only_what_is_not_said
 from agent_service.history.plain import ok, one_line, wrong
 from agent_service.settings import AgentSettings
 from groundwork.nats.settings import NatsSettings
@@ -64,8 +63,7 @@ def doctor(
     if settings:
         output.tell(*settings_in_force(config), as_json=as_json)
         return
-    log_only_what_is_not_said()
-    raise typer.Exit(awaited(report(config, deep=deep, as_json=as_json)))
+    raise typer.Exit(output.awaited(report(config, deep=deep, as_json=as_json)))
 
 
 async def report(config: Path | None, *, deep: bool, as_json: bool) -> Exit:

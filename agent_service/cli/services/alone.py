@@ -1,19 +1,32 @@
 """For commands that change what an agent keeps: the store and the bus, with no agent at work."""
 
+import asyncio
 import shlex
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from agent_service.bus.topology import check
+from agent_service.bus.topology import ROLE, check
 from agent_service.cli import whereabouts
-from agent_service.cli.archive.records import bus_at_hand
-from agent_service.cli.services.at_work import nobody_at_work
 from agent_service.settings import AgentSettings
+from groundwork.nats import link as nats_link
 from groundwork.nats.embedded import SERVER
+from groundwork.nats.leases.lease import Record, look, look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured, Unreachable
 from groundwork.service.store_folder import AlreadyRunning, ProcessLock
+
+CONNECT_WITHIN_S = 5.0
+LOOK_S = 0.2
+
+
+@asynccontextmanager
+async def bus_at_hand(of: AgentSettings) -> AsyncIterator[NatsLink]:
+    link = await nats_link.connect(of.nats, name="agentic-cli", timeout_s=CONNECT_WITHIN_S)
+    try:
+        yield link
+    finally:
+        await link.close()
 
 
 @asynccontextmanager
@@ -43,3 +56,19 @@ def _of_dev(loaded: AgentSettings) -> str:
     command = f"nats-server -c {shlex.quote(str(server))}"
     config = shlex.quote(str(folder / "agentic.yaml"))
     return f". Stop `agentic dev`, run its bus alone with `{command}`, then this again with --config {config}"
+
+
+async def nobody_at_work(link: NatsLink) -> None:
+    """Raises Misconfigured where an agent renews its lease; the leases of dead ones must lapse."""
+    seen: dict[str, int] = {}
+    while living := await _not_free(link):
+        renewed = [record.owner for record in living if seen.setdefault(record.owner.holder, record.seq) != record.seq]
+        if renewed:
+            told = "; ".join(map(str, renewed))
+            raise Misconfigured(f"agents are at work: {told}. Stop them all (`agentic drain`), then run this again")
+        await asyncio.sleep(LOOK_S)
+
+
+async def _not_free(link: NatsLink) -> list[Record]:
+    records = [await look(link, ROLE), *await look_at_all(link, ROLE)]
+    return [record for record in records if record and not record.free]

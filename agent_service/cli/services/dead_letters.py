@@ -17,7 +17,6 @@ from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.cli import output, whereabouts
 from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.options import AsJson, ConfigNearby
-from agent_service.cli.services.at_work import awaited, log_only_what_is_not_said
 from agent_service.history.plain import instant, one_line
 from agent_service.views.letters import DeadLetter, NoSuchLetter, NotSentAgain, Stored
 from groundwork.nats import link as nats_link
@@ -41,7 +40,6 @@ Numbers = Annotated[list[int], typer.Argument(min=1, help="As `agentic dlq ls` s
 @commands.callback(invoke_without_command=True)
 def about(context: typer.Context) -> None:
     """Those of both services, straight from the bus: no service has to run."""
-    log_only_what_is_not_said()
     if context.invoked_subcommand is None:
         output.draw(context.get_help())
 
@@ -54,7 +52,7 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List the dead letters that nobody has dealt with, newest first."""
-    found = [one for one in awaited(_with(config, NatsDeadLetters.all)) if everything or not one.settled]
+    found = [one for one in output.awaited(_with(config, NatsDeadLetters.all)) if everything or not one.settled]
     newest = found[::-1][:limit]
     if as_json:
         output.document({"dead_letters": [letter.for_programs() for letter in newest], "more": len(found) > limit})
@@ -74,7 +72,7 @@ def show(number: Number, config: ConfigNearby = None, as_json: AsJson = False) -
         letter = await letters.held(number)
         return letter, await letters.refused(letter)
 
-    letter, refused = awaited(_with(config, looked_up))
+    letter, refused = output.awaited(_with(config, looked_up))
     told = {"headers": dict(letter.headers), **_body(refused)}
     output.tell(letter.for_programs() | told, _page(letter, refused), as_json=as_json)
 
@@ -93,7 +91,7 @@ def retry(numbers: Numbers, config: ConfigNearby = None, as_json: AsJson = False
             text = f"dead letter {number} was sent again to {letter.subject}: message {sent.seq} of {sent.stream}"
             output.tell(told | {"status": "retried", "by": who()}, text, as_json=as_json)
 
-    awaited(_with(config, sent_again))
+    output.awaited(_with(config, sent_again))
 
 
 @commands.command(epilog=examples("agentic dlq drop 17"))
@@ -107,7 +105,7 @@ def drop(numbers: Numbers, config: ConfigNearby = None, as_json: AsJson = False)
             told = {"id": number, "status": "dropped", "by": who()}
             output.tell(told, f"dead letter {number} was dropped{kept}", as_json=as_json)
 
-    awaited(_with(config, dropped))
+    output.awaited(_with(config, dropped))
 
 
 def who() -> str:

@@ -13,7 +13,6 @@ from agent_service.bus.topology import MAX_GIB, Executor, offered_gib, reserved_
 from agent_service.cli import output, whereabouts
 from agent_service.cli.errors import Exit
 from agent_service.cli.options import AsJson, Config
-from agent_service.cli.services.at_work import awaited, log_only_what_is_not_said
 from agent_service.cli.services.serve import serve as served
 from agent_service.history.plain import one_line
 from groundwork.nats import link as nats_link
@@ -216,8 +215,7 @@ def setup(
         executors = [Executor.read(text) for text in executor or ()]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    log_only_what_is_not_said()
     asked = Asked(
         replicas=replicas, max_gib=max_gib, executors=executors, shared=shared, change=change, dry_run=dry_run
     )
-    raise typer.Exit(awaited(set_up(config, asked, as_json=as_json)))
+    raise typer.Exit(output.awaited(set_up(config, asked, as_json=as_json)))

@@ -369,13 +369,13 @@ WHERE field = 'artifacts' AND json_valid(item) AND run_id NOT IN (SELECT run_id 
 GROUP BY run_id;
 
 -- name: archived
--- Runs after ?1, by id, with the positions of their entries, and why their artifacts were deleted.
+-- Runs after ?1, by id, of ?3 alone where that is one, with the positions of their entries, and why their artifacts were deleted.
 SELECT run_id, wake_id, wake_digest, accepted_at, status, version, head, told,
     (SELECT group_concat(position) FROM (
         SELECT position FROM journal WHERE journal.run_id = runs.run_id ORDER BY seq
     )),
     (SELECT rule FROM artifacts_gone WHERE artifacts_gone.run_id = runs.run_id)
-FROM runs WHERE run_id > ?1 ORDER BY run_id LIMIT ?2;
+FROM runs WHERE run_id > ?1 AND run_id >= coalesce(?3, '') AND run_id <= coalesce(?3, '~') ORDER BY run_id LIMIT ?2;
 
 -- name: all_dismissals
 SELECT run_id, version, by, at FROM dismissals ORDER BY run_id;

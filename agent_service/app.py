@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 
 async def serve_http(*all_that_it_needs: Any) -> None:
     """Loaded when callers are let in, for loading it would hold up what a crash interrupted."""
-    await loaded("agent_service.operations:serve_http")(*all_that_it_needs)
+    await loaded("agent_service.serving_http:serve_http")(*all_that_it_needs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

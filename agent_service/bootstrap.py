@@ -11,7 +11,7 @@ from agent_service.admission.quotas import Quotas
 from agent_service.admission.rate_limits import Pace
 from agent_service.admission.shares import ALONE, Company
 from agent_service.admission.spending import Spending
-from agent_service.api.streams.feed import Feed
+from agent_service.api.feed import Feed
 from agent_service.archive.dependents import RunBelongings
 from agent_service.archive.pruning import Pruning
 from agent_service.background import Background
@@ -54,7 +54,7 @@ from groundwork.telemetry.settings import sampler
 from schemas import subjects
 
 Http = Callable[..., Coroutine[Any, Any, None]]
-"""Serves the API, with what `operations.serve_http` takes."""
+"""Serves the API, with what `serving_http.serve_http` takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

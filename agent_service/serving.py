@@ -2,13 +2,37 @@
 
 import asyncio
 import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
-from agent_service.api.desk import Desk, Executors, Freshness, Switch, at_once
-from agent_service.api.micro_service import serve_on_bus
+from agent_service.api.micro import at_once, serve_on_bus
+from agent_service.api.operating import SwitchCalls
+from agent_service.api.runs import Executors, RunCalls
 from agent_service.background import Background
 from agent_service.bootstrap import Agent, Http
 from agent_service.bus.gateway import NatsCallbacks, NatsTroubles
+from groundwork.service.errors import TryAgain
 from groundwork.telemetry.metrics import Instruments
+
+WITHIN_S = 2.0
+
+
+class Freshness:
+    """Answers are as new as the shared log when the question came: `wait` lets this agent's copy catch up a while."""
+
+    def __init__(self, caught_up: Callable[[], Awaitable[None]], *, within_s: float = WITHIN_S) -> None:
+        self._caught_up = caught_up
+        self._within_s = within_s
+        self._begun = 0
+        self._turn = asyncio.Lock()
+
+    async def wait(self) -> None:
+        enough = self._begun + 1  # a look that has begun already may have been too early
+        async with self._turn:
+            if self._begun < enough:
+                self._begun = enough
+                with suppress(TryAgain, TimeoutError):
+                    await asyncio.wait_for(self._caught_up(), self._within_s)
 
 
 async def let_callers_in(
@@ -21,7 +45,8 @@ async def let_callers_in(
 ) -> None:
     link, store = agent.ground.link, agent.store
     executors = Executors(skills=agent.skills, troubles=NatsTroubles(link), callbacks=NatsCallbacks(link))
-    desk, switch = Desk(store, store, store.inbox, agent.intake, executors, background), Switch(agent.halting)
+    runs = RunCalls(store, store, store.inbox, agent.intake, executors, background, agent.feed)
+    rooms = runs, SwitchCalls(agent.halting, agent.signing)
     fresh = Freshness(store.caught_up).wait if agent.settings.shared else at_once
-    await serve_on_bus(link, desk, agent.signing, switch, fresh=fresh)
-    group.create_task(http(agent, desk, switch, fresh, observed, listener), name="http")
+    await serve_on_bus(link, rooms, fresh=fresh)
+    group.create_task(http(agent, rooms, fresh, observed, listener), name="http")

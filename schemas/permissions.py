@@ -13,6 +13,7 @@ from itertools import product
 from typing import Literal
 
 from schemas import subjects
+from schemas.operations import asked_by
 
 RoleName = Literal["setup", "agent", "gateway", "executor", "publisher", "approver", "operator", "observer"]
 
@@ -118,9 +119,7 @@ def _gateway(login: str) -> Permissions:
             subjects.REJECTED,
             subjects.DEAD_LETTERS_TOOLS,
             subjects.DEAD_LETTERS_OUTBOUND,
-            subjects.RUN_STATUS,
-            subjects.RUN_CALLBACK,
-            subjects.AGENT_KEYS,
+            *asked_by("gateway"),
             *ANSWERS,
             *_leases(subjects.LEASE_GATEWAY, GATEWAYS, IN_FLIGHT),
             *_storing(subjects.LEDGER, subjects.STREAM_LEDGER),
@@ -148,13 +147,11 @@ def _executor(login: str) -> Permissions:
 
 
 def _publisher(login: str) -> Permissions:
-    asks = (subjects.START, f"{subjects.SERVICE_AGENT}.wake", subjects.RUN_STATUS)
-    return Permissions(publish=asks, subscribe=(_inbox(login),))
+    return Permissions(publish=(subjects.START, *asked_by("publisher")), subscribe=(_inbox(login),))
 
 
 def _approver(login: str) -> Permissions:
-    asks = (f"{subjects.SERVICE_AGENT}.{asked}" for asked in ("approve", "answer", "status"))
-    return Permissions(publish=tuple(asks), subscribe=(_inbox(login), subjects.WAITING, subjects.REOPENED))
+    return Permissions(publish=asked_by("approver"), subscribe=(_inbox(login), subjects.WAITING, subjects.REOPENED))
 
 
 def _operator(login: str) -> Permissions:
@@ -181,7 +178,7 @@ def _operator(login: str) -> Permissions:
 
 
 def _observer(login: str) -> Permissions:
-    return Permissions(publish=(subjects.RUN_STATUS,), subscribe=(_inbox(login), "agent.>", f"{subjects.LOG}.agent.>"))
+    return Permissions(publish=asked_by("observer"), subscribe=(_inbox(login), "agent.>", f"{subjects.LOG}.agent.>"))
 
 
 _ROLES: Mapping[RoleName, Callable[[str], Permissions]] = {

@@ -1,13 +1,14 @@
 """Callers as quotas know them (such as `token ci` or `bus user ann of SHOP`), and the settings of the HTTP API."""
 
 import hashlib
-from typing import Annotated, Literal, get_args
+from typing import Annotated, get_args
 
 from pydantic import Field
 
 from groundwork.service.config_file import Section
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import Secret, fault_of
+from schemas.operations import Scope
 
 BUS = "bus"
 """How the names of senders on the bus begin, and the name of those whom NATS does not tell."""
@@ -20,9 +21,6 @@ def of_token(name: str | None) -> str:
 
 SHORTEST_TOKEN = 16
 _OF_NOTHING = hashlib.sha256(b"").hexdigest()
-
-Scope = Literal["wake", "read", "control", "operate"]
-"""`control` is of one run, `operate` of the whole agent: to stop, drain or prune it, and to see to dead letters."""
 
 
 class QuotaSettings(Section):

@@ -1,26 +1,87 @@
-"""Checks every request before any route, and hardens every response.
+"""Checks every request before any route (its Host, its Origin, its token), and hardens every response.
 
-DNS rebinding is refused by the Host header; pages of other sites by Origin or Sec-Fetch-Site. There is no CORS.
-Probes may use any name: those who send them (a kubelet, a balancer) often know only an address.
+DNS rebinding is refused by the Host header; pages of other sites by Origin or Sec-Fetch-Site. There is no CORS. Tokens
+have scopes, and are compared by their SHA-256 in constant time. Without a configured token the API is open to everybody
+on this machine, so it then listens on loopback only.
 """
 
 import asyncio
-from collections.abc import Collection
+import hashlib
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from typing import Annotated, get_args
 
+from fastapi import Depends, Request, Security
+from fastapi.params import Depends as Dependency
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPBearer, SecurityScopes
 from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as Connection
 
-from agent_service.api import errors as http_errors
-from agent_service.api import page
-from agent_service.api.errors import HARDENED
-from agent_service.api.refusals import Refusal
+from agent_service.admission.callers import HttpSettings, of_token
+from agent_service.api.errors import MEDIA_TYPE, Code, Refusal
+from agent_service.api.requests import Caller, check_scopes
+from agent_service.trust import identity
 from groundwork.http.bodies import PROBES, has_a_path, host, only
+from groundwork.http.os_user import os_user
+from groundwork.service.address import is_loopback
+from groundwork.service.errors import Misconfigured
+from schemas.operations import Scope
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 CALLS = ("/v1/", "/metrics")
+PAGE = "/page"
 ELSEWHERE = frozenset({"cross-site", "same-site"})
 """Of Sec-Fetch-Site; another port of this machine is the same site, and still another's."""
 STOPS = "the agent stops, and what was asked for may have been done or not: ask again once it is back"
+LONGEST_TOKEN = 512
+UNKNOWN = "http"
+SCHEME = "Bearer "
+EVERY_SCOPE: frozenset[Scope] = frozenset(get_args(Scope))
+
+HARDENED = {
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+"""What every response says to browsers: keep nothing, guess no type, run nothing, be framed by no page.
+
+Styles are for the page at /docs, which has no script."""
+OF_THE_PAGE = HARDENED | {
+    "cache-control": "no-cache",  # kept by browsers, and asked about before each use: a newer agent is seen at once
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'",
+}
+"""The page's files run scripts and styles of this origin only; no string becomes script or markup."""
+
+log = logging.getLogger(__name__)
+
+
+def answer(refusal: Refusal, connection: Connection, headers: dict[str, str] | None = None) -> JSONResponse:
+    call, state = getattr(connection.get("endpoint"), "__name__", None), connection.get("state", {})
+    facts = {"status": refusal.status, "code": refusal.code, "field": refusal.field, "instance": refusal.instance}
+    facts |= {"call": call, "caller": state.get("token")}
+    log.log(logging.WARNING if refusal.status >= 500 else logging.INFO, "refused", extra=facts)
+    told = _headers(refusal) | (headers or {})
+    return JSONResponse(refusal.body(), refusal.status, headers=told, media_type=MEDIA_TYPE)
+
+
+def _headers(refusal: Refusal) -> dict[str, str]:
+    headers = {}
+    if refusal.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if refusal.status in (408, 413, 415):
+        headers["Connection"] = "close"  # the rest of the body is not worth reading
+    if refusal.retry_after_s is not None:
+        headers["Retry-After"] = str(max(1, round(refusal.retry_after_s)))
+    return headers
 
 
 class Door:
@@ -28,51 +89,108 @@ class Door:
         self._app = app
         self._allowed = frozenset(host.lower() for host in allowed_hosts)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
+    async def __call__(self, connection: Connection, receive: Receive, send: Send) -> None:
+        if connection["type"] != "http":
+            await self._app(connection, receive, send)
             return
-        refusal = self._refusal(scope)
-        app = http_errors.answer(refusal, scope) if refusal else self._app
-        answering = _Answering(send, scope["path"])
-        try:
-            await app(scope, receive, answering)
-        except asyncio.CancelledError:  # the process ends
-            if answering.begun:
-                raise
-            stopped = Refusal(503, "try_again", STOPS, retry_after_s=2.0)
-            await http_errors.answer(stopped, scope)(scope, receive, answering)
+        path, begun = connection["path"], False
+        said = OF_THE_PAGE if path == "/" or path.startswith(f"{PAGE}/") else HARDENED
 
-    def _refusal(self, scope: Scope) -> Refusal | None:
-        if not has_a_path(scope):
-            return Refusal(404, "not_found", "there is nothing at this path")
-        if host(scope) not in self._allowed and scope["path"] not in PROBES:
-            return Refusal(
-                421, "wrong_host", "this service does not answer to this Host: add it to `http.allowed_hosts`"
-            )
-        if _is_of_another_site(scope):
-            return Refusal(403, "foreign_origin", "pages of other sites may ask nothing here")
+        async def hardened(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                MutableHeaders(raw=message["headers"]).update(said)
+            await send(message)
+
+        refusal = self._refusal(connection)
+        app = answer(refusal, connection) if refusal else self._app
+        try:
+            await app(connection, receive, hardened)
+        except asyncio.CancelledError:  # the process ends
+            if begun:
+                raise
+            stopped = Refusal(Code.TRY_AGAIN, STOPS, retry_after_s=2.0)
+            await answer(stopped, connection)(connection, receive, hardened)
+
+    def _refusal(self, connection: Connection) -> Refusal | None:
+        if not has_a_path(connection):
+            return Refusal(Code.NOT_FOUND, "there is nothing at this path")
+        if host(connection) not in self._allowed and connection["path"] not in PROBES:
+            text = "this service does not answer to this Host: add it to `http.allowed_hosts`"
+            return Refusal(Code.WRONG_HOST, text)
+        if _is_of_another_site(connection):
+            return Refusal(Code.FOREIGN_ORIGIN, "pages of other sites may ask nothing here")
         return None
 
 
-def _is_of_another_site(scope: Scope) -> bool:
-    if scope["method"] in READING and not scope["path"].startswith(CALLS):
+def _is_of_another_site(connection: Connection) -> bool:
+    if connection["method"] in READING and not connection["path"].startswith(CALLS):
         return False
-    if any(name == b"origin" for name, _ in scope["headers"]):
-        return only(scope, b"origin").partition("://")[2] != only(scope, b"host")
-    return only(scope, b"sec-fetch-site") in ELSEWHERE
+    if any(name == b"origin" for name, _ in connection["headers"]):  # sent twice, it is that of no page here
+        return only(connection, b"origin").partition("://")[2] != only(connection, b"host")
+    return only(connection, b"sec-fetch-site") in ELSEWHERE
 
 
-class _Answering:
-    """Sends an answer, hardened. `begun`: whether it has its status already."""
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    name: str
+    scopes: frozenset[Scope]
+    digest: Callable[[], str]
 
-    def __init__(self, send: Send, path: str) -> None:
-        self._send = send
-        self._said = HARDENED | page.HEADERS if page.is_of_the_page(path) else HARDENED
-        self.begun = False
 
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.begun = True
-            MutableHeaders(raw=message["headers"]).update(self._said)
-        await self._send(message)
+class Access:
+    """Decides whether a request may do what its route does. Raises Misconfigured where everybody would be let in."""
+
+    def __init__(self, settings: HttpSettings) -> None:
+        self._bearers = tuple(Bearer(t.name, t.scopes, t.digest) for t in settings.tokens)
+        _refuse_shared(self._bearers)
+        if not self._bearers and not is_loopback(settings.host):
+            raise Misconfigured(
+                f"the HTTP API would listen on {settings.host} for everybody: configure `http.tokens`, "
+                "or listen on 127.0.0.1"
+            )
+        self._check = self._dependency()
+
+    def to(self, scope: Scope) -> Dependency:
+        """A dependency that refuses (401, 403) callers without `scope`. Sets `request.state.token`, and `scopes`."""
+        dependency: Dependency = Security(self._check, scopes=[scope])
+        return dependency
+
+    def _dependency(self) -> Callable[..., Awaitable[None]]:
+        shown = HTTPBearer(auto_error=False, scheme_name="token", description="A token of this service.")
+
+        async def check(request: Request, asked: SecurityScopes, _: Annotated[object, Depends(shown)]) -> None:
+            request.state.token, request.state.scopes = None, EVERY_SCOPE
+            if self._bearers:
+                self._check_bearer(request, asked.scopes)
+
+        return check
+
+    def _check_bearer(self, request: Request, asked: list[str]) -> None:
+        bearer = self._known(request.headers.getlist("authorization"))
+        if bearer is None:
+            raise Refusal(Code.UNAUTHORIZED, "send `Authorization: Bearer <token>` with a token of this service")
+        request.state.token, request.state.scopes = bearer.name, bearer.scopes
+        check_scopes(bearer.name, bearer.scopes, asked)
+
+    def _known(self, sent: list[str]) -> Bearer | None:
+        if len(sent) != 1 or not sent[0].startswith(SCHEME) or len(sent[0]) > LONGEST_TOKEN:
+            return None
+        digest = hashlib.sha256(sent[0].removeprefix(SCHEME).encode("latin-1")).hexdigest()
+        found = [bearer for bearer in self._bearers if hmac.compare_digest(bearer.digest(), digest)]
+        return found[0] if found else None
+
+
+async def caller_of(request: Request) -> Caller:
+    token, user = request.state.token, os_user(request.scope)
+    by = identity.by(f"token {token}" if token else "", f"os user {user}" if user else "") or UNKNOWN
+    return Caller(by=by, payer=of_token(token), transport="http", token=token, scopes=request.state.scopes)
+
+
+def _refuse_shared(bearers: tuple[Bearer, ...]) -> None:
+    holders: dict[str, str] = {}
+    for bearer in bearers:
+        other = holders.setdefault(bearer.digest(), bearer.name)
+        if other != bearer.name:
+            raise Misconfigured(f"http.tokens {other} and {bearer.name} are the same token: give each its own")

@@ -1,138 +1,232 @@
-"""Errors of the HTTP API: problems (RFC 9457), without an echo of what was sent."""
+"""Why a request is not served: problems (RFC 9457) by code, the same over HTTP and on the bus.
 
-import logging
-from collections.abc import Callable, Coroutine
-from typing import Any
+The status of a code is an HTTP status on the bus too. A message never repeats what was sent.
+"""
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
-from starlette.exceptions import HTTPException
-from starlette.types import Scope
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Self
 
-from agent_service.api import requests
-from agent_service.api.refusals import MEDIA_TYPE, REFUSED, Code, Problem, Refusal, SeenToTheEnd, broken, refusal_of
+from pydantic import BaseModel, ConfigDict, Field
 
-log = logging.getLogger(__name__)
+from agent_service.admission.granting import LimitRefused
+from agent_service.archive.retention import Tombstone
+from agent_service.core.waiting import Status
+from agent_service.errors import Damaged, OverQuota, Stopped, WakeConflict
+from agent_service.run.journal import Run
+from agent_service.run.ports import RunStore
+from groundwork.service.errors import Fatal, TryAgain
+from groundwork.service.machine import new_uuid
+from groundwork.service.strict import NotStrictJson
+from schemas.fields import Instant
 
-HARDENED = {
-    "cache-control": "no-store",
-    "x-content-type-options": "nosniff",
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox",
-    "referrer-policy": "no-referrer",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-}
-"""What every response says to browsers: keep nothing, guess no type, run nothing, be framed by nobody.
-
-Styles are for the page at /docs, which has no script."""
-
-OF_A_BODY = (400, 408, 413, 415, 422, 503)
-
-_OF_THE_FRAMEWORK: dict[int, tuple[Code, str]] = {
-    404: ("not_found", "there is nothing at this path: see /docs"),
-    405: ("method_not_allowed", "this path takes other methods: see the header Allow"),
-}
+MEDIA_TYPE = "application/problem+json"
 
 
-def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    which: tuple[int | str, ...] = (*statuses, "default")
-    return {status: {"$ref": f"#/components/responses/{_name(status)}"} for status in which}
+class Code(StrEnum):
+    """The kind of a problem."""
+
+    NOT_JSON = "not_json", 400, "The body is no strict JSON"
+    CUT_OFF = "cut_off", 400, "The connection ended within the body"
+    UNAUTHORIZED = "unauthorized", 401, "No token of this service was sent"
+    FORBIDDEN = "forbidden", 403, "The token lacks the scope that this call needs"
+    FOREIGN_ORIGIN = "foreign_origin", 403, "A page of another site asks"
+    UNKNOWN_RUN = "unknown_run", 404, "There is no such run"
+    UNKNOWN_STEP = "unknown_step", 404, "The run has not taken this step"
+    UNKNOWN_CALL = "unknown_call", 404, "The run has not made this model call"
+    UNKNOWN_LETTER = "unknown_letter", 404, "There is no such dead letter"
+    NO_SUCH_FILE = "no_such_file", 404, "The run has no such file"
+    NOT_FOUND = "not_found", 404, "There is nothing at this path"
+    METHOD_NOT_ALLOWED = "method_not_allowed", 405, "The path takes other methods"
+    TOO_SLOW = "too_slow", 408, "The body came too slowly"
+    RUN_HAS_ENDED = "run_has_ended", 409, "The run has ended already"
+    WAKE_ID_TAKEN = "wake_id_taken", 409, "The wake_id has named another request"
+    SIGNAL_ID_TAKEN = "signal_id_taken", 409, "The signal_id has named another signal"
+    NOT_HEARD = "not_heard", 409, "The run took no notice"
+    NOTHING_TO_DISMISS = "nothing_to_dismiss", 409, "The run does not wait for a person"
+    NOT_SENT_AGAIN = "not_sent_again", 409, "The refused message is not sent again"
+    ARTIFACT_CHANGED = "artifact_changed", 409, "The artifact is not the one that the journal recorded"
+    TOO_LARGE_TO_SEND = "too_large_to_send", 409, "The file is too large to be sent"
+    GONE = "gone", 410, "The run was deleted"
+    ARTIFACTS_GONE = "artifacts_gone", 410, "The artifacts of the run were deleted"
+    TOO_LARGE = "too_large", 413, "The body is too large"
+    ENCODED = "encoded", 415, "The body is compressed"
+    WRONG_HOST = "wrong_host", 421, "The service does not answer to this Host"
+    INVALID = "invalid", 422, "A field does not fit"
+    NOT_GRANTED = "not_granted", 422, "More is asked for than is granted"
+    CALLBACK_REFUSED = "callback_refused", 422, "Nothing would ever be sent to this callback"
+    IDEMPOTENCY_KEY_REUSED = "idempotency_key_reused", 422, "The Idempotency-Key has named another request"
+    OVER_QUOTA = "over_quota", 429, "The caller's quota is spent"
+    TOO_MANY_STREAMS = "too_many_streams", 429, "Too many event streams are open"
+    BROKEN = "broken", 500, "The agent failed at this request"
+    DAMAGED = "damaged", 500, "The run cannot be read"
+    TRY_AGAIN = "try_again", 503, "Not now: come back later"
+    STOPPED = "stopped", 503, "Everything is stopped"
+    REFUSED = "refused", 0, "The request is refused"
+
+    status: int
+    means: str
+
+    def __new__(cls, code: str, status: int, means: str) -> Self:
+        made = str.__new__(cls, code)
+        made._value_, made.status, made.means = code, status, means
+        return made
 
 
-def problems() -> dict[str, Any]:
-    return {_name(status): _problem(meaning, Refusal(*refused)) for status, (meaning, refused) in _MEANINGS.items()}
+class _Told(BaseModel):
+    model_config = ConfigDict(frozen=True)
 
 
-def _name(status: int | str) -> str:
-    return f"Problem{status}" if isinstance(status, int) else "Problem"
+class FieldError(_Told):
+    """One thing that has to change in the request: a field such as `constraints.max_loops`, or a header by its name."""
+
+    field: str
+    message: str
+    code: str = Field(examples=["missing", "extra_forbidden"])
 
 
-def _problem(meaning: str, refusal: Refusal) -> dict[str, Any]:
-    example = refusal.body() | {"instance": "urn:uuid:5a5f3ba6-5fd5-4a21-9a28-3a6b8b4a6e0f"}
-    schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}
-    return {"description": meaning, "content": {MEDIA_TYPE: {"schema": schema, "example": example}}}
+class ErrorDetail(_Told):
+    """The first thing that is wrong."""
+
+    code: str
+    message: str
+    field: str | None = None
+    run_id: str | None = None
 
 
-def answer(refusal: Refusal, scope: Scope, headers: dict[str, str] | None = None) -> JSONResponse:
-    call, caller = getattr(scope.get("endpoint"), "__name__", None), scope.get("state", {}).get("caller")
-    facts = {"status": refusal.status, "code": refusal.code, "field": refusal.field, "call": call, "caller": caller}
-    facts["instance"] = refusal.instance
-    log.log(logging.WARNING if refusal.status >= 500 else logging.INFO, "refused", extra=facts)
-    told = _headers(refusal) | (headers or {})
-    return JSONResponse(refusal.body(), refusal.status, headers=told, media_type=MEDIA_TYPE)
+class Gone(_Told):
+    """A run that was deleted: when, and by which setting."""
+
+    wake_id: str
+    status: Status
+    ended_at: Instant
+    gone_at: Instant
+    rule: str
 
 
-def install(app: FastAPI) -> None:
-    handlers: dict[type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
-        **dict.fromkeys(REFUSED, _refused),
-        SeenToTheEnd: _nothing_more,
-        RequestValidationError: _invalid,
-        HTTPException: _by_framework,
-        Exception: _broken,
-    }
-    for kind, handler in handlers.items():
-        app.add_exception_handler(kind, handler)
+class Problem(_Told):
+    """Why a request is not served. Nothing that was sent is repeated in it but names that could be those of fields.
+
+    `code` is for programs, and `type` the same as a URI; `title` says the kind, `detail` what happened and what to do
+    now. `instance` names this one refusal, in the agent's log too. `errors` names every field that has to change (the
+    first of them, where there are very many), `run_id` the run that is in the way. `error` says the first thing
+    that is wrong in short.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: Code
+    run_id: str | None = None
+    gone: Gone | None = None
+    errors: tuple[FieldError, ...] = ()
+    error: ErrorDetail
 
 
-def _headers(refusal: Refusal) -> dict[str, str]:
-    headers = {}
-    if refusal.status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    if refusal.status in (408, 413, 415):
-        headers["Connection"] = "close"  # the rest of the body is not worth reading
-    if refusal.retry_after_s is not None:
-        headers["Retry-After"] = str(max(1, round(refusal.retry_after_s)))
-    return headers
+class Refusal(Exception):
+    """`status`: where it is not the code's. `field` names what has to change in the request, `errors` all of it."""
+
+    def __init__(
+        self,
+        code: Code,
+        message: str,
+        *,
+        status: int | None = None,
+        field: str | None = None,
+        run_id: str | None = None,
+        retry_after_s: float | None = None,
+        gone: Gone | None = None,
+        errors: Sequence[FieldError] = (),
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status or code.status
+        self.field = field
+        self.run_id = run_id
+        self.retry_after_s = retry_after_s
+        self.gone = gone
+        self.errors = tuple(errors) or ((FieldError(field=field, message=message, code=code),) if field else ())
+
+    @cached_property
+    def instance(self) -> str:
+        return new_uuid().urn
+
+    def body(self) -> dict[str, Any]:
+        every = "; ".join(f"{one.field}: {one.message}" for one in self.errors) if len(self.errors) > 1 else str(self)
+        told = Problem(
+            type=f"/docs#{self.code}",
+            title=self.code.means,
+            status=self.status,
+            detail=every,
+            instance=self.instance,
+            code=self.code,
+            run_id=self.run_id,
+            gone=self.gone,
+            errors=self.errors,
+            error=ErrorDetail(code=self.code, message=str(self), field=self.field, run_id=self.run_id),
+        )
+        return told.model_dump(mode="json", exclude_none=True)
 
 
-async def _refused(request: Request, error: Exception) -> JSONResponse:
-    return answer(refusal_of(error), request.scope)
+REFUSED = (Refusal, NotStrictJson, LimitRefused, WakeConflict, Damaged, TryAgain, Fatal)
+BROKEN_RETRY_S = 30.0
+STOPPED_RETRY_S = 30.0
 
 
-async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-    flaws = [(flaw["loc"][1:], flaw["msg"], flaw["type"]) for flaw in error.errors()]  # without `query` before the name
-    return answer(requests.unfit(flaws), request.scope)
+def broken() -> Refusal:
+    return Refusal(Code.BROKEN, "the agent failed at this request; its log says how")
 
 
-async def _by_framework(request: Request, error: HTTPException) -> JSONResponse:
-    code, message = _OF_THE_FRAMEWORK.get(error.status_code, ("refused", str(error.detail)))
-    return answer(Refusal(error.status_code, code, message), request.scope, dict(error.headers or {}))
+def refusal_of(error: Exception) -> Refusal:
+    """Raises `error` again when it is none of REFUSED."""
+    match error:
+        case Refusal():
+            return error
+        case NotStrictJson():
+            return Refusal(Code.NOT_JSON, f"the body {error}")
+        case LimitRefused():
+            return Refusal(Code.NOT_GRANTED, str(error), field=error.field)
+        case WakeConflict():
+            return Refusal(Code.WAKE_ID_TAKEN, str(error), field="wake_id", run_id=error.run_id)
+        case Damaged():
+            return Refusal(Code.DAMAGED, str(error), run_id=error.run_id)
+        case TryAgain():
+            return _later(error)
+        case Fatal():
+            message = "the agent cannot work before a person mends it: ask again later, with the same wake_id"
+            return Refusal(Code.BROKEN, message, status=503, retry_after_s=BROKEN_RETRY_S)
+    raise error
 
 
-async def _nothing_more(_: Request, _error: SeenToTheEnd) -> Response:
-    return Response(status_code=204)
+def _later(error: TryAgain) -> Refusal:
+    told = f"not done, and nothing was stored: {error}"
+    if isinstance(error, Stopped):
+        then = "a person lets it go on with `agentic go-on`"
+        return Refusal(Code.STOPPED, f"{told}; {then}", retry_after_s=STOPPED_RETRY_S)
+    code = Code.OVER_QUOTA if isinstance(error, OverQuota) else Code.TRY_AGAIN
+    return Refusal(code, told, retry_after_s=error.delay_s)
 
 
-async def _broken(request: Request, _: Exception) -> JSONResponse:
-    """The framework raises the error again, so that the server logs it. No door is left on this way out."""
-    return answer(broken(), request.scope, HARDENED)
+def unfit(field: str, why: str, run_id: str | None = None) -> Refusal:
+    return Refusal(Code.INVALID, f"{field}: {why}", field=field, run_id=run_id)
 
 
-_MEANINGS: dict[int | str, tuple[str, tuple[int, Code, str]]] = {
-    400: ("The body is not strict JSON", (400, "not_json", "the body is not JSON: expected value at line 1 column 1")),
-    401: (
-        "No token of this service was sent",
-        (401, "unauthorized", "send `Authorization: Bearer <token>` with a token of this service"),
-    ),
-    403: (
-        "The token has not the scope that this call needs",
-        (403, "forbidden", "token dashboard has no scope `control`"),
-    ),
-    404: ("There is no such thing", (404, "unknown_run", "there is no run of this id")),
-    408: ("The body came too slowly", (408, "too_slow", "the body came too slowly")),
-    409: ("It stands otherwise", (409, "run_has_ended", "the run has ended already: it is done")),
-    410: ("The run is kept no longer", (410, "gone", "the run was kept for 90 days after its end")),
-    413: ("The body is too large", (413, "too_large", "the body has more than 262144 bytes")),
-    415: ("The body is no plain JSON", (415, "not_json", "send JSON, with `Content-Type: application/json`")),
-    422: ("A field does not fit, or asks for more than is granted", (422, "invalid", "goal: must not be blank")),
-    429: (
-        "A quota is spent, or too many event streams are open",
-        (429, "too_many_streams", "16 event streams are open for this token: close one, or come back later"),
-    ),
-    503: (
-        "Nothing was stored: come back later",
-        (503, "try_again", "not done, and nothing was stored: the bus is away"),
-    ),
-    "default": ("Refused, or failed", (500, "broken", "the agent failed at this request; its log says how")),
-}
+async def present(store: RunStore, run_id: str) -> Run:
+    """The run as it stands. Refuses an id that no run has (404), or that of a run that was deleted (410)."""
+    run = await store.load(run_id)
+    if run is None:
+        raise await absent(store, run_id)
+    return run
+
+
+async def absent(store: RunStore, run_id: str) -> Refusal:
+    tombstone = await store.tombstone(run_id)
+    return gone(tombstone) if tombstone else Refusal(Code.UNKNOWN_RUN, "there is no run of this id")
+
+
+def gone(tombstone: Tombstone) -> Refusal:
+    run_id, told = tombstone.run_id, {name: getattr(tombstone, name) for name in Gone.model_fields}
+    return Refusal(Code.GONE, str(tombstone), run_id=run_id, gone=Gone(**told))

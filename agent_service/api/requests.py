@@ -1,18 +1,22 @@
 """What callers send and get back, over HTTP and the bus. Unknown fields are refused: a misspelt limit is no limit."""
 
 import re
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
-from agent_service.api.refusals import FieldError, Refusal
+from agent_service.api.errors import Code, FieldError, Refusal
+from agent_service.core.waiting import FINAL
 from agent_service.history.plain import OfRun, one_line
+from agent_service.metrics.wakes import Transport
 from agent_service.views.run import RunView
 from groundwork.service import strict
 from groundwork.service.machine import new_uuid
 from schemas.events import AgenticStart, Cancel, Constraints, Outcome, Signal, SignalKind
 from schemas.fields import Context, Count, Goal, Id, Text, rule_of
+from schemas.operations import Scope
 
 MAX_BODY_BYTES = 256 * 1024
 LONGEST_FIELD = 80
@@ -22,26 +26,44 @@ MOST_ERRORS = 20
 
 Said = Annotated[Text, Field(max_length=8192)]
 ArgumentsHash = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-NEEDED_BY = {
-    "message": ("message",),
-    "answer": ("message",),
-    "raise_budget": ("constraints",),
-    "approve": ("arguments_hash",),
-}
-"""What a signal must bring, by its kind; an answer may say its `outcome` in the place of a message."""
-TAKEN_BY = {
-    "outcome": ("answer",),
-    "step": ("approve", "reject"),
-    "arguments_hash": ("approve", "reject"),
-}
-"""Fields that only some kinds have."""
 
 M = TypeVar("M", bound=BaseModel)
 V = TypeVar("V")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who asks: `by` for the record, `payer` for quotas (empty for none), `token` by its name, if the API has any."""
+
+    by: str
+    payer: str
+    transport: Transport
+    token: str | None = None
+    scopes: frozenset[Scope]
+
+
+def check_scopes(token: str | None, scopes: frozenset[Scope], needed: Iterable[str]) -> None:
+    """Refuses (403) a caller without the needed ones."""
+    if not scopes.issuperset(needed):
+        raise Refusal(Code.FORBIDDEN, f"token {token} has no scope `{' '.join(needed)}`")
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """How long the answer may wait for a run to rest; `hung_up` returns once the caller no longer waits for it."""
+
+    within_s: float
+    hung_up: Callable[[], Awaitable[None]]
+
+
+class Query(BaseModel):
+    """Query parameters. The docstrings of fields are the API's documentation."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
 class _Sent(BaseModel):
-    """Their docstrings and those of their fields are the API's documentation."""
+    """A body. Its docstring and those of its fields are the API's documentation."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
@@ -95,7 +117,7 @@ class StopRequest(_Sent):
     """Stop everything."""
 
     reason: Annotated[Text, Field(max_length=1024)] | None = None
-    """Why, for whoever finds it stopped."""
+    """Why, for those who find it stopped."""
 
 
 class DrainRequest(_Sent):
@@ -106,7 +128,7 @@ class DrainRequest(_Sent):
 
 
 class PruneRequest(_Sent):
-    """Have runs go whose time is over."""
+    """Delete expired runs."""
 
     dry_run: bool = False
     """Only say what would go."""
@@ -128,9 +150,36 @@ class _Spoken(_Sent):
     signal_id: Id | None = None
     """A name of the caller's choice: what is sent again under it is heard once."""
 
-    def _signal(self, run_id: str, kind: SignalKind, **said: Any) -> Signal:
-        signal_id = self.signal_id or f"signal-{new_uuid()}"
-        return Signal(run_id=run_id, signal_id=signal_id, kind=kind, by=self.by, **said)
+    @field_validator("outcome", "message", "constraints", "step", "arguments_hash", check_fields=False)
+    @classmethod
+    def _fits_its_kind(cls, value: V, others: ValidationInfo) -> V:
+        """An answer may say its `outcome` in the place of a message."""
+        kind, name = others.data.get("kind") if "kind" in cls.model_fields else "answer", others.field_name or ""
+        if kind and value is not None and kind not in TAKEN_BY.get(name, (kind,)):
+            raise ValueError(f"is nothing that a signal of kind `{kind}` takes")
+        is_said = value is not None or (name == "message" and others.data.get("outcome") is not None)
+        if not is_said and name == NEEDED_BY.get(kind or ""):
+            raise ValueError(f"is what a signal of kind `{kind}` must bring")
+        return value
+
+    def signal(self, run_id: str) -> Signal:
+        said = self.model_dump(include=set(Signal.model_fields) - {"run_id", "signal_id"})
+        return Signal(run_id=run_id, signal_id=self.signal_id or f"signal-{new_uuid()}", **{"kind": "answer"} | said)
+
+
+NEEDED_BY = {
+    "message": "message",
+    "answer": "message",
+    "raise_budget": "constraints",
+    "approve": "arguments_hash",
+}
+"""What a signal must bring, by its kind."""
+TAKEN_BY = {
+    "outcome": ("answer",),
+    "step": ("approve", "reject"),
+    "arguments_hash": ("approve", "reject"),
+}
+"""Fields that only some kinds have."""
 
 
 class SignalRequest(_Spoken):
@@ -148,21 +197,6 @@ class SignalRequest(_Spoken):
     arguments_hash: Annotated[ArgumentsHash | None, Field(validate_default=True)] = None
     """Of `approve`, which needs it, and of `reject`: that of `asks` in the view of the run."""
 
-    @field_validator("outcome", "message", "constraints", "step", "arguments_hash")
-    @classmethod
-    def _fits_its_kind(cls, value: V, others: ValidationInfo) -> V:
-        kind, name = others.data.get("kind"), others.field_name
-        if kind and value is not None and kind not in TAKEN_BY.get(name or "", (kind,)):
-            raise ValueError(f"is nothing that a signal of kind `{kind}` takes")
-        is_said = value is not None or (name == "message" and others.data.get("outcome") is not None)
-        if not is_said and name in NEEDED_BY.get(kind or "", ()):
-            raise ValueError(f"is what a signal of kind `{kind}` must bring")
-        return value
-
-    def signal(self, run_id: str) -> Signal:
-        said = self.model_dump(include={"outcome", "message", "constraints", "step", "arguments_hash"})
-        return self._signal(run_id, self.kind, **said)
-
 
 class ApprovalRequest(_Spoken):
     """A person allows what a run asks for, or refuses it.
@@ -171,21 +205,10 @@ class ApprovalRequest(_Spoken):
     not decided by this. A `reject` may do without.
     """
 
-    decision: Literal["approve", "reject"]
+    kind: Literal["approve", "reject"] = Field(alias="decision")
     arguments_hash: Annotated[ArgumentsHash | None, Field(validate_default=True)] = None
     step: Count | None = None
-    reason: Said | None = None
-
-    @field_validator("arguments_hash")
-    @classmethod
-    def _says_what_of(cls, value: str | None, others: ValidationInfo) -> str | None:
-        if value is None and others.data.get("decision") == "approve":
-            raise ValueError("says what is approved: take it from `asks` of the run")
-        return value
-
-    def signal(self, run_id: str) -> Signal:
-        about = {"arguments_hash": self.arguments_hash, "step": self.step}
-        return self._signal(run_id, self.decision, message=self.reason, **about)
+    message: Annotated[Said | None, Field(alias="reason")] = None
 
 
 class AnswerRequest(_Spoken):
@@ -196,19 +219,9 @@ class AnswerRequest(_Spoken):
     """
 
     outcome: Outcome | None = None
-    answer: Annotated[Said | None, Field(validate_default=True)] = None
+    message: Annotated[Said | None, Field(alias="answer", validate_default=True)] = None
     """Is needed, unless `outcome` says it all."""
     constraints: CallerConstraints | None = None
-
-    @field_validator("answer")
-    @classmethod
-    def _says_something(cls, value: str | None, others: ValidationInfo) -> str | None:
-        if value is None and others.data.get("outcome") is None:
-            raise ValueError("is needed, unless `outcome` says it all")
-        return value
-
-    def signal(self, run_id: str) -> Signal:
-        return self._signal(run_id, "answer", message=self.answer, constraints=self.constraints, outcome=self.outcome)
 
 
 class WakeAnswer(BaseModel):
@@ -220,6 +233,10 @@ class WakeAnswer(BaseModel):
     status_url: str
     run: Annotated[RunView | None, Field(exclude_if=lambda run: run is None)] = None
     """How it stands, where it was waited for."""
+
+    @property
+    def http_status(self) -> int:
+        return 200 if self.run and self.run.status in FINAL else 202
 
 
 class CallbackAnswer(BaseModel):
@@ -248,23 +265,19 @@ class SignalAnswer(OfRun):
 def read(model: type[M], body: bytes) -> M:
     """`body` as what `model` says; no body is an empty object. Raises NotStrictJson, and Refusal (413, 422)."""
     if len(body) > MAX_BODY_BYTES:
-        raise too_large()
+        raise Refusal(Code.TOO_LARGE, f"the body has more than {MAX_BODY_BYTES} bytes")
     try:
         return model.model_validate(strict.read(body or b"{}"))
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
-        raise unfit([(flaw["loc"], flaw["msg"], flaw["type"]) for flaw in found]) from error
+        raise misfits([(flaw["loc"], flaw["msg"], flaw["type"]) for flaw in found]) from error
 
 
-def too_large() -> Refusal:
-    return Refusal(413, "too_large", f"the body has more than {MAX_BODY_BYTES} bytes")
-
-
-def unfit(flaws: Sequence[tuple[Sequence[str | int], str, str]]) -> Refusal:
+def misfits(flaws: Sequence[tuple[Sequence[str | int], str, str]]) -> Refusal:
     """The refusal (422) of what pydantic found wrong in the request: where, what, and its word for it."""
     errors = list(dict.fromkeys(_field_error(*flaw) for flaw in flaws[:MOST_ERRORS]))  # two may look at one parameter
     first = errors[0]
-    return Refusal(422, "invalid", f"{first.field}: {first.message}", field=first.field, errors=errors)
+    return Refusal(Code.INVALID, f"{first.field}: {first.message}", field=first.field, errors=errors)
 
 
 _NAME = re.compile(r"[A-Za-z_-]{1,32}\d{0,4}")

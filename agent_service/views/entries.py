@@ -4,22 +4,19 @@ import json
 from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
-from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.history.history import History
 from agent_service.history.items import Item
 from agent_service.history.plain import OfRun, View
 from agent_service.history.words import say
 from agent_service.run.journal import Record
-from agent_service.run.moments import Journals, Moment, retell
+from agent_service.run.moments import Journals
 
 HIDDEN = "(hidden)"
 REMEMBERED_RUNS = 64
 MOST_ENTRIES = 1_000_000
-
-T = TypeVar("T")
 
 
 class EntryView(View):
@@ -70,7 +67,6 @@ def _shown(event: dict[str, Any]) -> dict[str, Any]:
 class JournalReader:
     def __init__(self, journals: Journals) -> None:
         self._journals = journals
-        self._reached: OrderedDict[str, RunState] = OrderedDict()
         self._histories: OrderedDict[str, History] = OrderedDict()
 
     async def records(self, run_id: str, after: int, limit: int) -> Sequence[Record]:
@@ -81,22 +77,8 @@ class JournalReader:
         history = self._histories.get(run_id) or History()
         if history.seq < version:
             history.hear(await self.records(run_id, history.seq, version - history.seq))
-        _remember(self._histories, run_id, history)
+        self._histories[run_id] = history
+        self._histories.move_to_end(run_id)
+        if len(self._histories) > REMEMBERED_RUNS:
+            self._histories.popitem(last=False)
         return history
-
-    async def moments(self, run_id: str, after: int, limit: int) -> Sequence[Moment]:
-        """With the run as it was then, which its rules tell."""
-        reached = self._reached.get(run_id)
-        before = reached if reached and reached.version <= after else None
-        seq = before.version if before else 0
-        moments = list(retell(await self._journals.entries(run_id, seq, after - seq + limit), before))
-        if moments:
-            _remember(self._reached, run_id, moments[-1].after)
-        return moments[after - seq :]
-
-
-def _remember(known: OrderedDict[str, T], run_id: str, what: T) -> None:
-    known[run_id] = what
-    known.move_to_end(run_id)
-    if len(known) > REMEMBERED_RUNS:
-        known.popitem(last=False)

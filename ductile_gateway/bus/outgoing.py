@@ -64,9 +64,9 @@ class NatsRuns:
         self._link = link
 
     async def has_ended(self, run_id: str) -> bool | None:
-        question = json.dumps({"run_id": run_id, "brief": True}).encode()
+        question = json.dumps({"run_id": run_id}).encode()
         try:
-            told = json.loads(await self._link.request(subjects.RUN_STATUS, question, timeout_s=ANSWER_WITHIN_S))
+            told = json.loads(await self._link.request(subjects.RUN_STANDING, question, timeout_s=ANSWER_WITHIN_S))
         except Failure:  # no agent, or none that may be asked
             return None
         except ValueError:  # an agent that does not know the run

@@ -8,7 +8,7 @@ import yaml
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from agent_service.api import requests
-from agent_service.api.refusals import Refusal
+from agent_service.api.errors import Refusal
 from agent_service.models.prompts.reading import found_in
 from ductile_gateway import signatures
 from ductile_gateway.calls.call import ToolOutcome

@@ -20,24 +20,22 @@ from fastapi.routing import APIRoute
 from pydantic import SecretStr
 from starlette.types import ASGIApp
 
-from agent_service.admission.callers import HttpSettings, Scope, TokenSettings
+from agent_service.admission.callers import HttpSettings, TokenSettings
 from agent_service.admission.capacity import Admission, Room
 from agent_service.admission.granting import LimitPolicy
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.quotas import Quotas
 from agent_service.admission.rate_limits import Pace
 from agent_service.admission.spending import Spending
-from agent_service.api.app import Operations, create_app
-from agent_service.api.desk import Desk, Executors, Switch
-from agent_service.api.handlers.dead_letters import DeadLetterCalls
-from agent_service.api.handlers.inbox import InboxCalls
-from agent_service.api.handlers.inspection import Inspection, WhyCalls
-from agent_service.api.handlers.operating import DrainCalls, PruneCalls, StoppingCalls
-from agent_service.api.handlers.service import HealthCalls
-from agent_service.api.handlers.tools import ToolCalls
+from agent_service.api.feed import Feed
+from agent_service.api.http import create_app
+from agent_service.api.inspection import Inspection, WhyCalls
+from agent_service.api.operating import DrainCalls, PruneCalls, SwitchCalls
+from agent_service.api.people import InboxCalls, LetterCalls
 from agent_service.api.requests import MAX_BODY_BYTES
-from agent_service.api.streams.events import EventStreams, Slots
-from agent_service.api.streams.feed import Feed
+from agent_service.api.runs import Executors, RunCalls
+from agent_service.api.service import HealthCalls, ServiceCalls, ToolCalls
+from agent_service.api.sse import EventStreams, Slots
 from agent_service.archive.dependents import RunBelongings
 from agent_service.archive.pruning import Pruning
 from agent_service.archive.retention import Beside, Rules
@@ -73,6 +71,7 @@ from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments, exposition
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
+from schemas.operations import Scope
 from schemas.status import GatewayStatus
 from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryBoard
 from tests.kit.letterbox import Letterbox
@@ -156,20 +155,15 @@ class House:
     """`wrong` is what /readyz finds."""
 
     app: FastAPI
-    desk: Desk
+    rooms: tuple[object, ...]
     store: SqliteStore
     archive: MoodyArchive
     feed: Feed
     clock: FakeClock
     workspace: Workspace
     shelf: Shelf
-    files: Folders
     outside: Outside
-    operations: Operations
     letters: Letterbox
-    streams: EventStreams
-    signing: Signing
-    switch: Switch
     wrong: dict[str, str] = field(default_factory=dict)
 
     def client(self, who: str | None = "admin", **more: Any) -> httpx2.AsyncClient:
@@ -180,7 +174,7 @@ class House:
     def table(self) -> dict[tuple[str, str], APIRoute]:
         """Every route, by method and path."""
         routes = [route for route in self.app.routes if isinstance(route, APIRoute)]
-        assert len(routes) == len(self.app.routes), "a route that is no call"
+        assert len(routes) == len(self.app.routes) - 2, "a route that is no call, nor the page"
         return {(method, route.path): route for route in routes for method in route.methods or ()}
 
     async def play(self, commits: Sequence[Commit]) -> str:
@@ -258,7 +252,7 @@ async def open_house(
         capabilities, signing = Capabilities(ring), Signing(ring, folder / "store")
         publisher = Publisher(outside, lambda _: True, capabilities, signing, lambda _: "", brake)
         turns = Turns(store, publisher, thinker, clock, committed, MemoryArtifacts(), capabilities, brake)
-        switch = Switch(Halting(brake, store.halts, MemoryBoard(), turns, store, clock, lambda: None))
+        halting = Halting(brake, store.halts, MemoryBoard(), turns, store, clock, lambda: None)
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         instruments = Instruments()
         incoming = IncomingMetrics(instruments)
@@ -273,10 +267,8 @@ async def open_house(
             clock,
         )
         executors = Executors(skills=outside, troubles=outside, callbacks=outside)
-        desk = Desk(store, archive, store.inbox, intake, executors, Background(group))
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})
         folders = Folders(archive, workspace, shelf, Mark(folder / ".rendered"), keep=25)
-        files = folders
         wrong: dict[str, str] = {}
 
         async def readiness() -> Mapping[str, str]:
@@ -287,23 +279,23 @@ async def open_house(
         draining = Draining(brake=brake, background=Background(group), **leaving)
         rules = Rules(days=dict.fromkeys((Status.DONE, Status.CANCELLED), A_DAY), reopens=7 * A_DAY)
         belongings = RunBelongings(folder / "workspaces", MemoryArtifacts())
-        operations = Operations(
-            inspection=Inspection(store, desk.reader, as_text),
-            inbox=InboxCalls(store, store.inbox, letters, now=clock.now),
-            letters=DeadLetterCalls(letters),
-            health=HealthCalls(readiness, {}),
-            why=WhyCalls(store, store.inbox, Nowhere(), letters, outside, no_gateway, readiness),
-            stopping=StoppingCalls(switch),
-            draining=DrainCalls(draining),
-            pruning=PruneCalls(Pruning(store.forgetting, belongings, rules, clock), outside),
-            tools=ToolCalls(outside),
+        rooms = (
+            RunCalls(store, archive, store.inbox, intake, executors, Background(group), feed),
+            SwitchCalls(halting, signing),
+            Inspection(store, archive, folders, as_text),
+            WhyCalls(store, store.inbox, Nowhere(), letters, outside, no_gateway, readiness),
+            InboxCalls(store, store.inbox, letters, now=clock.now),
+            LetterCalls(letters),
+            HealthCalls(readiness, {}),
+            DrainCalls(draining),
+            PruneCalls(Pruning(store.forgetting, belongings, rules, clock), outside),
+            ToolCalls(outside),
+            EventStreams(feed, store),
+            ServiceCalls(settings, readiness, partial(exposition, instruments, "agentic-loop")),
         )
-        exposed = partial(exposition, instruments, "agentic-loop")
-        streams = EventStreams(feed, store, archive)
-        streams.slots = Slots(of_a_caller=STREAMS_OF_A_CALLER)
-        app = create_app(desk, files, readiness, settings, operations=operations, streams=streams, metrics=exposed)
-        inside = clock, workspace, shelf, files, outside, operations, letters, streams, signing, switch
-        yield House(app, desk, store, archive, feed, *inside, wrong)
+        app = create_app(rooms, settings, slots=Slots(of_a_caller=STREAMS_OF_A_CALLER))
+        inside = clock, workspace, shelf, outside, letters
+        yield House(app, rooms, store, archive, feed, *inside, wrong)
 
 
 @contextlib.asynccontextmanager

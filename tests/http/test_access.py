@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from agent_service.admission.callers import HttpSettings, TokenSettings
-from agent_service.api.access import Access
+from agent_service.api.door import Access
 from agent_service.settings import load
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import FileSecret
@@ -20,11 +20,10 @@ from tests.kit.runs import whole_run
 from tests.kit.waiting import until
 
 PAGE = (ROOT / "docs" / "API.md").read_text(encoding="utf-8")
-OPEN = {"/healthz", "/readyz", "/", "/page/{path}"}
 RULES = {
     (method, path): scope or None
     for method, path, scope in re.findall(r"^\| `(GET|POST) (/[^`]*)` \| (?:`(\w+)`)? ?\|", PAGE, re.MULTILINE)
-} | {("GET", path): None if path in OPEN else "read" for path in ("/", "/page/{path}", "/docs", "/openapi.json")}
+} | {("GET", path): "read" for path in ("/docs", "/openapi.json")}
 """The scope that each operation needs, as docs/API.md says; and those for people in a browser."""
 BODIES = {
     "/v1/wake": {"goal": "x"},

@@ -12,7 +12,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.micro.request import ERROR_CODE_HEADER, ERROR_HEADER
 
-from agent_service.api.micro_service import serve_on_bus
+from agent_service.api.micro import serve_on_bus
 from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.core.events import CancelRequested, SignalReceived, WakeAccepted
 from agent_service.core.waiting import Approval
@@ -22,13 +22,14 @@ from groundwork.nats.micro_service import INFO
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.process import user_name
 from schemas import subjects
+from schemas.operations import OPERATIONS
 from tests.http.house import House, bearer, with_a_letter, with_a_question
 from tests.kit.bus import server_with
 from tests.kit.runs import run_id, whole_run
 
-ENDPOINTS = ("wake", "status", "callback", "cancel", "approve", "answer", "signal", "keys", "stop-all", "go-on")
-WAKE, STATUS, CALLBACK, CANCEL, APPROVE, ANSWER, _, _, STOP_ALL, _ = (
-    f"{subjects.SERVICE_AGENT}.{name}" for name in ENDPOINTS
+ENDPOINTS = {one.endpoint: one.subject for one in OPERATIONS if one.endpoint}
+WAKE, STATUS, STANDING, CALLBACK, CANCEL, APPROVE, ANSWER, STOP_ALL = (
+    ENDPOINTS[name] for name in ("wake", "status", "standing", "callback", "cancel", "approve", "answer", "stop-all")
 )
 SECRET = os.urandom(8).hex()
 
@@ -36,7 +37,7 @@ SECRET = os.urandom(8).hex()
 @pytest.fixture
 async def caller(nats_server: EmbeddedNats, link: NatsLink, house: House) -> AsyncIterator[Client]:
     """Somebody on the bus, while the service answers there."""
-    service = await serve_on_bus(link, house.desk, house.signing, house.switch)
+    service = await serve_on_bus(link, house.rooms)
     caller = await nats.connect(nats_server.url)
     yield caller
     await caller.close()
@@ -64,7 +65,7 @@ async def test_a_status_in_brief_says_what_the_whole_one_says_of_it(caller: Clie
         if change:
             await ask(caller, change, {"run_id": run} if change == CANCEL else {"reason": "a test"})
         whole = json.loads((await ask(caller, STATUS, {"run_id": run})).data)
-        brief = json.loads((await ask(caller, STATUS, {"run_id": run, "brief": True})).data)
+        brief = json.loads((await ask(caller, STANDING, {"run_id": run})).data)
         assert brief == {name: whole[name] for name in ("run_id", "status", "stopped")}
         assert bool(brief["stopped"]) is (change == STOP_ALL)
 
@@ -128,9 +129,7 @@ async def test_a_wake_id_for_something_else_names_that_run_to_its_caller_alone(c
 
 async def test_the_service_can_be_found_and_says_what_it_takes(caller: Client) -> None:
     told = json.loads((await ask(caller, f"$SRV.INFO.{subjects.SERVICE_AGENT}", b"")).data)
-    assert {endpoint["name"]: endpoint["subject"] for endpoint in told["endpoints"]} == {
-        name: f"{subjects.SERVICE_AGENT}.{name}" for name in ENDPOINTS
-    }
+    assert {endpoint["name"]: endpoint["subject"] for endpoint in told["endpoints"]} == ENDPOINTS
     for endpoint in told["endpoints"]:
         for part in ("request", "answer"):
             assert json.loads(endpoint["metadata"][part])["type"] == "object"
@@ -152,7 +151,7 @@ async def test_over_the_bus_it_is_whom_nats_names_and_no_header_of_the_callers(
     forged = {INFO: json.dumps({"acc": "ROOT", "user": "root"})}
     async with server_with(tmp_path, unused_port, {"accounts": accounts}) as address:
         link = await connect(NatsSettings(urls=(f"nats://agent:{SECRET}@{address}",)))
-        await serve_on_bus(link, house.desk, house.signing, house.switch)
+        await serve_on_bus(link, house.rooms)
         found = {}
         for user in ("ann", "ben", "agent"):
             caller = await nats.connect(f"nats://{user}:{SECRET}@{address}")

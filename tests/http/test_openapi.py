@@ -8,13 +8,13 @@ import httpx2
 import jsonschema_rs
 import pytest
 
-from agent_service.api.openapi import TAKEN, Json
-from agent_service.api.refusals import CODES, MEDIA_TYPE
+from agent_service.api.errors import MEDIA_TYPE, Code
+from agent_service.api.openapi import Json
+from schemas.operations import as_table
 from tests.http.house import House
 from tests.kit.pages import ROOT
 
-UNLISTED = ("/", "/page/{path:path}", "/docs", "/openapi.json")
-"""For people in a browser, and the document itself."""
+UNLISTED = ("/docs", "/openapi.json")
 OPENAPI = json.loads(Path(__file__).with_name("openapi-3.1.schema.json").read_bytes())
 NO_EXAMPLE = {"download_file", "follow_all", "metrics"}
 OPERATING = {"stop_all", "go_on", "drain", "prune"}
@@ -82,7 +82,10 @@ async def test_every_call_that_takes_a_body_describes_it(document: Json) -> None
 
 
 async def test_answers_may_have_fields_that_are_not_known_yet_and_bodies_may_not(document: Json) -> None:
-    taken = {model.__name__ for model in TAKEN} | {"CallerConstraints"}
+    taken = {"CallerConstraints"}
+    for call in calls(document).values():
+        for media in call.get("requestBody", {}).get("content", {}).values():
+            taken.add(media["schema"]["$ref"].rpartition("/")[2])
     strict = {n for n, one in document["components"]["schemas"].items() if one.get("additionalProperties") is False}
     assert strict == taken
 
@@ -101,8 +104,9 @@ async def test_every_example_fits_what_it_is_an_example_of(document: Json) -> No
 
 async def test_it_says_the_scope_of_each_call_that_the_page_says_and_the_page_has_every_code(document: Json) -> None:
     page = (ROOT / "docs" / "API.md").read_text()
+    assert as_table() in page
     for path, methods in document["paths"].items():
         for method, call in methods.items():
             scope = f"`{call['security'][0]['token'][0]}`" if call["security"] else ""
             assert f"| `{method.upper()} {path}` | {scope}".rstrip() in page
-    assert [code for code in CODES if f"`{code}`" not in page] == []
+    assert [code for code in Code if f"`{code}`" not in page] == []

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_service.api import requests
-from agent_service.api.refusals import MEDIA_TYPE, Refusal
+from agent_service.api.errors import MEDIA_TYPE, Refusal
 from agent_service.api.requests import MAX_BODY_BYTES
 from groundwork.service.strict import NotStrictJson, read
 from tests.http.house import TOKENS, House, secret, with_a_letter

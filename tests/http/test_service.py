@@ -3,15 +3,13 @@
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import httpx2
-from fastapi import Response
 
-from agent_service.api.app import create_app
-from agent_service.api.handlers.inspection import WhyCalls
-from agent_service.api.handlers.service import ServiceCalls
-from agent_service.api.handlers.tools import ToolCalls
+from agent_service.api.http import create_app
+from agent_service.api.inspection import WhyCalls
+from agent_service.api.service import ServiceCalls, ToolCalls
+from agent_service.api.sse import Slots
 from agent_service.settings import AgentSettings
 from schemas import keys, subjects
 from schemas.catalog import Catalog, ToolCommand
@@ -32,14 +30,13 @@ async def test_ready_is_said_of_each_thing_that_is_needed_with_what_is_wrong(hou
             assert answer.json()["checks"] == checks | {what: "it is away"}
 
 
-async def test_a_check_that_hangs_is_not_waited_for(house: House) -> None:
+async def test_a_check_that_hangs_is_not_waited_for() -> None:
     async def hanging() -> Mapping[str, str]:
         await asyncio.Event().wait()
         return {}
 
-    response = Response()
-    answer = await ServiceCalls(house.app, hanging, store="", metrics=no_metrics, ready_within_s=0.01).readyz(response)
-    assert (response.status_code, answer.ready) == (503, False)
+    answer = await ServiceCalls(AgentSettings(), hanging, no_metrics, ready_within_s=0.01).readyz()
+    assert (answer.http_status, answer.ready) == (503, False)
 
 
 async def test_what_the_agent_needs_is_told_by_part(client: httpx2.AsyncClient, house: House) -> None:
@@ -59,8 +56,8 @@ async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Pa
     async def broken() -> Mapping[str, str]:
         raise RuntimeError(f"secret at {tmp_path}")
 
-    looking: dict[str, Any] = {"operations": house.operations, "streams": house.streams, "metrics": no_metrics}
-    app = create_app(house.desk, house.files, broken, AgentSettings(), **looking)
+    settings = AgentSettings()
+    app = create_app((ServiceCalls(settings, broken, no_metrics), *house.rooms), settings, slots=Slots())
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         answer = await client.get("/readyz")

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from agent_service.api.streams.channel import KEPT
+from agent_service.api.channel import KEPT
 from agent_service.run.journal import Commit
 from agent_service.store.sql.database import FILE
 from tests.core.cues import PROOF, reflects

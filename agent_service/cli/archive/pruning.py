@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from agent_service import settings
-from agent_service.api.handlers.operating import PruneView, view
+from agent_service.api.operating import PruneView, prune_view
 from agent_service.archive.dependents import RunBelongings
 from agent_service.archive.pruning import Pruning
 from agent_service.archive.retention import Beside
@@ -30,7 +30,7 @@ async def prune(config: Path | None, *, dry_run: bool) -> PruneView:
     async with AsyncExitStack() as opened:
         pruning = await _opened(loaded, opened, dry_run=dry_run)
         pruned = await (pruning.preview() if dry_run else pruning.prune(rest=0))
-    return view(pruned, await _beside(loaded, dry_run=dry_run), rules=pruning.has_rules, dry_run=dry_run)
+    return prune_view(pruned, await _beside(loaded, dry_run=dry_run), rules=pruning.has_rules, dry_run=dry_run)
 
 
 async def _beside(loaded: AgentSettings, *, dry_run: bool) -> Beside:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import httpx2
 
 from agent_service.admission.callers import HttpSettings
-from agent_service.api.access import Access
+from agent_service.api.door import Access
 from agent_service.bus.room import CANNOT_WRITE, RESTART
 from agent_service.errors import Damaged, ModelError
 from agent_service.history.plain import duration, ok, warning, wrong

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from agent_service.core.state import RunState
-from agent_service.run.moments import Moment
+from agent_service.core.waiting import FINAL, Status
+from agent_service.run.journal import Record
 
 KEPT = 1000
 KEPT_CHARACTERS = 4_000_000
@@ -24,10 +25,19 @@ PAUSE_PER_FOLLOWER_S = 80e-6
 """Between two times that followers are woken. Each costs some 20 µs: all together are given a quarter of the thread."""
 
 
+@dataclass(frozen=True, slots=True)
+class News:
+    """An entry, and the run as it stood when the entry was read; None in the stream of one run, which does not show
+    it."""
+
+    record: Record
+    run: RunState | None = None
+
+
 @dataclass(slots=True)
-class Told:
+class _Told:
     number: int
-    moment: Moment | None
+    news: News | None
     final: bool
     size: int
     encoded: bytes = b""
@@ -44,8 +54,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
+    """Events as they are stored, by number; `number` is how far they were looked for."""
+
     number: int
-    moments: Sequence[tuple[int, Moment]]
+    news: Sequence[tuple[int, News]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,33 +65,33 @@ class Source:
     """`newest`: the newest entry's number; raises TryAgain. `read`: those after one; raises TryAgain, Damaged."""
 
     newest: Callable[[], int]
-    encode: Callable[[int, Moment], bytes]
+    encode: Callable[[int, News], bytes]
     read: Callable[[int, int], Awaitable[Stretch]]
 
 
 class Channel:
-    def __init__(self, source: Source, gather: Callable[[], None]) -> None:
+    def __init__(self, source: Source, gather: Callable[[], None] = lambda: None) -> None:
         """`gather` is called before followers are woken: it may tell more. Raises TryAgain."""
         self.base = self.newest = self._woken_of = source.newest()
-        self.reached: RunState | None = None
-        """How the run of the newest event stands after it; None where that is only to be read from the store."""
+        self.reached: Status | None = None
+        """The status after the newest event; None where only the store knows it."""
         self.followers = 0
         self.ended = False
         self._source = source
         self._gather = gather
-        self._told: deque[Told] = deque()
+        self._told: deque[_Told] = deque()
         self._size = 0
         self._given = (-1, -1, Chunk(0, b"", final=False))
-        self._pages: OrderedDict[int, tuple[int, list[Told]]] = OrderedDict()
+        self._pages: OrderedDict[int, tuple[int, list[_Told]]] = OrderedDict()
         self._reading = asyncio.Lock()
         self._news = asyncio.Event()
         self._waking: asyncio.TimerHandle | None = None
         self._woken_at = 0.0
 
-    def tell(self, number: int, moment: Moment) -> None:
-        self._told.append(_told(number, moment))
+    def tell(self, number: int, news: News) -> None:
+        self._told.append(_told(number, news))
         self._size += self._told[-1].size
-        self.newest, self.reached = number, moment.after
+        self.newest, self.reached = number, news.record.stands.status
         while len(self._told) > KEPT or self._size > KEPT_CHARACTERS:
             oldest = self._told.popleft()
             self._size -= oldest.size
@@ -140,24 +152,24 @@ class Channel:
     async def _from_journal(self, number: int) -> Chunk:
         async with self._reading:
             last, page = await self._page(number)
-        await asyncio.sleep(0)  # who catches up lets others have their turn
+        await asyncio.sleep(0)  # a reader that catches up lets others have their turn
         chunk = self._chunk(number, (told for told in page if told.number > number))
         return chunk if chunk.frames else Chunk(last, b"", final=False)
 
-    async def _page(self, number: int) -> tuple[int, list[Told]]:
+    async def _page(self, number: int) -> tuple[int, list[_Told]]:
         first = number // PAGE * PAGE
         kept = self._pages.get(first)
         if kept and kept[0] > number:
             return kept
         stretch = await self._source.read(first, PAGE)
-        page = max(number, stretch.number), [_told(at, moment) for at, moment in stretch.moments]
+        page = max(number, stretch.number), [_told(at, news) for at, news in stretch.news]
         if sum(told.size for told in page[1]) <= LONGEST_KEPT_PAGE:
             self._pages[first] = page
         while len(self._pages) > KEPT_PAGES:
             self._pages.popitem(last=False)
         return page
 
-    def _chunk(self, number: int, told: Iterable[Told]) -> Chunk:
+    def _chunk(self, number: int, told: Iterable[_Told]) -> Chunk:
         frames: list[bytes] = []
         size, final = 0, False
         for one in told:
@@ -167,11 +179,11 @@ class Channel:
                 break
         return Chunk(number, b"".join(frames), final)
 
-    def _frame(self, told: Told) -> bytes:
-        if told.moment:
-            told.encoded, told.moment = self._source.encode(told.number, told.moment), None
+    def _frame(self, told: _Told) -> bytes:
+        if told.news:
+            told.encoded, told.news = self._source.encode(told.number, told.news), None
         return told.encoded
 
 
-def _told(number: int, moment: Moment) -> Told:
-    return Told(number, moment, moment.after.final, len(moment.entry.event))
+def _told(number: int, news: News) -> _Told:
+    return _Told(number, news, news.record.stands.status in FINAL, len(news.record.entry.event))

@@ -1,31 +1,36 @@
-"""The HTTP calls on the service itself: liveness, readiness, health of all that it needs, metrics, who is calling."""
+"""Operations on the service itself: liveness, readiness, health of all that it needs, tools, metrics, the caller."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 
-from agent_service.admission.callers import Scope
-from agent_service.api.openapi import document
-from agent_service.api.openapi import page as docs_page
+from agent_service.api.requests import Caller
 from agent_service.history.plain import View, ok, warning, wrong
+from agent_service.run.ports import Skills
 from agent_service.settings import AgentSettings
-from groundwork.service.errors import Failure
+from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.installed import installed_version
 from groundwork.service.machine import utc_now
 from groundwork.service.store_folder import known_id
 from groundwork.telemetry.metrics import CONTENT_TYPE
+from schemas.catalog import Approve, Effect, Output, ToolOffer
 from schemas.fields import Instant
+from schemas.operations import Scope
 from schemas.status import Finding
 
 WITHIN_S = 4.0
 FRESH_S = 2.0
+READY_WITHIN_S = 3.0
+EVERYBODY = "everybody"
+OK = "ok"
 
 Part = Literal["agent", "gateway", "nats", "ductile", "model", "store"]
 Look = Callable[[], Awaitable[Sequence[Finding]]]
+Readiness = Callable[[], Awaitable[Mapping[str, str]]]
+MetricsText = Callable[[], Awaitable[bytes]]
 
 _READY: Mapping[str, tuple[Part, str, str]] = {
     "bus": ("nats", "the agent hears the bus and holds its lease", "see the agent's log; `agentic doctor` says more"),
@@ -52,7 +57,7 @@ class CheckView(View):
 
 
 class HealthView(View):
-    """What was found, at most some seconds ago (`at`); of the agent itself just now."""
+    """The findings of some seconds ago at most (`at`); those on the agent itself are new."""
 
     checks: tuple[CheckView, ...]
     at: Instant
@@ -77,7 +82,7 @@ class HealthCalls:
         self._asking = asyncio.Lock()
 
     async def show_health(self) -> HealthView:
-        """How the agent, its gateway, NATS, Ductile, the model and the store are."""
+        """The agent, its gateway, NATS, Ductile, the model and the store."""
         async with self._asking:
             clock = asyncio.get_running_loop().time
             if self._told is None or clock() - self._told_at > self._fresh_s:
@@ -136,35 +141,6 @@ class WhoView(View):
     trace_url: str | None
 
 
-class Whoami:
-    """Its docstring is the API's documentation."""
-
-    def __init__(self, settings: AgentSettings, member: str | None = None) -> None:
-        self._settings = settings
-        self._member = member
-        self._store = known_id(settings.store)
-
-    async def whoami(self, request: Request) -> WhoView:
-        """Who calls, what they may do, and which service answers."""
-        granted = request.state.scopes
-        return WhoView(
-            caller=request.state.caller,
-            scopes=tuple(scope for scope in get_args(Scope) if scope in granted),
-            tokens=bool(self._settings.http.tokens),
-            version=installed_version(),
-            store=self._store,
-            member=self._member,
-            trace_url=self._settings.trace_url,
-        )
-
-
-READY_WITHIN_S = 3.0
-OK = "ok"
-
-Readiness = Callable[[], Awaitable[Mapping[str, str]]]
-MetricsText = Callable[[], Awaitable[bytes]]
-
-
 class Alive(BaseModel):
     """The process lives."""
 
@@ -178,46 +154,118 @@ class Ready(BaseModel):
     checks: dict[str, str]
     store: str
 
+    @property
+    def http_status(self) -> int:
+        return 200 if self.ready else 503
+
 
 class ServiceCalls:
-    """Their docstrings are the API's documentation. `metrics` gives the text of /metrics."""
+    """`metrics` gives the text of /metrics, `member` is the name of this agent where several share a store."""
 
     def __init__(
         self,
-        app: FastAPI,
+        settings: AgentSettings,
         readiness: Readiness,
-        *,
-        store: str,
         metrics: MetricsText,
+        *,
+        member: str | None = None,
         ready_within_s: float = READY_WITHIN_S,
     ) -> None:
-        self._app = app
-        self._store = store
-        self._metrics = metrics
+        self._settings = settings
+        self._store = known_id(settings.store)
         self._readiness = readiness
+        self._metrics = metrics
+        self._member = member
         self._within_s = ready_within_s
+
+    async def whoami(self, caller: Caller) -> WhoView:
+        """The caller, what it may do, and which service answers."""
+        return WhoView(
+            caller=caller.token or EVERYBODY,
+            scopes=tuple(scope for scope in get_args(Scope) if scope in caller.scopes),
+            tokens=bool(self._settings.http.tokens),
+            version=installed_version(),
+            store=self._store,
+            member=self._member,
+            trace_url=self._settings.trace_url,
+        )
 
     async def healthz(self) -> Alive:
         """The process lives and answers."""
         return Alive()
 
-    async def readyz(self, response: Response) -> Ready:
-        """Whether runs can be accepted and go on now: 200 or 503, with what is wrong."""
+    async def readyz(self) -> Ready:
+        """Whether runs can be accepted and go on now."""
         try:
             found = dict(await asyncio.wait_for(self._readiness(), self._within_s))
         except TimeoutError:
             found = {"agent": f"did not find out within {self._within_s:g} s"}
-        if any(found.values()):
-            response.status_code = 503
         checks = {name: wrong or OK for name, wrong in found.items()}
         return Ready(ready=not any(found.values()), checks=checks, store=self._store)
 
     async def metrics(self) -> PlainTextResponse:
-        """What is counted, in the Prometheus text format."""
+        """In the Prometheus text format."""
         return PlainTextResponse(await self._metrics(), media_type=CONTENT_TYPE)
 
-    async def openapi(self) -> JSONResponse:
-        return JSONResponse(document(self._app))
 
-    async def docs(self) -> HTMLResponse:
-        return HTMLResponse(docs_page(document(self._app)))
+class CommandView(View):
+    """One command of a tool: `tier` is `read` or `write`, `approve` when a person must allow it, as the operator says.
+
+    `effect`: whether what a write does stays in the house (`local`). `input_schema` is a JSON Schema of an object.
+    """
+
+    name: str
+    description: str
+    tier: str
+    idempotent: bool
+    effect: Effect | None
+    approve: Approve | None
+    input_schema: dict[str, Any]
+
+
+class ToolView(View):
+    """A tool. `executor` is who offers it, `present` whether that one answers now.
+
+    `timeout_s` is how long one attempt may take, in seconds; `output` is `untrusted` where results hold what strangers
+    wrote; null, where the offer does not say, counts as that.
+    """
+
+    name: str
+    description: str
+    executor: str | None
+    present: bool
+    route: str
+    timeout_s: float
+    output: Output | None = None
+    commands: tuple[CommandView, ...]
+
+
+class ToolsView(View):
+    """What runs may use, cut by `agent.tools`. `problems`: what is left out and why, or that no executor answers."""
+
+    tools: tuple[ToolView, ...]
+    problems: tuple[str, ...]
+
+
+class ToolCalls:
+    """`problems` gives what is left out of the offers, and why."""
+
+    def __init__(self, skills: Skills, problems: Callable[[], Sequence[str]] = tuple) -> None:
+        self._skills = skills
+        self._problems = problems
+
+    async def list_tools(self) -> ToolsView:
+        """By name, each with its commands and what they take."""
+        try:
+            offers = (await self._skills.catalog()).tools
+        except TryAgain as nothing:
+            return ToolsView(tools=(), problems=tuple(self._problems()) or (str(nothing),))
+        present = self._skills.present()
+        tools = [_tool(offer, present) for offer in sorted(offers, key=lambda offer: offer.name)]
+        return ToolsView(tools=tuple(tools), problems=tuple(self._problems()))
+
+
+def _tool(offer: ToolOffer, present: frozenset[str]) -> ToolView:
+    told = offer.model_dump(include={"name", "description", "executor", "route", "timeout_s", "output"})
+    commands = tuple(CommandView(**command.model_dump()) for command in offer.commands)
+    return ToolView(present=offer.executor in present, commands=commands, **told)

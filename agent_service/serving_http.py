@@ -1,19 +1,17 @@
-"""The composition of what operators ask beyond waking, watching and cancelling runs; loaded when callers are let in."""
+"""Serves the HTTP API of an agent: loaded when callers are let in."""
 
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from agent_service.admission.spending import SETTING, Spending
-from agent_service.api.app import Operations, create_app
-from agent_service.api.desk import Desk, Fresh, Switch
-from agent_service.api.handlers.dead_letters import DeadLetterCalls
-from agent_service.api.handlers.inbox import InboxCalls
-from agent_service.api.handlers.inspection import Inspection, WhyCalls
-from agent_service.api.handlers.operating import DrainCalls, PruneCalls, StoppingCalls
-from agent_service.api.handlers.service import HealthCalls, Look, Part
-from agent_service.api.handlers.tools import ToolCalls
-from agent_service.api.streams.events import EventStreams
+from agent_service.api.http import create_app
+from agent_service.api.inspection import Inspection, WhyCalls
+from agent_service.api.micro import Fresh
+from agent_service.api.operating import DrainCalls, PruneCalls
+from agent_service.api.people import InboxCalls, LetterCalls
+from agent_service.api.service import HealthCalls, Look, Part, ServiceCalls, ToolCalls
+from agent_service.api.sse import EventStreams, Slots
 from agent_service.bootstrap import Agent, prompt_of
 from agent_service.bus import findings
 from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
@@ -23,7 +21,7 @@ from agent_service.core.waiting import Status
 from agent_service.history.plain import ok, warning
 from agent_service.settings import AgentSettings
 from groundwork.http.metrics import Measured, request_durations
-from groundwork.http.server import serve_http as http
+from groundwork.http.server import serve_http as serve
 from groundwork.nats.leases.members import Members
 from groundwork.service.installed import installed_version
 from groundwork.telemetry.metrics import Instruments, exposition
@@ -36,48 +34,39 @@ UNDER_WAY = (Status.QUEUED, Status.RUNNING, Status.PAUSED)
 
 
 async def serve_http(
-    agent: Agent, desk: Desk, switch: Switch, fresh: Fresh, observed: Instruments, listener: socket.socket
+    agent: Agent, rooms: Iterable[object], fresh: Fresh, observed: Instruments, listener: socket.socket
 ) -> None:
-    members = agent.ground.members
-    app = create_app(
-        desk,
-        agent.folders,
-        agent.ready,
-        agent.settings,
-        operations=_operations(agent, desk, switch),
-        streams=EventStreams(agent.feed, agent.store, agent.store),
-        metrics=partial(exposition, observed, subjects.SERVICE_AGENT),
-        fresh=fresh,
-        member=members.me if members else None,
-    )
+    """`rooms` serve operations, beside those that are served over HTTP alone."""
+    every = (*rooms, *_rooms(agent, observed))
+    app = create_app(every, agent.settings, slots=Slots(), fresh=fresh)
     measured = Measured(app, request_durations(agent.metrics.instruments))
-    await http(measured, listener, stopping=agent.feed.end)
+    await serve(measured, listener, stopping=agent.feed.end)
 
 
-def _operations(agent: Agent, desk: Desk, switch: Switch) -> Operations:
-    link, store, skills = agent.ground.link, agent.store, agent.skills
+def _rooms(agent: Agent, observed: Instruments) -> Iterator[object]:
+    link, store, skills, members = agent.ground.link, agent.store, agent.skills, agent.ground.members
     letters, troubles = NatsDeadLetters(link, most=MOST_LETTERS), NatsTroubles(link, fresh_s=FRESH_S)
     now = NatsTroubles(link, fresh_s=0)
 
     async def this_agent() -> Sequence[Finding]:
         of_agent = _of_the_agent(agent.settings, await store.counts())
-        return [of_agent, *_of_company(agent.ground.members), *_of_money(agent.limits.spending)]
+        return [of_agent, *_of_company(members), *_of_money(agent.limits.spending)]
 
     async def nats() -> Sequence[Finding]:
         return [findings.server(link), await findings.jetstream(link), await findings.dead_letters(letters)]
 
     looks: dict[Part, Look] = {"agent": this_agent, "gateway": partial(findings.gateway, troubles), "nats": nats}
-    return Operations(
-        inspection=Inspection(store, desk.reader, prompt_of),
-        inbox=InboxCalls(store, store.inbox, letters),
-        letters=DeadLetterCalls(letters),
-        health=HealthCalls(agent.ready, looks),
-        why=WhyCalls(store, store.inbox, NatsWhereabouts(link), letters, skills, now.status, agent.ready),
-        stopping=StoppingCalls(switch),
-        draining=DrainCalls(agent.draining),
-        pruning=PruneCalls(agent.pruning, agent.beside_runs),
-        tools=ToolCalls(skills, lambda: skills.complaints),
-    )
+    metrics = partial(exposition, observed, subjects.SERVICE_AGENT)
+    yield Inspection(store, store, agent.folders, prompt_of)
+    yield WhyCalls(store, store.inbox, NatsWhereabouts(link), letters, skills, now.status, agent.ready)
+    yield InboxCalls(store, store.inbox, letters)
+    yield LetterCalls(letters)
+    yield HealthCalls(agent.ready, looks)
+    yield DrainCalls(agent.draining)
+    yield PruneCalls(agent.pruning, agent.beside_runs)
+    yield ToolCalls(skills, lambda: skills.complaints)
+    yield EventStreams(agent.feed, store)
+    yield ServiceCalls(agent.settings, agent.ready, metrics, member=members.me if members else None)
 
 
 def _of_the_agent(settings: AgentSettings, counts: Mapping[Status, int]) -> Finding:

@@ -1,0 +1,250 @@
+"""The HTTP API, made of the table of operations: FastAPI's routes, and what their parameters are read from.
+
+Order of a request: the door (Host, Origin), the token and its scope, then parameters and body. FastAPI would parse a
+declared body before it asks who calls, so bodies are dependencies here. Only JSON in plain UTF-8 is read, which also
+keeps out the forms that a browser would post for another site. Nothing is decompressed.
+
+Idempotency-Key (draft-ietf-httpapi-idempotency-key-header): a quoted string, also taken without its quotes. It becomes
+the `wake_id` or `signal_id`, as long as the run is known. Where the API has tokens, a key is its caller's own.
+"""
+
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, cast
+
+from fastapi import Depends, FastAPI, Header, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
+
+from agent_service.admission.callers import of_token
+from agent_service.api import requests
+from agent_service.api.door import HARDENED, PAGE, Access, Door, answer, caller_of
+from agent_service.api.errors import REFUSED, Code, Refusal, broken, refusal_of, unfit
+from agent_service.api.micro import Fresh, Served, at_once, served_by, taken_by
+from agent_service.api.openapi import DESCRIBED, Documents, documented
+from agent_service.api.requests import MAX_BODY_BYTES, Caller, Wait, misfits
+from agent_service.api.runs import IDEMPOTENCY_KEY
+from agent_service.api.sse import LAST_EVENT_ID, EventStream, Slots
+from agent_service.run.children.waking import WAKE_PREFIX
+from agent_service.run.intake import id_of
+from agent_service.settings import AgentSettings
+from groundwork.http.bodies import Bodies, BodyRefused, network_of
+from schemas.operations import OPERATIONS, Operation
+
+FOLDER = Path(__file__).resolve().parents[1] / "page"
+LONGEST_KEY = 255
+LONGEST_WAIT_S = 300.0
+JSON = "application/json"
+
+M = TypeVar("M", bound=BaseModel)
+
+_QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])+)"')
+_PLAIN = re.compile(r"[!#-\[\]-~]+")
+
+
+def create_app(
+    rooms: Iterable[object],
+    settings: AgentSettings,
+    *,
+    slots: Slots,
+    operations: Iterable[Operation] = OPERATIONS,
+    fresh: Fresh = at_once,
+) -> FastAPI:
+    """Raises Misconfigured for settings that would open it to the world. `fresh`: waited for before runs are shown."""
+    documents = Documents()
+    app, access, served = documents.app, Access(settings.http), (*rooms, documents)
+    app.state.bodies, app.state.slots = Bodies(MAX_BODY_BYTES), slots
+    for kind in REFUSED:
+        app.add_exception_handler(kind, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _by_framework)
+    app.add_exception_handler(Exception, _broken)
+    app.add_middleware(Door, allowed_hosts=settings.http.allowed_hosts)
+    for operation in operations:
+        if operation.path:
+            _add(documents, access, operation, served_by(served, operation), fresh)
+    app.add_route("/", _index)
+    app.mount(PAGE, StaticFiles(directory=FOLDER))
+    return app
+
+
+async def _index(_: Request) -> Response:
+    return FileResponse(FOLDER / "index.html")
+
+
+def _add(documents: Documents, access: Access, operation: Operation, served: Served, fresh: Fresh) -> None:
+    app = documents.app
+    parameters, bodies, answers = signature(served).parameters, taken_by(served), signature(served).return_annotation
+    waits = any(parameter.annotation == Wait | None for parameter in parameters.values())
+    streams = LAST_EVENT_ID in (_HEADERS.get(name) for name in parameters)
+    before: list[Callable[..., Any]] = [fresh] if operation.shows_runs else []
+    if operation.method == "POST" or waits:
+        before.append(only("wait") if waits else only())
+    if streams or waits:
+        before.append(app.state.slots.take if streams else _slot)
+    path = operation.path.replace("{path}", "{path:path}")
+    app.add_api_route(
+        path,
+        _endpoint(operation, served),
+        methods=[operation.method],
+        status_code=operation.status,
+        dependencies=[*([access.to(operation.scope)] if operation.scope else []), *map(Depends, before)],
+        response_class=EventStream if streams else answers if issubclass(answers, Response) else JSONResponse,
+        tags=[operation.tag],
+        responses=documented(operation, bodies, limited=streams or waits) | DESCRIBED.get(operation.name, {}),
+        openapi_extra=documents.describe(operation, bodies),
+        include_in_schema=operation.listed,
+    )
+
+
+def _endpoint(operation: Operation, served: Served) -> Callable[..., Any]:
+    """What FastAPI calls: it reads from the signature where parameters come from, and what is answered."""
+
+    async def endpoint(response: Response, **given: Any) -> Any:
+        answer = await served(**given)
+        if status := getattr(answer, "http_status", None):
+            response.status_code = status
+        return answer
+
+    of, bodies = signature(served), taken_by(served)
+    asked = [one.replace(kind=Parameter.KEYWORD_ONLY, annotation=_read(one, bodies)) for one in of.parameters.values()]
+    first = Parameter("response", Parameter.KEYWORD_ONLY, annotation=Response)
+    cast("Any", endpoint).__signature__ = Signature([first, *asked], return_annotation=of.return_annotation)
+    endpoint.__name__, endpoint.__doc__ = operation.name, served.__doc__
+    return endpoint
+
+
+def _read(parameter: Parameter, bodies: Mapping[str, type[BaseModel]]) -> Any:
+    kind = parameter.annotation
+    if parameter.name in bodies:
+        return Annotated[kind, Depends(body_of(kind))]
+    if isinstance(kind, type) and issubclass(kind, requests.Query):
+        return Annotated[kind, Query()]
+    return _READ.get(parameter.name, kind)
+
+
+def only(*names: str) -> Callable[[Request], Coroutine[Any, Any, None]]:
+    """A dependency that refuses (422) any other parameter, before anything is done."""
+
+    async def refuse_others(request: Request) -> None:
+        if others := [name for name in request.query_params if name not in names]:
+            raise misfits([((name,), "Extra inputs are not permitted", "extra_forbidden") for name in others])
+
+    return refuse_others
+
+
+async def _wait(
+    request: Request,
+    wait: Annotated[
+        float,
+        Query(
+            ge=0,
+            le=LONGEST_WAIT_S,
+            description="Answer once the run has ended or waits for a person, and after so many seconds at the latest.",
+        ),
+    ] = 0.0,
+) -> Wait | None:
+    async def hung_up() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    return Wait(wait, hung_up) if wait else None
+
+
+async def _slot(request: Request, wait: Annotated[Wait | None, Depends(_wait)]) -> AsyncIterator[None]:
+    """Holds a slot for one who will wait. Refuses (429) before anything is done."""
+    if wait is None:
+        yield
+        return
+    async for _ in request.app.state.slots.take(request):
+        yield
+
+
+def body_of(model: type[M]) -> Callable[[Request], Coroutine[Any, Any, M]]:
+    """A dependency that gives the body as `model`. Refuses with 400, 408, 413, 415 and 422."""
+
+    async def body(request: Request) -> M:
+        _check_headers(request)
+        bodies: Bodies = request.app.state.bodies
+        try:
+            sent = await bodies.read(request, whose=request.state.token or network_of(request.scope["client"]))
+        except BodyRefused as error:
+            raise Refusal(Code[error.code.upper()], str(error)) from error
+        return requests.read(model, sent)
+
+    return body
+
+
+def _check_headers(request: Request) -> None:
+    headers = request.headers
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise Refusal(Code.ENCODED, "send the body as it is, without Content-Encoding")
+    length = headers.get("content-length", "")
+    kinds = headers.getlist("content-type")
+    has_body = length not in ("", "0") or "transfer-encoding" in headers
+    if (kinds or has_body) and [kind.partition(";")[0].strip().lower() for kind in kinds] != [JSON]:
+        raise Refusal(Code.NOT_JSON, f"send JSON, with `Content-Type: {JSON}`", status=415)
+
+
+_HEADERS = {"key": IDEMPOTENCY_KEY, "last_event_id": LAST_EVENT_ID, "traceparent": "traceparent"}
+
+
+async def idempotency_key(
+    request: Request,
+    sent: Annotated[
+        str | None,
+        Header(
+            alias=IDEMPOTENCY_KEY,
+            description="The same key with the same body is the same request, however often it is sent; with another "
+            "body it is refused. It counts where the body names itself by no `wake_id` or `signal_id`.",
+            examples=['"8e03978e-40d5-43dd-bc93-6894a57f9324"'],
+        ),
+    ] = None,
+) -> str | None:
+    """The key as an id; None where none was sent. Refuses (422) what can be no key."""
+    if sent is None:
+        return None
+    quoted, payer = _QUOTED.fullmatch(sent), of_token(request.state.token)
+    if len(sent) > LONGEST_KEY or not (quoted or _PLAIN.fullmatch(sent)):
+        why = f'must be a quoted string of visible ASCII, of {LONGEST_KEY} characters at most, such as "a-1"'
+        raise unfit(IDEMPOTENCY_KEY, why)
+    key = quoted[1] if quoted else sent
+    return id_of(f"{IDEMPOTENCY_KEY} {payer} {key}") if payer or key.startswith(WAKE_PREFIX) else id_of(key)
+
+
+_READ: Mapping[str, Any] = {
+    "caller": Annotated[Caller, Depends(caller_of)],
+    "key": Annotated[str | None, Depends(idempotency_key)],
+    "last_event_id": Annotated[str | None, Header(alias=LAST_EVENT_ID, description="The `id` of the last event seen.")],
+    "traceparent": Annotated[str | None, Header(description="A trace of the caller's, to be linked.")],
+    "wait": Annotated[Wait | None, Depends(_wait)],
+}
+"""What a parameter is read from, by its name; any other is part of the path."""
+
+
+async def _refused(request: Request, error: Exception) -> JSONResponse:
+    return answer(refusal_of(error), request.scope)
+
+
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
+    found = cast("RequestValidationError", error).errors()  # without `query` before the name
+    return answer(misfits([(flaw["loc"][1:], flaw["msg"], flaw["type"]) for flaw in found]), request.scope)
+
+
+async def _by_framework(request: Request, error: Exception) -> JSONResponse:
+    by = cast("HTTPException", error)
+    code, text = {
+        404: (Code.NOT_FOUND, "there is nothing at this path: see /docs"),
+        405: (Code.METHOD_NOT_ALLOWED, "this path takes other methods: see the header Allow"),
+    }.get(by.status_code, (Code.REFUSED, str(by.detail)))
+    return answer(Refusal(code, text, status=by.status_code), request.scope, dict(by.headers or {}))
+
+
+async def _broken(request: Request, _: Exception) -> JSONResponse:
+    """The framework raises the error again, so that the server logs it. No door is left on this way out."""
+    return answer(broken(), request.scope, HARDENED)

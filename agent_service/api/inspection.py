@@ -1,0 +1,266 @@
+"""Operations that look into one run: entries, timeline, steps, model calls, files, and why it stands still."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Annotated, Protocol, TypeVar
+
+from fastapi import Response
+from pydantic import BaseModel, Field
+
+from agent_service.api.errors import Code, Refusal, gone, present, unfit
+from agent_service.api.people import Letters
+from agent_service.api.requests import Query
+from agent_service.core.attempts import Pending
+from agent_service.core.state import RunState
+from agent_service.history.artifacts import is_artifact_path
+from agent_service.run.moments import retell
+from agent_service.run.ports import Archive, Inbox, PromptText, Question, RunStore, Skills
+from agent_service.views.entries import MOST_ENTRIES, EntryView, JournalReader, TimelineView, entry_view, timeline_view
+from agent_service.views.folder.disk import IllegalName, TooLarge, Unsafe
+from agent_service.views.folder.keeping import ArtifactChanged, Folders
+from agent_service.views.folder.workspace import Listing
+from agent_service.views.letters import DeadLetter
+from agent_service.views.model_calls import CallView, call_view, made_call
+from agent_service.views.steps import StepDetail, step_detail
+from agent_service.views.why import Seen, Whereabouts, WhyView, out_longest, why_view
+from groundwork.service.errors import Failure, TryAgain
+from groundwork.service.machine import utc_now
+from schemas import keys, subjects
+from schemas.envelope import RUN_ID
+from schemas.status import GatewayStatus, WaitingCall
+
+BYTES = "application/octet-stream"
+TYPES = {
+    ".json": "application/json",
+    ".jsonl": "application/jsonl",
+    ".md": "text/markdown; charset=utf-8",
+    ".txt": "text/plain; charset=utf-8",
+}
+"""By suffix; everything else is bytes, whatever it calls itself."""
+WITHIN_S = 4.0
+
+Number = Annotated[int, Field(ge=1, lt=2**31)]
+T = TypeVar("T")
+
+
+class EntriesQuery(Query):
+    """Which entries of a journal."""
+
+    after: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    """Those after the entry of this number: `next_after` of the page before."""
+    limit: Annotated[int, Field(ge=1, le=1000)] = 200
+    """How many, at most."""
+
+
+class EntryPage(BaseModel):
+    """Entries in order. `next_after` asks for those that follow; null when there are none yet."""
+
+    entries: tuple[EntryView, ...]
+    next_after: int | None
+
+
+class FileLine(BaseModel):
+    """`size` is in bytes; `sha256` in hex, null for a file that is too large to be hashed for a list."""
+
+    path: str
+    size: int
+    sha256: str | None
+
+
+class FileList(BaseModel):
+    """The files in a run's folder; `foreign` are names that are none of its files, such as links."""
+
+    run_id: str
+    files: tuple[FileLine, ...]
+    foreign: tuple[str, ...]
+
+
+class Inspection:
+    """Methods raise Refusal (404, 410), and what the store raises."""
+
+    def __init__(
+        self, store: RunStore, archive: Archive, files: Folders, prompt_of: Callable[[Question], PromptText]
+    ) -> None:
+        self._store = store
+        self._archive = archive
+        self._files = files
+        self._prompt_of = prompt_of
+        self._reader = JournalReader(archive)
+
+    async def list_entries(self, run_id: str, query: EntriesQuery) -> EntryPage:
+        """The journal of a run, for audit and replay."""
+        newest = (await present(self._store, run_id)).state.version
+        if query.after > newest:
+            raise unfit("after", f"the run has only {newest} entries", run_id)
+        records = await self._reader.records(run_id, query.after, query.limit + 1)
+        shown = tuple(map(entry_view, records[: query.limit]))
+        return EntryPage(entries=shown, next_after=shown[-1].seq if len(records) > query.limit else None)
+
+    async def show_timeline(self, run_id: str) -> TimelineView:
+        """Phases, steps, attempts, waits, and what people said.
+
+        Each item is followed by its parts, else they are in the order in which they began. The phases of one model call
+        share its number; its cost is told once.
+        """
+        run = await present(self._store, run_id)
+        return timeline_view(run_id, await self._reader.history(run_id, run.state.version))
+
+    async def show_step(self, run_id: str, step: Number) -> StepDetail:
+        """Its arguments, why it was planned, and all that came back of each attempt."""
+        run = await present(self._store, run_id)
+        found = step_detail(run.state, await self._reader.records(run_id, 0, MOST_ENTRIES), step)
+        if found is None:
+            raise Refusal(Code.UNKNOWN_STEP, "the run has not taken this step", run_id=run_id)
+        return found
+
+    async def show_call(self, run_id: str, call: Number) -> CallView:
+        """One model call."""
+        await present(self._store, run_id)
+        made = made_call(retell(await self._archive.entries(run_id)), call)
+        if made is None:
+            raise Refusal(Code.UNKNOWN_CALL, "the run has not made this model call", run_id=run_id)
+        return call_view(made, self._prompt_of(made.question))
+
+    async def list_files(self, run_id: str) -> FileList:
+        """The files of a run's workspace."""
+        await present(self._store, run_id)
+        found = await _of_disk(self._files.files(run_id)) or Listing(files=(), foreign=())
+        lines = tuple(FileLine(path=file.path, size=file.size, sha256=file.sha256) for file in found.files)
+        return FileList(run_id=run_id, files=lines, foreign=found.foreign)
+
+    async def download_file(self, run_id: str, path: str) -> Response:
+        """An artifact can be had as soon as the journal names it, and is compared with the hash recorded there (409
+        `artifact_changed`). No browser shows a file as a page of this service.
+        """
+        if tombstone := await self._store.tombstone(run_id):
+            raise gone(tombstone)
+        if is_artifact_path(path) and (artifacts := await self._store.artifacts_gone(run_id)):  # a copy may be left
+            raise Refusal(Code.ARTIFACTS_GONE, str(artifacts), run_id=run_id)
+        content, name = await _of_disk(self._files.read(run_id, path)), PurePosixPath(path)
+        if content is None:
+            raise _no_such_file()
+        headers = {"Content-Disposition": f'attachment; filename="{name.name}"', "Accept-Ranges": "none"}
+        return Response(content, headers=headers, media_type=TYPES.get(name.suffix, BYTES))
+
+
+async def _of_disk(reading: Awaitable[T]) -> T:
+    try:
+        return await reading
+    except (IllegalName, Unsafe) as error:
+        raise _no_such_file() from error
+    except TooLarge as error:
+        text = "the file is too large to be sent: take it from the disk"
+        raise Refusal(Code.TOO_LARGE_TO_SEND, text) from error
+    except ArtifactChanged as error:
+        text = f"{error}: somebody has replaced it, and it is not handed out"
+        raise Refusal(Code.ARTIFACT_CHANGED, text) from error
+
+
+def _no_such_file() -> Refusal:
+    return Refusal(Code.NO_SUCH_FILE, "the run has no such file: its workspace lists those it has")
+
+
+class Finder(Protocol):
+    async def of(self, stream: str, subject: str, key: str, since: datetime) -> Whereabouts | None:
+        """The message of that dedupe key, sent at or after `since`; None where it is not found. Raises Failure."""
+
+
+class WhyCalls:
+    """`gateway` gives the gateway's status, or None where none answers."""
+
+    within_s = WITHIN_S
+
+    def __init__(
+        self,
+        store: RunStore,
+        inbox: Inbox,
+        finder: Finder,
+        letters: Letters,
+        skills: Skills,
+        gateway: Callable[[], Awaitable[GatewayStatus | None]],
+        readiness: Callable[[], Awaitable[Mapping[str, str]]],
+    ) -> None:
+        self._store = store
+        self._inbox = inbox
+        self._finder = finder
+        self._letters = letters
+        self._skills = skills
+        self._gateway = gateway
+        self._readiness = readiness
+
+    async def show_why(self, run_id: str) -> WhyView:
+        """What it waits for, what lies on the bus for it, who holds that, what to do. What cannot be asked in time is
+        told as such.
+        """
+        run = await present(self._store, run_id)
+        return why_view(run.state, await self._seen(run.state))
+
+    async def _seen(self, run: RunState) -> Seen:
+        now = utc_now()
+        if run.final:
+            return Seen(now=now, dismissal=await self._inbox.dismissal(run.run_id))
+        lacks, letters, status, (looked, trouble, request, result) = await asyncio.gather(
+            self._in_time(self._readiness(), {}),
+            self._in_time(self._letters_of(run.run_id), ()),
+            self._in_time(self._gateway(), None),
+            self._on_the_bus(run),
+        )
+        return Seen(
+            now=now,
+            looked=looked,
+            trouble=trouble,
+            request=request,
+            result=result,
+            letters=letters,
+            present=await self._present(status),
+            word=_word(run, status),
+            lacks=lacks,
+        )
+
+    async def _on_the_bus(self, run: RunState) -> tuple[bool, str, Whereabouts | None, Whereabouts | None]:
+        """Why the bus could not be read; the request and the result of the attempt that is waited for."""
+        pending = out_longest(run)
+        if pending is None:
+            return True, "", None, None
+        try:
+            async with asyncio.timeout(self.within_s):
+                return True, "", *await self._messages(run.run_id, pending)
+        except TimeoutError:
+            return False, f"the bus did not tell within {self.within_s:g} s what it has for this run", None, None
+        except Failure as error:
+            return False, str(error), None, None
+
+    async def _messages(self, run_id: str, pending: Pending) -> tuple[Whereabouts | None, Whereabouts | None]:
+        sub_request = (pending.task, pending.round) if pending.task else ()
+        of, since = (run_id, pending.step, pending.attempt, *sub_request), pending.requested_at
+        asked = subjects.tool_request(pending.route)
+        request, result = await asyncio.gather(
+            self._finder.of(subjects.STREAM_REQUESTS, asked, keys.request(*of), since),
+            self._finder.of(subjects.STREAM_RESULTS, subjects.TOOL_RESULT, keys.result(*of), since),
+        )
+        return request, result
+
+    async def _letters_of(self, run_id: str) -> tuple[DeadLetter, ...]:
+        return tuple(letter for letter in await self._letters.all() if letter.headers.get(RUN_ID) == run_id)
+
+    async def _present(self, status: GatewayStatus | None) -> frozenset[str]:
+        """Executors that answer. The gateway does when it tells its status, which is asked more often than tools."""
+        with suppress(TryAgain):  # no executor has told its tools yet
+            await self._skills.catalog()
+        return self._skills.present() - (frozenset() if status else {subjects.SERVICE_GATEWAY})
+
+    async def _in_time(self, question: Awaitable[T], otherwise: T) -> T:
+        with suppress(TimeoutError, Failure):
+            async with asyncio.timeout(self.within_s):
+                return await question
+        return otherwise
+
+
+def _word(run: RunState, status: GatewayStatus | None) -> WaitingCall | None:
+    pending = out_longest(run)
+    name = pending.name if pending else (0, "", 0)
+    calls = (call for call in (status.waiting if status else ()) if call.run_id == run.run_id)
+    return next((call for call in calls if (call.step, call.task or "", call.round or 0) == name), None)

@@ -1,0 +1,121 @@
+"""The agent on the bus as a NATS micro service (NATS ADR-32), which answers at `agentic-loop.<endpoint>`.
+
+Requests, answers and errors are the JSON of the HTTP API; a parameter of the path is a field of the request. The header
+Nats-Service-Error-Code has an error's number. The permissions of the bus decide who may ask, so operators' endpoints
+must be denied to others. An endpoint takes one request at a time.
+"""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from inspect import signature
+from typing import Any, get_args
+
+from nats.micro.request import Handler, Request, ServiceError
+from nats.micro.service import Service
+from pydantic import BaseModel, create_model
+
+from agent_service.api.errors import REFUSED, Refusal, broken, refusal_of
+from agent_service.api.requests import Caller, Query, read
+from groundwork.nats.link import NatsLink
+from groundwork.nats.micro_service import asker, micro_service
+from schemas import subjects
+from schemas.envelope import TRACEPARENT
+from schemas.fields import Id
+from schemas.operations import OPERATIONS, Operation, Scope
+
+ABOUT = "A durable agent loop: accepts goals, and tells where runs stand."
+EVERY_SCOPE: frozenset[Scope] = frozenset(get_args(Scope))
+
+Served = Callable[..., Awaitable[Any]]
+Fresh = Callable[[], Awaitable[None]]
+
+log = logging.getLogger(__name__)
+
+
+def served_by(rooms: Iterable[object], operation: Operation) -> Served:
+    """The method that serves an operation: it has its name. Raises LookupError where none has."""
+    for room in rooms:
+        if served := getattr(room, operation.name, None):
+            return served  # type: ignore[no-any-return] # by its name
+    raise LookupError(f"nothing serves the operation {operation.name}")
+
+
+def taken_by(served: Served) -> Mapping[str, type[BaseModel]]:
+    """The parameters of a method that are bodies, with their models."""
+    found = {name: parameter.annotation for name, parameter in signature(served).parameters.items()}
+    models = {name: kind for name, kind in found.items() if isinstance(kind, type) and issubclass(kind, BaseModel)}
+    return {name: model for name, model in models.items() if not issubclass(model, Query)}
+
+
+async def at_once() -> None:
+    """A store of its own is never behind."""
+
+
+async def serve_on_bus(
+    link: NatsLink, rooms: Iterable[object], operations: Iterable[Operation] = OPERATIONS, *, fresh: Fresh = at_once
+) -> Service:
+    """Answers until the service is stopped, or the link closed. `fresh` is waited for before runs are shown."""
+    service, served = await micro_service(link, name=subjects.SERVICE_AGENT, description=ABOUT), tuple(rooms)
+    for operation in operations:
+        if operation.endpoint:
+            await _add(service, operation, served_by(served, operation), fresh if operation.shows_runs else None)
+    return service
+
+
+async def _add(service: Service, operation: Operation, served: Served, fresh: Fresh | None) -> None:
+    parameters = signature(served).parameters
+    body = dict(taken_by(served))
+    fields: dict[str, Any] = {"run_id": (Id, ...)} if "run_id" in parameters else {}
+    base = next(iter(body.values()), BaseModel)
+    model = create_model(f"{operation.name}_asked", __base__=base, __doc__=operation.does, **fields)
+
+    async def ask(request: Request) -> BaseModel:
+        asked = read(model, request.data)
+        given: dict[str, Any] = {name: getattr(asked, name) for name in fields} | dict.fromkeys(body, asked)
+        if "caller" in parameters:
+            given["caller"] = Caller(by=(who := asker(request)), payer=who, transport="nats", scopes=EVERY_SCOPE)
+        if "traceparent" in parameters:
+            given["traceparent"] = (request.headers or {}).get(TRACEPARENT)
+        if fresh:
+            await fresh()
+        answer: BaseModel = await served(**given)
+        return answer
+
+    hints = {"request": _hint(model), "answer": _hint(signature(served).return_annotation)}
+    await service.add_endpoint(
+        name=operation.endpoint,
+        subject=operation.subject,
+        handler=_answering(ask),
+        metadata={"format": "application/json"} | hints,
+    )
+
+
+def _answering(ask: Callable[[Request], Awaitable[BaseModel]]) -> Handler:
+    """Raises ServiceError for what is not served: only what is raised counts as an error in the statistics."""
+
+    async def handler(request: Request) -> None:
+        try:
+            answer = await ask(request)
+        except REFUSED as error:
+            refusal = refusal_of(error)
+            facts = {"status": refusal.status, "code": refusal.code, "field": refusal.field, "call": request.subject}
+            log.info("refused", extra=facts | {"caller": asker(request)})
+            raise _error(request, refusal) from error
+        except Exception as error:
+            log.exception("a request on the bus failed", extra={"subject": request.subject})
+            raise _error(request, broken()) from error
+        await request.respond(answer.model_dump_json(by_alias=True).encode())
+
+    return handler
+
+
+def _error(request: Request, refusal: Refusal) -> ServiceError:
+    body = json.dumps(refusal.body()).encode()
+    request.respond_error = partial(request.respond_error, data=body)  # type: ignore[method-assign]
+    return ServiceError(str(refusal.status), str(refusal))
+
+
+def _hint(model: type[BaseModel]) -> str:
+    return json.dumps(model.model_json_schema(), separators=(",", ":"))

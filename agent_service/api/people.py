@@ -1,0 +1,239 @@
+"""Operations on what waits for a person: the inbox, and dead letters of both services."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from typing import Annotated, Any, Protocol
+
+from pydantic import Field
+
+from agent_service.api.errors import Code, Refusal, present, unfit
+from agent_service.api.requests import Caller, Nothing, Query
+from agent_service.core.waiting import Status
+from agent_service.errors import Damaged
+from agent_service.history.plain import View
+from agent_service.run.ports import Dismissal, Inbox, RunStore
+from agent_service.views.inbox import InboxItem, InboxView, of_damaged_run, of_letter, of_run
+from agent_service.views.letters import DeadLetter, NoSuchLetter, NotSentAgain, Stored, without_secrets
+from groundwork.service.errors import Failure, TryAgain
+from groundwork.service.machine import utc_now
+from schemas.envelope import RUN_ID
+from schemas.fields import Instant
+
+LETTERS_WITHIN_S = 2.0
+MOST_BODY = 64 * 1024
+"""Bytes of a message that a list shows."""
+READ_AT_ONCE = 4
+WITHIN_S = 5.0
+
+Number = Annotated[int, Field(ge=1, lt=2**53)]
+
+log = logging.getLogger(__name__)
+
+
+class Letters(Protocol):
+    """The dead letters on the bus. All methods raise what the link raises."""
+
+    async def all(self) -> list[DeadLetter]: ...
+
+    async def refused(self, letter: DeadLetter) -> Stored | None:
+        """The message that was refused; None where it is gone."""
+
+    async def retry(self, number: int, by: str) -> Any:
+        """Raises NoSuchLetter and NotSentAgain."""
+
+    async def drop(self, number: int, by: str) -> Any:
+        """Raises NoSuchLetter."""
+
+
+class InboxQuery(Query):
+    """Which of what waits."""
+
+    limit: Annotated[int, Field(ge=1, le=200)] = 100
+    """How many, at most: the newest."""
+
+
+class LettersQuery(Query):
+    """Which dead letters."""
+
+    cursor: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    """`next_cursor` of the page before."""
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    """How many, at most."""
+    open: bool = False
+    """Only those that no person has dealt with."""
+
+
+class DismissAnswer(View):
+    """Who took the run out of the inbox, and when."""
+
+    run_id: str
+    by: str
+    at: Instant
+
+
+class SettledView(View):
+    """What a person did about a letter: `retried` or `dropped`."""
+
+    what: str
+    by: str
+    at: Instant
+
+
+class LetterView(View):
+    """A dead letter. `seq` is its number; `stream`, `original_seq` and `subject` are those of the refused message.
+
+    `body` is that message, cut where it is long, and null where it is gone. Addresses for endings and proofs of calls
+    are hidden in it.
+    """
+
+    seq: int
+    at: Instant
+    subject: str
+    reason: str
+    stream: str | None
+    consumer: str | None
+    original_seq: int | None
+    run_id: str | None
+    msg_id: str | None
+    body: str | None
+    settled: SettledView | None
+
+
+class LetterPage(View):
+    """Letters, oldest first. `next_cursor` asks for those that follow; null when there are none."""
+
+    letters: tuple[LetterView, ...]
+    next_cursor: int | None
+
+
+class SettledAnswer(View):
+    """What was done about a letter, and by whom."""
+
+    seq: int
+    what: str
+    by: str
+
+
+class InboxCalls:
+    def __init__(
+        self, store: RunStore, inbox: Inbox, letters: Letters, *, now: Callable[[], datetime] = utc_now
+    ) -> None:
+        self._store = store
+        self._inbox = inbox
+        self._letters = letters
+        self._now = now
+
+    async def show_inbox(self, query: InboxQuery) -> InboxView:
+        """Paused and escalated runs, and dead letters that no person has dealt with."""
+        (letters, trouble), stopped = await asyncio.gather(self._open_letters(), self._inbox.runs(query.limit))
+        cards = await asyncio.gather(*(self._card(run_id, touched_at) for run_id, touched_at in stopped))
+        items = [card for card in cards if card] + [of_letter(letter) for letter in letters[-query.limit :]]
+        items.sort(key=lambda item: item.since, reverse=True)
+        total = await self._inbox.count() + len(letters)
+        return InboxView(items=tuple(items[: query.limit]), total=total, trouble=trouble)
+
+    async def dismiss_run(self, caller: Caller, run_id: str, request: Nothing) -> DismissAnswer:  # noqa: ARG002 # its body is read
+        """It stays as it ended; what comes for it later brings it back. The first who did so stays on record."""
+        state = (await present(self._store, run_id)).state
+        if state.status is not Status.ESCALATED:
+            message = f"only a run that ended escalated can be dismissed: this one is {state.status}"
+            raise Refusal(Code.NOTHING_TO_DISMISS, message, run_id=run_id)
+        asked = Dismissal(run_id=run_id, version=state.version, by=caller.by, at=self._now())
+        kept = await self._inbox.dismiss(asked)
+        log.info("dismissed", extra={"run_id": run_id, "by": kept.by})
+        return DismissAnswer(run_id=run_id, by=kept.by, at=kept.at)
+
+    async def _card(self, run_id: str, touched_at: datetime) -> InboxItem | None:
+        try:
+            run = await self._store.load(run_id)
+        except Damaged as error:
+            return of_damaged_run(error, touched_at)
+        stands = run is not None and run.state.status in (Status.PAUSED, Status.ESCALATED)
+        return of_run(run.state, self._now()) if run and stands else None
+
+    async def _open_letters(self) -> tuple[list[DeadLetter], str]:
+        """Unsettled letters, or why they cannot be read now."""
+        try:
+            async with asyncio.timeout(LETTERS_WITHIN_S):
+                return [letter for letter in await self._letters.all() if not letter.settled], ""
+        except TimeoutError:
+            return [], f"the bus did not tell its dead letters within {LETTERS_WITHIN_S:g} s"
+        except Failure as error:
+            return [], f"the dead letters cannot be read: {error}"
+
+
+class LetterCalls:
+    def __init__(self, letters: Letters) -> None:
+        self._letters = letters
+        self._reading = asyncio.Semaphore(READ_AT_ONCE)
+
+    async def list_letters(self, query: LettersQuery) -> LetterPage:
+        """Oldest first, each with the message that was refused."""
+        async with _in_time():
+            found = await self._letters.all()
+            _check_cursor(query.cursor, [letter.id for letter in found])
+            wanted = [one for one in found if one.id > query.cursor and not (query.open and one.settled)]
+            views = tuple(await asyncio.gather(*map(self._view, wanted[: query.limit])))
+        return LetterPage(letters=views, next_cursor=views[-1].seq if len(wanted) > len(views) else None)
+
+    async def retry_letter(self, caller: Caller, seq: Number, request: Nothing) -> SettledAnswer:  # noqa: ARG002 # same
+        """Sends the refused message once, as it was: after its cause is mended. Who did it is recorded."""
+        await _done(self._letters.retry(seq, caller.by))
+        return SettledAnswer(seq=seq, what="retried", by=caller.by)
+
+    async def discard_letter(self, caller: Caller, seq: Number, request: Nothing) -> SettledAnswer:  # noqa: ARG002 # same
+        """For a letter that needs no act any more. Who did it is recorded."""
+        await _done(self._letters.drop(seq, caller.by))
+        return SettledAnswer(seq=seq, what="dropped", by=caller.by)
+
+    async def _view(self, letter: DeadLetter) -> LetterView:
+        refused, settled, (stream, sequence) = None, letter.settled, letter.place
+        with suppress(Failure):  # as of a letter that names a stream that is none
+            async with self._reading:
+                refused = await self._letters.refused(letter)
+        return LetterView(
+            seq=letter.id,
+            at=letter.buried,
+            subject=letter.subject,
+            reason=letter.said("Reason"),
+            stream=stream or None,
+            consumer=letter.said("Consumer") or None,
+            original_seq=sequence or None,
+            run_id=letter.headers.get(RUN_ID),
+            msg_id=letter.said("Msg-Id") or letter.said("Key") or None,
+            body=_shown(refused.body) if refused else None,
+            settled=SettledView(what=settled.deed, by=settled.by, at=settled.at) if settled else None,
+        )
+
+
+def _check_cursor(cursor: int, numbers: Sequence[int]) -> None:
+    """Refuses (422) a number that no letter can have. Deleted letters' numbers are taken."""
+    if cursor and cursor not in numbers and cursor >= min(numbers, default=0):
+        raise unfit("cursor", "is no `next_cursor` of this list: begin it again")
+
+
+async def _done(deed: Awaitable[object]) -> None:
+    try:
+        async with _in_time():
+            await deed
+    except NoSuchLetter as error:
+        raise Refusal(Code.UNKNOWN_LETTER, str(error)) from error
+    except NotSentAgain as error:
+        raise Refusal(Code.NOT_SENT_AGAIN, str(error)) from error
+
+
+@asynccontextmanager
+async def _in_time() -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            yield
+    except TimeoutError as error:
+        raise TryAgain(f"the bus did not answer within {WITHIN_S:g} s") from error
+
+
+def _shown(body: bytes) -> str:
+    cut = without_secrets(body.decode(errors="replace")).encode()[:MOST_BODY]
+    return cut.decode(errors="ignore")

@@ -1,0 +1,312 @@
+"""Operations on runs, over HTTP and on the bus: wake, show, list, cancel, and what people say to them."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from agent_service.api.errors import REFUSED, Code, Refusal, absent, present, refusal_of, unfit
+from agent_service.api.feed import Feed
+from agent_service.api.requests import (
+    AnswerRequest,
+    ApprovalRequest,
+    CallbackAnswer,
+    Caller,
+    CancelAnswer,
+    CancelRequest,
+    Query,
+    SignalAnswer,
+    SignalRequest,
+    StandingAnswer,
+    Wait,
+    WakeAnswer,
+    WakeRequest,
+    check_scopes,
+)
+from agent_service.background import Background
+from agent_service.core.events import SignalReceived, Transition
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Status
+from agent_service.errors import Damaged, WakeConflict
+from agent_service.history.waiting_for import executor_of
+from agent_service.metrics.wakes import Waking
+from agent_service.run.intake import Intake, not_heard
+from agent_service.run.lines import RunLine, Wanted
+from agent_service.run.ports import Archive, Callbacks, Inbox, RunStore, Skills, Troubles
+from agent_service.views.entries import JournalReader
+from agent_service.views.run import RunView, run_view
+from groundwork.service.errors import TryAgain
+from groundwork.service.machine import new_uuid, utc_now
+from schemas.events import Signal
+from schemas.fields import Instant
+
+SOON = timedelta(seconds=2)
+IDEMPOTENCY_KEY = "Idempotency-Key"
+TAKEN = (Code.SIGNAL_ID_TAKEN, Code.WAKE_ID_TAKEN)
+
+Spoken = SignalRequest | ApprovalRequest | AnswerRequest
+
+
+class RunsQuery(Query):
+    """Which runs, how many, and after which page. A run is listed if all that is asked applies to it."""
+
+    status: tuple[Status, ...] = ()
+    """Of any of these; may come several times."""
+    text: Annotated[str, Field(max_length=200)] = ""
+    """Is in the goal, the summary or the run id."""
+    run: Annotated[str, Field(max_length=30)] = ""
+    """Is a part of the run id."""
+    tool: Annotated[str, Field(max_length=200)] = ""
+    """A step used it, or is to."""
+    since: Instant | None = None
+    """Accepted at this instant or later."""
+    until: Instant | None = None
+    """Accepted before this instant."""
+    wake_id: Annotated[str, Field(max_length=128)] = ""
+    """The name that its caller gave it."""
+    caller: Annotated[str, Field(max_length=200)] = ""
+    """Who asked for it, such as `token ci`."""
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    """How many, at most."""
+    cursor: Annotated[str | None, Field(pattern=r"^run_[0-7][0-9A-HJKMNP-TV-Z]{25}$")] = None
+    """`next_cursor` of the page before."""
+
+    def wanted(self) -> Wanted:
+        asked = self.model_dump(include={"text", "run", "tool", "since", "until", "wake_id", "caller"})
+        return Wanted(statuses=frozenset(self.status), **asked)
+
+
+class RunPage(BaseModel):
+    """Runs, newest first. `next_cursor` asks for those that follow; null when there are none."""
+
+    runs: tuple[RunLine, ...]
+    next_cursor: str | None
+
+
+class RunCounts(BaseModel):
+    """How many runs there are of each status, and how many wait for a person: those of the inbox, without dead letters.
+
+    `oldest_queued_at`: when the longest-waiting queued run was accepted; null when none is queued. `stopped`: by whom,
+    since when and why everything is stopped; empty while all goes on.
+    """
+
+    by_status: dict[Status, int]
+    needs_person: int
+    oldest_queued_at: Instant | None
+    stopped: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executors:
+    skills: Skills
+    troubles: Troubles
+    callbacks: Callbacks
+
+
+class RunCalls:
+    def __init__(
+        self,
+        store: RunStore,
+        archive: Archive,
+        inbox: Inbox,
+        intake: Intake,
+        executors: Executors,
+        background: Background,
+        feed: Feed,
+    ) -> None:
+        self._store = store
+        self._archive = archive
+        self._inbox = inbox
+        self._intake = intake
+        self._admission = intake.admission
+        self._executors = executors
+        self._background = background
+        self._feed = feed
+        self._reader = JournalReader(archive)
+
+    async def wake(
+        self,
+        caller: Caller,
+        request: WakeRequest,
+        key: str | None = None,
+        traceparent: str | None = None,
+        wait: Wait | None = None,
+    ) -> WakeAnswer:
+        """The answer comes once the run is durable; it may be asked again under the same `wake_id`.
+
+        With `wait`, it comes once the run has ended (200), or waits for a person or longer than that (202), and says in
+        `run` how it stands, for which the token needs the scope `read`, too. An `Idempotency-Key` is the `wake_id` of a
+        body without one. A wake whose run was deleted names it all the same.
+        """
+        if wait:
+            check_scopes(caller.token, caller.scopes, ["read"])
+        wake_id = request.wake_id or key or f"wake-{new_uuid()}"
+        with _named_by(None if request.wake_id else key), self._intake.incoming.wake(caller.transport) as waking:
+            try:
+                async with self._admission.room.unless_trouble():
+                    known = await self._archive.run_of(wake_id) is not None
+                    async with self._admission.quotas.wake(caller.payer, known=known):
+                        run_id = await self._wake(wake_id, request, caller, traceparent, waking, known=known)
+            except WakeConflict as error:
+                raise await self._conflict(error, caller.payer) from error
+        answer = WakeAnswer(run_id=run_id, wake_id=wake_id, status_url=f"/v1/runs/{run_id}")
+        if not wait or await self._store.tombstone(run_id):
+            return answer
+        return answer.model_copy(update={"run": await self.show_run(run_id, wait)})
+
+    async def _wake(
+        self,
+        wake_id: str,
+        request: WakeRequest,
+        caller: Caller,
+        traceparent: str | None,
+        waking: Waking,
+        *,
+        known: bool,
+    ) -> str:
+        flaw = await self._executors.callbacks.flaw(request.callback) if request.callback and not known else ""
+        if flaw:
+            text = f"the gateway would never send to this callback: {flaw} (gateway.outbound.callbacks.network)"
+            waking.refused_as = Code.CALLBACK_REFUSED
+            raise Refusal(Code.CALLBACK_REFUSED, text, field="callback")
+        if not known:
+            await self._admission.room.check()
+        told: dict[str, Any] = {"by": caller.by, "payer": caller.payer, "traceparent": traceparent}
+        run_id, accepted = await self._intake.wake(wake_id, request.start(), known=known, **told)
+        waking.duplicate = accepted is None
+        self._background.start(self._intake.follow(accepted))
+        return run_id
+
+    async def _conflict(self, error: WakeConflict, payer: str) -> Exception:
+        run = await self._store.load(error.run_id)
+        if run and run.state.brief.caller == payer:
+            return error
+        text = "this wake_id names another request: use a new wake_id"
+        return Refusal(Code.WAKE_ID_TAKEN, text, field="wake_id")
+
+    async def show_run(self, run_id: str, wait: Wait | None = None) -> RunView:
+        """Now, or with `wait` once it has ended or waits for a person."""
+        if wait:
+            await self._feed.rest(run_id, wait)
+        state = (await present(self._store, run_id)).state
+        there = await self._present() if state.pending else None
+        trouble = await self._trouble(state, there or frozenset())
+        history = await self._reader.history(run_id, state.version)
+        shown = run_view(state, history, trace_url=self._intake.new_runs.trace_url, present=there, trouble=trouble)
+        return shown if state.final else shown.model_copy(update={"stopped": self._admission.brake.why})
+
+    async def standing(self, run_id: str) -> StandingAnswer:
+        state = await self._intake.standing(run_id)
+        if state is None:
+            raise await absent(self._store, run_id)
+        stopped = "" if state.final else self._admission.brake.why
+        return StandingAnswer(run_id=run_id, status=state.status, stopped=stopped)
+
+    async def callback(self, run_id: str) -> CallbackAnswer:
+        run = await self._store.load(run_id)
+        return CallbackAnswer(run_id=run_id, callback=run.state.brief.callback if run else None)
+
+    async def list_runs(self, query: RunsQuery) -> RunPage:
+        cursor = query.cursor
+        if cursor and not (self._archive.version(cursor) or await self._store.tombstone(cursor)):
+            raise unfit("cursor", "is no `next_cursor` of this list: begin it again")
+        lines = await self._archive.runs(query.wanted(), limit=query.limit + 1, before=cursor)
+        shown = tuple(lines[: query.limit])
+        return RunPage(runs=shown, next_cursor=shown[-1].run_id if len(lines) > query.limit else None)
+
+    async def count_runs(self) -> RunCounts:
+        by_status = await self._archive.counts()
+        oldest: Sequence[RunState] = ()
+        with suppress(Damaged):  # it is left alone from now on, and another is the oldest
+            oldest = [(await present(self._store, run_id)).state for run_id in await self._store.queued(1)]
+        return RunCounts(
+            by_status=by_status,
+            needs_person=await self._inbox.count(),
+            oldest_queued_at=oldest[0].accepted_at if oldest else None,
+            stopped=self._admission.brake.why,
+        )
+
+    async def cancel_run(self, caller: Caller, run_id: str, request: CancelRequest) -> CancelAnswer:
+        """It is cancelled when the answer comes; repeating it changes nothing. A run that ended otherwise stays as it
+        is (409)."""
+        await present(self._store, run_id)
+        self._go_on(await self._intake.cancel(request.cancel(run_id), by=caller.by))
+        state = (await present(self._store, run_id)).state
+        if state.status is not Status.CANCELLED:
+            text = f"the run has ended already: it is {state.status}"
+            raise Refusal(Code.RUN_HAS_ENDED, text, run_id=run_id)
+        return CancelAnswer(run_id=run_id, status=state.status)
+
+    async def signal_run(
+        self, caller: Caller, run_id: str, request: SignalRequest, key: str | None = None
+    ) -> SignalAnswer:
+        """A `signal_id` is heard once."""
+        return await self._say(caller, run_id, request, key)
+
+    async def rule_on_run(
+        self, caller: Caller, run_id: str, request: ApprovalRequest, key: str | None = None
+    ) -> SignalAnswer:
+        """See `asks` of the run, whose hash this names. What does not wait, or is something else by now, is refused
+        (409 `not_heard`). Who decided is in the journal."""
+        return await self._say(caller, run_id, request, key)
+
+    async def answer_run(
+        self, caller: Caller, run_id: str, request: AnswerRequest, key: str | None = None
+    ) -> SignalAnswer:
+        """An answer to an escalation sets the run going again. A budget that ended it has to be raised with the answer.
+        A run that is done, failed or cancelled stays closed (409 `not_heard`)."""
+        return await self._say(caller, run_id, request, key)
+
+    async def _say(self, caller: Caller, run_id: str, said: Spoken, key: str | None) -> SignalAnswer:
+        """Answers once it is durable, and again when it is repeated. Refuses (409) what the run did not hear."""
+        key = None if said.signal_id else key
+        with _named_by(key):
+            await present(self._store, run_id)
+            signal = (said.model_copy(update={"signal_id": key}) if key else said).signal(run_id)
+            heard = await self._intake.signal(signal, by=caller.by)
+            self._go_on(heard)
+            if why := not_heard(signal, heard):
+                raise Refusal(Code.NOT_HEARD, why, run_id=run_id)
+            if heard.ignored:
+                await self._check_said_before(signal)
+        state = (await present(self._store, run_id)).state
+        return SignalAnswer(run_id=run_id, signal_id=signal.signal_id, status=state.status)
+
+    async def _check_said_before(self, signal: Signal) -> None:
+        """Refuses (409) one whose id has named another signal, which was heard in its place."""
+        events = [entry.decoded() for entry in await self._archive.signals(signal.run_id, signal.signal_id)]
+        said = [event.signal for event in events if isinstance(event, SignalReceived)]
+        if all(one.model_copy(update={"by": signal.by}) != signal for one in said):
+            why = "this signal_id has named another signal to this run: use a new signal_id"
+            raise Refusal(Code.SIGNAL_ID_TAKEN, why, field="signal_id", run_id=signal.run_id)
+
+    async def _present(self) -> frozenset[str]:
+        with suppress(TryAgain):  # no executor has told its tools yet
+            await self._executors.skills.catalog()
+        return self._executors.skills.present()
+
+    async def _trouble(self, state: RunState, there: frozenset[str]) -> str:
+        executor = executor_of(state, state.pending) if state.pending else None
+        if state.pending is None or executor not in there or utc_now() - state.pending.requested_at < SOON:
+            return ""
+        return await self._executors.troubles.of(executor, run_id=state.run_id, step=state.pending.step)
+
+    def _go_on(self, transition: Transition) -> None:
+        self._background.start(self._intake.follow(transition))
+
+
+@contextmanager
+def _named_by(key: str | None) -> Iterator[None]:
+    """A refusal because a name is taken names the header, where the name came from `key`."""
+    try:
+        yield
+    except REFUSED as error:
+        refusal = refusal_of(error)
+        if key is None or refusal.code not in TAKEN:
+            raise
+        message = f"{IDEMPOTENCY_KEY}: another request was made under this key: use a new one for a new request"
+        code = Code.IDEMPOTENCY_KEY_REUSED
+        raise Refusal(code, message, field=IDEMPOTENCY_KEY, run_id=refusal.run_id) from error

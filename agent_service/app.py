@@ -23,12 +23,10 @@ from agent_service.bus.room import keep_room
 from agent_service.bus.topology import ROLE, check
 from agent_service.core.waiting import Status
 from agent_service.metrics.levels import (
-    observe_brake,
     observe_disk,
-    observe_inbox,
+    observe_limits,
     observe_readiness,
     observe_runs,
-    observe_spending,
 )
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.models.opening import open_model
@@ -132,10 +130,8 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket, ht
 
 def _observe(agent: Agent) -> Instruments:
     instruments, undone = agent.metrics.instruments, agent.turns.undone
-    observe_runs(instruments, agent.store, agent.clock, lambda: len(undone.left))
-    observe_inbox(instruments, agent.store.inbox)
-    observe_brake(instruments, agent.brake)
-    observe_spending(instruments, agent.limits.spending)
+    observe_runs(instruments, agent.store, agent.store.inbox, agent.clock, lambda: len(undone.left))
+    observe_limits(instruments, agent.limits.spending, agent.brake)
     observe_disk(instruments, agent.ground.folder / FILE)
     observe_readiness(instruments, agent.ready)
     BusLevels(instruments, agent.ground.link, shared=agent.settings.shared)

@@ -1,7 +1,6 @@
 """Checks of the bus that change nothing, for `agentic doctor` and the agent's own health; how full streams are."""
 
 import asyncio
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -31,7 +30,7 @@ def server(link: NatsLink) -> Finding:
 
 async def jetstream(link: NatsLink) -> Finding:
     try:
-        await link.request("$JS.API.INFO", b"", timeout_s=ANSWER_WITHIN_S)
+        await link.ask_jetstream("INFO", timeout_s=ANSWER_WITHIN_S)
     except Failure as error:
         why = link.violation or str(error)
         return wrong(
@@ -61,46 +60,41 @@ async def gateway(troubles: NatsTroubles) -> tuple[Finding, ...]:
 
 ASKED_WITHIN_S = 1.5
 STREAM, CONSUMER = ("agentic.stream",), ("agentic.consumer",)
+_OF_STREAMS = {
+    "messages": ("messages", "Messages in a stream or bucket", "{message}"),
+    "bytes": ("size", "Size of a stream or bucket", "By"),
+    "fill": ("fill", "The part of its most bytes that it has", "1"),
+}
+_OF_CONSUMERS = {
+    "num_pending": ("pending", "Messages not delivered yet"),
+    "num_ack_pending": ("ack_pending", "Messages in hand"),
+    "num_redelivered": ("redelivered", "Messages in hand that were delivered before"),
+}
 
 
 class BusLevels:
     def __init__(self, instruments: Instruments, link: NatsLink, *, shared: bool = False) -> None:
         self._link = link
-        self._dead_letters = NatsDeadLetters(link, most=MOST_LETTERS)
+        letters = NatsDeadLetters(link, most=MOST_LETTERS)
         wanted = topology(shared=shared)
         self._streams = tuple(stream.name for stream in wanted.streams)
         self._consumers = tuple((consumer.stream, consumer.name) for consumer in wanted.consumers)
         self._of_streams = {
-            "messages": instruments.gauge(
-                "agentic.stream.messages", "Messages in a stream or bucket", unit="{message}", attributes=STREAM
-            ),
-            "bytes": instruments.gauge(
-                "agentic.stream.size", "Size of a stream or bucket", unit="By", attributes=STREAM
-            ),
-            "fill": instruments.gauge(
-                "agentic.stream.fill", "The part of its most bytes that it has", unit="1", attributes=STREAM
-            ),
+            told: instruments.gauge(f"agentic.stream.{name}", text, unit=unit, attributes=STREAM)
+            for told, (name, text, unit) in _OF_STREAMS.items()
         }
         self._of_consumers = {
-            "num_pending": instruments.gauge(
-                "agentic.consumer.pending", "Messages not delivered yet", unit="{message}", attributes=CONSUMER
-            ),
-            "num_ack_pending": instruments.gauge(
-                "agentic.consumer.ack_pending", "Messages in hand", unit="{message}", attributes=CONSUMER
-            ),
-            "num_redelivered": instruments.gauge(
-                "agentic.consumer.redelivered",
-                "Messages in hand that were delivered before",
-                unit="{message}",
-                attributes=CONSUMER,
-            ),
+            told: instruments.gauge(f"agentic.consumer.{name}", text, unit="{message}", attributes=CONSUMER)
+            for told, (name, text) in _OF_CONSUMERS.items()
         }
-        self._letters = instruments.gauge(
-            "agentic.dead_letters", "Dead letters that nobody has settled", unit="{message}"
-        )
         instruments.observe(self._read_streams, *self._of_streams.values())
         instruments.observe(self._read_consumers, *self._of_consumers.values())
-        instruments.observe(self._read_letters, self._letters)
+
+        async def unsettled() -> float:
+            return sum(not letter.settled for letter in await letters.all())
+
+        text = "Dead letters that nobody has settled"
+        instruments.level("agentic.dead_letters", text, unsettled, unit="{message}")
 
     async def _read_streams(self) -> None:
         infos = await self._all(f"STREAM.INFO.{name}" for name in self._streams)
@@ -110,15 +104,8 @@ class BusLevels:
         infos = await self._all(f"CONSUMER.INFO.{stream}.{name}" for stream, name in self._consumers)
         _show(self._of_consumers, {(info["name"],): info for info in infos if "num_pending" in info})
 
-    async def _read_letters(self) -> None:
-        self._letters.show({(): sum(not letter.settled for letter in await self._dead_letters.all())})
-
     async def _all(self, questions: Iterable[str]) -> list[dict[str, Any]]:
-        return await asyncio.gather(*map(self._asked, questions))
-
-    async def _asked(self, what: str) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(await self._link.request(f"$JS.API.{what}", b"", timeout_s=ASKED_WITHIN_S))
-        return answer
+        return await asyncio.gather(*(self._link.ask_jetstream(one, timeout_s=ASKED_WITHIN_S) for one in questions))
 
 
 def _level(info: Mapping[str, Any]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Gauges, read on demand: runs in flight or waiting, what is still to be told, what is wrong."""
+"""Levels, read on demand: runs in flight or waiting, what is still to be told, what is wrong."""
 
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -9,9 +9,13 @@ from agent_service.core.waiting import Status
 from agent_service.kill_switch import Brake
 from agent_service.run.journal import Run
 from agent_service.run.ports import Clock
-from groundwork.telemetry.metrics import Instruments
+from groundwork.telemetry.metrics import Attributes, Instruments
 
 LIVE = (Status.QUEUED, Status.RUNNING, Status.PAUSED)
+
+
+class People(Protocol):
+    async def count(self) -> int: ...
 
 
 class Standing(Protocol):
@@ -22,61 +26,39 @@ class Standing(Protocol):
     async def load(self, run_id: str) -> Run | None: ...
 
 
-class People(Protocol):
-    async def count(self) -> int: ...
-
-
-def observe_inbox(instruments: Instruments, inbox: People) -> None:
-    waiting = instruments.gauge(
-        "agentic.inbox.runs", "Runs that wait for a person: paused, or escalated and not dismissed", unit="{run}"
-    )
-
-    async def read() -> None:
-        waiting.show({(): await inbox.count()})
-
-    instruments.observe(read, waiting)
-
-
-def observe_runs(instruments: Instruments, store: Standing, clock: Clock, untold: Callable[[], int]) -> None:
+def observe_runs(
+    instruments: Instruments, store: Standing, inbox: People, clock: Clock, untold: Callable[[], int]
+) -> None:
     """`untold`: how many runs have entries that are not fully dispatched."""
-    active = instruments.gauge(
-        "agentic.run.active", "Runs that have not ended", unit="{run}", attributes=("agentic.run.state",)
-    )
-    age = instruments.gauge("agentic.run.queue.age", "Since when the longest queued run waits; 0 if none", unit="s")
-    outbox = instruments.gauge(
-        "agentic.outbox.runs", "Runs of which the bus could not be told all, and is later", unit="{run}"
-    )
 
-    async def read() -> None:
-        runs, queued = await store.counts(), await store.queued(1)
+    async def active() -> Mapping[Attributes, float]:
+        runs = await store.counts()
+        return {(status.value,): runs[status] for status in LIVE}
+
+    async def age() -> float:
+        queued = await store.queued(1)
         oldest = await store.load(queued[0]) if queued else None
-        active.show({(status.value,): runs[status] for status in LIVE})
-        age.show({(): (clock.now() - oldest.state.accepted_at).total_seconds() if oldest else 0.0})
-        outbox.show({(): untold()})
+        return (clock.now() - oldest.state.accepted_at).total_seconds() if oldest else 0.0
 
-    instruments.observe(read, active, age, outbox)
+    of_states = ("agentic.run.state",)
+    instruments.level("agentic.run.active", "Runs that have not ended", active, unit="{run}", attributes=of_states)
+    instruments.level("agentic.run.queue.age", "Since when the longest queued run waits; 0 if none", age, unit="s")
+    text = "Runs of which the bus could not be told all, and is later"
+    instruments.level("agentic.outbox.runs", text, untold, unit="{run}")
+    text = "Runs that wait for a person: paused, or escalated and not dismissed"
+    instruments.level("agentic.inbox.runs", text, inbox.count, unit="{run}")
 
 
 def observe_disk(instruments: Instruments, file: Path) -> None:
     """`file` is the store's database."""
-    size = instruments.gauge("agentic.store.size", "The store's database, and its log of writes", unit="By")
-    free = instruments.gauge("agentic.store.free", "What is free on the disk of the store", unit="By")
 
-    async def read() -> None:
-        log = file.with_name(f"{file.name}-wal")
-        size.show({(): sum(one.stat().st_size for one in (file, log) if one.exists())})
-        free.show({(): shutil.disk_usage(file.parent).free})
+    def size() -> int:
+        both = (file, file.with_name(f"{file.name}-wal"))
+        return sum(one.stat().st_size for one in both if one.exists())
 
-    instruments.observe(read, size, free)
-
-
-def observe_brake(instruments: Instruments, brake: Brake) -> None:
-    stopped = instruments.gauge("agentic.stopped", "1 while somebody has stopped everything, else 0")
-
-    async def read() -> None:
-        stopped.show({(): float(bool(brake.why))})
-
-    instruments.observe(read, stopped)
+    instruments.level("agentic.store.size", "The store's database, and its log of writes", size, unit="By")
+    text = "What is free on the disk of the store"
+    instruments.level("agentic.store.free", text, lambda: shutil.disk_usage(file.parent).free, unit="By")
 
 
 class Purse(Protocol):
@@ -87,25 +69,18 @@ class Purse(Protocol):
     def spent_usd(self) -> float: ...
 
 
-def observe_spending(instruments: Instruments, purse: Purse) -> None:
-    spent = instruments.gauge("agentic.spent.today", "What models cost today (UTC), in USD", unit="{USD}")
-    limit = instruments.gauge(
-        "agentic.spent.limit", "What may be spent on models in a day; none shown for no limit", unit="{USD}"
-    )
-
-    async def read() -> None:
-        spent.show({(): purse.spent_usd})
-        limit.show({(): purse.usd_per_day} if purse.usd_per_day is not None else {})
-
-    instruments.observe(read, spent, limit)
+def observe_limits(instruments: Instruments, purse: Purse, brake: Brake) -> None:
+    text = "What models cost today (UTC), in USD"
+    instruments.level("agentic.spent.today", text, lambda: purse.spent_usd, unit="{USD}")
+    text = "What may be spent on models in a day; none shown for no limit"
+    instruments.level("agentic.spent.limit", text, lambda: purse.usd_per_day, unit="{USD}")
+    text = "1 while somebody has stopped everything, else 0"
+    instruments.level("agentic.stopped", text, lambda: float(bool(brake.why)))
 
 
 def observe_readiness(instruments: Instruments, readiness: Callable[[], Awaitable[Mapping[str, str]]]) -> None:
-    ready = instruments.gauge(
-        "agentic.ready", "1 for each thing that is needed and works, else 0", attributes=("agentic.check",)
-    )
+    async def ready() -> Mapping[Attributes, float]:
+        return {(name,): float(not wrong) for name, wrong in (await readiness()).items()}
 
-    async def read() -> None:
-        ready.show({(name,): float(not wrong) for name, wrong in (await readiness()).items()})
-
-    instruments.observe(read, ready)
+    text = "1 for each thing that is needed and works, else 0"
+    instruments.level("agentic.ready", text, ready, attributes=("agentic.check",))

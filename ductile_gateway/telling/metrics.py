@@ -7,7 +7,7 @@ from ductile_gateway.ductile.discovery import DuctileHealth
 from ductile_gateway.ductile.starts import Sent
 from groundwork.nats.link import NatsLink
 from groundwork.sqlite.group_commit import StoreMetrics
-from groundwork.telemetry.metrics import Instruments
+from groundwork.telemetry.metrics import Attributes, Instruments
 
 CALL_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
 TOOL, OUTCOME, ERROR = "gen_ai.tool.name", "agentic.outcome", "error.type"
@@ -113,28 +113,29 @@ class GatewayMetrics:
 
 def observe_readiness(instruments: Instruments, wrong: Callable[[], Mapping[str, str]]) -> None:
     """What the gateway needs, by its name: 1 where nothing is wrong with it, as /readyz says it."""
-    ready = instruments.gauge(
-        "agentic.ready", "1 for each thing that is needed and works, else 0", attributes=("agentic.check",)
-    )
+    text = "1 for each thing that is needed and works, else 0"
 
-    async def read() -> None:
-        ready.show({(name,): float(not why) for name, why in wrong().items()})
+    def ready() -> Mapping[Attributes, float]:
+        return {(name,): float(not why) for name, why in wrong().items()}
 
-    instruments.observe(read, ready)
+    instruments.level("agentic.ready", text, ready, attributes=("agentic.check",))
 
 
 def observe_ductiles(instruments: Instruments, healths: Mapping[str, DuctileHealth]) -> None:
     which = ("agentic.ductile.name",) if any(healths) else ()
-    up = instruments.gauge("agentic.ductile.up", "1 while Ductile answers, else 0", attributes=which)
+
+    def up() -> Mapping[Attributes, float]:
+        return {series(name): float(not health.trouble) for name, health in healths.items()}
+
+    def queue() -> Mapping[Attributes, float]:
+        return {series(name): health.queue for name, health in healths.items() if health.queue is not None}
+
+    def series(name: str) -> Attributes:
+        return (name,) if which else ()
+
+    instruments.level("agentic.ductile.up", "1 while Ductile answers, else 0", up, attributes=which)
     text = "Jobs waiting or running in Ductile, whoever made them"
-    queue = instruments.gauge("agentic.ductile.queue", text, unit="{job}", attributes=which)
-
-    async def read() -> None:
-        known = {(name,) if which else (): health for name, health in healths.items()}
-        up.show({name: float(not health.trouble) for name, health in known.items()})
-        queue.show({name: health.queue for name, health in known.items() if health.queue is not None})
-
-    instruments.observe(read, up, queue)
+    instruments.level("agentic.ductile.queue", text, queue, unit="{job}", attributes=which)
 
 
 def observe_calls(
@@ -145,22 +146,11 @@ def observe_calls(
     open_intents: Callable[[], int],
 ) -> None:
     """`open_intents`: calls that the ledger has begun and not answered."""
-    hand = instruments.gauge("agentic.gateway.calls.in_hand", "Requests in hand", unit="{call}")
-    put_off = instruments.gauge("agentic.gateway.calls.waiting", "Calls that are put off for some time", unit="{call}")
-    ledger = instruments.gauge("agentic.ledger.open", "Calls that were begun and are not answered", unit="{call}")
-
-    async def read() -> None:
-        hand.show({(): in_hand()})
-        put_off.show({(): len(waiting())})
-        ledger.show({(): open_intents()})
-
-    instruments.observe(read, hand, put_off, ledger)
+    instruments.level("agentic.gateway.calls.in_hand", "Requests in hand", in_hand, unit="{call}")
+    text = "Calls that are put off for some time"
+    instruments.level("agentic.gateway.calls.waiting", text, lambda: len(waiting()), unit="{call}")
+    instruments.level("agentic.ledger.open", "Calls that were begun and are not answered", open_intents, unit="{call}")
 
 
 def observe_outbox(instruments: Instruments, waiting: Callable[[], int]) -> None:
-    left = instruments.gauge("agentic.outbound.waiting", "Deliveries to others that wait", unit="{event}")
-
-    async def read() -> None:
-        left.show({(): waiting()})
-
-    instruments.observe(read, left)
+    instruments.level("agentic.outbound.waiting", "Deliveries to others that wait", waiting, unit="{event}")

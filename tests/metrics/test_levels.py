@@ -6,7 +6,7 @@ from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.findings import BusLevels
 from agent_service.bus.topology import topology
 from agent_service.core.waiting import Status
-from agent_service.metrics.levels import observe_inbox, observe_runs
+from agent_service.metrics.levels import observe_runs
 from agent_service.run.journal import Run
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
@@ -98,8 +98,7 @@ class Runs:
 async def test_runs_that_have_not_ended_are_shown_with_how_long_the_oldest_waits_and_what_waits_for_a_person() -> None:
     instruments, clock, first = Instruments(), FakeClock(), accepted()
     runs = Runs(Run(state=first.state, head=first.entry.hash))
-    observe_runs(instruments, runs, clock, lambda: 3)
-    observe_inbox(instruments, runs)
+    observe_runs(instruments, runs, runs, clock, lambda: 3)
     clock.advance((first.entry.at - clock.now()).total_seconds() + 90)
     assert await read(instruments) == {
         'agentic_run_active{agentic_run_state="queued"}': 1,

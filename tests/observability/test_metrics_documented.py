@@ -16,14 +16,10 @@ from agent_service.admission.spending import Spending
 from agent_service.bus.findings import BusLevels
 from agent_service.kill_switch import Brake
 from agent_service.metrics.levels import (
-    People,
-    Standing,
-    observe_brake,
     observe_disk,
-    observe_inbox,
+    observe_limits,
     observe_readiness,
     observe_runs,
-    observe_spending,
 )
 from agent_service.metrics.runs import AgentMetrics
 from ductile_gateway.ductile.discovery import DuctileHealth
@@ -68,15 +64,19 @@ def of_the_gateway() -> Instruments:
 def of_the_agent() -> Instruments:
     """All of the agent's instruments, without an agent to be asked."""
     instruments = AgentMetrics("scripted").instruments
-    observe_runs(instruments, cast("Standing", None), FakeClock(), lambda: 0)
-    observe_inbox(instruments, cast("People", None))
+    nobody = cast("Any", None)
+    observe_runs(instruments, nobody, NoPeople(), FakeClock(), lambda: 0)
     observe_disk(instruments, Path("runs.db"))
-    observe_brake(instruments, Brake())
-    observe_spending(instruments, Spending(FakeClock()))
+    observe_limits(instruments, Spending(FakeClock()), Brake())
     observe_readiness(instruments, _ready)
     BusLevels(instruments, cast("NatsLink", None))
     request_durations(instruments)
     return instruments
+
+
+class NoPeople:
+    async def count(self) -> int:
+        return 0
 
 
 async def _ready() -> dict[str, str]:

@@ -172,7 +172,7 @@ def test_the_first_five_minutes_of_the_readme_hold_and_so_does_what_dev_shows(ch
     banner = Block(README, 0, FIVE_MINUTES, "bash", "", OF_THE_BANNER)
     said = play([*blocks_, banner], checkout, environ, agentic_dev=f"agentic dev --http-port {port}")
     assert "the demo script echoed the goal" in said.lower()
-    assert re.search(r"run_\w{26}  step 1 echo  ok  [\d.]+ s\n.*  done  after [\d.]+ s", said), "what goes by in dev"
+    assert re.search(r"step 1: echo ok.* run_id=run_\w{26} .*\n.*the run ended: done", said), "what goes by in dev"
     assert """  nats --server "$(cat .agentic/nats-url)" sub 'agentic.>' 'agent.>'""" in said.splitlines()
 
 

@@ -21,6 +21,7 @@ from agent_service.bus.endings import head_told
 from agent_service.bus.messages import NatsBus, NatsIntake
 from agent_service.bus.retention import NatsBesideRuns
 from agent_service.bus.skills import NatsSkills
+from agent_service.history import log_line
 from agent_service.kill_switch import Brake, Draining, Halting
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.readiness import readiness
@@ -41,7 +42,6 @@ from agent_service.trust.artifacts import ProvenArtifacts
 from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.identity import SystemClock
 from agent_service.trust.signing import Signing
-from agent_service.views import log_line
 from agent_service.views.folder.keeping import Folders
 from agent_service.views.folder.workspace import Workspace
 from agent_service.views.mark import MARGIN, Mark

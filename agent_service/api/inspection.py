@@ -23,7 +23,7 @@ from agent_service.views.folder.disk import IllegalName, TooLarge, Unsafe
 from agent_service.views.folder.keeping import ArtifactChanged, Folders
 from agent_service.views.folder.workspace import Listing
 from agent_service.views.letters import DeadLetter
-from agent_service.views.model_calls import CallView, call_view, made_call
+from agent_service.views.model_calls import CallView, call_view, made_call, question_of
 from agent_service.views.steps import StepDetail, step_detail
 from agent_service.views.why import Seen, Whereabouts, WhyView, out_longest, why_view
 from groundwork.service.errors import Failure, TryAgain
@@ -119,10 +119,11 @@ class Inspection:
     async def show_call(self, run_id: str, call: Number) -> CallView:
         """One model call."""
         await present(self._store, run_id)
-        made = made_call(retell(await self._archive.entries(run_id)), call)
+        moments = tuple(retell(await self._archive.entries(run_id)))
+        made = made_call(moments, call)
         if made is None:
             raise Refusal(Code.UNKNOWN_CALL, "the run has not made this model call", run_id=run_id)
-        return call_view(made, self._prompt_of(made.question))
+        return call_view(made, moments, self._prompt_of(question_of(made, moments)))
 
     async def list_files(self, run_id: str) -> FileList:
         """The files of a run's workspace."""

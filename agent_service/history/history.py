@@ -9,6 +9,7 @@ from agent_service.core.events import (
     CancelRequested,
     ModelReplied,
     ModelUnavailable,
+    RunStarted,
     SignalReceived,
     StoodStill,
     WakeAccepted,
@@ -17,6 +18,7 @@ from agent_service.core.facts import (
     CallAsked,
     CallLost,
     CallPutOff,
+    ClaimsJudged,
     Decided,
     DecisionStatus,
     Ended,
@@ -28,10 +30,10 @@ from agent_service.core.facts import (
     Slept,
     Stands,
 )
-from agent_service.core.phases import Decision, Phase, Plan, Verification
+from agent_service.core.phases import Phase, Plan, Verification
 from agent_service.core.waiting import Approval, Question, Status, Stop
 from agent_service.history import words
-from agent_service.history.items import Failure, Item, Items, ItemStatus, Tokens, as_tree
+from agent_service.history.items import Failure, Item, Items, ItemStatus, Thought, Tokens, as_tree
 from agent_service.history.plain import instant
 from agent_service.history.requests import Requests
 from agent_service.run.journal import Record
@@ -47,19 +49,30 @@ _OF_ENDINGS: dict[Status, ItemStatus] = {Status.DONE: "ok", Status.CANCELLED: "c
 CALL, MODEL_WAIT, SLEEP, PAUSE = "call", "wait for the model", "wait by choice", "pause"
 
 
+def rests(record: Record) -> bool:
+    """True when the run ended, or waits for a person or an instant."""
+    return any(isinstance(fact, Ended | PersonAsked | Slept) for fact in record.facts)
+
+
 class History:
-    """`seq` is the last entry that it has."""
+    """`seq` is the last entry that it has, `accepted` the first event, `started` the entry that froze the tools.
+    `reopened` counts answers that set it going again.
+    """
+
+    accepted: WakeAccepted
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self.seq = 0
         self.status = Status.QUEUED
         self.models: dict[str, None] = {}
+        self.started: Record | None = None
+        self.reopened = 0
         self._phase = Phase.PLAN
-        self._reopened = 0
         self._items = Items()
         self._requests = Requests(self._items)
         self._handlers: dict[type[Any], Callable[[Any], object]] = self._requests.handlers | {
             WakeAccepted: self._accepted,
+            RunStarted: self._started,
             CallReserved: self._reserved,
             ModelReplied: self._replied,
             ModelUnavailable: self._unavailable,
@@ -118,8 +131,12 @@ class History:
     # What happened
 
     def _accepted(self, event: WakeAccepted) -> None:
+        self.accepted, self._began = event, event.at
         text = words.said_by(event.by, event.brief.goal)
         self._items.begin("accepted", kind="accepted", title="Accepted", text=text)
+
+    def _started(self, _: RunStarted) -> None:
+        self.started = self._items.record
 
     def _reserved(self, event: CallReserved) -> None:
         record = self._items.record
@@ -130,6 +147,8 @@ class History:
             self._items.close(CALL, "error", error=lost)
         call = self._open_call(event.call)
         call.text, call.model = f"made with {words.reserved(event)} set aside", event.model
+        # the prompt is made before the reserve for it is committed
+        call.about = {"asked_in": record.entry.seq - 1, "asked_at": record.at, "prompt_hash": event.prompt_hash}
 
     def _open_call(self, call: int) -> Item:
         """An answer counts also where the call was put off."""
@@ -143,21 +162,24 @@ class History:
         tokens = Tokens(input=usage.input_tokens, output=usage.output_tokens, cache_read=usage.cache_read_tokens)
         told: dict[str, Any] = {"tokens": tokens, "cost_usd": usage.cost_usd}
         for one in self._items.record.all(Decided):
-            decision = words.decision_of(reply, one)
-            if one.status == "ok" and isinstance(decision, Plan):
-                self._requests.plan = decision
+            thought = Thought(reply, one)
+            if one.status == "ok" and isinstance(thought.decision, Plan):
+                self._requests.plan = thought.decision
             if one.along:
                 step, told = one.step, {}
                 self._begin_phase(one.phase, f"call:{reply.call}:plan", reply.call, step)
-            told |= {"reply": reply, "decided": one, "model": reply.model}
-            self._items.close(CALL, **self._came(one, decision), **told)
+            told |= {"thought": thought, "model": reply.model}
+            if not one.along and (judged := self._items.record.first(ClaimsJudged)):
+                self._items.open[CALL].about["refusals"] = judged.refusals
+            self._items.close(CALL, **self._came(thought), **told)
 
-    def _came(self, one: Decided, decision: Decision) -> dict[str, Any]:
+    def _came(self, thought: Thought) -> dict[str, Any]:
+        one, decision = thought.became, thought.decision
         doubted = isinstance(decision, Verification) and not decision.holds and one.status == "ok"
         status, why = "refused" if doubted else _OF_DECISIONS[one.status], "; ".join(map(str, one.why))
         again = self._items.record.first(CallAsked) is not None
         error = Failure(error_class=one.error_class, message=why, retryable=again) if why else None
-        return {"status": status, "text": str(words.decided(decision, one)), "error": error}
+        return {"status": status, "text": str(words.decided(thought)), "error": error}
 
     def _unavailable(self, event: ModelUnavailable) -> None:
         again = event.remedy in ("try_again", "shrink")
@@ -193,7 +215,8 @@ class History:
         self._begin_phase(asked.phase, item_id, asked.call, step or None).text = str(words.asked_for(asked))
 
     def _begin_phase(self, phase: Phase, item_id: str, call: int, step: int | None) -> Item:
-        told: dict[str, Any] = {"title": phase.capitalize(), "phase": phase, "call": call, "step": step}
+        about = {"asked_in": self._items.record.entry.seq, "asked_at": self._items.record.at}
+        told: dict[str, Any] = {"title": phase.capitalize(), "phase": phase, "call": call, "step": step, "about": about}
         return self._items.begin(item_id, CALL, kind="phase", text="", **told)
 
     def _wait(self, what: str, title: str, text: str, kind: str, **told: Any) -> None:
@@ -231,7 +254,7 @@ class History:
 
     def _reopen(self, fact: Reopened) -> None:
         self._go_on(fact)
-        self._reopened += 1
+        self.reopened, self._began = self.reopened + 1, self._items.record.at
         self._requests.go_on(fact)
 
     def _stands(self, fact: Stands) -> None:
@@ -247,7 +270,7 @@ class History:
             self._items.close(what, "cancelled")
         status = _OF_ENDINGS.get(fact.status, "error")
         error = Failure(error_class=fact.ending_class, message=str(fact.reason)) if status == "error" else None
-        item_id = f"ending:{self._reopened}" if self._reopened else "ending"
+        item_id = f"ending:{self.reopened}" if self.reopened else "ending"
         title = fact.status.capitalize()
-        self._items.begin(item_id, kind="ending", title=title, text=str(fact.reason), error=error)
-        self._items.close(item_id, status)
+        self._items.begin(item_id, kind="ending", title=title, text=str(fact.reason), error=error, end=fact)
+        self._items.close(item_id, status, opened_at=self._began)

@@ -16,8 +16,8 @@ from pydantic import Field, PlainSerializer
 
 from agent_service.core.attempts import Name
 from agent_service.core.events import ModelReplied
-from agent_service.core.facts import Decided
-from agent_service.core.phases import Phase
+from agent_service.core.facts import Decided, Ended
+from agent_service.core.phases import Decision, Phase
 from agent_service.history.plain import clipped
 from agent_service.history.results import Execution
 from agent_service.run.journal import Record
@@ -52,6 +52,19 @@ class Tokens:
     input: int
     output: int
     cache_read: int
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """A decision in a reply, or in what came along with it, and what became of it."""
+
+    reply: ModelReplied
+    became: Decided
+
+    @property
+    def decision(self) -> Decision:
+        plan = self.reply.plan
+        return plan if self.became.along and plan is not None else self.reply.decision
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,13 +105,13 @@ class Item:
 
     about: Annotated[dict[str, Any], NOT_IN_TIMELINE] = field(default_factory=dict)
     """Of a step and a task: arguments, route and who allowed it, as its first request was sent. Of a wait: `kind`, and
-    `why` a run stopped.
+    `why` a run stopped. Of a phase: `asked_in`, the entry whose state its prompt was made of, `asked_at`, when, and
+    `prompt_hash`, the templates; and `refusals` of its claims.
     """
     has_begun: Annotated[bool, NOT_IN_TIMELINE] = True
     """False for a task that was asked for, and not sent."""
-    reply: Annotated[ModelReplied | None, NOT_IN_TIMELINE] = None
-    """To the call of a phase, and what became of the decision in it."""
-    decided: Annotated[Decided | None, NOT_IN_TIMELINE] = None
+    thought: Annotated[Thought | None, NOT_IN_TIMELINE] = None
+    end: Annotated[Ended | None, NOT_IN_TIMELINE] = None
     outcome: Annotated[Outcome, NOT_IN_TIMELINE] = ""
     """How a step, task or attempt ended; `summary` is what it brought, by the answer in the entry `answered_in`."""
     summary: Annotated[str, NOT_IN_TIMELINE] = ""
@@ -108,7 +121,9 @@ class Item:
     reason: Annotated[str, NOT_IN_TIMELINE] = ""
     needs: Annotated[tuple[str, ...], NOT_IN_TIMELINE] = ()
     again: Annotated[int, NOT_IN_TIMELINE] = 0
-    """How often it went on after its end; it began, or went on, at `opened_at` in the entry `opened_in`."""
+    """How often it went on after its end; it began, or went on, at `opened_at` in the entry `opened_in`. An ending: the
+    run began, or was opened again.
+    """
     opened_at: Annotated[datetime | None, NOT_IN_TIMELINE] = None
     opened_in: Annotated[int, NOT_IN_TIMELINE] = 0
 

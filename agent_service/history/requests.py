@@ -167,7 +167,7 @@ class Requests:
             self._items.start(item)
         self._items.go_on(item_id)
         own = words.answer_to(record, fact)
-        text = words.came(own, result_of(record, own)) if own else words.finished(fact)
+        text = words.came(own, result_of(record, own.step)) if own else words.finished(fact)
         error = Failure.of(own.error) if own else None
         if error is None and fact.status != "ok":
             error = Failure(error_class=fact.error_class, message=fact.summary)
@@ -201,7 +201,7 @@ class Requests:
         self._items.close(item.id, "refused")
 
     def _came(self, fact: AttemptAnswered) -> dict[str, Any]:
-        result = result_of(self._items.record, fact)
+        result = result_of(self._items.record, fact.step)
         return {
             "text": str(words.came(fact, result)),
             "outcome": fact.status,

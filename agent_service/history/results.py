@@ -44,10 +44,10 @@ def execution_of(result: ToolResult | None) -> Execution | None:
     return execution if execution.model_fields_set and execution != Execution() else None
 
 
-def result_of(record: Record, answer: AttemptAnswered) -> ToolResult | None:
-    """The result that is the answer; None where silence or a person's word is."""
+def result_of(record: Record, step: int) -> ToolResult | None:
+    """The result of the step in the entry; None where silence or a person's word is the answer."""
     event = record.event
-    return event.result if isinstance(event, ToolReturned) and event.result.step == answer.step else None
+    return event.result if isinstance(event, ToolReturned) and event.result.step == step else None
 
 
 def summary_of_answer(answer: AttemptAnswered, result: ToolResult | None) -> str:

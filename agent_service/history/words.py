@@ -10,6 +10,7 @@ from agent_service.core import events, facts, phases
 from agent_service.core.attempts import AGAIN, Name, Pending
 from agent_service.core.brief import Limits
 from agent_service.core.waiting import Approval, Question, Stop
+from agent_service.history.items import Thought
 from agent_service.history.plain import instant, one_line
 from agent_service.history.results import execution_of, result_of, summary_of_answer
 from agent_service.run.journal import Record
@@ -88,7 +89,7 @@ def happened(record: Record) -> Iterator[Said]:
     event = record.event
     match event:
         case events.ModelReplied(model=model):
-            *others, last = (decided(decision_of(event, one), one) for one in record.all(facts.Decided))
+            *others, last = (decided(Thought(event, one)) for one in record.all(facts.Decided))
             yield from (*others, last._replace(more=f"{last.more} (by {speaker(model)})"))
         case events.ToolReturned() | events.TimerFired():
             due = "the time has come" if isinstance(event, events.TimerFired) else "a result"
@@ -119,11 +120,8 @@ def limits(allowed: Limits) -> list[str]:
 # Decisions
 
 
-def decision_of(reply: events.ModelReplied, one: facts.Decided) -> phases.Decision:
-    return reply.plan if one.along and reply.plan is not None else reply.decision
-
-
-def decided(decision: phases.Decision, one: facts.Decided) -> Said:
+def decided(thought: Thought) -> Said:
+    decision, one = thought.decision, thought.became
     if one.status != "ok":
         return Said(f"{one.phase} {one.status}", f": {'; '.join(map(str, one.why)) or gist(decision)}")
     if isinstance(decision, phases.Ask | phases.Wait):
@@ -204,7 +202,7 @@ def _which(name: Name, attempt: int) -> str:
 
 
 def answered(record: Record, answer: facts.AttemptAnswered) -> Said:
-    return _named(answer.name, answer.attempt, came(answer, result_of(record, answer)))
+    return _named(answer.name, answer.attempt, came(answer, result_of(record, answer.step)))
 
 
 def came(answer: facts.AttemptAnswered, result: ToolResult | None) -> Said:

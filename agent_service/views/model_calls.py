@@ -1,14 +1,14 @@
-"""One model call of a run: the state that it was asked from, and what it brought."""
+"""One model call of a run: what its prompt was made of, and what it brought."""
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, ModelUsage, Provenance
-from agent_service.core.facts import CallAsked
+from agent_service.core.events import ModelUsage, Provenance
 from agent_service.core.phases import Phase
+from agent_service.history.history import History
+from agent_service.history.items import Item
 from agent_service.history.plain import View
 from agent_service.history.words import led_to, say
 from agent_service.run.moments import Moment
@@ -42,58 +42,23 @@ class CallView(View):
     outcome: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """`question`: what its prompt was made of; `last` is the moment that ended it."""
-
-    question: Question
-    reserved: CallReserved | None = None
-    last: Moment | None = None
-
-    @property
-    def reply(self) -> ModelReplied | None:
-        event = self.last.event if self.last else None
-        return event if isinstance(event, ModelReplied) else None
-
-    @property
-    def model(self) -> str | None:
-        made = self.reply or self.reserved
-        return made.model if made else None
-
-    @property
-    def outcome(self) -> str:
-        if self.last is None:
-            return "there is no reply yet"
-        if isinstance(self.last.event, ModelReplied | ModelUnavailable):
-            return say(self.last)
-        return f"given up: {'; '.join(map(str, led_to(self.last)))}"
+def made_call(moments: Sequence[Moment], number: int) -> Item | None:
+    """The newest time that it was made."""
+    calls = [one for one in History(moments).of_kind("phase") if one.call == number and one.id != f"call:{number}:plan"]
+    return calls[-1] if calls else None
 
 
-def made_call(moments: Iterable[Moment], number: int) -> Made | None:
-    made: Made | None = None
-    for moment in moments:
-        run, asking = moment.after, moment.after.asking
-        if run.calling and any(fact.call == number for fact in moment.all(CallAsked)):
-            fused, phase = run.brief.fused, run.calling.phase
-            made = Made(question=Question(state=run, call=number, phase=phase, with_plan=fused, now=moment.at))
-        elif made is None or made.last:
-            continue
-        elif moment.before and isinstance(moment.event, CallReserved) and run.reserve:
-            # the prompt is made before the reserve for it is committed
-            question = replace(made.question, state=moment.before, now=moment.at)
-            made = replace(made, question=question, reserved=moment.event)
-        elif moment.paused or moment.ended or asking is None or asking.call != number or _brought_nothing(moment):
-            made = replace(made, last=moment)
-    return made
+def question_of(made: Item, moments: Sequence[Moment]) -> Question:
+    """What its prompt was made of. `moments`: all of its run."""
+    state, now = moments[made.about["asked_in"] - 1].after, made.about["asked_at"]
+    phase = made.phase or Phase.PLAN
+    return Question(state=state, call=made.call or 0, phase=phase, with_plan=state.brief.fused, now=now)
 
 
-def _brought_nothing(moment: Moment) -> bool:
-    return isinstance(moment.event, ModelUnavailable)
-
-
-def call_view(made: Made, prompt: PromptText) -> CallView:
-    question, reply = made.question, made.reply
-    said = json.loads(made.last.entry.event) if made.last and reply else None
+def call_view(made: Item, moments: Sequence[Moment], prompt: PromptText) -> CallView:
+    question, reply = question_of(made, moments), made.thought.reply if made.thought else None
+    last = moments[made.ended_in - 1] if made.ended_in else None
+    said = json.loads(last.entry.event) if last and reply else None
     parts = [*(("system", text) for text in prompt.system), *(("user", text) for text in prompt.user)]
     return CallView(
         run_id=question.state.run_id,
@@ -108,14 +73,25 @@ def call_view(made: Made, prompt: PromptText) -> CallView:
         prompt=tuple(PromptPart.model_validate({"role": role, "text": text}) for role, text in parts),
         prompt_note=_why_it_may_differ(made, prompt.version),
         reply={"decision": said["decision"], "plan": said["plan"]} if said else None,
-        outcome=made.outcome,
+        outcome=outcome_of(made, last),
     )
 
 
-def _why_it_may_differ(made: Made, version: str) -> str:
-    sent = made.reply.provenance if made.reply else made.reserved
-    if made.reply and (sent is None or sent.prompt_hash is None):
-        return "no prompt was sent: a script answered. This is what a model would have been told"
-    if sent and sent.prompt_hash and sent.prompt_hash != version:
-        return f"it was made with other templates ({sent.prompt_hash}) than those of this version ({version})"
+def outcome_of(made: Item, last: Moment | None) -> str:
+    if last is None:
+        return "there is no reply yet"
+    if made.thought or made.error:
+        return say(last)
+    return f"given up: {'; '.join(map(str, led_to(last)))}"
+
+
+def _why_it_may_differ(made: Item, version: str) -> str:
+    sent = made.about.get("prompt_hash", "")
+    if made.thought:
+        provenance = made.thought.reply.provenance
+        sent = provenance.prompt_hash if provenance else ""
+        if not sent:
+            return "no prompt was sent: a script answered. This is what a model would have been told"
+    if sent and sent != version:
+        return f"it was made with other templates ({sent}) than those of this version ({version})"
     return ""

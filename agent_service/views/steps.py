@@ -8,13 +8,12 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from agent_service.core.attempts import asker_of
-from agent_service.core.events import ToolReturned
 from agent_service.core.state import RunState
 from agent_service.core.tools.flights import flights
 from agent_service.history.history import History
 from agent_service.history.items import Failure, Item, ItemStatus, as_tree
 from agent_service.history.plain import View
-from agent_service.history.results import Execution
+from agent_service.history.results import Execution, result_of
 from agent_service.history.waiting_for import executor_of
 from agent_service.run.journal import Record
 
@@ -237,8 +236,8 @@ def _attempts(history: History, records: Sequence[Record], of: Item) -> tuple[At
 
 
 def _attempt(records: Sequence[Record], item: Item, answered: Item) -> AttemptView:
-    event, is_wait = records[answered.answered_in - 1].event if answered.answered_in else None, item.kind == "wait"
-    result = event.result if isinstance(event, ToolReturned) else None
+    is_wait, seq = item.kind == "wait", answered.answered_in
+    result = result_of(records[seq - 1], item.step or 0) if seq else None
     return AttemptView(
         attempt=item.attempt or 1,
         requested_at=None if is_wait else item.started_at,

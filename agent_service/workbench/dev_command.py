@@ -19,9 +19,9 @@ from agent_service.cli.errors import Exit
 from agent_service.cli.options import invocation
 from agent_service.cli.whereabouts import HERE
 from agent_service.core.phases import Phase
+from agent_service.history.log_line import FOR_MACHINES
 from agent_service.models.scripted_model import read_script
 from agent_service.settings import KEYS
-from agent_service.views.log_line import FOR_MACHINES
 from agent_service.workbench.dev import LOOK_S, DevOptions, DevStack, check_that_both_can_start, stack
 from groundwork.service import json_log
 from groundwork.service.errors import Misconfigured

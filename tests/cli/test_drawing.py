@@ -20,12 +20,12 @@ from agent_service.cli.runs import show, views
 from agent_service.cli.runs.drawing import fit
 from agent_service.cli.runs.rows import NewRows
 from agent_service.history.history import History
+from agent_service.history.log_line import log_line
 from agent_service.run.lines import RunLine, line_of
 from agent_service.run.moments import retell
 from agent_service.run.ports import PromptText
 from agent_service.views.entries import entry_view, timeline_view
 from agent_service.views.inbox import of_letter
-from agent_service.views.log_line import log_line
 from agent_service.views.model_calls import call_view, made_call
 from agent_service.views.run import run_view
 from agent_service.views.steps import step_detail
@@ -117,7 +117,7 @@ def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, Render
         return views.inbox(seen({"items": list(items), "total": len(items), "trouble": ""} | changed))
 
     made = [made_call(MOMENTS, number + 1) for number in range(CALLS.state.calls)]
-    calls = [sent(call_view(call, PROMPT)) for call in made if call]
+    calls = [sent(call_view(call, MOMENTS, PROMPT)) for call in made if call]
     why = sent(why_view(CALLS.state, Seen(now=LATER)))
     return {
         "run": run(view_of(worked_example()), whole),
@@ -198,7 +198,7 @@ def test_the_story_of_a_run_line_by_line_is_the_one_that_is_kept(name: str, gold
     golden(f"story-{name}", without_now("\n".join(followed(STORIES[name]()))))
 
 
-OF_LOG = {"ts": "2026-11-21T12:00:00Z", "logger": "agent_service.views.log_line", "level": "INFO"}
+OF_LOG = {"ts": "2026-11-21T12:00:00Z", "logger": "agent_service.history.log_line", "level": "INFO"}
 
 
 @pytest.mark.parametrize("name", ["worked", "retried-and-answered"])

@@ -46,6 +46,7 @@ from agent_service.core.phases import Action, Ask, Decision, Plan
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import ModelError
+from agent_service.history import log_line
 from agent_service.kill_switch import Brake, Draining, Halting
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.models.prompts.prompt import as_text
@@ -61,7 +62,6 @@ from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import SqliteStore
 from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.signing import Signing
-from agent_service.views import log_line
 from agent_service.views.folder.keeping import Folders
 from agent_service.views.folder.workspace import Workspace
 from agent_service.views.mark import Mark

@@ -13,11 +13,11 @@ from rich.console import Console
 from agent_service.cli.runs import rows
 from agent_service.core.state import RunState
 from agent_service.history.history import History
+from agent_service.history.log_line import log_line
 from agent_service.history.words import say
 from agent_service.run.moments import Moment, retell
 from agent_service.views.entries import timeline_view
-from agent_service.views.log_line import log_line
-from agent_service.views.model_calls import made_call
+from agent_service.views.model_calls import made_call, outcome_of
 from agent_service.views.pages.files import pages_of
 from agent_service.views.run import run_view
 from agent_service.views.spans.trace import stretch
@@ -106,7 +106,8 @@ def of_entry(moment: Moment) -> Iterator[str]:
 def of_call(moments: Sequence[Moment], number: int) -> str:
     made = made_call(moments, number)
     assert made is not None
-    return "" if made.reply else f"{number} {made.question.phase} by {made.model}: {made.outcome}"
+    last = moments[made.ended_in - 1] if made.ended_in else None
+    return "" if made.thought else f"{number} {made.phase} by {made.model}: {outcome_of(made, last)}"
 
 
 def acts_and_decisions(text: str, after: int) -> Iterator[str]:

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from agent_service.history.log_line import log_line
 from agent_service.models.prompts.prompt import as_text
 from agent_service.run.moments import retell
 from agent_service.run.ports import PromptText
 from agent_service.views.entries import JournalReader
-from agent_service.views.log_line import log_line
 from agent_service.views.model_calls import call_view, made_call
 from agent_service.views.pages.files import pages_of
 from agent_service.views.spans.trace import stretch
@@ -50,9 +50,10 @@ def test_what_models_and_tools_said_is_in_spans_only_when_it_is_asked_for() -> N
 def test_a_call_is_shown_with_its_prompt_and_with_why_that_may_differ_from_what_was_sent(
     script: Script, version: str, note: str
 ) -> None:
-    made = made_call(retell(entries_of(script)), 2)
+    moments = [*retell(entries_of(script))]
+    made = made_call(moments, 2)
     assert made is not None
-    call = call_view(made, PromptText(system=("rules",), user=("tail",), version=version))
+    call = call_view(made, moments, PromptText(system=("rules",), user=("tail",), version=version))
     assert [(part.role, part.text) for part in call.prompt] == [("system", "rules"), ("user", "tail")]
     assert (note in call.prompt_note, bool(note)) == (True, bool(call.prompt_note))
     assert call.reply is not None

@@ -9,7 +9,7 @@ import uvloop
 from agent_service import app, settings
 from agent_service.cli import whereabouts
 from agent_service.cli.errors import Exit, complaint_of
-from agent_service.views.log_line import FOR_MACHINES
+from agent_service.history.log_line import FOR_MACHINES
 from groundwork.service import beginning, json_log, process
 from groundwork.service.config_file import secrets_in
 from groundwork.service.secret import equal_ones

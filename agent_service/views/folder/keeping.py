@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Protocol
 
-from agent_service.core.facts import Ended, PersonAsked
 from agent_service.errors import Damaged
 from agent_service.run.moments import Moment
 from agent_service.run.ports import Artifacts
@@ -83,11 +82,11 @@ class Folders:
         self._outage = Outage("the disk for files of runs, or what they are made of,", log)
 
     def committed(self, moment: Moment) -> None:
-        run, ended = moment.after, Ended in moment.kinds
+        run, ended = moment.after, moment.ended
         self._commits += 1
         if ended and not run.artifacts:
             self._mark_ended(run.run_id)
-        elif (ended or PersonAsked in moment.kinds) and len(self._due) < MOST_DUE:
+        elif (ended or moment.paused) and len(self._due) < MOST_DUE:
             self._due[run.run_id] = None
         elif run.run_id not in self._later:
             self._mark_later(run.run_id, monotonic() + LATER_S)

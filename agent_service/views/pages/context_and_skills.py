@@ -1,6 +1,5 @@
 """context.md and skills.md: goal, context, limits, and the tools that the run may call."""
 
-from agent_service.core.events import RunStarted, WakeAccepted
 from agent_service.history import words
 from agent_service.history.plain import instant
 from agent_service.views.pages.heading import RecordedRun
@@ -12,30 +11,25 @@ WHOLE = 4 << 20
 
 
 def context_page(recorded: RecordedRun) -> str:
-    first, run = recorded.records[0], recorded.run
-    brief = run.brief
-    accepted = first.event if isinstance(first.event, WakeAccepted) else None
-    limits = accepted.brief.limits if accepted else brief.limits
-    callback = f"RecordedRun about its end: {code(brief.callback)}" if brief.callback else ""
+    accepted, run = recorded.history.accepted, recorded.run
+    brief = accepted.brief
+    callback = f"Told about its end: {code(brief.callback)}" if brief.callback else ""
+    way = "by the wake API" if brief.announced else "by a message on the bus"
+    by = f", from {code(accepted.by)}" if accepted.by else ""
     return page(
         "Context",
-        f"Run {code(run.run_id)}, asked for as wake {code(run.wake_id)} at {instant(first.at)} {_way(accepted)}.",
+        f"Run {code(run.run_id)}, asked for as wake {code(run.wake_id)} at {instant(accepted.at)} {way}{by}.",
         section("Goal, as given", fenced(brief.goal, limit=WHOLE)),
         section("Context, as given", json_block(brief.context, limit=WHOLE) if brief.context else "None was given."),
-        section("Limits at the start", bullets(words.limits(limits)), callback),
+        section("Limits at the start", bullets(words.limits(brief.limits)), callback),
     )
-
-
-def _way(accepted: WakeAccepted | None) -> str:
-    way = "by the wake API" if accepted and accepted.brief.announced else "by a message on the bus"
-    return f"{way}, from {code(accepted.by)}" if accepted and accepted.by else way
 
 
 _TIERS = {"read": "read, changes nothing outside and may be repeated", "write": "write, changes something outside"}
 
 
 def skills_page(recorded: RecordedRun) -> str:
-    started = next((record for record in recorded.records if isinstance(record.event, RunStarted)), None)
+    started = recorded.history.started
     if started is None:
         return page("Skills", "Not frozen yet: the run has not started.")
     tools = recorded.run.brief.skills

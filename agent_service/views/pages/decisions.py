@@ -5,13 +5,12 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from agent_service.core.events import ModelReplied
-from agent_service.core.facts import ClaimsJudged, Decided
 from agent_service.core.phases import Met, Plan, Proof, Refusal, Unmet, Unusable
 from agent_service.core.proof import shown_by
-from agent_service.history.items import Item
+from agent_service.core.state import RunState
+from agent_service.history.items import Item, Thought
 from agent_service.history.plain import duration, instant
-from agent_service.history.words import call_of, decision_of, speaker, usd
+from agent_service.history.words import call_of, speaker, usd
 from agent_service.views.pages.heading import RecordedRun, opening
 from agent_service.views.pages.markdown import bullets, code, fenced, inline, json_block, numbered, page, section
 from agent_service.views.pages.memory_and_plan import reasons
@@ -29,22 +28,22 @@ def decisions_page(recorded: RecordedRun) -> str:
         f"in brackets how long it took. `agentic prompt {run_id} --call N` shows what a call was told."
     )
     items = (item for item in history.tree() if not item.repeats)
-    return page("Decisions", *opening(recorded), intro, *(_item(recorded, item) for item in items))
+    return page("Decisions", *opening(recorded), intro, *(_item(recorded.run, item) for item in items))
 
 
-def _item(recorded: RecordedRun, item: Item) -> str:
+def _item(run: RunState, item: Item) -> str:
     began, ended = item.started_at, item.ended_at
     when = f" · {instant(began)}" if began else ""
     took = f" ({duration(ended - began)})" if began and ended and (item.ended_in or 0) > item.entry else ""
     status = "" if item.status == "ok" or item.kind == "ending" else f", {item.status}"
     heading = f"{item.entry}. {inline(item.title)}{status}{when}{took}"
-    blocks = _thought(recorded, item, item.reply, item.decided) if item.reply and item.decided else _happened(item)
+    blocks = _thought(run, item, item.thought) if item.thought else _happened(item)
     return section(heading, *blocks, level=min(item.depth + 2, DEEPEST))
 
 
 def _happened(item: Item) -> Iterator[str]:
     hidden = PLANNED if item.kind == "step" else ()
-    if item.kind != "wait":
+    if item.kind not in ("wait", "phase"):
         yield from _values({name: value for name, value in item.about.items() if name not in hidden})
     if item.error:
         yield f"{code(item.error.error_class)}{', may be tried again' if item.error.retryable else ''}:"
@@ -61,30 +60,31 @@ def _happened(item: Item) -> Iterator[str]:
         yield f"On stderr:\n\n{fenced(item.execution.stderr)}"
 
 
-def _thought(recorded: RecordedRun, item: Item, reply: ModelReplied, one: Decided) -> Iterator[str]:
+def _thought(run: RunState, item: Item, thought: Thought) -> Iterator[str]:
+    one = thought.became
     if not one.along:
-        yield _paid(reply)
-    match decision_of(reply, one):
+        yield _paid(thought)
+    match thought.decision:
         case Plan() as plan:
             for number, action in enumerate(plan.actions, start=one.step):
                 yield f"**Step {number}: {code(call_of(action))}**"
                 yield json_block(action.payload)
-            yield reasons(recorded.run, plan)
+            yield reasons(run, plan)
         case Unusable(raw=raw):
             yield fenced(raw) if raw else ""
         case Refusal():
             pass
         case decision:
             yield from _values({field.name: getattr(decision, field.name) for field in fields(decision)})
-            judged = recorded.records[item.ended_in - 1].first(ClaimsJudged) if item.ended_in else None
-            yield bullets(f"Not accepted: {inline(str(why))}" for why in judged.refusals) if judged else ""
+            yield bullets(f"Not accepted: {inline(str(why))}" for why in item.about.get("refusals", ()))
     if one.status != "ok":
         error_class = f" ({code(one.error_class)})" if one.error_class else ""
         why = "; ".join(map(str, one.why))
         yield f"**{one.status.capitalize()}**{error_class}" + (f": {inline(why)}" if why else ".")
 
 
-def _paid(reply: ModelReplied) -> str:
+def _paid(thought: Thought) -> str:
+    reply = thought.reply
     usage, made = reply.usage, reply.provenance
     cached = f" ({usage.cache_read_tokens} from the cache)" if usage.cache_read_tokens else ""
     missed = f" The provider's prompt cache was missed: {inline(made.cache_miss)}" if made and made.cache_miss else ""

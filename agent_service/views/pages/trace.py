@@ -8,13 +8,11 @@ from dataclasses import asdict
 
 from pydantic import JsonValue
 
-from agent_service.core.events import ModelReplied
-from agent_service.core.facts import Decided
 from agent_service.core.phases import Plan
 from agent_service.history.history import History
-from agent_service.history.items import Item
+from agent_service.history.items import Item, Thought
 from agent_service.history.plain import clipped, rfc3339
-from agent_service.history.words import decision_of, gist
+from agent_service.history.words import gist
 from agent_service.run.journal import GENESIS
 from groundwork.service.invisible import json_visible
 
@@ -40,8 +38,8 @@ def _lines(history: History, ended: Iterable[Item]) -> Iterator[Line]:
     for item in ended:
         if item.kind == "phase":
             tries[item.call] += 1
-            if item.reply and item.decided:
-                yield _decision(item, item.reply, item.decided)
+            if item.thought:
+                yield _decision(item, item.thought)
             elif item.error:
                 yield _line(item, phase=item.phase or "", attempt=tries[item.call], result_status="error")
         elif item.outcome and (item.kind == "attempt" or item.answered_in != item.ended_in):
@@ -78,8 +76,8 @@ def _act(item: Item, request: Mapping[str, JsonValue]) -> Line:
     return line | ({"task": item.task, "round": item.round} if item.task else {})
 
 
-def _decision(item: Item, reply: ModelReplied, one: Decided) -> Line:
-    decision = decision_of(reply, one)
+def _decision(item: Item, thought: Thought) -> Line:
+    reply, one, decision = thought.reply, thought.became, thought.decision
     summary = clipped(gist(decision), MAX_SUMMARY)
     line = _line(
         item, phase=one.phase, step=one.step, attempt=one.attempt, result_status=one.status, result_summary=summary

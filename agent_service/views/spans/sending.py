@@ -15,11 +15,12 @@ from itertools import islice
 from typing import Protocol
 
 from agent_service.errors import Damaged
+from agent_service.history.history import rests
 from agent_service.run.journal import Entry
 from agent_service.run.moments import Journals, Moment
 from agent_service.trust.identity import trace_id
 from agent_service.views.mark import MARGIN, Mark
-from agent_service.views.spans.trace import Content, rests, stretch
+from agent_service.views.spans.trace import Content, stretch
 from groundwork.service.machine import utc_now
 from groundwork.telemetry.beside import beside
 from groundwork.telemetry.settings import Keeps

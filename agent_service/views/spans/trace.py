@@ -24,16 +24,15 @@ from typing import Any
 from pydantic import JsonValue, TypeAdapter
 
 from agent_service.core.brief import Parent
-from agent_service.core.events import ModelReplied, Provenance, ToolReturned, WakeAccepted
-from agent_service.core.facts import Decided, Ended, PersonAsked, Reopened, Slept
 from agent_service.core.phases import Decision, Next, Unusable
-from agent_service.core.state import RunState
-from agent_service.history.history import History
-from agent_service.history.items import Item
+from agent_service.history.history import History, rests
+from agent_service.history.items import Item, Thought
+from agent_service.history.results import result_of
 from agent_service.run.journal import Entry, Record
-from agent_service.run.moments import retell
+from agent_service.run.moments import Moment, retell
 from agent_service.run.ports import PromptText, Question
 from agent_service.trust.identity import root_span_id, trace_id
+from agent_service.views.model_calls import question_of
 from groundwork.telemetry import names
 from groundwork.telemetry.span import Context, Span, Value, context_of, span_id
 from schemas import keys
@@ -45,15 +44,7 @@ Attributes = dict[str, Value]
 """By the names of `groundwork.telemetry.names`."""
 Content = Callable[[Question], PromptText]
 """Renders the prompt of a call; None for spans without content."""
-States = Mapping[int, RunState]
-"""The run after each entry, for prompts; only needed with content."""
-
 _DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])
-
-
-def rests(record: Record) -> bool:
-    """True when the run ended, or waits for a person or an instant: its spans so far are sent then."""
-    return any(isinstance(fact, Ended | PersonAsked | Slept) for fact in record.facts)
 
 
 def stretch(
@@ -62,46 +53,40 @@ def stretch(
     """The spans that ended after the last rest before the newest of `entries`, or before `since`; `entries` begin with
     the run's first. Raises Damaged, and ValueError for a journal that cannot be told.
     """
-    states = {moment.entry.seq: moment.after for moment in retell(entries)} if content else {}
-    trace: Trace | None = None
-    told, is_told = list[Span](), False
+    moments = tuple(retell(entries)) if content else ()
+    trace, told, is_told = Trace(content, moments), list[Span](), False
     for record in (entry.record() for entry in entries):
-        if isinstance(record.event, WakeAccepted):
-            trace = Trace(record.event, content, states)
         if is_told:
             told.clear()
-        told += trace.ended(record) if trace else ()
+        told += trace.ended(record)
         is_told = rests(record) and (since is None or record.at < since)
     return told
 
 
 class Trace:
-    def __init__(self, event: WakeAccepted, content: Content | None, states: States) -> None:
-        self._accepted = event
+    """`moments`: all of the run, for prompts; only needed with content."""
+
+    def __init__(self, content: Content | None, moments: Sequence[Moment]) -> None:
         self._content = content
-        self._states = states
-        self._run_id = run_id = event.run_id
-        self._everywhere = {names.RUN_ID: run_id, names.WAKE_ID: event.wake_id, names.CONVERSATION_ID: run_id}
+        self._moments = moments
         self._history = History()
-        self._began = event.at
-        self._reopened = 0
 
     def ended(self, record: Record) -> Iterator[Span]:
         """The spans that end with this entry."""
-        if record.first(Reopened):
-            self._began, self._reopened = record.at, self._reopened + 1
         for item in self._history.ends([record]):
-            if item.has_begun and not (item.again and item.opened_in == record.entry.seq):
+            if not (item.again and item.opened_in == record.entry.seq):
                 yield from self._of(record, item)
-        if end := record.first(Ended):
-            yield self._run(record, end)
+
+    @property
+    def _run_id(self) -> str:
+        return self._history.accepted.run_id
 
     def _of(self, record: Record, item: Item) -> Iterator[Span]:
         match item.kind:
             case "accepted":
                 yield self._span(item, "wait queued", {names.WAITING_FOR: "queued"})
-            case "phase" if not (item.decided and item.decided.along):
-                about = self._call(record, item)
+            case "phase" if not (item.thought and item.thought.became.along):
+                about = self._call(item)
                 yield self._span(item, f"chat {item.model}" if item.model else "chat", about, kind="client")
             case "step" | "task":
                 yield self._span(item, f"execute_tool {item.tool}", self._step(record, item))
@@ -113,18 +98,21 @@ class Trace:
             case "wait" if item.about["kind"] != "tool_retry":
                 about = _known({names.WAITING_FOR: item.about["kind"], names.WHY: item.about.get("why")})
                 yield self._span(item, f"wait {item.about['kind']}", about)
+            case "ending":
+                yield self._run(item)
 
     def _span(self, item: Item, name: str, about: Attributes, **told: Any) -> Span:
-        above = self._history.item(item.parent or "")
-        return self._made(
-            about,
-            _error(item),
-            span_id=span_id(self._key(item)),
-            parent_id=span_id(self._key(above)) if above else self._root(),
+        above, run_id, error = self._history.item(item.parent or ""), self._run_id, _error(item)
+        known = {names.RUN_ID: run_id, names.WAKE_ID: self._history.accepted.wake_id, names.CONVERSATION_ID: run_id}
+        ids = {"span_id": span_id(self._key(item)), "parent_id": span_id(self._key(above)) if above else self._root()}
+        return Span(
+            trace_id=trace_id(run_id),
             name=name,
-            started_at=item.opened_at or self._began,
-            ended_at=item.ended_at or self._began,
-            **told,
+            started_at=item.opened_at or item.started_at,
+            ended_at=item.ended_at or item.started_at,
+            attributes=known | about | _known({names.ERROR_TYPE: error}),
+            error=error,
+            **(ids | told),
         )
 
     def _key(self, item: Item) -> str:
@@ -135,56 +123,37 @@ class Trace:
         return f"{key}:{item.again}" if item.again else key
 
     def _root(self) -> str:
-        return span_id(f"{self._run_id}:reopened:{self._reopened}") if self._reopened else root_span_id(self._run_id)
+        again = self._history.reopened
+        return span_id(f"{self._run_id}:reopened:{again}") if again else root_span_id(self._run_id)
 
-    def _made(self, about: Attributes, error: str | None, **told: Any) -> Span:
-        attributes = self._everywhere | about | _known({names.ERROR_TYPE: error})
-        return Span(trace_id=trace_id(self._run_id), attributes=attributes, error=error, **told)
-
-    def _run(self, record: Record, end: Ended) -> Span:
-        event, spent, again = self._accepted, end.spent, self._reopened > 0
+    def _run(self, item: Item) -> Span:
+        event, again = self._history.accepted, self._history.reopened > 0
         links = () if again else (context_of(event.traceparent), _request_of(event.brief.parent))
-        about = _known(
-            {
-                names.OPERATION: "invoke_agent",
-                names.AGENT_NAME: AGENT,
-                names.STATE: end.status.value,
-                names.WHY: end.ending_class,
-                names.STEPS: end.steps,
-                names.CALLS: spent.calls,
-                names.INPUT_TOKENS: spent.input_tokens,
-                names.OUTPUT_TOKENS: spent.output_tokens,
-                names.COST_USD: spent.cost_usd,
-            }
-        )
-        return self._made(
-            about | self._said({names.GOAL: event.brief.goal, names.REASON: str(end.reason)}),
-            end.ending_class if end.status in ("failed", "escalated") else None,
-            span_id=self._root(),
-            parent_id=root_span_id(self._run_id) if again else None,
-            name=f"invoke_agent {AGENT}",
-            started_at=self._began,
-            ended_at=record.at,
-            links=tuple(filter(None, links)),
-        )
+        about: Attributes = {names.OPERATION: "invoke_agent", names.AGENT_NAME: AGENT}
+        if end := item.end:
+            told = (end.status.value, end.ending_class, end.steps, end.spent.calls)
+            about |= dict(zip((names.STATE, names.WHY, names.STEPS, names.CALLS), told, strict=True))
+            about |= {names.INPUT_TOKENS: end.spent.input_tokens, names.OUTPUT_TOKENS: end.spent.output_tokens}
+            about |= _known({names.COST_USD: end.spent.cost_usd})
+        about |= self._said({names.GOAL: event.brief.goal, names.REASON: item.text})
+        ids = {"span_id": self._root(), "parent_id": root_span_id(self._run_id) if again else None}
+        return self._span(item, f"invoke_agent {AGENT}", about, links=tuple(filter(None, links)), **ids)
 
-    def _call(self, record: Record, item: Item) -> Attributes:
+    def _call(self, item: Item) -> Attributes:
         about: Attributes = {names.OPERATION: "chat", names.STEP: item.step or 0}
         about |= _known({names.PHASE: item.phase, names.CALL: item.call, names.REQUEST_MODEL: item.model})
-        if item.reply:
-            about |= self._replied(item.reply, *record.all(Decided))
-        state = self._states.get(item.entry)
-        if self._content and state and item.phase:
-            fused, now = state.brief.fused, item.started_at
-            asked = Question(state=state, call=item.call or 0, phase=item.phase, with_plan=fused, now=now)
-            prompt = self._content(asked)
+        if item.thought:
+            along = self._history.item(f"call:{item.call}:plan")
+            about |= self._replied(item.thought, along.thought if along else None)
+        if self._content:
+            prompt = self._content(question_of(item, self._moments))
             user: JsonValue = [{"role": "user", "parts": _parts(prompt.user)}]
             about |= self._said({names.SYSTEM_INSTRUCTIONS: _parts(prompt.system), names.INPUT_MESSAGES: user})
         return about
 
-    def _replied(self, reply: ModelReplied, first: Decided, along: Decided | None = None) -> Attributes:
-        """Also what became of the decision, and of the plan that came along with it."""
-        usage, made = reply.usage, reply.provenance or Provenance(prompt_hash="", schema_hash="")
+    def _replied(self, thought: Thought, along: Thought | None) -> Attributes:
+        """Also what became of the decision, and of the plan that came `along` with it."""
+        reply, usage, made = thought.reply, thought.reply.usage, thought.reply.provenance
         about = _known(
             {
                 names.RESPONSE_MODEL: reply.model,
@@ -193,15 +162,15 @@ class Trace:
                 names.CACHE_READ_TOKENS: usage.cache_read_tokens,
                 names.gen_ai().cache_write_tokens: usage.cache_write_tokens,
                 names.COST_USD: usage.cost_usd,
-                names.PROVIDER: made.provider,
-                names.RESPONSE_ID: made.reply_id,
-                names.CACHE_MISS: made.cache_miss,
-                names.FINISH_REASONS: (made.stop_reason,) if made.stop_reason else None,
-                names.RULING: first.status,
-                names.REPAIRS: first.attempt - 1,
-                names.PLAN_RULING: along.status if along else None,
+                names.RULING: thought.became.status,
+                names.REPAIRS: thought.became.attempt - 1,
+                names.PLAN_RULING: along.became.status if along else None,
             }
         )
+        if made:
+            about |= _known({names.PROVIDER: made.provider, names.RESPONSE_ID: made.reply_id})
+            about |= _known({names.CACHE_MISS: made.cache_miss})
+            about |= {names.FINISH_REASONS: (made.stop_reason,)} if made.stop_reason else {}
         decisions = _DECISIONS.dump_python((reply.decision, reply.plan), mode="json") if self._content else ()
         said: JsonValue = [{"role": "assistant", "parts": _parts(_text(one) for one in decisions if one)}]
         return about | self._said({names.OUTPUT_MESSAGES: said})
@@ -216,9 +185,9 @@ class Trace:
             **_numbers(item),
         }
         said: dict[str, JsonValue] = {names.TOOL_ARGUMENTS: item.about.get("arguments", {})}
-        if isinstance(record.event, ToolReturned) and record.event.result.step == item.step:
-            output = record.event.result.result
-            said |= {names.TOOL_RESULT: output.model_dump(mode="json", exclude_none=True)} if output else {}
+        result = result_of(record, item.step or 0)
+        if result and result.result:
+            said |= {names.TOOL_RESULT: result.result.model_dump(mode="json", exclude_none=True)}
         return about | self._said(said)
 
     def _said(self, values: Mapping[str, JsonValue]) -> Attributes:

@@ -17,7 +17,7 @@ from agent_service.models.prompts.prompt import as_text
 from agent_service.run.journal import Entry
 from agent_service.run.moments import retell
 from agent_service.store.sqlite import SqliteStore
-from agent_service.views.model_calls import made_call
+from agent_service.views.model_calls import made_call, question_of
 from schemas import subjects
 from tests.sim.course import Course, says_nothing
 from tests.sim.courses import COURSES
@@ -198,7 +198,7 @@ def retold(world: World) -> list[tuple[str, str]]:
     """What the journal says that the model was told in each call: the prompt's two halves."""
     moments = [*retell(asyncio.run(journal(world)))]
     made = takewhile(bool, (made_call(moments, number) for number in count(1)))
-    prompts = [as_text(call.question) for call in made if call]
+    prompts = [as_text(question_of(call, moments)) for call in made if call]
     return [("\n\n".join(prompt.system), "\n\n".join(prompt.user)) for prompt in prompts]
 
 

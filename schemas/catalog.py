@@ -8,17 +8,13 @@ started by a run; the agent carries it out itself.
 import operator
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import Field, JsonValue
 
 from schemas import subjects
-from schemas.fields import Count, Goal, Instant, JsonObject, Text, ToolName
+from schemas.fields import Count, Goal, Instant, JsonObject, Text, ToolName, Wire
 
 UNNAMED = "unnamed"
 """What the agent calls an executor that does not say its name. A request to it names no executor."""
-
-
-class _Wire(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 Approve = Literal["never", "always", "untrusted"]
@@ -27,7 +23,7 @@ Effect = Literal["local", "external"]
 Output = Literal["trusted", "untrusted"]
 
 
-class ToolCommand(_Wire):
+class ToolCommand(Wire):
     """One command of a tool. `input_schema` is a JSON Schema of an object.
 
     `effect`: whether what a write does stays in the house and can be undone there (`local`), or not (`external`); null
@@ -45,7 +41,7 @@ class ToolCommand(_Wire):
     input_schema: dict[str, JsonValue] = Field(default_factory=dict)
 
 
-class ToolOffer(_Wire):
+class ToolOffer(Wire):
     """A tool that an executor can carry out. `timeout_s` is how long one attempt may take there, in seconds.
 
     `executor` is set by the agent: the name of whoever offered it. `output`: `untrusted` where its results hold what
@@ -65,7 +61,7 @@ class ToolOffer(_Wire):
     echoes_capability: Annotated[bool, Field(exclude_if=operator.not_)] = False
 
 
-class Catalog(_Wire):
+class Catalog(Wire):
     """All tools that `executor` offers. `revision` is a hash of the content, where the executor tells one."""
 
     revision: str = ""
@@ -78,11 +74,7 @@ COMMAND = "run"
 _LONGEST_S = 86400.0
 
 
-class _ChildWire(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
-
-
-class AgentConstraints(_ChildWire):
+class AgentConstraints(Wire):
     """What a child may spend at most; less where the run that asks has less left."""
 
     max_steps: Count | None = None
@@ -91,7 +83,7 @@ class AgentConstraints(_ChildWire):
     deadline_at: Instant | None = None
 
 
-class AgentCall(_ChildWire):
+class AgentCall(Wire):
     """What a child is to do. `tools`: those of the run that asks that it may use; null for all of them."""
 
     goal: Goal
@@ -102,7 +94,7 @@ class AgentCall(_ChildWire):
     """What other tasks brought that this one depends on."""
 
 
-class ChildUsage(_ChildWire):
+class ChildUsage(Wire):
     """What a child spent, with all that its own children spent: the numbers of Spent, and its steps."""
 
     calls: Annotated[int, Field(ge=0)] = 0

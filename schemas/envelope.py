@@ -195,7 +195,7 @@ def rejection(
     event = Envelope[Rejected](
         type=subjects.REJECTED,
         payload=_told(refused, reason),
-        dedupe_key=keys.rejected(stream, refused.stream_seq),
+        dedupe_key=keys.of(subjects.REJECTED, stream=stream, stream_seq=refused.stream_seq),
     )
     return event, _headers(event, refused.headers.get(TRACEPARENT, ""), source=source, at=at)
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from schemas import subjects
-from schemas.fields import By, Context, Count, Goal, Id, Instant, Json, JsonObject, TaskId, Text, Told, ToolName
+from schemas.fields import By, Context, Count, Goal, Id, Instant, Json, JsonObject, TaskId, Text, Told, ToolName, Wire
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 """A message with its headers, whatever a server would take; larger content is an artifact."""
@@ -27,10 +27,6 @@ ARTIFACT_PATH = re.compile(r"artifacts/[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """How an artifact of a run is named in events; to be matched in full."""
 
 
-class _FromOutside(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
-
-
 class _FromUs(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True, defer_build=True)
 
@@ -41,7 +37,7 @@ Capability = Annotated[str | None, Field(pattern=r"^[A-Za-z0-9._~-]{1,200}$", ex
 """What shows that a result answers a request: opaque to whoever carries it out, who brings it back as it came."""
 
 
-class Constraints(_FromOutside):
+class Constraints(Wire):
     """What the caller allows a run to spend. `max_loops` and `max_steps` are two names of one number."""
 
     max_loops: Count | None = None
@@ -52,7 +48,7 @@ class Constraints(_FromOutside):
     max_reframes: Annotated[int, Field(strict=True, ge=0)] | None = None
 
 
-class AgenticStart(_FromOutside):
+class AgenticStart(Wire):
     """Anyone asks the agent to pursue a goal. `run_id` and `wake_id` come from the wake API only."""
 
     goal: Goal
@@ -94,7 +90,7 @@ class ToolRequest(_FromUs):
     untrusted: Annotated[bool, Field(exclude_if=operator.not_)] = False
 
 
-class ToolError(_FromOutside):
+class ToolError(Wire):
     """Why a call failed. `class` says what to do; `retryable` says whether another attempt can help.
 
     What an executor knows besides: its own id of the call, how often it ran the tool for it, and the tool's last words.
@@ -118,7 +114,7 @@ def _error_of_text(value: object) -> object:
     return {"class": "error", "message": value.strip()[:LONGEST_MESSAGE] or "no reason given"}
 
 
-class ToolOutput(_FromOutside):
+class ToolOutput(Wire):
     """What a call brought: large content is an artifact, named by its path below the run, with an excerpt here.
 
     Further fields are kept. An executor that knows them tells `job_id` and `attempts`, as in ToolError."""
@@ -130,7 +126,7 @@ class ToolOutput(_FromOutside):
     excerpt: Text | None = None
 
 
-class Correlation(_FromOutside):
+class Correlation(Wire):
     """What a tool result relates to, of one that is not valid as a whole."""
 
     run_id: Id
@@ -142,7 +138,7 @@ class Correlation(_FromOutside):
     capability: Capability = None
 
 
-class ToolResult(_FromOutside):
+class ToolResult(Wire):
     """The outcome of one attempt of one step, or of a sub-request of it: then it names the `task` and `round` of the
     request. `continuation`: the tool needs more first, which `result` says (`schemas.continuation`)."""
 
@@ -165,7 +161,7 @@ class ToolResult(_FromOutside):
     """Of the request that it answers. An executor whose offer says that it echoes them has to bring it."""
 
 
-class Cancel(_FromOutside):
+class Cancel(Wire):
     run_id: Id
     reason: Annotated[Text, Field(max_length=1024)] | None = None
     by: By = None
@@ -176,7 +172,7 @@ Outcome = Literal["ran", "did_not_run", "look"]
 """What a person says of a write in doubt: it was carried out, it was not, or the agent may look by itself."""
 
 
-class Signal(_FromOutside):
+class Signal(Wire):
     """A person speaks to a run: a message, an answer, a ruling, a resume, or a larger budget.
 
     `approve` names the `arguments_hash` that `agent.waiting` told, and may name the step; so may `reject`. An `answer`

@@ -12,7 +12,9 @@ from typing import Annotated, Any, cast
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     JsonValue,
     StringConstraints,
@@ -22,6 +24,13 @@ from pydantic import (
 )
 
 from schemas import subjects
+
+
+class Wire(BaseModel):
+    """What others send: unknown fields are left out."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
+
 
 LONGEST_PLACE = 200
 _TOO_FEW = re.compile(r"\w+ should have at least (\d+) items? after validation, not (\d+)")

@@ -26,34 +26,6 @@ Json = dict[str, Any]
 
 REFS = "#/components/schemas/{model}"
 
-DEDUPE_KEYS = {
-    subjects.START: "agentic:start:{external_id}",
-    subjects.TOOL_REQUEST: "agentic:run:{run_id}:step:{step}:request",
-    subjects.TOOL_RESULT: "agentic:run:{run_id}:step:{step}:result",
-    subjects.CANCEL: "agentic:run:{run_id}:cancel",
-    subjects.SIGNAL: "agentic:run:{run_id}:signal:{signal_id}",
-    subjects.WAKE_ACCEPTED: "agentic:run:{run_id}:accepted",
-    subjects.PROGRESS: "agentic:run:{run_id}:progress:{seq}",
-    subjects.COMPLETED: "agentic:run:{run_id}:completed",
-    subjects.ESCALATED: "agentic:run:{run_id}:escalated:{seq}",
-    subjects.FAILED: "agentic:run:{run_id}:failed",
-    subjects.CANCELLED: "agentic:run:{run_id}:cancelled",
-    subjects.WAITING: "agentic:run:{run_id}:waiting:{seq}",
-    subjects.REOPENED: "agentic:run:{run_id}:reopened:{seq}",
-    subjects.REJECTED: "agentic:rejected:{stream}:{stream_seq}",
-}
-
-KEYS_OF_TASKS = {
-    subjects.TOOL_REQUEST: "agentic:run:{run_id}:step:{step}:task:{task}:{round}:request",
-    subjects.TOOL_RESULT: "agentic:run:{run_id}:step:{step}:task:{task}:{round}:result",
-}
-
-RETRY_SUFFIX = ":attempt:{attempt}"
-"""What the keys of a tool request and of its result end in from attempt 2 on."""
-
-PHASE_SUFFIX = ":{phase}"
-"""What the key of a progress ends in whose entry tells a later phase too: both have the same `seq`."""
-
 HEADERS = {
     "Nats-Msg-Id": "The dedupe key: of two messages with the same one, JetStream stores the first.",
     "traceparent": "W3C trace context: the run's trace, and the span in it that the message belongs to.",
@@ -85,8 +57,8 @@ def document(bodies: Mapping[str, Json], examples: Mapping[str, Json]) -> Json:
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": "application/json",
-        "channels": {event: _channel(event) for event in DEDUPE_KEYS} | _reply_channels(),
-        "operations": {_operation_name(event): _operation(event) for event in DEDUPE_KEYS} | _questions(),
+        "channels": {event: _channel(event) for event in keys.DEDUPE_KEYS} | _reply_channels(),
+        "operations": {_operation_name(event): _operation(event) for event in keys.DEDUPE_KEYS} | _questions(),
         "components": {
             "messages": {name: _message(name, examples[name]) for name in bodies},
             "schemas": _schemas(bodies),
@@ -118,12 +90,12 @@ def _channel_facts(event: str) -> Json:
     pattern = subjects.ALL_TOOL_REQUESTS if event == subjects.TOOL_REQUEST else event
     facts: Json = {"stream": next(name for name, stored in subjects.STREAMS.items() if pattern in stored)}
     facts["consumers"] = [name for name, (_, filters) in subjects.CONSUMERS.items() if fnmatch.filter(filters, pattern)]
-    facts["dedupeKey"] = DEDUPE_KEYS[event]
+    facts["dedupeKey"] = keys.DEDUPE_KEYS[event]
     if event in (subjects.TOOL_REQUEST, subjects.TOOL_RESULT):
-        facts["dedupeKeyOfTask"] = KEYS_OF_TASKS[event]
-        facts["dedupeKeyFromAttempt2"] = DEDUPE_KEYS[event] + RETRY_SUFFIX
+        facts["dedupeKeyOfTask"] = keys.KEYS_OF_TASKS[event]
+        facts["dedupeKeyFromAttempt2"] = keys.DEDUPE_KEYS[event] + keys.RETRY_SUFFIX
     if event == subjects.PROGRESS:
-        facts["dedupeKeyOfEarlierPhase"] = DEDUPE_KEYS[event] + PHASE_SUFFIX
+        facts["dedupeKeyOfEarlierPhase"] = keys.DEDUPE_KEYS[event] + keys.PHASE_SUFFIX
     if event == subjects.TOOL_RESULT:
         facts["dedupeKeySuffixWhenLate"] = keys.LATE_SUFFIX
     return facts

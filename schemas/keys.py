@@ -7,6 +7,36 @@ retry is not swallowed as a duplicate of the first attempt. A sub-request of a s
 
 import re
 
+from schemas import subjects
+
+DEDUPE_KEYS = {
+    subjects.START: "agentic:start:{external_id}",
+    subjects.TOOL_REQUEST: "agentic:run:{run_id}:step:{step}:request",
+    subjects.TOOL_RESULT: "agentic:run:{run_id}:step:{step}:result",
+    subjects.CANCEL: "agentic:run:{run_id}:cancel",
+    subjects.SIGNAL: "agentic:run:{run_id}:signal:{signal_id}",
+    subjects.WAKE_ACCEPTED: "agentic:run:{run_id}:accepted",
+    subjects.PROGRESS: "agentic:run:{run_id}:progress:{seq}",
+    subjects.COMPLETED: "agentic:run:{run_id}:completed",
+    subjects.ESCALATED: "agentic:run:{run_id}:escalated:{seq}",
+    subjects.FAILED: "agentic:run:{run_id}:failed",
+    subjects.CANCELLED: "agentic:run:{run_id}:cancelled",
+    subjects.WAITING: "agentic:run:{run_id}:waiting:{seq}",
+    subjects.REOPENED: "agentic:run:{run_id}:reopened:{seq}",
+    subjects.REJECTED: "agentic:rejected:{stream}:{stream_seq}",
+}
+
+KEYS_OF_TASKS = {
+    subjects.TOOL_REQUEST: "agentic:run:{run_id}:step:{step}:task:{task}:{round}:request",
+    subjects.TOOL_RESULT: "agentic:run:{run_id}:step:{step}:task:{task}:{round}:result",
+}
+
+RETRY_SUFFIX = ":attempt:{attempt}"
+"""What the keys of a tool request and of its result end in from attempt 2 on."""
+
+PHASE_SUFFIX = ":{phase}"
+"""What the key of a progress ends in whose entry tells a later phase too: both have the same `seq`."""
+
 LATE_SUFFIX = ":late"
 _TASK = r"(?P<task>[a-z0-9_.-]+):(?P<round>[1-9]\d{0,8}):"
 _RUN = "agentic:run:"
@@ -18,8 +48,13 @@ def _attempt(attempt: int) -> str:
     return "" if attempt == 1 else f":attempt:{attempt}"
 
 
+def of(event: str, run_id: str = "", seq: int = 0, **names: str | int) -> str:
+    """The key of an event, or of the first attempt of one, by the names that DEDUPE_KEYS has for it."""
+    return DEDUPE_KEYS[event].format(run_id=run_id, seq=seq, **names)
+
+
 def start(external_id: str) -> str:
-    return f"agentic:start:{external_id}"
+    return of(subjects.START, external_id=external_id)
 
 
 def _of(run_id: str, step: int, task: str | None, asked_in: int | None) -> str:
@@ -65,47 +100,3 @@ def called(call_key: str, run_id: str, step: int, tool: str) -> tuple[str | None
 
 def _sub_request(named: re.Match[str]) -> tuple[str | None, int | None]:
     return named["task"], int(named["round"]) if named["round"] else None
-
-
-def cancel(run_id: str) -> str:
-    return f"{_RUN}{run_id}:cancel"
-
-
-def signal(run_id: str, signal_id: str) -> str:
-    return f"{_RUN}{run_id}:signal:{signal_id}"
-
-
-def accepted(run_id: str) -> str:
-    return f"{_RUN}{run_id}:accepted"
-
-
-def progress(run_id: str, seq: int) -> str:
-    return f"{_RUN}{run_id}:progress:{seq}"
-
-
-def completed(run_id: str) -> str:
-    return f"{_RUN}{run_id}:completed"
-
-
-def escalated(run_id: str, seq: int) -> str:
-    return f"{_RUN}{run_id}:escalated:{seq}"
-
-
-def failed(run_id: str) -> str:
-    return f"{_RUN}{run_id}:failed"
-
-
-def rejected(stream: str, stream_seq: int) -> str:
-    return f"agentic:rejected:{stream}:{stream_seq}"
-
-
-def cancelled(run_id: str) -> str:
-    return f"{_RUN}{run_id}:cancelled"
-
-
-def waiting(run_id: str, seq: int) -> str:
-    return f"{_RUN}{run_id}:waiting:{seq}"
-
-
-def reopened(run_id: str, seq: int) -> str:
-    return f"{_RUN}{run_id}:reopened:{seq}"

@@ -8,10 +8,10 @@ tells the public keys, newest first; each is endorsed by the key before it.
 import re
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from schemas import subjects
-from schemas.fields import Instant
+from schemas.fields import Instant, Wire
 
 _SIGNED = re.compile(r"([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_-]{86})")
 
@@ -20,18 +20,14 @@ PublicKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]
 """An Ed25519 public key in base64url without padding."""
 
 
-class _Wire(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
-
-
-class Endorsement(_Wire):
+class Endorsement(Wire):
     """The signature of `endorsed`, by the key of that id."""
 
     id: KeyId
     signature: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]
 
 
-class AgentKey(_Wire):
+class AgentKey(Wire):
     """A key that events are, or were, signed with. `endorsed_by`: the key before it; null where there was none."""
 
     id: KeyId
@@ -40,13 +36,13 @@ class AgentKey(_Wire):
     endorsed_by: Endorsement | None = None
 
 
-class AgentKeys(_Wire):
+class AgentKeys(Wire):
     """What the agent tells of its keys, newest first."""
 
     keys: Annotated[tuple[AgentKey, ...], Field(max_length=64)]
 
 
-class KeysWanted(_Wire):
+class KeysWanted(Wire):
     """The question. `progress`: whoever asks sends progress on, which is signed from then on, too."""
 
     progress: bool = False

@@ -7,18 +7,14 @@ That record lies under HALT_KEY in the bucket LEASE_BUCKET. The agent writes it;
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from schemas import subjects
 from schemas.events import Round, Task
-from schemas.fields import Count, Instant, Text, ToolName
+from schemas.fields import Count, Instant, Text, ToolName, Wire
 
 
-class _Wire(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class Finding(_Wire):
+class Finding(Wire):
     """One thing that was looked at. `wrong`: calls cannot be carried out like this. Where all is well, no `remedy`."""
 
     name: Text
@@ -27,7 +23,7 @@ class Finding(_Wire):
     remedy: Text = ""
 
 
-class WaitingCall(_Wire):
+class WaitingCall(Wire):
     """A call that waits outside of its tool, and why; `until`: then it is given up, unless it has begun."""
 
     run_id: Text
@@ -42,7 +38,7 @@ class WaitingCall(_Wire):
     """Of a sub-request of the step."""
 
 
-class GatewayStatus(_Wire):
+class GatewayStatus(Wire):
     """What was found, most important first. `version` is that of the gateway. `waiting`: the longest first, at most 50
     of those that have waited for more than a moment."""
 
@@ -57,13 +53,13 @@ class GatewayStatus(_Wire):
     """How many there are, as far as it knows."""
 
 
-class PruneAsked(_Wire):
+class PruneAsked(Wire):
     """What a gateway is asked on `ductile-gateway.prune`: to have go what it keeps no longer, or only to say what."""
 
     dry_run: bool = False
 
 
-class GatewayPruned(_Wire):
+class GatewayPruned(Wire):
     """How many of each kind went, or would go; the byte limits and days are settings of the gateway. `trouble`: why
     what is kept no longer is still there."""
 
@@ -78,14 +74,12 @@ BY_HAND = 2**31
 """The number of a record that a person writes: higher than any that the agent knows, which then makes it its own."""
 
 
-class Halt(BaseModel):
+class Halt(Wire):
     """Somebody stopped everything. `number` counts from 1; `by` and `reason` are for people.
 
     `until`, `until_by`: when it was let go on, and by whom; null and empty while it was not. `over`: every run has been
     told so, and work goes on.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     number: Count = BY_HAND
     since: Instant

@@ -110,7 +110,7 @@ def outstanding(state: RunState) -> list[Publish]:
 
 def accepted(state: RunState, event: WakeAccepted) -> list[Publish]:
     told = {"run_id": event.run_id, "wake_id": event.wake_id, "accepted_at": event.at}
-    said = tell(subjects.WAKE_ACCEPTED, told, keys.accepted(event.run_id), rebuildable=True)
+    said = tell(subjects.WAKE_ACCEPTED, told, keys.of(subjects.WAKE_ACCEPTED, event.run_id), rebuildable=True)
     return [said, announcement(state)] if event.brief.announced else [said]
 
 
@@ -154,7 +154,7 @@ def progress(state: RunState, phase: ProgressPhase) -> Publish:
         "budget": budget_use(state),
         "trace_url": state.brief.trace_url,
     }
-    return tell(subjects.PROGRESS, payload, keys.progress(state.run_id, state.version), rebuildable=True)
+    return tell(subjects.PROGRESS, payload, keys.of(subjects.PROGRESS, state.run_id, state.version), rebuildable=True)
 
 
 def _phase(outcome: Outcome) -> ProgressPhase | None:
@@ -217,28 +217,32 @@ def reopened(state: RunState, event: SignalReceived, ending_class: str, *, entry
         message=event.signal.message,
         has_callback=state.brief.callback is not None,
     )
-    return publish(subjects.REOPENED, payload, keys.reopened(state.run_id, entry))
+    return publish(subjects.REOPENED, payload, keys.of(subjects.REOPENED, state.run_id, entry))
 
 
 def waiting(state: RunState) -> tuple[Publish, ...]:
     """The `agent.waiting` of what a person is asked; empty while it waits for no person."""
     asked = petition(state)
     entry = state.waiting.entry if isinstance(state.waiting, NeedsPerson) else state.stop.entry if state.stop else 0
-    return (publish(subjects.WAITING, asked, keys.waiting(state.run_id, entry)),) if asked else ()
+    return (publish(subjects.WAITING, asked, keys.of(subjects.WAITING, state.run_id, entry)),) if asked else ()
 
 
 def ending(state: RunState) -> Publish:
     match state.status:
         case Status.DONE:
-            return publish(subjects.COMPLETED, _completed(state), keys.completed(state.run_id))
+            return publish(subjects.COMPLETED, _completed(state), keys.of(subjects.COMPLETED, state.run_id))
         case Status.FAILED:
-            return publish(subjects.FAILED, Failed(**_not_completed(state)), keys.failed(state.run_id))
+            return publish(subjects.FAILED, Failed(**_not_completed(state)), keys.of(subjects.FAILED, state.run_id))
         case Status.CANCELLED:
-            return publish(subjects.CANCELLED, Cancelled(**_not_completed(state)), keys.cancelled(state.run_id))
+            return publish(
+                subjects.CANCELLED, Cancelled(**_not_completed(state)), keys.of(subjects.CANCELLED, state.run_id)
+            )
         case _:
             payload = Escalated(**_not_completed(state), resumable=state.status is Status.PAUSED)
             return publish(
-                subjects.ESCALATED, payload, keys.escalated(state.run_id, state.stop.entry if state.stop else 0)
+                subjects.ESCALATED,
+                payload,
+                keys.of(subjects.ESCALATED, state.run_id, state.stop.entry if state.stop else 0),
             )
 
 

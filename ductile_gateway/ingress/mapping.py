@@ -245,9 +245,13 @@ def _names(payload: Any, origin: Origin) -> tuple[str, str, str | None]:
             key = keys.result(payload.run_id, payload.step, payload.attempt or 1, task, payload.round)
             return key, payload.run_id, payload.run_id
         case Signal():
-            return keys.signal(payload.run_id, payload.signal_id), payload.run_id, payload.run_id
+            return (
+                keys.of(subjects.SIGNAL, payload.run_id, signal_id=payload.signal_id),
+                payload.run_id,
+                payload.run_id,
+            )
         case Cancel():
-            return keys.cancel(payload.run_id), payload.run_id, payload.run_id
+            return keys.of(subjects.CANCEL, payload.run_id), payload.run_id, payload.run_id
     raise AssertionError(payload)
 
 

@@ -10,7 +10,8 @@ import pytest
 from agent_service.bus.topology import topology
 from schemas import envelope, generate, keys, subjects
 from schemas.events import INBOUND, OUTBOUND
-from schemas.generate import ANSWERED, DEDUPE_KEYS, HEADERS, KEYS_OF_TASKS, RETRY_SUFFIX
+from schemas.generate import ANSWERED, HEADERS
+from schemas.keys import DEDUPE_KEYS, KEYS_OF_TASKS, RETRY_SUFFIX
 from tests.schemas import samples
 
 OURS = [path for path in samples.PATHS if "rfc103" not in path.name and samples.event_of(path) in DEDUPE_KEYS]
@@ -66,24 +67,9 @@ def test_a_model_is_described_as_in_its_own_schema_file(document: dict[str, Any]
 
 
 def test_the_dedupe_keys_are_those_of_the_code() -> None:
-    rejected = {"stream": "AGENTIC", "stream_seq": 9}
-    run = rejected | {"run_id": "run_1", "step": 3, "seq": 7, "signal_id": "s1", "external_id": "e1", "attempt": 2}
-    assert {event: template.format(**run) for event, template in DEDUPE_KEYS.items()} == {
-        "agentic.start": keys.start("e1"),
-        "agentic.tool_request": keys.request("run_1", 3, 1),
-        "agentic.tool_result": keys.result("run_1", 3, 1),
-        "agentic.cancel": keys.cancel("run_1"),
-        "agentic.signal": keys.signal("run_1", "s1"),
-        "agent.wake.accepted": keys.accepted("run_1"),
-        "agent.progress": keys.progress("run_1", 7),
-        "agent.completed": keys.completed("run_1"),
-        "agent.escalated": keys.escalated("run_1", 7),
-        "agent.failed": keys.failed("run_1"),
-        "agent.cancelled": keys.cancelled("run_1"),
-        "agent.waiting": keys.waiting("run_1", 7),
-        "agent.reopened": keys.reopened("run_1", 7),
-        "agent.rejected": keys.rejected("AGENTIC", 9),
-    }
+    run = {"run_id": "run_1", "step": 3, "attempt": 2}
+    for event, key in ((subjects.TOOL_REQUEST, keys.request), (subjects.TOOL_RESULT, keys.result)):
+        assert keys.of(event, "run_1", step=3) == key("run_1", 3, 1)
     assert keys.request("run_1", 3, 2) == (DEDUPE_KEYS["agentic.tool_request"] + RETRY_SUFFIX).format(**run)
     assert keys.result("run_1", 3, 2) == (DEDUPE_KEYS["agentic.tool_result"] + RETRY_SUFFIX).format(**run)
     of_task = {event: template.format(**run, task="again", round=2) for event, template in KEYS_OF_TASKS.items()}

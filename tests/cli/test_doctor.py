@@ -1,5 +1,6 @@
 """`agentic doctor`: each condition with what is found, and what to do about it; nothing is changed by looking."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -13,8 +14,7 @@ from pydantic import SecretStr
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.topology import topology
 from agent_service.cli.doctor import machine
-from agent_service.cli.doctor.bus import clock
-from agent_service.cli.doctor.cluster import judged, replicas, servers, store_room
+from agent_service.cli.doctor.bus import clock, replicas, room, servers
 from agent_service.cli.doctor.report import examine, on_this_machine, settings_in_force
 from agent_service.cli.doctor.tools import of_the_gateway, retrieval
 from agent_service.models.settings import ModelSettings, PhaseSettings
@@ -58,7 +58,7 @@ def copies(*late: dict[str, Any], leader: str | None = "n1", all_answer: bool = 
 
 def stream(taken: int, most: int, discard: str) -> Finding:
     config = {"name": "OBJ_agentic-artifacts", "max_bytes": most, "discard": discard}
-    return judged([{"config": config, "state": {"bytes": taken}}])
+    return room([{"config": config, "state": {"bytes": taken}}], {})
 
 
 def asking(**settings: Any) -> Finding:
@@ -68,7 +68,6 @@ def asking(**settings: Any) -> Finding:
     return retrieval(ContinuationSettings(**settings), offered)
 
 
-ROOM = {"config": {"name": "AGENTIC_RUNS", "max_bytes": 1000 << 20}, "state": {"bytes": 900 << 20}}
 JUDGED: list[tuple[Finding, Wanted]] = [
     (at("2026-11-21T12:00:03.123456789Z"), ("ok", "within", "")),
     (at("2026-11-21T11:58:00Z"), ("warning", "2:00 ahead of", "")),
@@ -79,8 +78,8 @@ JUDGED: list[tuple[Finding, Wanted]] = [
     (copies({"lag": 1805}, all_answer=False), ("warning", "n3", "start the server that is away")),
     (copies({}, leader=None), ("wrong", "no server leads AGENTIC_REQUESTS", "copies are damaged: restart the servers")),
     (copies({}, leader=None, all_answer=False), ("wrong", "no server leads", "start the servers that are away")),
-    (store_room(ROOM), ("warning", "AGENTIC_RUNS has 900 of 1000 MiB: full, it takes nothing", "--change")),
-    (stream(80, 100, "new"), ("warning", "", "")),
+    (stream(80, 100, "new"), ("warning", "is 80% full, and refuses what is beyond", "--change")),
+    (room([], {"limits": {"max_storage": 10}, "storage": 9}), ("warning", "what this account may store is 90%", "")),
     (stream(100, 100, "old"), ("ok", "", "")),
     (stream(100, -1, "new"), ("ok", "", "")),
     (asking(), ("ok", "knowledge.search, profile fast", "")),
@@ -106,12 +105,14 @@ ON_THIS_MACHINE: list[tuple[dict[str, Any], str, str]] = [
 async def test_what_is_wrong_on_this_machine_is_named_with_the_remedy(tmp_path: Path) -> None:
     for agent, name, says in ON_THIS_MACHINE:
         settings = load(configured(tmp_path, **agent), {})
-        (check,) = [check async for check in on_this_machine(settings, deep=False) if check.name == name]
+        checks = [check async for check in on_this_machine(settings, None, deep=False)]
+        (check,) = [check for check in (*checks, await machine.model(settings.model)) if check.name == name]
         assert (check.mark, says in check.text, bool(check.remedy)) == ("wrong", True, True), check
 
 
-async def test_without_a_bus_the_rest_is_checked_all_the_same_and_no_file_is_made(tmp_path: Path) -> None:
-    checks = await found(configured(tmp_path))
+async def test_without_a_bus_the_rest_is_checked_within_five_seconds_and_no_file_is_made(tmp_path: Path) -> None:
+    async with asyncio.timeout(5.0):
+        checks = await found(configured(tmp_path))
     well = ("sqlite", "configuration", "store", "database", "workspaces", "model", "tokens")
     assert {name: check.mark for name, check in checks.items()} == {
         **dict.fromkeys(well, "ok"),

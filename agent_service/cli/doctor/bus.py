@@ -1,35 +1,48 @@
-"""Checks of the bus and of who should be on it. Nothing is published or created."""
+"""Checks of the bus: its servers, its streams, and who is on it. Nothing is published or created."""
 
+import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from agent_service.bus import findings
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.messages import CONTROL, RESULTS, STARTS
 from agent_service.bus.topology import OPERATORS_CHOICE, ROLE, expected, lacking_work, remedy_of
-from agent_service.cli.doctor.cluster import cluster, members, room
-from agent_service.cli.doctor.machine import SKEW
+from agent_service.cli.doctor.machine import SKEW, id_of
 from agent_service.cli.doctor.tools import gateway
 from agent_service.history.plain import duration, ok, warning, wrong
 from agent_service.settings import AgentSettings
 from groundwork.nats import link as nats_link
-from groundwork.nats.leases.lease import Record, Role, look
+from groundwork.nats.leases.lease import Record, Role, look, look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import matches
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.topology import COMPRESSION, RESTART, Deviation, check_topology
+from groundwork.nats.topology import COMPRESSION, RESTART, Deviation, Topology, check_topology, info_of
 from groundwork.service.errors import Failure, Misconfigured, Unreachable
-from groundwork.service.store_folder import known_id
 from schemas import subjects
 from schemas.status import Finding
 
-CONNECT_WITHIN_S = 5.0
+CONNECT_WITHIN_S = 3.0
 ANSWER_WITHIN_S = 2.0
 GATEWAY = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")
+FULL = 0.8
+"""The part of a stream's room from which on it is told."""
+NAMED = 3
+PERMISSION = "give this login the permission, or ask again later"
+START = "start the server that is away, and wait until it has caught up"
+START_MOST = "start the servers that are away: more than half have to be there"
+BEHIND = (
+    "wait a minute; then restart that server: it fetches from the others what is damaged. If that is not enough, stop"
+    " it, remove the folder jetstream/ACCOUNT/streams/STREAM of its store_dir, and start it"
+)
+LEADERLESS = (
+    "all servers answer, so copies are damaged: restart the servers one after another. If still none leads, the stream"
+    " is lost: `nats stream rm STREAM`, `agentic setup`, and restore a backup if it is AGENTIC_RUNS or AGENTIC_LEDGER"
+)
+"""What is true where no server is away. (`nats stream cluster peer-remove` needs one more server than replicas.)"""
 SAMPLE = "x"
 """Stands for any name or number in a subject."""
 NEEDED = (
@@ -55,24 +68,23 @@ NEEDED = (
 """What the agent publishes, a sample of each kind."""
 
 
+Json = dict[str, Any]
+
+
 async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
     try:
         link = await nats_link.connect(settings.nats, name="agentic-doctor", timeout_s=CONNECT_WITHIN_S)
-    except Unreachable as error:
-        yield wrong("nats", str(error), remedy="start one with `agentic dev`, or set nats.urls")
-        return
     except Failure as error:
-        yield wrong("nats", str(error), remedy="correct the section nats: of the configuration")
+        mend = "start one with `agentic dev`, or set nats.urls"
+        remedy = mend if isinstance(error, Unreachable) else "correct the section nats: of the configuration"
+        yield wrong("nats", str(error), remedy=remedy)
         return
     try:
         yield findings.server(link)
-        jetstream = await findings.jetstream(link)
-        yield jetstream
+        yield (jetstream := await findings.jetstream(link))
         if jetstream.mark != "wrong":
-            yield (kept := await streams(link, shared=settings.shared))
-            if kept.mark != "wrong":
-                async for check in _kept(link, settings):
-                    yield check
+            async for check in _streams(link, settings):
+                yield check
         async for check in _login(link):
             yield check
         yield await door(settings.nats)
@@ -82,30 +94,36 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
         await link.close()
 
 
-async def _kept(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Finding]:
-    async for check in leases(link, settings.store, shared=settings.shared):
+async def _streams(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Finding]:
+    try:
+        wanted = await expected(link, shared=settings.shared)
+        found = await check_topology(link, wanted)
+        infos = [info for spec in wanted.streams if (info := await info_of(link, spec))]
+    except Failure as error:
+        yield wrong("streams", str(error), remedy=PERMISSION)
+        return
+    yield (kept := compared(wanted, found))
+    if kept.mark == "wrong":
+        return
+    async for check in _holders(link, settings):
         yield check
-    for role in (ROLE, GATEWAY):
-        async for check in members(link, role):
-            yield check
-    async for check in cluster(link, settings.nats):
-        yield check
-    yield await room(link, shared=settings.shared)
+    clustered = [info for info in infos if info.get("cluster")]
+    if any(info["config"].get("num_replicas", 1) > 1 for info in clustered):
+        answering = await servers(settings.nats)
+        yield replicas(clustered, all_answer=answering.text.startswith("all "))
+        yield answering
+    yield room(infos, await _account(link))
     yield await findings.dead_letters(NatsDeadLetters(link))
 
 
-async def streams(link: NatsLink, *, shared: bool) -> Finding:
-    try:
-        wanted = await expected(link, shared=shared)
-        findings = await check_topology(link, wanted)
-    except Failure as error:
-        return wrong("streams", str(error), remedy="give this login the permission, or ask again later")
-    missing = [finding.what for finding in findings if finding.kind == "missing"]
+def compared(wanted: Topology, found: Sequence[Deviation]) -> Finding:
+    """`found`: how the server differs from what is wanted."""
+    missing = [finding.what for finding in found if finding.kind == "missing"]
     if missing:
         return wrong("streams", f"there is no {', no '.join(missing)}", remedy="run `agentic setup`")
-    if deaf := lacking_work(findings):
+    if deaf := lacking_work(found):
         return wrong("streams", _difference(deaf), remedy="run `agentic setup`")
-    differing = [finding for finding in findings if finding.field not in OPERATORS_CHOICE]
+    differing = [finding for finding in found if finding.field not in OPERATORS_CHOICE]
     if differing:
         remedy = "; ".join(dict.fromkeys(map(_remedy, differing)))
         return warning("streams", "; ".join(map(_difference, differing)), remedy=remedy)
@@ -123,12 +141,113 @@ def _difference(finding: Deviation) -> str:
     return f"{finding.what}: {finding.field} is {finding.actual or 'not set'}, expected {finding.expected}"
 
 
+async def _holders(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Finding]:
+    """Agents and gateways at work: one by a lease, several that share a store each by its own."""
+    for role in (ROLE, GATEWAY):
+        name = f"{role.key} lease"
+        try:
+            record, several = await look(link, role), [one for one in await look_at_all(link, role) if not one.free]
+        except Failure as error:
+            yield wrong(name, str(error), remedy="run `agentic setup`, or give this login the permission")
+            continue
+        if several:
+            yield ok(f"{role.key}s", f"{len(several)} at work: {'; '.join(map(_told, several))}")
+        if settings.shared and (record is None or record.free):
+            continue
+        if role is ROLE and record and not record.free and record.owner.holder != id_of(settings.store):
+            remedy = f"stop that one, use its store, or take its place: `{role.command} --take-over`"
+            text = f"held by an agent with another store than {settings.store}: {_told(record)}"
+            yield warning(name, text, remedy=remedy)
+        else:
+            yield ok(name, _told(record) if record else "nobody has had it yet")
+
+
+def _told(record: Record) -> str:
+    ago = duration(timedelta(seconds=record.age_s))
+    if record.free:
+        how = "given back" if record.owner.released else "not renewed"
+        return f"free: {how} {ago} ago by {record.owner}"
+    return f"{record.owner}, renewed {ago} ago, epoch {record.owner.epoch}"
+
+
+def replicas(infos: Iterable[Json], *, all_answer: bool) -> Finding:
+    """`all_answer`: all servers that are known."""
+    leaders = sorted({leader for info in infos if (leader := info["cluster"].get("leader"))})
+    leaderless = [info["config"]["name"] for info in infos if not info["cluster"].get("leader")]
+    if leaderless:
+        text = f"no server leads {', '.join(leaderless)}: nothing can be stored there"
+        return wrong("replicas", text, remedy=LEADERLESS if all_answer else START_MOST)
+    behind = [f"{info['config']['name']} on {one['name']} {why}" for info in infos for one, why in _late(info)]
+    if behind:
+        more = f", and {len(behind) - NAMED} more" if len(behind) > NAMED else ""
+        text = f"{'; '.join(behind[:NAMED])}{more}: with one server more away nothing can be stored"
+        return warning("replicas", text, remedy=BEHIND if all_answer else START)
+    return ok("replicas", f"each stream has all its copies, led by {', '.join(leaders)}")
+
+
+def _late(info: Json) -> Iterable[tuple[Json, str]]:
+    for one in info["cluster"].get("replicas") or ():
+        if one.get("offline"):
+            yield one, "is away"
+        elif not one.get("current"):
+            yield one, f"is {one['lag']} behind" if one.get("lag") else "is not up to date"
+
+
+async def servers(settings: NatsSettings) -> Finding:
+    found = await asyncio.gather(*(_version(settings, url) for url in settings.urls))
+    away = [why for version, why in found if not version]
+    if away:
+        return warning("servers", "; ".join(away), remedy="start it, or take its address out of nats.urls")
+    versions = sorted({version for version, _ in found})
+    if len(versions) > 1:
+        text = f"they have versions {', '.join(versions)}"
+        return warning("servers", text, remedy="bring all servers to the newest, one after the other")
+    if len(found) == 1:
+        remedy = "name several in nats.urls, so that a start does not hang on one"
+        return warning("servers", f"one address is configured, of nats-server {versions[0]}", remedy=remedy)
+    return ok("servers", f"all {len(found)} answer, nats-server {versions[0]}")
+
+
+async def _version(settings: NatsSettings, url: str) -> tuple[str, str]:
+    alone = settings.model_copy(update={"urls": (url,)})
+    try:
+        link = await nats_link.connect(alone, name="agentic-doctor", timeout_s=ANSWER_WITHIN_S)
+    except Failure as error:
+        return "", f"{alone.servers}: {error}"
+    await link.close()
+    return link.server_version, ""
+
+
+def room(streams: Iterable[Json], account: Mapping[str, Any]) -> Finding:
+    """Where the oldest gives way, a full stream is as it should be. `account`: what JetStream tells of its limits."""
+    shares = {info["config"]["name"]: _share(info) for info in streams if info["config"].get("discard") == "new"}
+    if (most := account.get("limits", {}).get("max_storage", -1)) > 0:
+        shares["what this account may store"] = account.get("storage", 0) / most
+    full = [f"{name} is {share:.0%} full" for name, share in shares.items() if share >= FULL]
+    if full:
+        remedy = "let finished runs go sooner, or make room: `agentic setup --max-gib N --change`"
+        return warning("room", f"{', '.join(full)}, and refuses what is beyond", remedy=remedy)
+    return ok("room", f"the fullest that refuses more is {max(shares.values(), default=0.0):.0%} full")
+
+
+def _share(info: Json) -> float:
+    most = info["config"].get("max_bytes", 0)
+    return float(info["state"]["bytes"] / most) if most > 0 else 0.0
+
+
+async def _account(link: NatsLink) -> Json:
+    with contextlib.suppress(Failure, ValueError):
+        told: Json = json.loads(await link.request("$JS.API.INFO", b"", timeout_s=ANSWER_WITHIN_S))
+        return told
+    return {}
+
+
 async def _login(link: NatsLink) -> AsyncIterator[Finding]:
     try:
         info = json.loads(await link.request("$SYS.REQ.USER.INFO", b"", timeout_s=ANSWER_WITHIN_S))
     except (Failure, ValueError):
-        text = "the server does not tell what this login may do"
-        yield warning("permissions", text, remedy="allow it to publish $SYS.REQ.USER.INFO, to have it checked")
+        remedy = "allow it to publish $SYS.REQ.USER.INFO, to have it checked"
+        yield warning("permissions", "the server does not tell what this login may do", remedy=remedy)
         return
     yield _permissions(info.get("data") or {})
     yield clock(info.get("server") or {}, datetime.now(UTC))
@@ -166,44 +285,6 @@ def clock(server: dict[str, Any], now: datetime) -> Finding:
         text = f"this machine is {duration(abs(ahead))} {where} the NATS server"
         return warning("clock", text, remedy="set both clocks by NTP: deadlines and timers follow them")
     return ok("clock", f"within {duration(SKEW)} of the NATS server's")
-
-
-async def leases(link: NatsLink, store: Path, *, shared: bool) -> AsyncIterator[Finding]:
-    """`store`: of the configured agent. Members of a shared store hold no such lease: see `members`."""
-    for role in (ROLE, GATEWAY):
-        name = f"{role.key} lease"
-        try:
-            record = await look(link, role)
-        except Failure as error:
-            yield wrong(name, str(error), remedy="run `agentic setup`, or give this login the permission")
-            continue
-        if shared and (record is None or record.free):
-            continue
-        if role is ROLE and _is_strangers(record, store):
-            yield warning(
-                name,
-                f"held by an agent with another store than {store}: {_told(record)}",
-                remedy=f"stop that one, use its store, or take its place: `{role.command} --take-over`",
-            )
-        else:
-            yield ok(name, _told(record))
-
-
-def _is_strangers(record: Record | None, store: Path) -> bool:
-    own = ""
-    with contextlib.suppress(OSError):  # that it cannot be read is told by another check
-        own = known_id(store)
-    return record is not None and not record.free and record.owner.holder != own
-
-
-def _told(record: Record | None) -> str:
-    if record is None:
-        return "nobody has had it yet"
-    ago = duration(timedelta(seconds=record.age_s))
-    if record.free:
-        how = "given back" if record.owner.released else "not renewed"
-        return f"free: {how} {ago} ago by {record.owner}"
-    return f"{record.owner}, renewed {ago} ago, epoch {record.owner.epoch}"
 
 
 def denied(permissions: Mapping[str, Any], wanted: Iterable[str] = NEEDED) -> list[str]:

@@ -176,7 +176,7 @@ async def api(http: HttpSettings, store: Path | None) -> Finding:
     except (ValueError, KeyError, TypeError):
         remedy = "set agent.http.port to a port of its own"
         return wrong("http", f"what answers at {where} is no agent", remedy=remedy)
-    if store and said.get("store", own := _id_of(store)) != own:
+    if store and said.get("store", own := id_of(store)) != own:
         text = f"the agent at {where} has another store than {store}: it is not the one that is configured here"
         return wrong("http", text, remedy="set agent.http.port to a port of its own, or stop that one")
     troubles = [f"{name}: {trouble}" for name, trouble in checks.items() if trouble != "ok"]
@@ -188,7 +188,8 @@ async def api(http: HttpSettings, store: Path | None) -> Finding:
     return ok("http", f"the agent at {where} is ready")
 
 
-def _id_of(store: Path) -> str:
+def id_of(store: Path) -> str:
+    """Empty where it cannot be read, which the check of the folder tells."""
     with suppress(OSError):
         return known_id(store)
     return ""

@@ -1,6 +1,7 @@
 """`agentic doctor`: all checks in order, and how they are shown."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from agent_service.cli import output, whereabouts
 from agent_service.cli.client import AgentClient, run_path
 from agent_service.cli.doctor import machine
 from agent_service.cli.doctor.bus import bus
-from agent_service.cli.doctor.machine import model
+from agent_service.cli.doctor.machine import api, model
 from agent_service.cli.doctor.tools import of_the_gateway
 from agent_service.cli.errors import Exit
 from agent_service.cli.options import URL, AsJson, ConfigNearby, Token, Url, named
@@ -28,6 +29,8 @@ from groundwork.service.errors import Misconfigured
 from schemas.status import Finding
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "wrong": ("✗", "red")}
+
+Check = AsyncIterator[Finding] | Coroutine[Any, Any, Finding]
 
 commands = typer.Typer()
 
@@ -67,39 +70,59 @@ def doctor(
 
 
 async def report(config: Path | None, *, deep: bool, as_json: bool) -> Exit:
-    checks = []
-    async for check in examine(config, deep=deep):
-        checks.append(check)
+    found, terminal = list[Finding](), output.console(stderr=True)
+    status = terminal.status("")
+
+    def waits_for(what: str) -> None:
+        if terminal.is_interactive and not as_json:
+            status.update(f"waiting for {what}")
+            status.start()
+
+    async for check in examine(config, deep=deep, waits_for=waits_for):
+        found.append(check)
+        status.stop()
         if not as_json:
             output.draw(_line(check), wrap=False)
-    failed = any(check.mark == "wrong" for check in checks)
+    failed = any(check.mark == "wrong" for check in found)
     if as_json:
-        output.document({"ok": not failed, "checks": [check.model_dump() for check in checks]})
+        output.document({"ok": not failed, "checks": [check.model_dump() for check in found]})
     return Exit.FAILED if failed else Exit.OK
 
 
-async def examine(config: Path | None, *, deep: bool) -> AsyncIterator[Finding]:
+async def examine(
+    config: Path | None, *, deep: bool, waits_for: Callable[[str], None] = lambda _: None
+) -> AsyncIterator[Finding]:
+    """All that can be asked is asked at the same time, and told in order. `waits_for`: is told whose answer is next."""
     yield machine.sqlite()
     file = whereabouts.nearby(config)
     try:
         loaded = settings.load(file)
     except Misconfigured as error:
-        for problem in _problems(error):
+        for problem in error.problems if isinstance(error, WrongSettings) else (str(error),):
             yield wrong("configuration", problem, remedy="docs/CONFIGURATION.md lists every setting")
         return
     yield ok("configuration", whereabouts.told(file))
+    checks: dict[str, Check] = {
+        "this machine": on_this_machine(loaded, file, deep=deep),
+        "the model": model(loaded.model),
+        "the gateway, which reads its section": of_the_gateway(file),
+        "NATS": bus(loaded),
+        "the agent": api(loaded.http, None if loaded.shared else loaded.store),
+    }
+    asked = {name: asyncio.create_task(_all(check)) for name, check in checks.items()}
+    for name, findings in asked.items():
+        waits_for(name)
+        for finding in await findings:
+            yield finding
+
+
+async def _all(check: Check) -> list[Finding]:
+    return [await check] if isinstance(check, Coroutine) else [finding async for finding in check]
+
+
+async def on_this_machine(loaded: AgentSettings, file: Path | None, *, deep: bool) -> AsyncIterator[Finding]:
     for check in machine.secrets(file):
         yield check
-    async for check in on_this_machine(loaded, deep=deep):
-        yield check
-    async for check in of_the_gateway(file):
-        yield check
-    async for check in bus(loaded):
-        yield check
-    yield await machine.api(loaded.http, None if loaded.shared else loaded.store)
-
-
-async def on_this_machine(loaded: AgentSettings, *, deep: bool) -> AsyncIterator[Finding]:
     if loaded.shared:
         yield machine.folder("cache", loaded.cache)
     else:
@@ -107,7 +130,6 @@ async def on_this_machine(loaded: AgentSettings, *, deep: bool) -> AsyncIterator
         async for check in machine.database(loaded, deep=deep):
             yield check
     yield machine.folder("workspaces", loaded.workspaces)
-    yield await model(loaded.model)
     yield machine.tokens(loaded.http)
 
 
@@ -122,10 +144,6 @@ def settings_in_force(named: Path | None) -> tuple[dict[str, Any], str]:
         token["scopes"] = sorted(token["scopes"])
     whole = {settings.SECTION: shown}
     return whole, yaml.safe_dump(whole, sort_keys=False, allow_unicode=True).rstrip()
-
-
-def _problems(error: Misconfigured) -> tuple[str, ...]:
-    return error.problems if isinstance(error, WrongSettings) else (str(error),)
 
 
 def _line(check: Finding) -> Text:

@@ -3,7 +3,8 @@
 It needs the standard library, httpx2, pydantic, nats (where the bus is used) and `schemas`, and nothing else of ours.
 """
 
-from agentic_client.asynchronous import AsyncClient as AsyncClient
+from agentic_client.clients import AsyncClient as AsyncClient
+from agentic_client.clients import Client as Client
 from agentic_client.errors import AgenticError as AgenticError
 from agentic_client.errors import Broken as Broken
 from agentic_client.errors import Conflict as Conflict
@@ -15,7 +16,6 @@ from agentic_client.errors import NotNow as NotNow
 from agentic_client.errors import StillRunning as StillRunning
 from agentic_client.errors import TryAgain as TryAgain
 from agentic_client.errors import Unreachable as Unreachable
-from agentic_client.synchronous import Client as Client
 from agentic_client.views import Accepted as Accepted
 from agentic_client.views import Asks as Asks
 from agentic_client.views import Command as Command

@@ -1,20 +1,42 @@
-"""What a caller may say with a call, and how it is sent: the names are those of the HTTP API."""
+"""What a caller may say with a call, and how both ways to an agent (HTTP, the bus) are asked: JSON in, JSON out."""
 
+import asyncio
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, TypedDict, cast
 from uuid import uuid4
 
-from agentic_client.errors import Invalid, NotAllowed
-from agentic_client.transport import Filters, Json
+from agentic_client.errors import AgenticError, Invalid, NotAllowed, TryAgain, Unreachable
 from agentic_client.views import Status
+from schemas.operations import Operation
+
+Json = dict[str, Any]
+Query = Mapping[str, str | int | float | tuple[str, ...]]
+Path = Mapping[str, str]
+SILENT_AT_MOST_S = 20.0
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
 
 HERE = "http://127.0.0.1:8700"
 SCHEMES = ("http://", "https://", "nats://", "tls://", "ws://", "wss://")
 _RUN_ID = re.compile(r"\w+", re.ASCII)
+
+
+class Transport(Protocol):
+    """Its methods raise AgenticErrors."""
+
+    async def ask(self, operation: Operation, path: Path, body: Json | None, query: Query) -> Json: ...
+
+    def entries(self, run_id: str, after: int) -> AsyncGenerator[Json, None]:
+        """Those after entry `after` as they come, until the run has ended. Raises Unreachable when it breaks off."""
+
+    async def read(self, run_id: str, path: str) -> bytes: ...
+
+    async def close(self) -> None: ...
 
 
 class Limits(TypedDict, total=False):
@@ -78,16 +100,16 @@ def run_id_of(run: Which) -> str:
     """Raises Invalid for what can be no id, and could lead to another path of the API."""
     run_id = run if isinstance(run, str) else getattr(run, "run_id", None)
     if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
-        facts = {"code": "invalid", "field": "run_id"}
-        raise Invalid(f"{run_id!r} is no id of a run: give the `run_id` that an answer had", facts=facts)
+        text = f"{run_id!r} is no id of a run: give the `run_id` that an answer had"
+        raise Invalid(text, code="invalid", field="run_id")
     return run_id
 
 
 def file_of(path: str) -> str:
     """The path of one of a run's files. Raises Invalid for one that leads out of the run's folder."""
     if not set(path.split("/")).isdisjoint(("", ".", "..")):
-        facts = {"code": "invalid", "field": "path"}
-        raise Invalid(f"{path!r} is no path of a file of a run: give one that `files` or `artifacts` says", facts=facts)
+        text = f"{path!r} is no path of a file of a run: give one that `files` or `artifacts` says"
+        raise Invalid(text, code="invalid", field="path")
     return path
 
 
@@ -112,8 +134,8 @@ def as_json(body: Json) -> Json:
         try:
             json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            facts = {"code": "invalid", "field": name}
-            raise Invalid(f"{name} cannot be sent as JSON ({type(error).__name__})", facts=facts) from error
+            text = f"{name} cannot be sent as JSON ({type(error).__name__})"
+            raise Invalid(text, code="invalid", field=name) from error
     return body
 
 
@@ -124,7 +146,7 @@ def body_of(goal: str | None, said: Order | Answer) -> Json:
     return start | given | ({"constraints": limits} if limits else {})
 
 
-def filters_of(limit: int, cursor: str | None, wishes: Wishes) -> Filters:
+def filters_of(limit: int, cursor: str | None, wishes: Wishes) -> Query:
     wished = cast("dict[str, Any]", dict(wishes))
     status = wished.pop("status", ())
     statuses = (status,) if isinstance(status, str) else tuple(status)
@@ -134,3 +156,27 @@ def filters_of(limit: int, cursor: str | None, wishes: Wishes) -> Filters:
 
 def _plain(value: Any) -> Any:
     return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
+
+
+class Silence:
+    """How long nobody has answered; `bear` waits a little, and raises what it is given where patience ends."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self.over()
+
+    def over(self) -> None:
+        self._ends_at: float | None = None
+        self._pause_s = FIRST_PAUSE_S
+
+    async def bear(self, error: AgenticError) -> None:
+        """Raises what waiting does not mend."""
+        if not isinstance(error, TryAgain):
+            raise error
+        now, silent_s = time.monotonic(), error.silent_s if isinstance(error, Unreachable) else 0.0
+        self._ends_at = self._ends_at or now - silent_s + self._patience_s
+        pause_s = error.retry_after_s or self._pause_s
+        if now + pause_s > self._ends_at:
+            raise error
+        await asyncio.sleep(pause_s)
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)

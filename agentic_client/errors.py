@@ -1,6 +1,7 @@
 """What can go wrong with a call, by what to do about it. Each says what happened, to which run, and what to do now."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 
@@ -8,14 +9,22 @@ class AgenticError(Exception):
     """The base of all errors here. `status`: of HTTP (the bus uses the same), 0 for no answer. `code`: for programs.
     `field`, `fields`: what has to change in the request. `run_id`: the run it is about."""
 
-    def __init__(self, message: str, *, status: int = 0, facts: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        code: str = "",
+        field: str | None = None,
+        run_id: str | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message)
-        told = facts or {}
         self.status = status
-        self.code: str = told.get("code") or ""
-        self.field: str | None = told.get("field")
-        self.run_id: str | None = told.get("run_id")
-        self.fields: Mapping[str, str] = told.get("fields") or {}
+        self.code = code
+        self.field = field
+        self.run_id = run_id
+        self.fields = fields or {}
 
 
 class TryAgain(AgenticError):
@@ -28,11 +37,7 @@ class Unreachable(TryAgain):
     """No answer, or not in time. The request may have been heard: repeat it as it is. `silent_s`: counts as
     patience."""
 
-    def __init__(
-        self, message: str, *, status: int = 0, facts: Mapping[str, Any] | None = None, silent_s: float = 0.0
-    ) -> None:
-        super().__init__(message, status=status, facts=facts)
-        self.silent_s = silent_s
+    silent_s = 0.0
 
 
 class NotNow(TryAgain):
@@ -74,26 +79,21 @@ _BY_STATUS: Mapping[int, type[AgenticError]] = {
 
 
 def refused(status: int, body: object, *, retry_after: str | None = None) -> AgenticError:
-    told = body if isinstance(body, dict) else {}
-    error = told.get("error")
-    facts = dict(error) if isinstance(error, dict) else {}
-    flaws = told.get("errors")
-    named = [flaw for flaw in flaws if isinstance(flaw, dict)] if isinstance(flaws, list) else []
-    facts["fields"] = {str(flaw.get("field")): str(flaw.get("message")) for flaw in named}
-    message = facts.get("message") or told.get("detail") or told.get("title") or f"the agent answered {status}"
+    """The error that a problem (RFC 9457) is, or another answer of that status."""
+    told: dict[str, Any] = body if isinstance(body, dict) else {}
+    first: dict[str, Any] = told.get("error") if isinstance(told.get("error"), dict) else {}
+    flaws = [flaw for flaw in told.get("errors") or () if isinstance(flaw, dict)]
+    fields = {str(flaw.get("field")): str(flaw.get("message")) for flaw in flaws}
     kind = _BY_STATUS.get(status, Broken if status >= 500 else AgenticError)
-    found = kind(str(message), status=status, facts=facts)
+    found = kind(
+        str(told.get("detail") or first.get("message") or f"the agent answered {status}"),
+        status=status,
+        code=first.get("code") or "",
+        field=first.get("field"),
+        run_id=first.get("run_id"),
+        fields=fields,
+    )
     if isinstance(found, TryAgain):
-        found.retry_after_s = _seconds(retry_after)
+        with suppress(ValueError):  # a date, which a proxy may send
+            found.retry_after_s = float(retry_after) if retry_after else None
     return found
-
-
-def closed() -> AgenticError:
-    return AgenticError("this client is closed: make another one, or call it before its `with` ends")
-
-
-def _seconds(text: str | None) -> float | None:
-    try:
-        return float(text) if text else None
-    except ValueError:  # a date, which a proxy may send
-        return None

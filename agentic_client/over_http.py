@@ -10,9 +10,10 @@ from urllib.parse import quote
 
 import httpx2
 
+from agentic_client.calls import SILENT_AT_MOST_S, Json, Path, Query
 from agentic_client.errors import Broken, Invalid, NotAllowed, Unreachable, refused
-from agentic_client.transport import SILENT_AT_MOST_S, Filters, Json
 from schemas.bounded import LARGEST_FILE, LARGEST_JSON, Bounded, TooLong, json_of
+from schemas.operations import BY_NAME, Operation
 
 CONNECT_WITHIN_S = 5.0
 STREAM_SILENT_AT_MOST_S = 60.0
@@ -20,7 +21,6 @@ EVENTS = "text/event-stream"
 ALLOW_HTTP = "AGENTIC_ALLOW_HTTP_NONLOOPBACK"
 PLAIN = "identity"
 LAST_EVENT_ID = "Last-Event-ID"
-_PATHS = {"cancel": "cancel", "approve": "approvals", "answer": "answers", "signal": "signals"}
 
 
 class OverHttp:
@@ -35,21 +35,13 @@ class OverHttp:
             base_url=_url(address), headers=headers, timeout=timeout, verify=verify, trust_env=False
         )
 
-    async def wake(self, body: Json) -> Json:
-        return await self.call("POST", "/v1/wake", json=body)
-
-    async def run(self, run_id: str, wait_s: float) -> Json:
-        within = httpx2.Timeout(SILENT_AT_MOST_S + wait_s, connect=CONNECT_WITHIN_S)
-        return await self.call("GET", _run(run_id), params={"wait": f"{wait_s:g}"} if wait_s else {}, timeout=within)
-
-    async def runs(self, filters: Filters) -> Json:
-        return await self.call("GET", "/v1/runs", params=dict(filters))
-
-    async def say(self, run_id: str, what: str, body: Json) -> Json:
-        return await self.call("POST", _run(run_id, _PATHS[what]), json=body)
+    async def ask(self, operation: Operation, path: Path, body: Json | None, query: Query) -> Json:
+        within = httpx2.Timeout(SILENT_AT_MOST_S + float(str(query.get("wait", 0.0))), connect=CONNECT_WITHIN_S)
+        filled = _filled(operation, path)
+        return await self.call(operation.method, filled, json=body, params=dict(query), timeout=within)
 
     def entries(self, run_id: str, after: int) -> AsyncGenerator[Json, None]:
-        return self.events(_run(run_id, "events"), after)
+        return self.events(_filled(BY_NAME["follow_run"], {"run_id": run_id}), after)
 
     async def events(self, path: str, after: int) -> AsyncGenerator[Json, None]:
         """What a stream of events says, from after event `after` on, until it ends."""
@@ -68,14 +60,8 @@ class OverHttp:
                     if line.startswith(b"data:"):
                         yield self._object(answer, line.removeprefix(b"data:"))
 
-    async def tools(self) -> Json:
-        return await self.call("GET", "/v1/tools")
-
-    async def files(self, run_id: str) -> Json:
-        return await self.call("GET", _run(run_id, "workspace"))
-
     async def read(self, run_id: str, path: str) -> bytes:
-        return await self.content(_run(run_id, "workspace", path))
+        return await self.content(_filled(BY_NAME["download_file"], {"run_id": run_id, "path": path}))
 
     async def content(self, path: str) -> bytes:
         async with self._answered(self._http.build_request("GET", path)) as answer:
@@ -154,5 +140,6 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _run(run_id: str, *parts: str) -> str:
-    return "/".join(("/v1/runs", quote(run_id, safe=""), *map(quote, parts)))
+def _filled(operation: Operation, path: Path) -> str:
+    quoted = {name: quote(part, safe="/" if name == "path" else "") for name, part in path.items()}
+    return operation.path.format(**quoted)

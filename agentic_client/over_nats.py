@@ -5,17 +5,17 @@ import json
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 from nats import errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.micro.request import ERROR_CODE_HEADER
 
+from agentic_client.calls import SILENT_AT_MOST_S, Json, Path, Query
 from agentic_client.errors import Broken, Invalid, NotAllowed, Unreachable, refused
-from agentic_client.transport import SILENT_AT_MOST_S, Filters, Json
-from schemas import subjects
 from schemas.bounded import json_of
+from schemas.operations import BY_NAME, Operation
 
 CONNECT_WITHIN_S = 5.0
 NAME = "agentic-client"
@@ -32,37 +32,25 @@ class OverNats:
         self._within: asyncio.Timeout | None = None
         self._denied = ""
 
-    async def wake(self, body: Json) -> Json:
-        return await self._ask("wake", body)
-
-    async def run(self, run_id: str, wait_s: float) -> Json:  # noqa: ARG002 # answers come one at a time, so at once
-        return await self._ask("status", {"run_id": run_id})
-
-    async def say(self, run_id: str, what: str, body: Json) -> Json:
-        return await self._ask(what, {"run_id": run_id, **body})
-
-    async def runs(self, filters: Filters) -> Json:  # noqa: ARG002
-        _only_over_http("lists of runs")
+    async def ask(self, operation: Operation, path: Path, body: Json | None, query: Query) -> Json:  # noqa: ARG002 # it answers at once
+        if not operation.endpoint:
+            text = f"{operation.name} is not served on the bus: give the address of the agent's HTTP API"
+            raise Invalid(text, code="only_over_http")
+        return await self._ask(operation.subject, {**path, **(body or {})})
 
     async def entries(self, run_id: str, after: int) -> AsyncGenerator[Json, None]:  # noqa: ARG002
-        _only_over_http("events")
-        yield {}
+        yield await self.ask(BY_NAME["follow_run"], {"run_id": run_id}, None, {})
 
-    async def tools(self) -> Json:
-        _only_over_http("tools")
-
-    async def files(self, run_id: str) -> Json:  # noqa: ARG002
-        _only_over_http("files")
-
-    async def read(self, run_id: str, path: str) -> bytes:  # noqa: ARG002
-        _only_over_http("files")
+    async def read(self, run_id: str, path: str) -> bytes:
+        await self.ask(BY_NAME["download_file"], {"run_id": run_id, "path": path}, None, {})
+        return b""
 
     async def close(self) -> None:
         if self._client is not None:
             await self._client.close()
 
-    async def _ask(self, endpoint: str, body: Json) -> Json:
-        client, subject = await self._connected(), f"{subjects.SERVICE_AGENT}.{endpoint}"
+    async def _ask(self, subject: str, body: Json) -> Json:
+        client = await self._connected()
         self._denied = ""
         try:
             answer = await client.request(subject, json.dumps(body).encode(), timeout=SILENT_AT_MOST_S)
@@ -93,8 +81,10 @@ class OverNats:
                 await client.close()
             if REFUSED in self._denied:
                 raise NotAllowed(f"the NATS server refuses the login ({self._denied})", status=401) from error
-            text = f"no NATS server answers{self._because()}: is it running, is it there?"
-            raise Unreachable(text, silent_s=CONNECT_WITHIN_S) from error
+            because = f" ({self._denied})" if self._denied else ""
+            away = Unreachable(f"no NATS server answers{because}: is it running, is it there?")
+            away.silent_s = CONNECT_WITHIN_S
+            raise away from error
         except (errors.Error, OSError, ValueError, AttributeError) as error:  # what the client makes of odd addresses
             raise NotAllowed(
                 f"the address or login of the NATS server cannot be used ({type(error).__name__})"
@@ -103,18 +93,10 @@ class OverNats:
             self._within = None
         return client
 
-    def _because(self) -> str:
-        return f" ({self._denied})" if self._denied else ""
-
     async def _note(self, error: Exception) -> None:
         self._denied = str(error).lower()
         if REFUSED in self._denied and self._within:
             self._within.reschedule(asyncio.get_running_loop().time() + REFUSED_FOR_S)
-
-
-def _only_over_http(what: str) -> NoReturn:
-    text = f"{what} are not served on the bus: give the address of the agent's HTTP API"
-    raise Invalid(text, facts={"code": "only_over_http"})
 
 
 def _told(answer: Msg) -> Json:

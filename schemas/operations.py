@@ -4,6 +4,7 @@ HTTP routes, the micro service, the OpenAPI document, the permissions of roles, 
 are made of it. The agent serves an operation by the method of its name.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -147,16 +148,16 @@ OPERATIONS = (
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
 
-def asked_by(role: Asker) -> tuple[str, ...]:
+def asked_by(role: Asker, operations: Iterable[Operation] = OPERATIONS) -> tuple[str, ...]:
     """The subjects of the endpoints that a role may ask."""
-    return tuple(operation.subject for operation in OPERATIONS if role in operation.roles)
+    return tuple(operation.subject for operation in operations if role in operation.roles)
 
 
-def as_table() -> str:
+def as_table(operations: Iterable[Operation] = OPERATIONS) -> str:
     """The list in docs/API.md."""
     rows = (
         f"| `{one.method} {one.path}` | {f'`{one.scope}`' if one.scope else ''} | {one.does} |".replace("|  |", "| |")
-        for one in OPERATIONS
+        for one in operations
         if one.path and one.listed
     )
     return "\n".join(("| call | scope | does |", "|---|---|---|", *rows))

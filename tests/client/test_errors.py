@@ -12,15 +12,14 @@ from tests.kit.bus import server_with
 RUN = "run_01M83VND07GNVAYQFY3XQ51T1D"
 
 
-def test_an_answer_of_either_form_names_what_has_to_change() -> None:
-    old = refused(422, {"error": {"code": "invalid", "message": "goal: must not be blank", "field": "goal"}})
+def test_a_problem_names_what_has_to_change() -> None:
     flaws = [{"field": "goal", "message": "must not be blank"}, {"field": "by", "message": "is too long"}]
-    problem = refused(422, {"title": "Invalid", "detail": "two fields do not fit", "errors": flaws})
-    assert isinstance(old, Invalid)
-    assert (old.code, old.field) == ("invalid", "goal")
+    first = {"code": "invalid", "message": "goal: must not be blank", "field": "goal"}
+    problem = refused(422, {"title": "Invalid", "detail": "two fields do not fit", "error": first, "errors": flaws})
     assert isinstance(problem, Invalid)
     told = {"goal": "must not be blank", "by": "is too long"}
-    assert (problem.fields, str(problem)) == (told, "two fields do not fit")
+    assert (problem.code, problem.field, problem.fields) == ("invalid", "goal", told)
+    assert str(problem) == "two fields do not fit"
 
 
 @pytest.mark.parametrize("url", ["http://agent.example:8700", "http://203.0.113.7", "http://localhost.example"])

@@ -1,18 +1,27 @@
-"""The client for programs with an event loop. `synchronous` offers the same to all others."""
+"""The clients: AsyncClient for programs with an event loop, and Client, which has the same for all others."""
 
 import asyncio
 import ssl
+import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Self, TypedDict, TypeVar, Unpack, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
 from uuid import uuid4
 
 from pydantic import ValidationError
 
 from agentic_client.calls import (
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
     Answer,
+    Json,
     Order,
+    Path,
+    Query,
     Ruling,
+    Silence,
+    Transport,
     Which,
     Wishes,
     address_of,
@@ -23,16 +32,15 @@ from agentic_client.calls import (
     run_id_of,
     token_of,
 )
-from agentic_client.errors import AgenticError, Broken, Conflict, Invalid, StillRunning, TryAgain, Unreachable, closed
+from agentic_client.errors import AgenticError, Broken, Conflict, Invalid, StillRunning
 from agentic_client.over_http import OverHttp, refuse_if_overheard
-from agentic_client.transport import Json, Transport
 from agentic_client.views import FINAL, Accepted, Event, File, Run, RunPage, Status, Tool
+from schemas.operations import BY_NAME, Operation
 
 PATIENCE_S = 60.0
 LONGEST_WAIT_S = 30.0
-FIRST_PAUSE_S = 0.05
-LONGEST_PAUSE_S = 1.0
 
+P = ParamSpec("P")
 T = TypeVar("T")
 M = TypeVar("M", Accepted, Event, File, Run, RunPage, Tool)
 
@@ -83,14 +91,24 @@ class AsyncClient:
         self._closed = True
         await self._transport.close()
 
+    async def ask(
+        self, operation: str | Operation, path: Path | None = None, body: Json | None = None, query: Query | None = None
+    ) -> Json:
+        """Any operation of docs/API.md, by its name in the OpenAPI document; `path` has the parts that it names."""
+        one, where = BY_NAME[operation] if isinstance(operation, str) else operation, path or {}
+        asked = one, where, as_json(body) if body else body, query or {}
+        return await self._patiently(lambda: self._transport.ask(*asked), where.get("run_id"))
+
+    async def _of_run(self, operation: str, run: Which, body: Json | None = None, query: Query | None = None) -> Json:
+        return await self.ask(operation, {"run_id": run_id_of(run)}, body, query)
+
     async def run(self, goal: str, *, timeout_s: float | None = None, **order: Unpack[Order]) -> Run:
         """Pursue a goal and wait until the run rests: see `wake` and `wait`."""
         return await self.wait(await self.wake(goal, **order), timeout_s=timeout_s)
 
     async def wake(self, goal: str, **order: Unpack[Order]) -> Accepted:
         """Ask for a run; it is durable when this returns. The same `wake_id` names the same run again."""
-        body = as_json(body_of(goal, order))
-        return _read(Accepted, await self._patiently(lambda: self._transport.wake(body)))
+        return _read(Accepted, await self.ask("wake", body=body_of(goal, order)))
 
     async def wait(self, run: Which, *, timeout_s: float | None = None, through_pauses: bool = False) -> Run:
         """Wait until the run has ended, or (unless `through_pauses`) waits for a person. Raises StillRunning after
@@ -105,25 +123,24 @@ class AsyncClient:
             if until is not None and time.monotonic() >= until:
                 raise StillRunning(
                     f"{view.run_id} is {view.status} after {timeout_s:g} s: it goes on, wait for it again",
-                    facts={"run_id": view.run_id, "code": "still_running"},
+                    code="still_running",
+                    run_id=view.run_id,
                 )
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def show(self, run: Which, *, wait_s: float = 0.0) -> Run:
         """Where the run stands; where the agent can, as soon as it rests, and after `wait_s` seconds at the latest."""
-        run_id = run_id_of(run)
-        return _read(Run, await self._patiently(lambda: self._transport.run(run_id, wait_s), run_id))
+        return _read(Run, await self._of_run("show_run", run, query={"wait": wait_s} if wait_s else {}))
 
     async def runs(self, *, limit: int = 50, cursor: str | None = None, **wishes: Unpack[Wishes]) -> RunPage:
         """A page of runs, newest first, that all wishes apply to. `cursor` is the `next_cursor` of the page before."""
-        filters = filters_of(limit, cursor, wishes)
-        return _read(RunPage, await self._patiently(lambda: self._transport.runs(filters)))
+        return _read(RunPage, await self.ask("list_runs", query=filters_of(limit, cursor, wishes)))
 
     async def events(self, run: Which, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """The entries of the run's journal as they come, each once, also through restarts of the agent, from after
         entry `after` to the end of the run."""
-        run_id, status, silence = run_id_of(run), "", _Silence(self._patience_s)
+        run_id, status, silence = run_id_of(run), "", Silence(self._patience_s)
         while True:
             self._check_open()
             try:
@@ -144,37 +161,37 @@ class AsyncClient:
             ruling["arguments_hash"] = await self._asked_now(run)
         if ruling["arguments_hash"] is None:
             text = "it asked for no approval when it was read: its `asks` has no arguments_hash"
-            raise Invalid(text, facts={"run_id": run_id_of(run), "code": "invalid", "field": "arguments_hash"})
-        return await self._say(run, "approve", {"decision": "approve", **ruling})
+            raise Invalid(text, code="invalid", field="arguments_hash", run_id=run_id_of(run))
+        return await self._say(run, "rule_on_run", {"decision": "approve", **ruling})
 
     async def reject(self, run: Which, **ruling: Unpack[Ruling]) -> Status:
         """Refuse what the run asks for, for a `reason` that it is told. Returns its status."""
-        return await self._say(run, "approve", {"decision": "reject", **ruling})
+        return await self._say(run, "rule_on_run", {"decision": "reject", **ruling})
 
     async def answer(self, run: Which, answer: str | None = None, **more: Unpack[Answer]) -> Status:
         """Answer its question, or its escalation, which sets it going again; limits raise its budget. `outcome`: a
         write in doubt `ran`, `did_not_run`, or the run may `look`. Returns its status."""
-        return await self._say(run, "answer", body_of(None, more) | ({"answer": answer} if answer is not None else {}))
+        return await self._say(
+            run, "answer_run", body_of(None, more) | ({"answer": answer} if answer is not None else {})
+        )
 
     async def say(self, run: Which, message: str, *, signal_id: str | None = None, by: str | None = None) -> Status:
         """Tell the run something that it did not ask for: it counts with its next decision. Returns its status."""
         said = {"kind": "message", "message": message, "signal_id": signal_id, "by": by}
-        return await self._say(run, "signal", {name: value for name, value in said.items() if value is not None})
+        return await self._say(run, "signal_run", {name: value for name, value in said.items() if value is not None})
 
     async def tools(self) -> tuple[Tool, ...]:
-        listed = await self._patiently(self._transport.tools)
-        return tuple(_read(Tool, one) for one in listed["tools"])
+        """The tools that runs may use now."""
+        return tuple(_read(Tool, one) for one in (await self.ask("list_tools"))["tools"])
 
     async def cancel(self, run: Which, *, reason: str | None = None) -> Status:
         """End the run now. Repeating it changes nothing; one that has ended otherwise is a Conflict."""
-        run_id, body = run_id_of(run), as_json({"reason": reason} if reason else {})
-        return _status(await self._patiently(lambda: self._transport.say(run_id, "cancel", body), run_id))
+        told = await self._of_run("cancel_run", run, {"reason": reason} if reason else {})
+        return cast("Status", told["status"])
 
     async def files(self, run: Which) -> tuple[File, ...]:
         """What lies in the run's folder: its pages as its journal stands now, and its artifacts."""
-        run_id = run_id_of(run)
-        listed = await self._patiently(lambda: self._transport.files(run_id), run_id)
-        return tuple(_read(File, line) for line in listed["files"])
+        return tuple(_read(File, line) for line in (await self._of_run("list_files", run))["files"])
 
     async def artifacts(self, run: Which) -> dict[str, bytes]:
         """What the run made: the content of each by its path, as soon as its journal names it."""
@@ -189,19 +206,19 @@ class AsyncClient:
         view = await self.show(run)
         if view.asks is None or view.asks.arguments_hash is None:
             text = f"{view.run_id} is {view.status} and asks for no approval: see its `asks`"
-            raise Conflict(text, facts={"run_id": view.run_id, "code": "not_heard"})
+            raise Conflict(text, code="not_heard", run_id=view.run_id)
         return view.asks.arguments_hash
 
-    async def _say(self, run: Which, what: str, said: Json) -> Status:
-        run_id, body = run_id_of(run), as_json({"signal_id": f"client-{uuid4()}", **said})
-        return _status(await self._patiently(lambda: self._transport.say(run_id, what, body), run_id))
+    async def _say(self, run: Which, operation: str, said: Json) -> Status:
+        told = await self._of_run(operation, run, {"signal_id": f"client-{uuid4()}", **said})
+        return cast("Status", told["status"])
 
     def _check_open(self) -> None:
         if self._closed:
-            raise closed()
+            raise AgenticError("this client is closed: make another one, or call it before its `with` ends")
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]], run_id: str | None = None) -> T:
-        silence = _Silence(self._patience_s)
+        silence = Silence(self._patience_s)
         while True:
             self._check_open()
             try:
@@ -211,28 +228,77 @@ class AsyncClient:
                 await silence.bear(error)
 
 
-class _Silence:
-    """How long nobody has answered; `bear` waits a little, and raises what it is given where patience ends."""
+def _waits(
+    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["Client", P], T]:
+    @wraps(method)
+    def call(client: "Client", /, *args: P.args, **named: P.kwargs) -> T:
+        return client.wait_for(lambda to: method(to, *args, **named))
 
-    def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
-        self.over()
+    return call
 
-    def over(self) -> None:
-        self._ends_at: float | None = None
-        self._pause_s = FIRST_PAUSE_S
 
-    async def bear(self, error: AgenticError) -> None:
-        """Raises what waiting does not mend."""
-        if not isinstance(error, TryAgain):
-            raise error
-        now, silent_s = time.monotonic(), error.silent_s if isinstance(error, Unreachable) else 0.0
-        self._ends_at = self._ends_at or now - silent_s + self._patience_s
-        pause_s = error.retry_after_s or self._pause_s
-        if now + pause_s > self._ends_at:
-            raise error
-        await asyncio.sleep(pause_s)
-        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+class Client:
+    """AsyncClient for programs without an event loop: it keeps one in a thread of its own. Several threads may use it.
+    Closed on leaving."""
+
+    def __init__(self, url: str | None = None, **options: Unpack[Options]) -> None:
+        self._client = AsyncClient(url, **options)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="agentic-client", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._loop.is_closed():
+            return
+        self.wait_for(AsyncClient.close)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    ask = _waits(AsyncClient.ask)
+    run = _waits(AsyncClient.run)
+    wake = _waits(AsyncClient.wake)
+    wait = _waits(AsyncClient.wait)
+    show = _waits(AsyncClient.show)
+    runs = _waits(AsyncClient.runs)
+    approve = _waits(AsyncClient.approve)
+    reject = _waits(AsyncClient.reject)
+    answer = _waits(AsyncClient.answer)
+    say = _waits(AsyncClient.say)
+    cancel = _waits(AsyncClient.cancel)
+    tools = _waits(AsyncClient.tools)
+    files = _waits(AsyncClient.files)
+    artifacts = _waits(AsyncClient.artifacts)
+    read = _waits(AsyncClient.read)
+
+    def events(self, run: Which, *, after: int = 0) -> Iterator[Event]:
+        events = self._client.events(run, after=after)
+        try:
+            while (event := self.wait_for(lambda _: _next(events))) is not None:
+                yield event
+        finally:
+            self.wait_for(lambda _: events.aclose())
+
+    def wait_for(self, call: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
+        if self._loop.is_closed():
+            self._client._check_open()
+        future = asyncio.run_coroutine_threadsafe(call(self._client), self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+
+async def _next(events: AsyncGenerator[Event, None]) -> Event | None:
+    return await anext(events, None)
 
 
 def _read(model: type[M], told: Json) -> M:
@@ -241,7 +307,3 @@ def _read(model: type[M], told: Json) -> M:
     except ValidationError as error:
         where = ", ".join(sorted({str(flaw["loc"][0]) for flaw in error.errors() if flaw["loc"]}))
         raise Broken(f"the agent's answer is none that this client knows ({where}): is one much older?") from error
-
-
-def _status(told: Json) -> Status:
-    return cast("Status", told["status"])

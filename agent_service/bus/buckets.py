@@ -1,12 +1,14 @@
 """Buckets on the bus: artifacts (`artifacts/<name>` of a run is `<run_id>/<name>`), and the kill switch's record."""
 
 import mimetypes
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 from pydantic import ValidationError
 
 from groundwork.nats.artifact_bucket import ArtifactBucket
-from groundwork.nats.asking import value
+from groundwork.nats.asking import newest
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Refused
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
@@ -26,38 +28,32 @@ class NatsArtifacts:
         self._bucket = ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
 
     async def get(self, run_id: str, path: str) -> bytes | None:
-        if not path.startswith(FOLDER):
-            return None
-        try:
-            return await self._bucket.get(key_of(run_id, path))
-        except GiveUp:
-            return None
-        except Failure as error:
-            raise TryAgain(str(error)) from error
+        with _later(), suppress(GiveUp):
+            return await self._bucket.get(key_of(run_id, path)) if path.startswith(FOLDER) else None
+        return None
 
     async def put(self, run_id: str, path: str, content: bytes) -> None:
-        try:
+        with _later():
             await self._bucket.put(key_of(run_id, path), content, content_type_of(path))
-        except Failure as error:
-            raise TryAgain(str(error)) from error
 
     async def remove(self, run_id: str, path: str) -> None:
-        try:
+        with _later(), suppress(Refused):  # under such a name nothing is ever stored
             await self._bucket.remove(key_of(run_id, path))
-        except Refused:  # under such a name nothing is ever stored
-            return
-        except Failure as error:
-            raise TryAgain(str(error)) from error
 
     async def sizes(self) -> Mapping[str, int]:
-        sizes: dict[str, int] = {}
-        try:
+        sizes = Counter[str]()
+        with _later():
             for stored in await self._bucket.list():
-                run_id = stored.key.partition("/")[0]
-                sizes[run_id] = sizes.get(run_id, 0) + stored.size
-        except Failure as error:
-            raise TryAgain(str(error)) from error
+                sizes[stored.key.partition("/")[0]] += stored.size
         return sizes
+
+
+@contextmanager
+def _later() -> Iterator[None]:
+    try:
+        yield
+    except Failure as error:
+        raise TryAgain(str(error)) from error
 
 
 def content_type_of(path: str) -> str:
@@ -79,7 +75,7 @@ class NatsBoard:
             raise TryAgain(f"the stop cannot be shown on the bus: {error}") from error
 
     async def shown(self) -> Halt | None:
-        found = await value(self._link, subjects.LEASE_BUCKET, subjects.HALT_KEY)
+        found = (await newest(self._link, subjects.LEASE_BUCKET, subjects.HALT_KEY)).body
         try:
             return Halt.model_validate_json(found) if found else None
         except ValidationError:

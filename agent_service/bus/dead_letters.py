@@ -5,7 +5,6 @@ nats-server 2.15 would forget all message ids of the stream at its next crash.
 """
 
 import asyncio
-import base64
 import re
 from typing import NamedTuple
 
@@ -30,7 +29,6 @@ from groundwork.nats.consuming.settling import own_headers
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Published
 from groundwork.service.errors import GiveUp, Misconfigured
-from groundwork.service.machine import utc_now
 from schemas import subjects
 from schemas.envelope import RETRIED_BY
 from schemas.fields import MAX_COUNT
@@ -145,20 +143,12 @@ class NatsDeadLetters:
         state = (await of_stream(self._link, STREAM, self._link.jetstream.stream_info(STREAM))).state
         return Extent(last=state.last_seq, messages=state.messages)
 
-    async def _message(self, stream: str, *, seq: int | None = None, subject: str | None = None) -> Stored | None:
-        try:
-            raw = await of_stream(self._link, stream, self._link.jetstream.get_msg(stream, seq, subject))
-        except NotFoundError:
+    async def _message(self, stream: str, *, seq: int = 0, subject: str = "") -> Stored | None:
+        asked = self._link.stored(stream, seq) if seq else self._link.newest(stream, subject)
+        if (raw := await asked) is None:
             return None
-        body = raw.data or b""
-        return Stored(
-            subject=raw.subject or "",
-            seq=raw.seq or 0,
-            at=raw.time or utc_now(),
-            headers=_headers_in(raw.hdrs),
-            size=len(body),
-            body=body,
-        )
+        size = len(raw.body)
+        return Stored(subject=raw.subject, seq=raw.seq, at=raw.at, headers=raw.headers, size=size, body=raw.body)
 
 
 def retry_id(letter: DeadLetter) -> str:
@@ -171,9 +161,3 @@ def _not_sent(letter: DeadLetter, why: str) -> NotSentAgain:
 
 def _name(letter: DeadLetter) -> str:
     return f"{STREAM}:{letter.id}:{letter.buried:%Y%m%dT%H%M%S%f}"
-
-
-def _headers_in(encoded: str | bytes | None) -> dict[str, str]:
-    lines = base64.b64decode(encoded or b"").decode(errors="replace").split("\r\n")[1:]
-    pairs = (line.partition(":") for line in lines if line)
-    return {name: value.strip() for name, _, value in pairs}

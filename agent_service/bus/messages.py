@@ -6,7 +6,6 @@ goals nor turns.
 
 import asyncio
 import contextlib
-import json
 import logging
 import time
 from collections.abc import Iterable, Mapping
@@ -162,9 +161,8 @@ class NatsIntake:
                     await asyncio.sleep(LOOK_EVERY_S)
 
     async def _has_all_in_hand(self, source: Source) -> bool:
-        question = f"$JS.API.CONSUMER.INFO.{source.stream}.{source.durable}"
         try:
-            info = json.loads(await self._link.request(question, b""))
+            info = await self._link.ask_jetstream(f"CONSUMER.INFO.{source.stream}.{source.durable}")
         except TryAgain:
             return False
         # What a predecessor had in hand is pending too, and comes again: more than is in hand here until then.

@@ -3,7 +3,6 @@
 JetStream finds no message by its id: those of the subject are read from the instant at which it was sent.
 """
 
-import json
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
@@ -19,7 +18,7 @@ from agent_service.views.letters import Stored
 from agent_service.views.why import Holder, Whereabouts
 from groundwork.nats.consuming.settling import read_delivery
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import matches
+from groundwork.nats.publishing import NO_SUCH_STREAM, matches
 from groundwork.nats.topology import asked
 from groundwork.service.errors import Misconfigured, TryAgain
 
@@ -34,7 +33,6 @@ PASSING: Mapping[str, Any] = {
 }
 """Of a consumer that lasts as long as somebody reads. Not the client's ordered one: it takes subjects of the form
 `$JS.ACK.DOMAIN.ACCOUNT…` (NATS ADR-15) for gaps, and begins anew for ever (nats-py 2.16)."""
-NO_STREAM = 10059
 
 T = TypeVar("T")
 
@@ -62,7 +60,7 @@ async def of_stream(link: NatsLink, stream: str, question: Awaitable[T]) -> T:
     try:
         return await asked(link, f"stream {stream}", question)
     except NotFoundError as error:
-        if error.err_code == NO_STREAM:
+        if error.err_code == NO_SUCH_STREAM:
             raise Misconfigured(f"there is no stream {stream}: run `agentic setup`") from error
         raise
 
@@ -112,8 +110,7 @@ class NatsWhereabouts:
         return Whereabouts(stream=stream, seq=message.seq, at=message.at, holders=tuple(holders))
 
     async def _consumers(self, stream: str) -> list[dict[str, Any]]:
-        answer = await self._link.request(f"$JS.API.CONSUMER.LIST.{stream}", b"", timeout_s=ANSWER_WITHIN_S)
-        told: dict[str, Any] = json.loads(answer)
+        told = await self._link.ask_jetstream(f"CONSUMER.LIST.{stream}", timeout_s=ANSWER_WITHIN_S)
         return told.get("consumers") or []
 
 

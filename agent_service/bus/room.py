@@ -5,7 +5,6 @@ Only streams that refuse when they are full count, except AGENTIC_STARTS, which 
 
 import asyncio
 import contextlib
-import json
 import logging
 import shutil
 from collections.abc import Iterable, Iterator
@@ -70,12 +69,10 @@ def _unable(link: NatsLink, infos: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 async def _info(link: NatsLink, name: str) -> dict[str, Any]:
     try:
-        asking = link.request(f"$JS.API.STREAM.INFO.{name}", b"", timeout_s=ANSWER_WITHIN_S)
-        answer: dict[str, Any] = json.loads(await asking)
+        return await link.ask_jetstream(f"STREAM.INFO.{name}", timeout_s=ANSWER_WITHIN_S)
     except TryAgain as error:
         denied = isinstance(error.__cause__, Misconfigured)
         return {} if denied or not link.connected else {"cluster": {}}
-    return answer
 
 
 def is_leaderless(info: dict[str, Any]) -> bool:

@@ -6,7 +6,7 @@ import logging
 from pydantic import ValidationError
 
 from ductile_gateway.calls.waiting import Standstill
-from groundwork.nats.asking import value
+from groundwork.nats.asking import newest
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from schemas import subjects
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 async def look(link: NatsLink, standstill: Standstill) -> None:
-    found = await value(link, subjects.LEASE_BUCKET, subjects.HALT_KEY)
+    found = (await newest(link, subjects.LEASE_BUCKET, subjects.HALT_KEY)).body
     before = standstill.why
     try:
         standstill.show(Halt.model_validate_json(found) if found else None)

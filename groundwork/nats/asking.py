@@ -1,16 +1,13 @@
 """All answers to one question, and one value of a key-value bucket as the stream's leader has it."""
 
 import asyncio
-import base64
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
-from typing import Any
 
 from nats.aio.msg import Msg
 
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import NO_MESSAGE
-from groundwork.service.errors import TryAgain
+from groundwork.nats.publishing import Stored
+from groundwork.service.errors import Failure, TryAgain
 
 NOBODY = "503"
 
@@ -38,44 +35,17 @@ async def answers(link: NatsLink, subject: str, body: bytes = b"", *, within_s: 
         await subscription.unsubscribe()
 
 
-ASK_WITHIN_S = 2.0
 _REMOVED = "KV-Operation"
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """The newest of a key, stored as `seq`: what a change of it is compared with."""
-
-    body: bytes
-    seq: int
-
-
-async def value(link: NatsLink, bucket: str, key: str) -> bytes | None:
-    answer = await _asked(link, bucket, key)
-    return _body_of(answer.get("message") or {}, bucket)
-
-
-async def newest(link: NatsLink, bucket: str, key: str) -> Value:
-    """For a change: without a body where it was removed, 0 where there never was one. Raises TryAgain."""
-    answer = await _asked(link, bucket, key)
-    if answer.get("error", {}).get("err_code") == NO_MESSAGE:
-        return Value(b"", 0)
-    message = answer.get("message")
-    if not isinstance(message, dict) or not isinstance(message.get("seq"), int):
-        raise TryAgain(f"the bucket {bucket}: {answer.get('error', {}).get('description') or 'no message came'}")
-    return Value(_body_of(message, bucket) or b"", message["seq"])
-
-
-async def _asked(link: NatsLink, bucket: str, key: str) -> dict[str, Any]:
-    wanted = {"last_by_subj": f"$KV.{bucket}.{key}"}
-    answer = await link.ask_jetstream(f"STREAM.MSG.GET.KV_{bucket}", wanted, timeout_s=ASK_WITHIN_S)
-    return answer | {"error": answer.get("error") or {}}
-
-
-def _body_of(message: dict[str, Any], bucket: str) -> bytes | None:
+async def newest(link: NatsLink, bucket: str, key: str) -> Stored:
+    """The value of a key as the stream's leader has it, for a change too: its body is empty where there is none, and
+    its sequence 0 where there never was one. Raises TryAgain."""
+    subject = f"$KV.{bucket}.{key}"
     try:
-        if _REMOVED.encode() in base64.b64decode(message.get("hdrs", "")):
-            return None
-        return base64.b64decode(message["data"]) if "data" in message else None
-    except (ValueError, TypeError, AttributeError) as error:
-        raise TryAgain(f"the bucket {bucket}: not answered by JetStream") from error
+        found = await link.newest(f"KV_{bucket}", subject)
+    except Failure as error:
+        raise TryAgain(f"the bucket {bucket}: {error}") from error
+    if found is None or _REMOVED in found.headers:
+        return Stored(subject, b"", seq=found.seq if found else 0)
+    return found

@@ -143,6 +143,8 @@ def _error(error: Mapping[str, Any], subject: str) -> Failure:
     text = f"{subject}: {error.get('description')} (JetStream error {code})"
     if code in FULL:
         return NoRoom(f"{text}. Make room: raise the stream's limits or free disk space")
+    if code == NO_SUCH_STREAM:
+        return NoSuchStream(f"{text}: run `agentic setup`, which creates what is missing")
     if code in _TRANSIENT or error.get("code", 0) >= 500:
         return TryAgain(text)
     return Refused(text, code=code)

@@ -81,7 +81,8 @@ _BY_STATUS: Mapping[int, type[AgenticError]] = {
 def refused(status: int, body: object, *, retry_after: str | None = None) -> AgenticError:
     """The error that a problem (RFC 9457) is, or another answer of that status."""
     told: dict[str, Any] = body if isinstance(body, dict) else {}
-    first: dict[str, Any] = told.get("error") if isinstance(told.get("error"), dict) else {}
+    error = told.get("error")
+    first: dict[str, Any] = error if isinstance(error, dict) else {}
     flaws = [flaw for flaw in told.get("errors") or () if isinstance(flaw, dict)]
     fields = {str(flaw.get("field")): str(flaw.get("message")) for flaw in flaws}
     kind = _BY_STATUS.get(status, Broken if status >= 500 else AgenticError)

@@ -42,6 +42,7 @@ from agent_service.trust.artifacts import ProvenArtifacts
 from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.identity import SystemClock
 from agent_service.trust.signing import Signing
+from agent_service.views.entries import JournalReader
 from agent_service.views.folder.keeping import Folders
 from agent_service.views.folder.workspace import Workspace
 from agent_service.views.mark import MARGIN, Mark
@@ -80,6 +81,7 @@ class Agent:
     turns: Turns
     metrics: AgentMetrics
     feed: Feed
+    reader: JournalReader
     skills: NatsSkills
     signing: Signing
     thinker: Thinker
@@ -178,6 +180,7 @@ def build(
         turns=turns,
         metrics=metrics,
         feed=feed,
+        reader=JournalReader(store),
         skills=skills,
         signing=signing,
         thinker=thinker,

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from agent_service.api.micro import at_once, serve_on_bus
+from agent_service.api.micro import serve_on_bus
 from agent_service.api.operating import SwitchCalls
 from agent_service.api.runs import Executors, RunCalls
 from agent_service.background import Background
@@ -45,8 +45,8 @@ async def let_callers_in(
 ) -> None:
     link, store = agent.ground.link, agent.store
     executors = Executors(skills=agent.skills, troubles=NatsTroubles(link), callbacks=NatsCallbacks(link))
-    runs = RunCalls(store, store, store.inbox, agent.intake, executors, background, agent.feed)
+    runs = RunCalls(store, store, store.inbox, agent.intake, executors, background, agent.feed, agent.reader)
     rooms = runs, SwitchCalls(agent.halting, agent.signing)
-    fresh = Freshness(store.caught_up).wait if agent.settings.shared else at_once
+    fresh = Freshness(store.caught_up).wait if agent.settings.shared else None
     await serve_on_bus(link, rooms, fresh=fresh)
     group.create_task(http(agent, rooms, fresh, observed, listener), name="http")

@@ -20,7 +20,7 @@ from agent_service.bus.reading import NatsWhereabouts
 from agent_service.core.waiting import Status
 from agent_service.history.plain import ok, warning
 from agent_service.settings import AgentSettings
-from groundwork.http.metrics import Measured, request_durations
+from groundwork.http.requests import Measured, request_durations
 from groundwork.http.server import serve_http as serve
 from groundwork.nats.leases.members import Members
 from groundwork.service.installed import installed_version
@@ -57,7 +57,7 @@ def _rooms(agent: Agent, observed: Instruments) -> Iterator[object]:
 
     looks: dict[Part, Look] = {"agent": this_agent, "gateway": partial(findings.gateway, troubles), "nats": nats}
     metrics = partial(exposition, observed, subjects.SERVICE_AGENT)
-    yield Inspection(store, store, agent.folders, prompt_of)
+    yield Inspection(store, agent.reader, agent.folders, prompt_of)
     yield WhyCalls(store, store.inbox, NatsWhereabouts(link), letters, skills, now.status, agent.ready)
     yield InboxCalls(store, store.inbox, letters)
     yield LetterCalls(letters)

@@ -9,8 +9,6 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
 from uuid import uuid4
 
-from pydantic import ValidationError
-
 from agentic_client.calls import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
@@ -32,9 +30,9 @@ from agentic_client.calls import (
     run_id_of,
     token_of,
 )
-from agentic_client.errors import AgenticError, Broken, Conflict, Invalid, StillRunning
+from agentic_client.errors import AgenticError, Conflict, Invalid, StillRunning
 from agentic_client.over_http import OverHttp, refuse_if_overheard
-from agentic_client.views import FINAL, Accepted, Event, File, Run, RunPage, Status, Tool
+from agentic_client.views import FINAL, Accepted, Event, File, Run, RunPage, Status, Tool, read_as
 from schemas.operations import BY_NAME, Operation
 
 PATIENCE_S = 60.0
@@ -42,7 +40,6 @@ LONGEST_WAIT_S = 30.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
-M = TypeVar("M", Accepted, Event, File, Run, RunPage, Tool)
 
 
 class Options(TypedDict, total=False):
@@ -108,7 +105,7 @@ class AsyncClient:
 
     async def wake(self, goal: str, **order: Unpack[Order]) -> Accepted:
         """Ask for a run; it is durable when this returns. The same `wake_id` names the same run again."""
-        return _read(Accepted, await self.ask("wake", body=body_of(goal, order)))
+        return read_as(Accepted, await self.ask("wake", body=body_of(goal, order)))
 
     async def wait(self, run: Which, *, timeout_s: float | None = None, through_pauses: bool = False) -> Run:
         """Wait until the run has ended, or (unless `through_pauses`) waits for a person. Raises StillRunning after
@@ -131,11 +128,11 @@ class AsyncClient:
 
     async def show(self, run: Which, *, wait_s: float = 0.0) -> Run:
         """Where the run stands; where the agent can, as soon as it rests, and after `wait_s` seconds at the latest."""
-        return _read(Run, await self._of_run("show_run", run, query={"wait": wait_s} if wait_s else {}))
+        return read_as(Run, await self._of_run("show_run", run, query={"wait": wait_s} if wait_s else {}))
 
     async def runs(self, *, limit: int = 50, cursor: str | None = None, **wishes: Unpack[Wishes]) -> RunPage:
         """A page of runs, newest first, that all wishes apply to. `cursor` is the `next_cursor` of the page before."""
-        return _read(RunPage, await self.ask("list_runs", query=filters_of(limit, cursor, wishes)))
+        return read_as(RunPage, await self.ask("list_runs", query=filters_of(limit, cursor, wishes)))
 
     async def events(self, run: Which, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """The entries of the run's journal as they come, each once, also through restarts of the agent, from after
@@ -145,7 +142,7 @@ class AsyncClient:
             self._check_open()
             try:
                 async for entry in self._transport.entries(run_id, after):
-                    event = _read(Event, entry)
+                    event = read_as(Event, entry)
                     after, status = event.seq, event.status
                     silence.over()
                     yield event
@@ -182,7 +179,7 @@ class AsyncClient:
 
     async def tools(self) -> tuple[Tool, ...]:
         """The tools that runs may use now."""
-        return tuple(_read(Tool, one) for one in (await self.ask("list_tools"))["tools"])
+        return tuple(read_as(Tool, one) for one in (await self.ask("list_tools"))["tools"])
 
     async def cancel(self, run: Which, *, reason: str | None = None) -> Status:
         """End the run now. Repeating it changes nothing; one that has ended otherwise is a Conflict."""
@@ -191,7 +188,7 @@ class AsyncClient:
 
     async def files(self, run: Which) -> tuple[File, ...]:
         """What lies in the run's folder: its pages as its journal stands now, and its artifacts."""
-        return tuple(_read(File, line) for line in (await self._of_run("list_files", run))["files"])
+        return tuple(read_as(File, line) for line in (await self._of_run("list_files", run))["files"])
 
     async def artifacts(self, run: Which) -> dict[str, bytes]:
         """What the run made: the content of each by its path, as soon as its journal names it."""
@@ -299,11 +296,3 @@ class Client:
 
 async def _next(events: AsyncGenerator[Event, None]) -> Event | None:
     return await anext(events, None)
-
-
-def _read(model: type[M], told: Json) -> M:
-    try:
-        return model.model_validate(told)
-    except ValidationError as error:
-        where = ", ".join(sorted({str(flaw["loc"][0]) for flaw in error.errors() if flaw["loc"]}))
-        raise Broken(f"the agent's answer is none that this client knows ({where}): is one much older?") from error

@@ -1,9 +1,10 @@
 """What the agent tells of runs: frozen, and open to fields that are added later."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from agentic_client.errors import Broken
 from schemas.events import BudgetUse, DoneItem
 from schemas.fields import Instant
 
@@ -166,3 +167,14 @@ class Tool(_Told):
     description: str
     present: bool
     commands: tuple[Command, ...]
+
+
+M = TypeVar("M", bound=_Told)
+
+
+def read_as(model: type[M], told: dict[str, Any]) -> M:
+    try:
+        return model.model_validate(told)
+    except ValidationError as error:
+        where = ", ".join(sorted({str(flaw["loc"][0]) for flaw in error.errors() if flaw["loc"]}))
+        raise Broken(f"the agent's answer is none that this client knows ({where}): is one much older?") from error

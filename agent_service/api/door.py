@@ -25,8 +25,7 @@ from agent_service.admission.callers import HttpSettings, of_token
 from agent_service.api.errors import MEDIA_TYPE, Code, Refusal
 from agent_service.api.requests import Caller, check_scopes
 from agent_service.trust import identity
-from groundwork.http.bodies import PROBES, has_a_path, host, only
-from groundwork.http.os_user import os_user
+from groundwork.http.requests import PROBES, has_a_path, host, only, os_user
 from groundwork.service.address import is_loopback
 from groundwork.service.errors import Misconfigured
 from schemas.operations import Scope
@@ -127,7 +126,7 @@ class Door:
 def _is_of_another_site(connection: Connection) -> bool:
     if connection["method"] in READING and not connection["path"].startswith(CALLS):
         return False
-    if any(name == b"origin" for name, _ in connection["headers"]):  # sent twice, it is that of no page here
+    if b"origin" in [name for name, _ in connection["headers"]]:  # sent twice, it is that of no page here
         return only(connection, b"origin").partition("://")[2] != only(connection, b"host")
     return only(connection, b"sec-fetch-site") in ELSEWHERE
 

@@ -3,7 +3,8 @@
 The status of a code is an HTTP status on the bus too. A message never repeats what was sent.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Self
@@ -230,3 +231,21 @@ async def absent(store: RunStore, run_id: str) -> Refusal:
 def gone(tombstone: Tombstone) -> Refusal:
     run_id, told = tombstone.run_id, {name: getattr(tombstone, name) for name in Gone.model_fields}
     return Refusal(Code.GONE, str(tombstone), run_id=run_id, gone=Gone(**told))
+
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
+TAKEN = (Code.SIGNAL_ID_TAKEN, Code.WAKE_ID_TAKEN)
+
+
+@contextmanager
+def named_by(key: str | None) -> Iterator[None]:
+    """A refusal because a name is taken names the header, where the name came from `key`."""
+    try:
+        yield
+    except REFUSED as error:
+        refusal = refusal_of(error)
+        if key is None or refusal.code not in TAKEN:
+            raise
+        message = f"{IDEMPOTENCY_KEY}: another request was made under this key: use a new one for a new request"
+        code = Code.IDEMPOTENCY_KEY_REUSED
+        raise Refusal(code, message, field=IDEMPOTENCY_KEY, run_id=refusal.run_id) from error

@@ -24,16 +24,15 @@ from starlette.staticfiles import StaticFiles
 from agent_service.admission.callers import of_token
 from agent_service.api import requests
 from agent_service.api.door import HARDENED, PAGE, Access, Door, answer, caller_of
-from agent_service.api.errors import REFUSED, Code, Refusal, broken, refusal_of, unfit
-from agent_service.api.micro import Fresh, Served, at_once, served_by, taken_by
+from agent_service.api.errors import IDEMPOTENCY_KEY, REFUSED, Code, Refusal, broken, refusal_of, unfit
+from agent_service.api.micro import Fresh, Served, served_by, taken_by
 from agent_service.api.openapi import DESCRIBED, Documents, documented
 from agent_service.api.requests import MAX_BODY_BYTES, Caller, Wait, misfits
-from agent_service.api.runs import IDEMPOTENCY_KEY
 from agent_service.api.sse import LAST_EVENT_ID, EventStream, Slots
 from agent_service.run.children.waking import WAKE_PREFIX
 from agent_service.run.intake import id_of
 from agent_service.settings import AgentSettings
-from groundwork.http.bodies import Bodies, BodyRefused, network_of
+from groundwork.http.requests import Bodies, BodyRefused, network_of
 from schemas.operations import OPERATIONS, Operation
 
 FOLDER = Path(__file__).resolve().parents[1] / "page"
@@ -53,9 +52,9 @@ def create_app(
     *,
     slots: Slots,
     operations: Iterable[Operation] = OPERATIONS,
-    fresh: Fresh = at_once,
+    fresh: Fresh = None,
 ) -> FastAPI:
-    """Raises Misconfigured for settings that would open it to the world. `fresh`: waited for before runs are shown."""
+    """Raises Misconfigured for settings that would open it to the world."""
     documents = Documents()
     app, access, served = documents.app, Access(settings.http), (*rooms, documents)
     app.state.bodies, app.state.slots = Bodies(MAX_BODY_BYTES), slots
@@ -82,7 +81,7 @@ def _add(documents: Documents, access: Access, operation: Operation, served: Ser
     parameters, bodies, answers = signature(served).parameters, taken_by(served), signature(served).return_annotation
     waits = any(parameter.annotation == Wait | None for parameter in parameters.values())
     streams = LAST_EVENT_ID in (_HEADERS.get(name) for name in parameters)
-    before: list[Callable[..., Any]] = [fresh] if operation.shows_runs else []
+    before: list[Callable[..., Any]] = [fresh] if fresh and operation.shows_runs else []
     if operation.method == "POST" or waits:
         before.append(only("wait") if waits else only())
     if streams or waits:

@@ -16,8 +16,7 @@ from agent_service.api.requests import Query
 from agent_service.core.attempts import Pending
 from agent_service.core.state import RunState
 from agent_service.history.artifacts import is_artifact_path
-from agent_service.run.moments import retell
-from agent_service.run.ports import Archive, Inbox, PromptText, Question, RunStore, Skills
+from agent_service.run.ports import Inbox, PromptText, Question, RunStore, Skills
 from agent_service.views.entries import MOST_ENTRIES, EntryView, JournalReader, TimelineView, entry_view, timeline_view
 from agent_service.views.folder.disk import IllegalName, TooLarge, Unsafe
 from agent_service.views.folder.keeping import ArtifactChanged, Folders
@@ -82,13 +81,12 @@ class Inspection:
     """Methods raise Refusal (404, 410), and what the store raises."""
 
     def __init__(
-        self, store: RunStore, archive: Archive, files: Folders, prompt_of: Callable[[Question], PromptText]
+        self, store: RunStore, reader: JournalReader, files: Folders, prompt_of: Callable[[Question], PromptText]
     ) -> None:
         self._store = store
-        self._archive = archive
         self._files = files
         self._prompt_of = prompt_of
-        self._reader = JournalReader(archive)
+        self._reader = reader
 
     async def list_entries(self, run_id: str, query: EntriesQuery) -> EntryPage:
         """The journal of a run, for audit and replay."""
@@ -119,7 +117,7 @@ class Inspection:
     async def show_call(self, run_id: str, call: Number) -> CallView:
         """One model call."""
         await present(self._store, run_id)
-        moments = tuple(retell(await self._archive.entries(run_id)))
+        moments = await self._reader.moments(run_id)
         made = made_call(moments, call)
         if made is None:
             raise Refusal(Code.UNKNOWN_CALL, "the run has not made this model call", run_id=run_id)

@@ -29,7 +29,8 @@ ABOUT = "A durable agent loop: accepts goals, and tells where runs stand."
 EVERY_SCOPE: frozenset[Scope] = frozenset(get_args(Scope))
 
 Served = Callable[..., Awaitable[Any]]
-Fresh = Callable[[], Awaitable[None]]
+Fresh = Callable[[], Awaitable[None]] | None
+"""Is waited for before runs are shown; None where the store is never behind."""
 
 log = logging.getLogger(__name__)
 
@@ -49,14 +50,10 @@ def taken_by(served: Served) -> Mapping[str, type[BaseModel]]:
     return {name: model for name, model in models.items() if not issubclass(model, Query)}
 
 
-async def at_once() -> None:
-    """A store of its own is never behind."""
-
-
 async def serve_on_bus(
-    link: NatsLink, rooms: Iterable[object], operations: Iterable[Operation] = OPERATIONS, *, fresh: Fresh = at_once
+    link: NatsLink, rooms: Iterable[object], operations: Iterable[Operation] = OPERATIONS, *, fresh: Fresh = None
 ) -> Service:
-    """Answers until the service is stopped, or the link closed. `fresh` is waited for before runs are shown."""
+    """Answers until the service is stopped, or the link closed."""
     service, served = await micro_service(link, name=subjects.SERVICE_AGENT, description=ABOUT), tuple(rooms)
     for operation in operations:
         if operation.endpoint:
@@ -64,7 +61,7 @@ async def serve_on_bus(
     return service
 
 
-async def _add(service: Service, operation: Operation, served: Served, fresh: Fresh | None) -> None:
+async def _add(service: Service, operation: Operation, served: Served, fresh: Fresh) -> None:
     parameters = signature(served).parameters
     body = dict(taken_by(served))
     fields: dict[str, Any] = {"run_id": (Id, ...)} if "run_id" in parameters else {}

@@ -1,14 +1,14 @@
 """Operations on runs, over HTTP and on the bus: wake, show, list, cancel, and what people say to them."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from agent_service.api.errors import REFUSED, Code, Refusal, absent, present, refusal_of, unfit
+from agent_service.api.errors import Code, Refusal, absent, named_by, present, unfit
 from agent_service.api.feed import Feed
 from agent_service.api.requests import (
     AnswerRequest,
@@ -44,8 +44,6 @@ from schemas.events import Signal
 from schemas.fields import Instant
 
 SOON = timedelta(seconds=2)
-IDEMPOTENCY_KEY = "Idempotency-Key"
-TAKEN = (Code.SIGNAL_ID_TAKEN, Code.WAKE_ID_TAKEN)
 
 Spoken = SignalRequest | ApprovalRequest | AnswerRequest
 
@@ -116,6 +114,7 @@ class RunCalls:
         executors: Executors,
         background: Background,
         feed: Feed,
+        reader: JournalReader,
     ) -> None:
         self._store = store
         self._archive = archive
@@ -125,7 +124,7 @@ class RunCalls:
         self._executors = executors
         self._background = background
         self._feed = feed
-        self._reader = JournalReader(archive)
+        self._reader = reader
 
     async def wake(
         self,
@@ -144,7 +143,7 @@ class RunCalls:
         if wait:
             check_scopes(caller.token, caller.scopes, ["read"])
         wake_id = request.wake_id or key or f"wake-{new_uuid()}"
-        with _named_by(None if request.wake_id else key), self._intake.incoming.wake(caller.transport) as waking:
+        with named_by(None if request.wake_id else key), self._intake.incoming.wake(caller.transport) as waking:
             try:
                 async with self._admission.room.unless_trouble():
                     known = await self._archive.run_of(wake_id) is not None
@@ -263,7 +262,7 @@ class RunCalls:
     async def _say(self, caller: Caller, run_id: str, said: Spoken, key: str | None) -> SignalAnswer:
         """Answers once it is durable, and again when it is repeated. Refuses (409) what the run did not hear."""
         key = None if said.signal_id else key
-        with _named_by(key):
+        with named_by(key):
             await present(self._store, run_id)
             signal = (said.model_copy(update={"signal_id": key}) if key else said).signal(run_id)
             heard = await self._intake.signal(signal, by=caller.by)
@@ -296,17 +295,3 @@ class RunCalls:
 
     def _go_on(self, transition: Transition) -> None:
         self._background.start(self._intake.follow(transition))
-
-
-@contextmanager
-def _named_by(key: str | None) -> Iterator[None]:
-    """A refusal because a name is taken names the header, where the name came from `key`."""
-    try:
-        yield
-    except REFUSED as error:
-        refusal = refusal_of(error)
-        if key is None or refusal.code not in TAKEN:
-            raise
-        message = f"{IDEMPOTENCY_KEY}: another request was made under this key: use a new one for a new request"
-        code = Code.IDEMPOTENCY_KEY_REUSED
-        raise Refusal(code, message, field=IDEMPOTENCY_KEY, run_id=refusal.run_id) from error

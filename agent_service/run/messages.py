@@ -26,8 +26,7 @@ from agent_service.core.state import RunState
 from agent_service.core.tools import acting, tasks
 from agent_service.core.tools.flights import flights
 from agent_service.core.waiting import NeedsPerson, Status
-from agent_service.run.petition import petition
-from agent_service.run.remedies import remedy
+from agent_service.run.asks import petition, remedy
 from schemas import events as wire
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED

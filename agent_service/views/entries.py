@@ -12,7 +12,7 @@ from agent_service.history.items import Item
 from agent_service.history.plain import OfRun, View
 from agent_service.history.words import say
 from agent_service.run.journal import Record
-from agent_service.run.moments import Journals
+from agent_service.run.moments import Journals, Moment, retell
 
 HIDDEN = "(hidden)"
 REMEMBERED_RUNS = 64
@@ -71,6 +71,10 @@ class JournalReader:
 
     async def records(self, run_id: str, after: int, limit: int) -> Sequence[Record]:
         return [entry.record() for entry in await self._journals.entries(run_id, after, limit)]
+
+    async def moments(self, run_id: str) -> Sequence[Moment]:
+        """All entries, each with the run as it was then, which only the rules tell."""
+        return tuple(retell(await self._journals.entries(run_id)))
 
     async def history(self, run_id: str, version: int) -> History:
         """Up to the entry `version` at least."""

@@ -9,8 +9,8 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval, Question, Status, Stop
 from agent_service.errors import Damaged
 from agent_service.history.plain import View, clipped
+from agent_service.run.asks import RAISED_BY, Remedy, remedy
 from agent_service.run.lines import waits_for
-from agent_service.run.remedies import RAISED_BY, Remedy, remedy
 from agent_service.views.letters import DeadLetter, obstacle
 from agent_service.views.run import AsksView, asks_view, reopens_until
 from schemas.envelope import RUN_ID

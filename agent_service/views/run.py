@@ -14,8 +14,7 @@ from agent_service.core.waiting import Ended, Status
 from agent_service.history.history import History
 from agent_service.history.plain import OfRun, View
 from agent_service.history.waiting_for import WaitReason, waiting_for
-from agent_service.run.petition import petition
-from agent_service.run.remedies import Remedy, remedy
+from agent_service.run.asks import Remedy, petition, remedy
 from agent_service.trust.identity import trace_id
 from agent_service.trust.identity import trace_url as address_of_trace
 from agent_service.views.steps import PendingView, StepView, pending_views, step_views

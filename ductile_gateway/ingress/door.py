@@ -8,7 +8,7 @@ from collections.abc import Collection
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from groundwork.http.bodies import PROBES, has_a_path, host
+from groundwork.http.requests import PROBES, has_a_path, host
 
 
 class Door:

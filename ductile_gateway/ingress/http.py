@@ -23,7 +23,7 @@ from ductile_gateway.ingress.results import FindOffer
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.ingress.webhooks import Webhooks
 from ductile_gateway.ports import Clock
-from groundwork.http.bodies import Bodies, BodyRefused, network_of
+from groundwork.http.requests import Bodies, BodyRefused, network_of
 from groundwork.service.errors import Broken, Failure, Misconfigured, TryAgain
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ductile_gateway.probes.server import Readiness
-from groundwork.http.bodies import host
 from groundwork.http.listener import address
+from groundwork.http.requests import host
 from groundwork.http.server import serve_http
 from groundwork.telemetry.metrics import CONTENT_TYPE
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from groundwork.http.bodies import network_of
+from groundwork.http.requests import network_of
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_response_complete()
 
     def _read_of_head(self) -> int:
-        return len(self.url) + sum(len(name) + len(value) + len(": \r\n") for name, value in self.headers)
+        return len(self.url) + sum([len(name) + len(value) + len(": \r\n") for name, value in self.headers])
 
     def _await_head(self) -> None:
         self._stop_waiting()

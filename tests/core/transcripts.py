@@ -26,7 +26,7 @@ from agent_service.core.noted import Note
 from agent_service.core.phases import Ask, Met, Next, Plan, Proof, Unmet, Unusable, Wait
 from agent_service.core.state import RunState, replace
 from agent_service.run import messages
-from agent_service.run.remedies import remedy
+from agent_service.run.asks import remedy
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import ToolResult
 from tests.core import cues

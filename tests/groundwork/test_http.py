@@ -14,9 +14,8 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from groundwork.http.bodies import Bodies, BodyRefused, network_of
-from groundwork.http.metrics import Measured, request_durations
 from groundwork.http.protocol import BoundedProtocol
+from groundwork.http.requests import Bodies, BodyRefused, Measured, network_of, request_durations
 from groundwork.telemetry.metrics import Instruments
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -62,6 +62,7 @@ from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import SqliteStore
 from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.signing import Signing
+from agent_service.views.entries import JournalReader
 from agent_service.views.folder.keeping import Folders
 from agent_service.views.folder.workspace import Workspace
 from agent_service.views.mark import Mark
@@ -274,15 +275,15 @@ async def open_house(
         async def readiness() -> Mapping[str, str]:
             return {"bus": "", "store": "", "skills": "", "halt": brake.holds} | wrong
 
-        letters = Letterbox()
+        letters, reader = Letterbox(), JournalReader(archive)
         leaving: dict[str, Any] = {"leave": lambda _: asyncio.sleep(0), "thinking": lambda: 0, "end": lambda: None}
         draining = Draining(brake=brake, background=Background(group), **leaving)
         rules = Rules(days=dict.fromkeys((Status.DONE, Status.CANCELLED), A_DAY), reopens=7 * A_DAY)
         belongings = RunBelongings(folder / "workspaces", MemoryArtifacts())
         rooms = (
-            RunCalls(store, archive, store.inbox, intake, executors, Background(group), feed),
+            RunCalls(store, archive, store.inbox, intake, executors, Background(group), feed, reader),
             SwitchCalls(halting, signing),
-            Inspection(store, archive, folders, as_text),
+            Inspection(store, reader, folders, as_text),
             WhyCalls(store, store.inbox, Nowhere(), letters, outside, no_gateway, readiness),
             InboxCalls(store, store.inbox, letters, now=clock.now),
             LetterCalls(letters),

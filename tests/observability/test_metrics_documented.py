@@ -25,7 +25,7 @@ from agent_service.metrics.runs import AgentMetrics
 from ductile_gateway.ductile.discovery import DuctileHealth
 from ductile_gateway.telling.metrics import GatewayMetrics, observe_calls, observe_ductiles, observe_outbox
 from ductile_gateway.telling.metrics import observe_readiness as observe_gateway
-from groundwork.http.metrics import request_durations
+from groundwork.http.requests import request_durations
 from groundwork.nats.link import NatsLink
 from groundwork.telemetry.metrics import Counter, Instrument, Instruments, prometheus_label, prometheus_name
 from tests.kit.fakes import FakeClock

@@ -10,9 +10,8 @@ from agent_service.history.history import History
 from agent_service.history.plain import instant
 from agent_service.history.waiting_for import waiting_for
 from agent_service.history.words import speaker
+from agent_service.run.asks import petition, remedy
 from agent_service.run.journal import Record
-from agent_service.run.petition import petition
-from agent_service.run.remedies import remedy
 from agent_service.views.pages.markdown import bullets, code, fenced, inline, sentence
 
 

@@ -1,0 +1,236 @@
+"""What both services look at in every request: its head, its sender, its body within bounds, and how long it takes.
+
+Where all places for bodies are taken, the sender that has most of them loses the oldest (408). The OS user at the other
+end of a connection within this machine is told by the kernel: asked by netlink (sock_diag(7)), in microseconds;
+/proc/net/tcp takes milliseconds. A socket that its process has let go of has no user, though the kernel then says user
+0.
+"""
+
+import asyncio
+import socket
+import struct
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Literal
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from groundwork.service.process import user_name
+from groundwork.telemetry.metrics import OTHER, Histogram, Instruments
+
+PROBES = frozenset({"/healthz", "/readyz"})
+"""They may come by any name: those who send them (a kubelet, a balancer) often know only an address."""
+
+
+def only(scope: Scope, name: bytes) -> str:
+    """The header in lower case; empty when it was sent not at all, or more than once."""
+    values = [value for key, value in scope["headers"] if key == name]
+    return str(values[0].decode("latin-1").lower()) if len(values) == 1 else ""
+
+
+def host(scope: Scope) -> str:
+    """The Host header without its port: a browser that was tricked into another name for this address sends that."""
+    sent = only(scope, b"host")
+    name, colon, port = sent.rpartition(":")
+    return name if colon and port.isascii() and port.isdigit() else sent
+
+
+def has_a_path(scope: Scope) -> bool:
+    """Whether any route may be asked: one would match in spite of a line feed at the path's end."""
+    return str(scope["path"]).isprintable()
+
+
+def network_of(client: tuple[str, int] | None) -> str:
+    """Whose a connection is, as far as its address tells: of IPv6 a whole /64, which one household or host has."""
+    address = client[0] if client else ""
+    if ":" not in address:
+        return address
+    mapped = IPv6Address(address.partition("%")[0]).ipv4_mapped
+    return str(mapped or ip_network((address.partition("%")[0], 64), strict=False))
+
+
+READ_WITHIN_S = 15.0
+ROOM = 64 * 1024 * 1024
+LONGEST_LENGTH = 12
+
+
+class BodyRefused(Exception):
+    """A body that is not taken: the status and a short code that say so. The text repeats nothing of it."""
+
+    def __init__(self, status: int, code: Literal["cut_off", "too_large", "too_slow"], message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+class Bodies:
+    """Reads the bodies of one server, each of `limit` bytes at most; `room` is for all of them."""
+
+    def __init__(self, limit: int, *, room: int = ROOM, within_s: float = READ_WITHIN_S) -> None:
+        self._limit = limit
+        self._most = max(1, room // limit)
+        self._within_s = within_s
+        self._reading: defaultdict[str, dict[asyncio.Timeout, None]] = defaultdict(dict)
+
+    async def read(self, request: Request, *, whose: str) -> bytes:
+        """`whose`: the sender. Raises BodyRefused: 413 beyond the limit, 408 when it comes too slowly, 400 when it is
+        cut off."""
+        length = request.headers.get("content-length", "")
+        if length.isdecimal() and (len(length) > LONGEST_LENGTH or int(length) > self._limit):
+            raise _too_large(self._limit)
+        try:
+            async with self._place(whose):
+                return await _read(request, self._limit)
+        except TimeoutError as error:
+            message = f"the body did not arrive within {self._within_s:g} s, or while there was room to wait for it"
+            raise BodyRefused(408, "too_slow", message) from error
+        except ClientDisconnect as error:
+            raise BodyRefused(400, "cut_off", "the connection ended within the body") from error
+
+    @asynccontextmanager
+    async def _place(self, whose: str) -> AsyncIterator[None]:
+        """One place, for as long as it may take. Raises TimeoutError inside where it has to be left."""
+        if sum(map(len, self._reading.values())) >= self._most:
+            self._make_room()
+        async with asyncio.timeout(self._within_s) as mine:
+            self._reading[whose][mine] = None
+            try:
+                yield
+            finally:
+                self._leave(whose, mine)
+
+    def _make_room(self) -> None:
+        whose = max(self._reading, key=lambda one: len(self._reading[one]))
+        oldest = next(iter(self._reading[whose]))
+        self._leave(whose, oldest)
+        oldest.reschedule(asyncio.get_running_loop().time())
+
+    def _leave(self, whose: str, place: asyncio.Timeout) -> None:
+        self._reading[whose].pop(place, None)
+        if not self._reading[whose]:
+            del self._reading[whose]
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _too_large(limit: int) -> BodyRefused:
+    return BodyRefused(413, "too_large", f"the body has more than {limit} bytes")
+
+
+_SOCK_DIAG, _BY_FAMILY, _REQUEST = 4, 20, 1
+_HEADER = struct.Struct("=IHHII")
+_ASKED = struct.Struct("=BBBBI")
+_SOCKET = struct.Struct("!HH16s16s")
+_ANY_INTERFACE = struct.pack("=I", 0) + b"\xff" * 8
+_USER_AND_INODE = struct.Struct("=II")
+_NAME_AT = _HEADER.size + 4
+_USER_AT = _NAME_AT + _SOCKET.size + len(_ANY_INTERFACE) + 12
+"""After the state, the socket's name, and three counters (struct inet_diag_msg)."""
+ANSWER_WITHIN_S = 0.1
+
+
+def os_user(scope: Scope) -> str:
+    """The user's name, or the number of one without a name; empty where the kernel does not tell."""
+    caller, service = _end(scope.get("client")), _end(scope.get("server"))
+    if caller is None or service is None or not caller[0].is_loopback or not hasattr(socket, "AF_NETLINK"):
+        return ""  # no other kernel than Linux has it
+    number = None
+    with suppress(OSError):  # a kernel that was built or told not to answer
+        number = _owner(caller, service)
+    return "" if number is None else user_name(number)
+
+
+_End = tuple[IPv4Address | IPv6Address, int]
+
+
+def _end(of_scope: tuple[str, int | None] | None) -> _End | None:
+    try:
+        host, port = of_scope or ("", None)
+        address = ip_address(host)
+    except ValueError:  # no address: a Unix socket, or a test
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address, port) if port else None
+
+
+def _owner(caller: _End, service: _End) -> int | None:
+    """The user of the socket `caller` that is connected with `service`; None when there is no such socket any more."""
+    name = _SOCKET.pack(caller[1], service[1], _packed(caller), _packed(service))
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _SOCK_DIAG) as asking:
+        asking.settimeout(ANSWER_WITHIN_S)
+        asking.send(_question(caller, name))
+        answer = asking.recv(4096)
+    _, kind, *_ = _HEADER.unpack_from(answer)
+    if kind != _BY_FAMILY or answer[_NAME_AT : _NAME_AT + len(name)] != name:
+        return None  # an error, or somebody who listens at the port that the caller had
+    user, inode = _USER_AND_INODE.unpack_from(answer, _USER_AT)
+    return user if inode else None
+
+
+def _packed(end: _End) -> bytes:
+    return end[0].packed.ljust(16, b"\0")
+
+
+def _question(caller: _End, name: bytes) -> bytes:
+    family = socket.AF_INET if isinstance(caller[0], IPv4Address) else socket.AF_INET6
+    asked = _ASKED.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + name + _ANY_INTERFACE
+    return _HEADER.pack(_HEADER.size + len(asked), _BY_FAMILY, _REQUEST, 1, 0) + asked
+
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+LEFT_OUT = PROBES | {"/metrics"}
+_STREAM = b"text/event-stream"
+
+
+def request_durations(instruments: Instruments) -> Histogram:
+    return instruments.histogram(
+        "http.server.request.duration",
+        "Requests over HTTP, without probes and streams",
+        attributes=("http.request.method", "http.route", "http.response.status_code"),
+    )
+
+
+class Measured:
+    def __init__(self, app: ASGIApp, durations: Histogram) -> None:
+        self._app = app
+        self._durations = durations
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in LEFT_OUT:
+            await self._app(scope, receive, send)
+            return
+        began, answer = time.perf_counter(), _Answer(send)
+        try:
+            await self._app(scope, receive, answer)
+        finally:
+            if not answer.streams:
+                method = scope["method"] if scope["method"] in METHODS else OTHER
+                route = str(getattr(scope.get("route"), "path", ""))
+                self._durations.record(time.perf_counter() - began, method, route, answer.status)
+
+
+class _Answer:
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = "500"
+        self.streams = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = str(message["status"])
+            kinds = [value for name, value in message["headers"] if name == b"content-type"]
+            self.streams = bool(kinds) and kinds[0].startswith(_STREAM)
+        await self._send(message)

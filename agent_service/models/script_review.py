@@ -1,10 +1,8 @@
 """What is wrong with a script, and advice on one that can be used."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import combinations
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -12,12 +10,10 @@ from typing import Any
 from agent_service.core.model.planning import flaws_of_instant
 from agent_service.core.phases import Framing, Phase, Reflection, Wait
 from agent_service.core.proof import FOLDER, PERSON, STEP, places_in
-from agent_service.models.scripted_model import ANSWERS, DECISIONS, NAMES, NEXT, Condition, Rule, Script, read_script
+from agent_service.models.scripted_model import ANSWERS, DECISIONS, NAMES, Condition, Rule, Script, read_script
 from groundwork.service.errors import Misconfigured
-from groundwork.service.strict import NotYaml, parse
-from schemas.argument_schemas import argument_flaws, validator_of
 
-_SERVE = {
+_SERVE: dict[str, tuple[str, ...]] = {
     Phase.FRAME: ("frame", "ask", "reflect"),
     Phase.PLAN: ("plan", "ask", "wait", "reflect"),
     Phase.REFLECT: ("reflect", "digest"),
@@ -67,10 +63,6 @@ def _names_a_place(evidence: str) -> bool:
 
 
 NEEDED = (Phase.FRAME, Phase.PLAN, Phase.REFLECT)
-MOST_FLAWS = 20
-REFERENCE = "#/$defs/{model}"
-
-Schema = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +85,9 @@ class Review:
 def review(file: Path) -> Review:
     try:
         script = read_script(file)
-        document = parse(file.read_text(encoding="utf-8"))
-    except (Misconfigured, NotYaml) as error:
+    except Misconfigured as error:
         return Review(file, flaws=tuple(str(error).removeprefix(f"script {file}").lstrip(": ").split("; ")))
-    found = argument_flaws(validator_of(_schema()), json.loads(json.dumps(document, default=str)), most=MOST_FLAWS)
-    flaws = (*map(_placed, found), *unusable(script))
-    return Review(file, script, flaws, tuple(_advice(script)))
-
-
-def _placed(flaw: str) -> str:
-    place, _, told = flaw.partition(": ")
-    return f"{place.replace('/', '.')}: {told}"
+    return Review(file, script, tuple(unusable(script)), tuple(_advice(script)))
 
 
 def _advice(script: Script) -> Iterator[str]:
@@ -127,7 +111,7 @@ def _by_phase(script: Script) -> dict[str, int]:
 
 def _always_before(script: Script, number: int) -> int | None:
     phase, earlier = script.rules[number].phase, enumerate(script.rules[:number])
-    return next((at for at, rule in earlier if rule.phase is phase and rule.when == Condition()), None)
+    return next((at for at, rule in earlier if rule.phase == phase and rule.when == Condition()), None)
 
 
 def _answers(rule: Rule) -> list[Any]:
@@ -143,33 +127,3 @@ def _names_in(node: Any) -> set[str]:
         return set(Template(node).get_identifiers())
     inner = node.values() if isinstance(node, dict) else node if isinstance(node, list | tuple) else ()
     return set().union(*map(_names_in, inner))
-
-
-def _schema() -> Schema:
-    whole = Script.model_json_schema(ref_template=REFERENCE)
-    shapes = whole["$defs"]
-    rule = shapes["Rule"]
-    for name, shape in DECISIONS.items():
-        decision = shape.json_schema(ref_template=REFERENCE)
-        shapes |= decision.pop("$defs", {})
-        shapes[decision["title"]] = decision
-        rule["properties"][name] = {"$ref": REFERENCE.format(model=decision["title"])}
-    rule["oneOf"] = [_alone(answer) for answer in ANSWERS]
-    closed: Schema = _closed(whole)
-    return closed
-
-
-def _alone(answer: str) -> Schema:
-    along = NEXT if answer in ("frame", "reflect") else ()
-    others = [[other] for other in ANSWERS if other != answer and other not in along]
-    several = map(list, combinations(along, 2))
-    return {"required": [answer], "not": {"anyOf": [{"required": names} for names in (*others, *several)]}}
-
-
-def _closed(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_closed(inner) for inner in node]
-    if not isinstance(node, dict):
-        return node
-    found = {key: _closed(inner) for key, inner in node.items() if key != "title" or not isinstance(inner, str)}
-    return found | ({"additionalProperties": False} if "properties" in found else {})

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from string import Template
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
@@ -31,6 +31,7 @@ from agent_service.core.events import ModelUsage
 from agent_service.core.phases import Ask, Digest, Framing, Phase, Plan, Reflection, Unusable, Verification, Wait
 from agent_service.core.state import RunState
 from agent_service.errors import ModelError, Remedy
+from agent_service.models.settings import ThinkingPhase
 from agent_service.run.ports import Answer, ModelCall, Question
 from groundwork.service.errors import Misconfigured
 from schemas.fields import rule_of
@@ -57,15 +58,6 @@ def _compiled(given: Any) -> Any:
         return re.compile(given) if isinstance(given, str) else given
     except re.error as error:
         raise ValueError(f"is no regular expression: {error}") from error
-
-
-Asked = Literal[Phase.FRAME, Phase.PLAN, Phase.REFLECT, Phase.COMPACT, Phase.VERIFY]
-
-
-def _asked(given: Any) -> Any:
-    if given not in get_args(Asked):
-        raise ValueError(f"must be one of {', '.join(get_args(Asked))}")
-    return given
 
 
 Pattern = Annotated[re.Pattern[str], BeforeValidator(_compiled)]
@@ -108,7 +100,7 @@ ANSWERS = (*DECISIONS, "digest", "unusable", "fault")
 class Rule(_Strict):
     """An answer (exactly one field from `frame` on), which may have a `plan`, an `ask` or a `wait` beside it."""
 
-    phase: Annotated[Asked, BeforeValidator(_asked)]
+    phase: ThinkingPhase
     when: Condition = Condition()
     wait_s: Annotated[float, Field(ge=0)] = 0.0
     usage: ModelUsage = ModelUsage(cost_usd=0.0)
@@ -146,10 +138,21 @@ def check_answers(rules: Sequence[Rule]) -> None:
 def _flaws(place: str, shape: TypeAdapter[Any], answer: dict[str, Any] | None) -> Iterator[str]:
     try:
         if answer is not None:
-            shape.validate_python(answer)
+            known = shape.dump_python(shape.validate_python(answer))
+            yield from (f"{place}.{name}: there is no such field" for name in _unknown(answer, known))
     except ValidationError as error:
         for flaw in error.errors(include_url=False):
             yield f"{'.'.join((place, *(str(part) for part in flaw['loc'] if part != KEY)))}: {_told(flaw)}"
+
+
+def _unknown(given: Any, known: Any) -> Iterator[str]:
+    """Fields of `given` that a decision does not have; those of open objects are in `known` too."""
+    if isinstance(given, dict) and isinstance(known, dict):
+        for name, value in given.items():
+            yield from (f"{name}.{inner}" for inner in _unknown(value, known[name])) if name in known else (name,)
+    elif isinstance(given, list) and isinstance(known, list | tuple):
+        for number, (value, other) in enumerate(zip(given, known, strict=False)):
+            yield from (f"{number}.{inner}" for inner in _unknown(value, other))
 
 
 def _told(flaw: ErrorDetails) -> str:
@@ -201,7 +204,7 @@ class ScriptedModel:
 
     @property
     def verifies(self) -> bool:
-        return any(rule.phase is Phase.VERIFY for rule in self._script.rules)
+        return any(rule.phase == "verify" for rule in self._script.rules)
 
     async def check(self) -> tuple[str, ...]:
         return ()
@@ -237,7 +240,7 @@ class ScriptedModel:
 def _fit(rule: Rule, question: Question) -> dict[str, str] | None:
     state, goal = question.state, rule.when.goal
     found = goal.search(state.brief.goal) if goal is not None else None
-    if rule.phase is not question.phase or (goal is not None and not found) or not _holds(rule.when, state):
+    if rule.phase != question.phase or (goal is not None and not found) or not _holds(rule.when, state):
         return None
     return {
         "goal": state.brief.goal,

@@ -103,11 +103,11 @@ def test_of_the_scripts_that_come_along_none_leaves_anything_open(file: Path) ->
 @pytest.mark.parametrize(
     ("rule", "told"),
     [
-        ({**DONE, "reflect": {**DONE["reflect"], "met": [{**MET, "qoute": "x"}]}}, "rules.1.reflect.met.0: .*qoute"),
+        ({**DONE, "reflect": {**DONE["reflect"], "met": [{**MET, "qoute": "x"}]}}, "rules.1.reflect.met.0.qoute: there is no such field"),
         ({**PLANS, "ask": {"question": "which?"}}, "exactly one of"),
         ({**PLANS, "when": {"goal": "("}}, "rules.1.when.goal: is no regular expression"),
         ({**PLANS, "when": {True: "x"}}, "rules.1.when: the key True is no text: put it in quotes"),
-        ({"phase": "fram", "unusable": "x"}, "rules.1.phase: must be one of frame, plan, reflect, compact, verify"),
+        ({"phase": "fram", "unusable": "x"}, "rules.1.phase: .*'frame', 'plan', 'reflect'"),
         ({**FRAMES, "frame": {**FRAMES["frame"], "definition_of_done": ["a"]}}, "rules.1.frame: .* 3 to 7 items"),
         ({**DONE, "phase": "plan"}, "rules.1: in phase plan the only verdict of `reflect` is escalate"),
         ({"phase": "plan", "wait": {"why": "x", "until": "2026-11-25T12:00:00"}}, "rules.1.wait: .* time zone"),

@@ -45,8 +45,7 @@ from agent_service.trust.signing import Signing
 from agent_service.views.entries import JournalReader
 from agent_service.views.folder.keeping import Folders
 from agent_service.views.folder.workspace import Workspace
-from agent_service.views.mark import MARGIN, Mark
-from agent_service.views.spans.sending import Traces
+from agent_service.views.spans.sending import MARGIN, Mark, Traces
 from groundwork.nats.leases.members import Members
 from groundwork.service.beginning import loaded
 from groundwork.service.foundations import Ground, SharedGround
@@ -112,8 +111,8 @@ def build(
     publisher = Publisher(bus, sampler(), capabilities, signing, head, brake)
     artifacts = NatsArtifacts(link)
     proven = ProvenArtifacts(artifacts, store)
-    workspace, rendered = Workspace(workspaces), Mark(workspaces / ".rendered")
-    folders = folders_of(store, workspace, artifacts, rendered, keep=settings.keep_pages)
+    workspace = Workspace(workspaces)
+    folders = folders_of(store, workspace, artifacts, keep=settings.keep_pages)
     traces = _traces(settings, store, Mark(workspaces / ".traced"))
 
     limits = _limits(settings, clock, members)

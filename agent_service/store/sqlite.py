@@ -241,10 +241,10 @@ class SqliteStore(Alone):
         rows = await self._database.read(self._sql["unsettled"], (microseconds(since),))
         return self._quarantine.without(run_id for (run_id,) in rows)
 
-    async def moved_since(self, since: datetime) -> Sequence[tuple[str, bool]]:
-        """Owned runs with an entry at or after `since`, and whether they ended without artifacts."""
-        rows = dict(await self._database.read(self._sql["moved_since"], (microseconds(since),)))
-        return [(run_id, bool(rows[run_id])) for run_id in await self.ours(self._quarantine.without(rows))]
+    async def moved_since(self, since: datetime) -> Sequence[str]:
+        """Owned runs with an entry at or after `since`."""
+        rows = await self._database.read(self._sql["moved_since"], (microseconds(since),))
+        return await self.ours(self._quarantine.without(run_id for (run_id,) in rows))
 
     async def held(self) -> Sequence[str]:
         return self._quarantine.without(run_id for (run_id,) in await self._database.read(self._sql["held"]))

@@ -65,7 +65,6 @@ from agent_service.trust.signing import Signing
 from agent_service.views.entries import JournalReader
 from agent_service.views.folder.keeping import Folders
 from agent_service.views.folder.workspace import Workspace
-from agent_service.views.mark import Mark
 from agent_service.views.why import Whereabouts
 from groundwork.http.protocol import BoundedProtocol
 from groundwork.service.errors import TryAgain
@@ -269,7 +268,7 @@ async def open_house(
         )
         executors = Executors(skills=outside, troubles=outside, callbacks=outside)
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})
-        folders = Folders(archive, workspace, shelf, Mark(folder / ".rendered"), keep=25)
+        folders = Folders(archive, workspace, shelf, keep=25)
         wrong: dict[str, str] = {}
 
         async def readiness() -> Mapping[str, str]:

@@ -103,7 +103,7 @@ def test_of_the_scripts_that_come_along_none_leaves_anything_open(file: Path) ->
 @pytest.mark.parametrize(
     ("rule", "told"),
     [
-        ({**DONE, "reflect": {**DONE["reflect"], "met": [{**MET, "qoute": "x"}]}}, "rules.1.reflect.met.0.qoute: there is no such field"),
+        ({**DONE, "reflect": {**DONE["reflect"], "met": [{**MET, "qoute": "x"}]}}, "reflect.met.0.qoute: .*no such"),
         ({**PLANS, "ask": {"question": "which?"}}, "exactly one of"),
         ({**PLANS, "when": {"goal": "("}}, "rules.1.when.goal: is no regular expression"),
         ({**PLANS, "when": {True: "x"}}, "rules.1.when: the key True is no text: put it in quotes"),

@@ -38,15 +38,13 @@ class Journals:
         return Run(state=newest.after, head=newest.entry.hash) if newest else None
 
     async def unsettled(self, since: datetime) -> Sequence[str]:
-        ended = {run_id for run_id, plain in await self.moved_since(EVER) if plain}
-        return [run_id for run_id, entries in self.journals.items() if run_id not in ended or entries[-1].at >= since]
+        runs = [(entries, await self.load(run_id)) for run_id, entries in self.journals.items()]
+        return [run.state.run_id for entries, run in runs if run and (not run.state.final or entries[-1].at >= since)]
 
-    async def moved_since(self, since: datetime) -> Sequence[tuple[str, bool]]:
+    async def moved_since(self, since: datetime) -> Sequence[str]:
         if self.failure:
             raise self.failure
-        moved = [run_id for run_id, entries in self.journals.items() if entries[-1].at >= since]
-        runs = [(run_id, run.state) for run_id in moved if (run := await self.load(run_id))]
-        return [(run_id, run.final and not run.artifacts) for run_id, run in runs]
+        return [run_id for run_id, entries in self.journals.items() if entries[-1].at >= since]
 
     def quarantine(self, found: Damaged) -> None:
         self.damaged.append(found)

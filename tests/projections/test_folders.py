@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -19,10 +18,9 @@ from agent_service.views.folder import keeping
 from agent_service.views.folder.keeping import ArtifactChanged, Folders
 from agent_service.views.folder.verify import verify
 from agent_service.views.folder.workspace import Workspace
-from agent_service.views.mark import MARGIN, Mark
 from groundwork.service.errors import TryAgain
 from tests.core.cues import RUN_ID
-from tests.core.script import NOON, Script
+from tests.core.script import Script
 from tests.kit.memory_log import Member, MemoryLog, joined
 from tests.kit.runs import run_id
 from tests.kit.waiting import until
@@ -49,12 +47,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(keeping, name, seconds)
 
 
-def mark_of(workspace: Workspace) -> Mark:
-    return Mark(workspace._root / ".rendered")
-
-
 def keeping_in(workspace: Workspace, journals: Journals, shelf: Shelf | None = None, *, keep: int = 25) -> Folders:
-    return Folders(journals, workspace, shelf or Shelf(), mark_of(workspace), keep=keep)
+    return Folders(journals, workspace, shelf or Shelf(), keep=keep)
 
 
 def last(script: Script) -> Moment:
@@ -146,21 +140,6 @@ async def test_a_folder_is_read_as_its_journal_stands_also_one_that_was_put_away
     (root / RUNS[1]).mkdir(parents=True)
     (root / RUNS[1] / "plan.md").mkdir()
     assert await files.read(RUNS[2], "plan.md") is None, "there is no such run"
-
-
-async def test_what_a_crash_left_behind_is_caught_up_with_after_the_next_start_and_nothing_older(
-    workspace: Workspace,
-) -> None:
-    ended = [one_step(name) for name in RUNS[:3]]
-    journals = Journals(*map(entries_of, ended))
-    mark_of(workspace).note(NOON - MARGIN)
-    async with running(keeping_in(workspace, journals, keep=2)):
-        await until(lambda: pages(workspace, RUNS) == [*RUNS[1:3]])
-        await until(lambda: mark_of(workspace).since(datetime.now(UTC)) > NOON + MARGIN)
-    journals.reads.clear()
-    async with running(keeping_in(workspace, journals, keep=2), one_step(RUNS[0])):
-        await until(lambda: workspace.has_pages(RUNS[0]))
-    assert journals.reads == [RUNS[0]]
 
 
 async def test_what_can_never_be_rendered_is_given_up_and_holds_up_no_other(
@@ -292,7 +271,7 @@ def test_a_run_is_whole_without_its_pages_and_not_without_some_of_them(workspace
 def agent(member: Member, folder: Path, shelf: Shelf) -> tuple[SharedStore, Workspace, Folders]:
     """An agent, as far as people read of runs by it."""
     workspace = Workspace(folder)
-    return member.store, workspace, Folders(member.store, workspace, shelf, mark_of(workspace), keep=25)
+    return member.store, workspace, Folders(member.store, workspace, shelf, keep=25)
 
 
 async def test_a_folder_is_as_new_as_the_newest_entry_and_not_shown_where_it_is_not(tmp_path: Path) -> None:

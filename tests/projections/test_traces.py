@@ -11,9 +11,8 @@ import pytest
 
 from agent_service.history.history import rests
 from agent_service.run.moments import retell
-from agent_service.views.mark import MARGIN, Mark
 from agent_service.views.spans import sending
-from agent_service.views.spans.sending import Traces
+from agent_service.views.spans.sending import MARGIN, Mark, Traces
 from agent_service.views.spans.trace import stretch
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.settings import sampler

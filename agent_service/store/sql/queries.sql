@@ -139,11 +139,10 @@ SELECT run_id FROM runs INDEXED BY runs_ended
 WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?;
 
 -- name: moved_since
--- With whether a run has ended without artifacts; ended ones in that order. The statuses as above.
-SELECT run_id, 0 FROM runs WHERE status IN ('queued', 'running', 'paused') AND touched_at >= ?1
+-- The statuses as above.
+SELECT run_id FROM runs WHERE status IN ('queued', 'running', 'paused') AND touched_at >= ?1
 UNION ALL
-SELECT run_id, NOT EXISTS (SELECT 1 FROM items WHERE items.run_id = runs.run_id AND field = 'artifacts')
-FROM runs INDEXED BY runs_ended
+SELECT run_id FROM runs INDEXED BY runs_ended
 WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?1;
 
 -- name: counts

@@ -4,8 +4,8 @@
     its files are read                      before that, where the folder is behind
     the run goes on                         every few seconds, while the agent has little to do
 
-Marks are in memory. What a crash leaves behind is rendered when it is read; the next start marks what moved since the
-folders were last complete. An error of rendering fails no turn: it is tried again, or left to who reads.
+What is due is in memory: what a crash left behind is rendered when it is read. An error of rendering fails no turn:
+it is tried again, or left to who reads.
 """
 
 import asyncio
@@ -22,7 +22,6 @@ from agent_service.run.ports import Artifacts
 from agent_service.views.folder.disk import Unsafe
 from agent_service.views.folder.rendering import Rendered, Runs, write
 from agent_service.views.folder.workspace import MAX_BYTES, Listing, Workspace
-from agent_service.views.mark import Mark
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import monotonic, utc_now
@@ -47,9 +46,6 @@ class Store(Runs, Protocol):
     async def unsettled(self, since: datetime) -> Sequence[str]:
         """Runs that have not ended, and those with an entry at or after `since`."""
 
-    async def moved_since(self, since: datetime) -> Sequence[tuple[str, bool]]:
-        """Owned runs with an entry at or after `since`, and whether they ended without artifacts."""
-
     def quarantine(self, found: Damaged) -> None: ...
 
 
@@ -62,17 +58,15 @@ class Folders:
     to be copied, once so many have ended after it.
     """
 
-    def __init__(self, store: Store, workspace: Workspace, artifacts: Artifacts, mark: Mark, *, keep: int) -> None:
+    def __init__(self, store: Store, workspace: Workspace, artifacts: Artifacts, *, keep: int) -> None:
         self._store = store
         self._workspace = workspace
         self._artifacts = artifacts
-        self._mark = mark
         self._keep = keep
         self._due: dict[str, None] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._later: dict[str, float] = {}
         """Due instants (monotonic, in seconds) of live runs, and of those that failed; earliest first."""
-        self._failed: set[str] = set()
         self._rendered: OrderedDict[str, Rendered] = OrderedDict()
         self._lying: dict[str, None] = {}
         """Ended runs whose pages lie in their folders, oldest first."""
@@ -146,7 +140,6 @@ class Folders:
                 await self._tried(run_id)
                 rest = REST if self._is_idle() else BUSY_REST
                 await asyncio.sleep(min(MOST_REST_S, rest * (monotonic() - began)))
-            self._note_complete()
 
     async def flush(self) -> None:
         """Renders what is marked, FLUSH_S at most."""
@@ -154,7 +147,6 @@ class Folders:
             async with asyncio.timeout(FLUSH_S):
                 for run_id in (*self._due, *self._ended, *self._later):
                     await self._tried(run_id)
-                self._note_complete()
 
     @asynccontextmanager
     async def at_rest(self, forgotten: Collection[str]) -> AsyncIterator[None]:
@@ -162,20 +154,12 @@ class Folders:
         async with self._turn:
             for run_id in forgotten:
                 self._unmark(run_id)
-                self._failed.discard(run_id)
                 self._lying.pop(run_id, None)
             yield
 
     async def _begin(self) -> None:
-        now = utc_now()
-        with suppress(TryAgain, OSError):  # what is not marked here is rendered when it is read
-            for run_id, plain in await self._store.moved_since(self._mark.since(now)):
-                if plain:
-                    self._mark_ended(run_id)
-                else:
-                    self._mark_later(run_id, monotonic())
-            self._news.set()
-            going_on, lying = await self._store.unsettled(now), await asyncio.to_thread(self._workspace.runs)
+        with suppress(TryAgain, OSError):  # pages that are not known here stay
+            going_on, lying = await self._store.unsettled(utc_now()), await asyncio.to_thread(self._workspace.runs)
             self._lying = dict.fromkeys(run_id for run_id in lying if run_id not in {*going_on}) | self._lying
 
     def _mark_ended(self, run_id: str) -> None:
@@ -217,11 +201,7 @@ class Folders:
         except Exception as error:  # noqa: BLE001 - whatever it is, the other runs are to be rendered
             self._outage.goes_on(repr(error))
             self._mark_later(run_id, monotonic() + LATER_S)
-        if run_id in self._later:
-            self._failed.add(run_id)
-            return
-        self._failed.discard(run_id)
-        if not self._failed:
+        else:
             self._outage.over()
 
     async def _render(self, run_id: str) -> Rendered | None:
@@ -245,8 +225,3 @@ class Folders:
             await asyncio.to_thread(self._workspace.put_away, surplus)
         except OSError as error:
             log.warning("pages of ended runs are not put away", extra={"runs": len(surplus), "why": repr(error)})
-
-    def _note_complete(self) -> None:
-        """The disk has what was written within half a minute: less than the mark allows for."""
-        if not self._failed:
-            self._mark.note(utc_now())

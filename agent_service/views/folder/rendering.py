@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from agent_service.core.state import RunState
@@ -12,7 +12,7 @@ from agent_service.history.artifacts import NamedArtifact, is_artifact_path, nam
 from agent_service.run.journal import Entry, Run, flaw_in_chain
 from agent_service.run.moments import Journals
 from agent_service.run.ports import Artifacts
-from agent_service.views.folder.disk import Files, TooLarge, Unsafe
+from agent_service.views.folder.disk import TooLarge, Unsafe
 from agent_service.views.folder.workspace import MAX_BYTES, Workspace
 from agent_service.views.pages.files import pages
 
@@ -31,7 +31,6 @@ class Runs(Journals, Protocol):
 class Rendered:
     """`artifacts` are those with a lawful name; `version` is the newest entry's number."""
 
-    pages: Files
     artifacts: tuple[NamedArtifact, ...]
     ended: bool
     version: int
@@ -40,22 +39,9 @@ class Rendered:
         return next((artifact for artifact in self.artifacts if artifact.path == path), None)
 
 
-def render(run: RunState, entries: Sequence[Entry]) -> Rendered:
-    """`entries`: the whole journal of `run`. Raises Changed for a broken chain, else Damaged."""
-    if flaw := flaw_in_chain(entries):
-        raise Changed(entries[0].run_id, flaw)
-    records = [entry.record() for entry in entries]
-    return Rendered(
-        pages={name: text.encode() for name, text in pages(run, records).items()},
-        artifacts=tuple(one for one in named_artifacts(records) if is_artifact_path(one.path)),
-        ended=run.final,
-        version=len(records),
-    )
-
-
 async def write(run_id: str, journals: Runs, workspace: Workspace, artifacts: Artifacts) -> Rendered | None:
-    """Writes what differs, in a thread, and returns it without its pages; None for a run without entries. Raises as
-    `render`, `Workspace.write` and the ports do.
+    """Writes what differs, in a thread; None for a run without entries. Raises Changed for a broken chain, Damaged, and
+    as `Workspace.write` and the ports do.
     """
     run = await journals.load(run_id)
     if run is None:
@@ -64,12 +50,16 @@ async def write(run_id: str, journals: Runs, workspace: Workspace, artifacts: Ar
     rendered, missing = await asyncio.to_thread(_written, run.state, entries, workspace)
     if copies := await _fetched(artifacts, run_id, missing):
         await asyncio.to_thread(workspace.write, run_id, copies)
-    return replace(rendered, pages={})
+    return rendered
 
 
 def _written(run: RunState, entries: Sequence[Entry], workspace: Workspace) -> tuple[Rendered, list[NamedArtifact]]:
-    rendered = render(run, entries)
-    workspace.write(run.run_id, rendered.pages)
+    if flaw := flaw_in_chain(entries):
+        raise Changed(run.run_id, flaw)
+    records = [entry.record() for entry in entries]
+    workspace.write(run.run_id, {name: text.encode() for name, text in pages(run, records).items()})
+    artifacts = tuple(one for one in named_artifacts(records) if is_artifact_path(one.path))
+    rendered = Rendered(artifacts=artifacts, ended=run.final, version=len(records))
     copied = rendered.artifacts[:MAX_ARTIFACTS]
     return rendered, [one for one in copied if not _is_there(workspace, run.run_id, one, ended=run.final)]
 

@@ -7,11 +7,13 @@ byte, so a backend drops those that it has.
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Protocol
 
 from agent_service.errors import Damaged
@@ -19,8 +21,8 @@ from agent_service.history.history import rests
 from agent_service.run.journal import Entry
 from agent_service.run.moments import Journals, Moment
 from agent_service.trust.identity import trace_id
-from agent_service.views.mark import MARGIN, Mark
 from agent_service.views.spans.trace import Content, stretch
+from groundwork.service import store_folder
 from groundwork.service.machine import utc_now
 from groundwork.telemetry.beside import beside
 from groundwork.telemetry.settings import Keeps
@@ -45,8 +47,37 @@ Send = Callable[[Sequence[Span]], bool]
 
 
 class Store(Journals, Protocol):
-    async def moved_since(self, since: datetime) -> Sequence[tuple[str, bool]]:
+    async def moved_since(self, since: datetime) -> Sequence[str]:
         """Owned runs with an entry at or after `since`."""
+
+
+MARGIN = timedelta(seconds=60)
+"""An entry's instant may be so much earlier than its commit."""
+
+
+class Mark:
+    """How far runs have been traced, as the time of an empty file. Its methods raise nothing: nothing of the past is
+    caught up with where there is none.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def note(self, at: datetime) -> None:
+        """All that was committed before `at` is done."""
+        with suppress(OSError):
+            store_folder.folder_of_ours(self._file.parent)
+            self._file.touch(mode=0o600)
+            os.utime(self._file, (at.timestamp(), at.timestamp()))
+
+    def since(self, now: datetime) -> datetime:
+        """Runs with an entry from then on may have to be caught up with. The first mark is made here."""
+        try:
+            noted = datetime.fromtimestamp(self._file.stat().st_mtime, UTC)
+        except OSError:
+            self.note(now)
+            noted = now
+        return min(noted, now) - MARGIN
 
 
 class Traces:
@@ -118,7 +149,7 @@ class Traces:
         since = max(self._mark.since(now), now - LONGEST_BACK)
         moved = await self._store.moved_since(since)
         self._missed = False
-        self._waiting |= {run_id: since for run_id, _ in moved if self._keeps(trace_id(run_id))}
+        self._waiting |= {run_id: since for run_id in moved if self._keeps(trace_id(run_id))}
 
     async def _sent(self) -> bool:
         """Sends the first runs of the queue; they stay there unless the receiver took them."""

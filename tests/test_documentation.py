@@ -16,10 +16,10 @@ import agent_service.cli.main
 import agent_service.settings
 import ductile_gateway.cli.main
 import ductile_gateway.settings
-from agent_service.cli.errors import Exit
 from agent_service.cli.main import app
 from agent_service.settings import AgentSettings
 from ductile_gateway.settings import GatewaySettings
+from groundwork.service.exits import Exit
 
 ROOT = Path(__file__).parent.parent
 CONFIGURATION = (ROOT / "docs" / "CONFIGURATION.md").read_text(encoding="utf-8")

@@ -9,13 +9,13 @@ from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 from agent_service.cli import naming
-from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.naming import Candidate
 from agent_service.cli.whereabouts import address_of
 from agentic_client.calls import token_of
 from agentic_client.errors import AgenticError, Broken, Unreachable
 from agentic_client.over_http import OverHttp, refuse_if_overheard
 from groundwork.service.address import without_login
+from groundwork.service.exits import Exit, NotDone
 
 AWAY_AT_MOST_S = 300.0
 LOOK_AGAIN_S = 0.5

@@ -1,6 +1,5 @@
-"""The command `agentic`: its commands put together, and the one place where errors become words and exit codes."""
+"""The command `agentic`: its commands put together."""
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
 
@@ -8,10 +7,9 @@ import typer
 
 from agent_service.cli import output
 from agent_service.cli.commands import Agentic
-from agent_service.cli.errors import Exit, NotDone, complaint_of
+from groundwork.service import commands
 from groundwork.service.commands import completion_of, examples, told_to_a_shell
 from groundwork.service.installed import installed_version
-from groundwork.service.invisible import visible
 
 NAME = "agentic"
 
@@ -46,34 +44,4 @@ def about(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command line. Raises SystemExit; unknown errors stay."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
-    output.set_up()
-    try:
-        code = app(arguments, prog_name=NAME, standalone_mode=False)
-    except output.ClosedPipe:
-        output.forget_stdout()
-        sys.exit(Exit.CLOSED_PIPE)
-    except typer.TyperException as error:
-        _complain(_usage(error), arguments)
-    except Exception as error:
-        complaint = complaint_of(error)
-        if complaint is None:
-            raise
-        _complain(complaint, arguments)
-    sys.exit(code or Exit.OK)
-
-
-def _usage(error: typer.TyperException) -> NotDone:
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context else NAME
-    message = error.format_message().replace(": Value error, ", ": ").rstrip(".")
-    return NotDone(f"{message}: see `{command} --help`", Exit.USAGE)
-
-
-def _complain(complaint: NotDone, arguments: Sequence[str]) -> NoReturn:
-    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    if "--json" in options:
-        output.complain(output.as_json(complaint.for_programs()))
-    else:
-        output.complain(f"{NAME}: {visible(str(complaint))}")
-    sys.exit(complaint.exit_code)
+    commands.run(app, NAME, arguments)

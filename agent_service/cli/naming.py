@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent_service.cli.errors import Exit, NotDone
 from agent_service.history.plain import one_line
+from groundwork.service.exits import Exit, NotDone
 
 LAST = "last"
 LOOKED_AT = 6

@@ -17,10 +17,10 @@ from rich.console import RenderableType
 
 from agent_service.cli import output
 from agent_service.cli.client import AgentClient, run_path
-from agent_service.cli.errors import NotDone
 from agent_service.cli.naming import is_whole
 from agent_service.history.plain import one_line, rfc3339
 from groundwork.service import installed
+from groundwork.service.exits import NotDone
 
 NAME = "agentic"
 T = TypeVar("T")

@@ -1,7 +1,6 @@
 """What commands print: drawings for people, JSON for programs. JSON escapes what could steer a terminal."""
 
 import asyncio
-import io
 import json
 import os
 import sys
@@ -12,25 +11,14 @@ from typing import Any, NoReturn, TypeVar
 import typer
 from rich.console import Console, RenderableType
 
-from agent_service.cli.errors import Exit, NotDone
 from groundwork.service import json_log
+from groundwork.service.exits import ClosedPipe, Exit, NotDone
 from groundwork.service.invisible import json_visible, visible
 
 WIDTH_OF_A_FILE = 120
 """Columns of what is drawn into a file or pipe."""
 
 T = TypeVar("T")
-
-
-class ClosedPipe(Exception):
-    """The reader of standard output is gone."""
-
-
-def set_up() -> None:
-    """Let every text be printed: what the terminal's encoding does not know becomes an escape."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -113,11 +101,6 @@ def asked(prompt: str) -> str:
     """Raises EOFError, and KeyboardInterrupt for Ctrl-C."""
     print(f"{prompt}> ", end="", file=sys.stderr, flush=True)  # noqa: T201 # see `complain`
     return input().strip()
-
-
-def forget_stdout() -> None:
-    """Let nothing more be written there, so that the interpreter does not complain while it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _write(text: str) -> None:

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from agent_service.cli import output
-from agent_service.cli.errors import Exit
 from agent_service.cli.options import AsJson
 from agent_service.models.script_review import review
 from groundwork.service.commands import examples
+from groundwork.service.exits import Exit
 
 commands = typer.Typer()
 

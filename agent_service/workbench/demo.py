@@ -21,11 +21,11 @@ from rich.text import Text
 
 from agent_service.cli import output
 from agent_service.cli.client import AgentClient, Json
-from agent_service.cli.errors import Exit
 from agent_service.cli.options import invocation
 from agent_service.workbench.dev import DevOptions, DevStack, stack
 from groundwork.service import json_log
 from groundwork.service.errors import Misconfigured
+from groundwork.service.exits import Exit
 from groundwork.service.invisible import visible
 from groundwork.service.process import tied_to_us
 from groundwork.service.signals import cancelled_by_signals

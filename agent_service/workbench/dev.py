@@ -20,7 +20,6 @@ import httpx2
 
 from agent_service.bus.room import of_disk
 from agent_service.bus.topology import topology
-from agent_service.cli.errors import Exit
 from agent_service.cli.whereabouts import LOGIN_OF_DEV
 from agent_service.workbench.dev_settings import NOTHING_TAKEN, Taken, as_data, check
 from groundwork.nats import link as nats_link
@@ -29,6 +28,7 @@ from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import set_up
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
+from groundwork.service.exits import Exit
 from groundwork.service.installed import shipped
 from groundwork.service.json_log import Outage
 from groundwork.service.process import tied_to_us

@@ -15,7 +15,6 @@ from rich.text import Text
 
 from agent_service import settings
 from agent_service.cli import output
-from agent_service.cli.errors import Exit
 from agent_service.cli.options import invocation
 from agent_service.cli.whereabouts import HERE
 from agent_service.core.phases import Phase
@@ -25,6 +24,7 @@ from agent_service.settings import KEYS
 from agent_service.workbench.dev import LOOK_S, DevOptions, DevStack, check_that_both_can_start, stack
 from groundwork.service import json_log
 from groundwork.service.errors import Misconfigured
+from groundwork.service.exits import ClosedPipe, Exit
 from groundwork.service.invisible import visible
 from groundwork.service.signals import cancelled_by_signals
 
@@ -100,7 +100,7 @@ async def until_stopped(made: DevStack, as_json: bool) -> None:
 
 async def _tell(made: DevStack, as_json: bool) -> None:
     if not as_json:
-        with suppress(output.ClosedPipe):
+        with suppress(ClosedPipe):
             logs = {service.log_file: service.log_begins for service in (made.agent, made.gateway)}
             await tell_lines(logs, lambda line: output.draw(line, wrap=False))
 

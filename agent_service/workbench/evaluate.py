@@ -11,12 +11,12 @@ from rich.text import Text
 
 from agent_service import settings
 from agent_service.cli import output, whereabouts
-from agent_service.cli.errors import Exit
 from agent_service.cli.runs.drawing import status
 from agent_service.history.plain import one_line
 from agent_service.workbench.evaluation.playing import Result, evaluate, totals
 from agent_service.workbench.evaluation.scenario import Scenario, own_folder, scenarios
 from agent_service.workbench.evaluation.trials import trials_of
+from groundwork.service.exits import Exit
 from groundwork.service.signals import cancelled_by_signals
 
 LONGEST_LINE = 1000

@@ -21,6 +21,7 @@ from groundwork.service import strict
 from groundwork.service.beginning import INTERRUPTED
 from groundwork.service.commands import examples
 from groundwork.service.errors import TryAgain, Unreachable
+from groundwork.service.exits import Exit
 from groundwork.service.installed import invocation
 from groundwork.service.signals import cancelled_by_signals
 
@@ -91,7 +92,7 @@ def call(
     if artifacts:
         keep(called, artifacts)
     sys.stdout.write(f"{json.dumps(as_document(called), ensure_ascii=False)}\n" if as_json else as_text(called))
-    raise typer.Exit(exits.FAILED if called.outcome.status == "error" else 0)
+    raise typer.Exit(Exit.FAILED if called.outcome.status == "error" else Exit.OK)
 
 
 async def _until_told(work: Coroutine[Any, Any, T]) -> T:

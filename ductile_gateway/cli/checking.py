@@ -16,7 +16,6 @@ import typer
 from ductile_gateway.authoring.advice import advice
 from ductile_gateway.calls.continuing import reads_form
 from ductile_gateway.cli import exits
-from ductile_gateway.cli.exits import MISCONFIGURED, UNREACHABLE
 from ductile_gateway.cli.options import ConfigNearby, ToolsFolder
 from ductile_gateway.ductile import discovery
 from ductile_gateway.plugins.boxes import boundary_of, box_of
@@ -26,7 +25,8 @@ from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import ahead
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, find_tools
-from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.errors import TryAgain, Unreachable
+from groundwork.service.exits import Exit
 from schemas.catalog import ToolCommand
 from schemas.status import Finding
 
@@ -38,13 +38,12 @@ BRINGS = {
 }
 
 
-def check(settings: GatewaySettings) -> int:
+def check(settings: GatewaySettings) -> Exit:
     try:
         tools = asyncio.run(find_tools(settings))
         findings = asyncio.run(_of_runner(settings, tools))
-    except (Misconfigured, TryAgain) as error:
-        sys.stdout.write(f"{error}\n")
-        return MISCONFIGURED if isinstance(error, Misconfigured) else UNREACHABLE
+    except TryAgain as error:
+        raise Unreachable(str(error)) from error
     for finding in findings:
         remedy = f" -> {finding.remedy}" if finding.remedy else ""
         sys.stdout.write(f"{finding.name}: {finding.text}{remedy}\n")
@@ -59,8 +58,8 @@ def check(settings: GatewaySettings) -> int:
         sys.stdout.write(f"advice: {hint}\n")
     is_usable = (tools.catalog.tools or tools.unheard) and not _left_out(settings, tools)
     if not is_usable or any(finding.mark == "wrong" for finding in findings):
-        return UNREACHABLE if is_usable and _are_away(tools) else MISCONFIGURED
-    return 0
+        return Exit.UNREACHABLE if is_usable and _are_away(tools) else Exit.MISCONFIGURED
+    return Exit.OK
 
 
 def _kind(command: ToolCommand) -> str:

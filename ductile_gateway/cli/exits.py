@@ -1,29 +1,17 @@
-"""How a command ends: its settings read, its log set up, and each error as one line and an exit code.
+"""The settings that a command goes by."""
 
-0 is success, and the end after SIGTERM or SIGINT; 1 trouble after which a restart may help; 2 a wrong command line; 69
-(EX_UNAVAILABLE of sysexits.h) where nothing answers, no bus, or no Ductile; 78 (EX_CONFIG) where something has to be
-mended first, or another gateway owns the bus; 130 for a command that was left with Ctrl-C.
-"""
-
-import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from ductile_gateway.settings import GatewaySettings, load
 from groundwork.service import json_log
-from groundwork.service.errors import Failure, Misconfigured, Unreachable, causes
+from groundwork.service.errors import Misconfigured
 
 NAME = "ductile-gateway"
 DEFAULT_CONFIG = Path("agentic.yaml")
 OF_DEV = Path(".agentic/agentic.yaml")
 TOOLS = Path("tools")
-FAILED = 1
-USAGE = 2
-UNREACHABLE = 69
-MISCONFIGURED = 78
-
-log = logging.getLogger(__name__)
 
 
 def settings_file(config: Path | None) -> Path | None:
@@ -65,19 +53,3 @@ def _here(folders: Sequence[Path]) -> tuple[Path, ...]:
 
 def _with_folders(settings: GatewaySettings, *folders: Path) -> GatewaySettings:
     return settings.model_copy(update={"plugins": settings.plugins.model_copy(update={"folders": folders})})
-
-
-def code_of(error: Exception) -> int:
-    found = list(causes(error))
-    if any(isinstance(cause, Misconfigured) for cause in found):
-        return MISCONFIGURED
-    return UNREACHABLE if any(isinstance(cause, Unreachable) for cause in found) else FAILED
-
-
-def logged(error: Exception) -> int:
-    for cause in causes(error):
-        if isinstance(cause, Failure):
-            log.critical("%s", cause)
-        else:
-            log.critical("unexpected", exc_info=cause)
-    return code_of(error)

@@ -1,4 +1,4 @@
-"""The commands of `ductile-gateway`, put together, and the one place where errors become words and exit codes."""
+"""The commands of `ductile-gateway`, put together."""
 
 import sys
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ import typer
 
 from ductile_gateway.cli import exits
 from ductile_gateway.cli.options import Config
+from groundwork.service import commands
 from groundwork.service.commands import LazyGroup, completion_of, examples, table_of, told_to_a_shell
-from groundwork.service.errors import Failure, causes
 from groundwork.service.installed import installed_version
 
 
@@ -81,22 +81,5 @@ app.command("completion", epilog=examples(*told_to_a_shell(exits.NAME)), rich_he
 
 
 def main(arguments: Sequence[str] | None = None, *, name: str = exits.NAME) -> NoReturn:
-    """Run one command line, typed as `name`. Raises SystemExit; an error that nobody foresaw is raised as it is."""
-    try:
-        code = app(sys.argv[1:] if arguments is None else list(arguments), prog_name=name, standalone_mode=False)
-    except typer.TyperException as error:
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context else name
-        told = error.format_message().replace(": Value error, ", ": ").rstrip(".")
-        _complain(f"{told}: see `{command} --help`", exits.USAGE, name)
-    except Exception as error:
-        found = list(causes(error))
-        if not all(isinstance(cause, Failure) for cause in found):
-            raise
-        _complain("; ".join(dict.fromkeys(map(str, found))), exits.code_of(error), name)
-    sys.exit(code or 0)
-
-
-def _complain(text: str, code: int, name: str) -> NoReturn:
-    sys.stderr.write(f"{name}: {text}\n")
-    sys.exit(code)
+    """Run one command line, typed as `name`. Raises SystemExit; unknown errors stay."""
+    commands.run(app, name, arguments)

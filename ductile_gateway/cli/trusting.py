@@ -19,6 +19,7 @@ from ductile_gateway.store.stream import StreamRows
 from ductile_gateway.trust import contested_of, first_of
 from groundwork.nats.link import NatsLink, connect
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
+from groundwork.service.exits import Exit
 from schemas import subjects
 from schemas.signing import AgentKey
 
@@ -100,10 +101,5 @@ def trust_command(
     ] = False,
 ) -> None:
     """Exit code 1 where it tells one that is not trusted."""
-    try:
-        is_trusted = asyncio.run(trust(exits.settings_of(config), again=again))
-    except (Misconfigured, TryAgain) as error:
-        sys.stdout.write(f"{error}\n")
-        code = exits.MISCONFIGURED if isinstance(error, Misconfigured) else exits.UNREACHABLE
-        raise typer.Exit(code) from None
-    raise typer.Exit(0 if is_trusted else exits.FAILED)
+    is_trusted = asyncio.run(trust(exits.settings_of(config), again=again))
+    raise typer.Exit(Exit.OK if is_trusted else Exit.FAILED)

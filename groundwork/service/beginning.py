@@ -6,10 +6,13 @@ With Python's defaults the collector took an eighth of a busy service's CPU.
 import gc
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
+
+from groundwork.service.errors import Misconfigured
 
 NEW_VALUES, YOUNG_ROUNDS, MIDDLE_ROUNDS = 50_000, 50, 100
 
@@ -33,19 +36,39 @@ def uncollected() -> Iterator[None]:
 INTERRUPTED = 130
 
 
-def run(load: Callable[[], Callable[[], None]]) -> None:
-    """Do what `load` returns. Ctrl-C ends the process without a traceback, also during imports. Raises SystemExit."""
+def run(main: str, serve: str) -> None:
+    """Calls `main` (both are `module:name`), or for `serve` and `serve --config FILE` alone that. Ctrl-C ends the
+    process without a traceback, also during imports. Raises SystemExit."""
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     with uncollected():
-        command = load()
+        command = command_of(main, serve, sys.argv[1:])
     try:
         if interruptible:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         command()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def command_of(main: str, serve: str, arguments: Sequence[str]) -> Callable[[], None]:
+    """The service itself comes without the parts of other commands (help, drawings, an HTTP client): they take 0.1 s to
+    load, and it may have been killed with work in hand."""
+    match arguments:
+        case ["serve"] | ["serve", "--config", _]:
+            served = loaded(serve)
+        case _:
+            run: Callable[[], None] = loaded(main)
+            return run
+
+    def service() -> None:
+        try:
+            sys.exit(served(Path(arguments[-1]) if len(arguments) > 1 else None))
+        except Misconfigured:
+            loaded(main)(arguments)  # it says what is wrong as all commands do
+
+    return service
 
 
 def loaded(place: str) -> Any:

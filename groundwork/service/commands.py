@@ -1,15 +1,21 @@
-"""Programs of many commands, whose modules are loaded when they are called; and their completion in a shell."""
+"""Programs of many commands: loaded when they are called, completed in a shell, and ended with an exit code."""
 
+import io
+import json
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NoReturn
 
 import typer
 from typer._completion_shared import get_completion_script
 from typer.core import TyperCommand, TyperGroup
+
+from groundwork.service.exits import ClosedPipe, Exit, NotDone, complaint_of
+from groundwork.service.invisible import json_visible, visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +119,37 @@ def told_to_a_shell(program: str) -> tuple[str, ...]:
         f'eval "$({program} completion bash)"   # in ~/.bashrc; zsh likewise, after compinit',
         f"{program} completion fish > ~/.config/fish/completions/{program}.fish",
     )
+
+
+def run(app: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run one command line, typed as `name`. Raises SystemExit; unknown errors stay."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what the terminal's encoding does not know
+    try:
+        code = app(arguments, prog_name=name, standalone_mode=False)
+    except (ClosedPipe, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that nothing complains while it ends
+        sys.exit(Exit.CLOSED_PIPE)
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        message = error.format_message().replace(": Value error, ", ": ").rstrip(".")
+        command = context.command_path if context else name
+        _complain(NotDone(f"{message}: see `{command} --help`", Exit.USAGE), name, arguments)
+    except Exception as error:
+        complaint = complaint_of(error)
+        if complaint is None:
+            raise
+        _complain(complaint, name, arguments)
+    sys.exit(code or Exit.OK)
+
+
+def _complain(complaint: NotDone, name: str, arguments: Sequence[str]) -> NoReturn:
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--json" in options:
+        told = json_visible(json.dumps(complaint.for_programs(), ensure_ascii=False))
+    else:
+        told = f"{name}: {visible(str(complaint))}"
+    sys.stderr.write(f"{told}\n")
+    sys.exit(complaint.exit_code)

@@ -18,7 +18,6 @@ from agent_service.cli.archive.keys import listed
 from agent_service.cli.archive.restoring import bring_back, restore
 from agent_service.cli.archive.verifying import verify, verify_file
 from agent_service.cli.archive.writing import backup, export
-from agent_service.cli.errors import Exit, NotDone
 from agent_service.settings import load
 from agent_service.store.sql.database import FILE
 from agent_service.views.pages.files import pages_of
@@ -28,6 +27,7 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.exits import Exit, NotDone
 from groundwork.service.keys import KeyRing
 from groundwork.sqlite.reserve import reserved
 from schemas import envelope, subjects

@@ -10,9 +10,9 @@ import pytest
 
 from agent_service.cli import whereabouts
 from agent_service.cli.client import AgentClient
-from agent_service.cli.errors import Exit
 from agent_service.cli.whereabouts import HERE, address_of
 from ductile_gateway.cli.exits import settings_file
+from groundwork.service.exits import Exit
 from schemas.bounded import LARGEST_JSON
 from tests.cli.calling import agentic_here
 from tests.models.wire import Call, Delivery, Response, WireServer

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.cli.errors import Exit, NotDone, complaint_of
 from groundwork.service.errors import Broken, Misconfigured, NoRoom
+from groundwork.service.exits import Exit, NotDone, complaint_of
 from groundwork.service.process import user_name
 from tests.cli.calling import Called, called
 from tests.http.house import House, open_house, serving, stopped, with_a_letter, with_a_question

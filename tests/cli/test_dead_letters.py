@@ -11,13 +11,13 @@ import pytest
 from agent_service.bus.dead_letters import NatsDeadLetters, retry_id
 from agent_service.bus.messages import RESULTS, STARTS
 from agent_service.bus.topology import topology
-from agent_service.cli.errors import Exit
 from agent_service.cli.services.dead_letters import who
 from groundwork.nats.consuming.settling import DeadLetters, Delivery
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from groundwork.service.errors import GiveUp
+from groundwork.service.exits import Exit
 from schemas import subjects
 from tests.cli.calling import Called, called
 from tests.kit.consuming import consume

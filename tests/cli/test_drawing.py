@@ -15,7 +15,6 @@ from rich.text import Text
 
 from agent_service.cli import output
 from agent_service.cli.client import Json
-from agent_service.cli.errors import NotDone
 from agent_service.cli.runs import show, views
 from agent_service.cli.runs.drawing import fit
 from agent_service.cli.runs.rows import NewRows
@@ -31,6 +30,7 @@ from agent_service.views.run import run_view
 from agent_service.views.steps import step_detail
 from agent_service.views.why import Seen, why_view
 from agent_service.workbench.dev_command import shown
+from groundwork.service.exits import NotDone
 from tests.core.cues import PROOF, RUN_ID, a_retrying_run, due, reflects, returns
 from tests.core.script import Script
 from tests.projections.courses import no_model, retries

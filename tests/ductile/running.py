@@ -27,7 +27,7 @@ QUICK = Pace(first_s=0.02, most_s=0.2, patience_s=10.0, settle_s=0.3, in_flight_
 NO_TOOLS = DuctileTools()
 PIPELINE = "probe-asked"
 OF_A_PIPELINE = DuctileTools(pipelines=frozenset({PIPELINE}))
-NOWHERE = DuctileSettings.model_validate({"url": "http://localhost:1", "token": "t", "events": False})
+NOWHERE = DuctileSettings.model_validate({"url": "http://localhost:1", "token": "token-of-mine", "events": False})
 
 _steps = count(1)
 

@@ -149,7 +149,7 @@ async def test_the_command_believes_an_agent_that_began_anew_only_when_it_is_tol
 
     settings = {"nats": {"urls": [some_server.url]}, "store": str(tmp_path / "store")}
     (tmp_path / "agentic.yaml").write_text(json.dumps({"gateway": settings}))
-    assert (await trust("--again"))[0] == 69, "no agent answers"
+    assert (await trust("--again"))[0] == 75, "no agent answers"
     await link.subscribe(subjects.AGENT_KEYS, answer)
     code, said = await trust("--again")
     assert (code, f"{AGENT.id} {AGENT.public}\n" in said, "trusted since" in said) == (0, True, True)

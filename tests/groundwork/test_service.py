@@ -20,15 +20,13 @@ from groundwork.service.strict import NotYaml, parse
 PROJECT = Path(__file__).parents[2]
 NOBODY = 65534
 
-INTERRUPTED = """
-import os, signal, sys
+INTERRUPTED = "__import__('os').kill(__import__('os').getpid(), 2); raise SystemExit('goes on')\n"
+BEGUN = """
+import sys
 from groundwork.service import beginning
 
-def interrupted():
-    os.kill(os.getpid(), signal.SIGINT)
-    sys.exit("goes on")
-
-beginning.run({})
+sys.path.append(sys.argv[1])
+beginning.run("begun:main", "")
 """
 HOLD = """
 import sys
@@ -53,12 +51,13 @@ def python(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.parametrize(
-    ("load", "code"),
-    [("interrupted", -signal.SIGINT), ("lambda: interrupted", 130)],
+    ("module", "code"),
+    [(INTERRUPTED, -signal.SIGINT), (f"def main(): {INTERRUPTED}", 130)],
     ids=["while its modules are loaded", "before it has anything to say"],
 )
-def test_ctrl_c_ends_a_command_without_a_traceback(load: str, code: int) -> None:
-    done = python(INTERRUPTED.format(load))
+def test_ctrl_c_ends_a_command_without_a_traceback(module: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / "begun.py").write_text(module)
+    done = python(BEGUN, str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
 
 

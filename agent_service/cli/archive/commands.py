@@ -11,9 +11,9 @@ from agent_service.cli import output
 from agent_service.cli.archive import restoring, verifying, writing
 from agent_service.cli.archive.pruning import prune as on_the_store
 from agent_service.cli.client import AgentClient, Json
-from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.options import URL, AsJson, ConfigNearby, Token, Url, named
 from groundwork.service.commands import examples
+from groundwork.service.exits import Exit, NotDone
 
 commands = typer.Typer()
 

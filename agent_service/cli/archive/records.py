@@ -9,7 +9,6 @@ from pathlib import Path
 from agent_service import settings
 from agent_service.bus.buckets import NatsArtifacts
 from agent_service.cli import naming, whereabouts
-from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.naming import Candidate
 from agent_service.cli.services.alone import bus_at_hand
 from agent_service.history.artifacts import NamedArtifact, is_artifact_path, named_artifacts
@@ -24,6 +23,7 @@ from agent_service.views.folder.workspace import Workspace
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain
+from groundwork.service.exits import Exit, NotDone
 from groundwork.service.keys import KeyRing
 from groundwork.service.store_folder import claimed
 from groundwork.sqlite.file import SqliteFile

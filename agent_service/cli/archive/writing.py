@@ -22,7 +22,6 @@ from agent_service.archive.runs import ARTIFACTS, ArchivedRun, Runs, journal_nam
 from agent_service.cli import whereabouts
 from agent_service.cli.archive.records import NOWHERE, LateArtifacts, Records, artifacts_of, records
 from agent_service.cli.archive.verifying import journal_of as stored_journal
-from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.output import Outcome
 from agent_service.cli.services.alone import alone, bus_at_hand
 from agent_service.core.waiting import Status
@@ -48,6 +47,7 @@ from groundwork.archive.series import KEYS, SUFFIX, Series
 from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, Misconfigured
+from groundwork.service.exits import Exit, NotDone
 from groundwork.service.keys import KeyRing
 from groundwork.service.store_folder import ID_FILE, known_id
 from schemas import subjects

@@ -16,7 +16,6 @@ from agent_service.cli.doctor import machine
 from agent_service.cli.doctor.bus import bus
 from agent_service.cli.doctor.machine import api, model
 from agent_service.cli.doctor.tools import of_the_gateway
-from agent_service.cli.errors import Exit
 from agent_service.cli.options import URL, AsJson, ConfigNearby, Token, Url, named
 from agent_service.cli.runs import views
 from agent_service.history.plain import ok, one_line, wrong
@@ -26,6 +25,7 @@ from groundwork.service.address import without_login
 from groundwork.service.commands import examples
 from groundwork.service.config_file import WrongSettings
 from groundwork.service.errors import Misconfigured
+from groundwork.service.exits import Exit
 from schemas.status import Finding
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "wrong": ("✗", "red")}

@@ -9,11 +9,11 @@ from rich.text import Text
 
 from agent_service.cli import output
 from agent_service.cli.client import AgentClient, Json, run_path
-from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.options import Asking, Cursor, RunOrAll, Since, Until, Watch, of_agent, of_run
 from agent_service.cli.runs import show, views
 from agent_service.cli.runs.watching import ToldOnce, leaving, show_to_the_end, tell_to_the_end
 from groundwork.service.commands import examples
+from groundwork.service.exits import Exit, NotDone
 
 PAGE = 15
 """Entries, which have up to a mebibyte each."""

@@ -9,12 +9,20 @@ from rich.text import Text
 
 from agent_service.cli import output
 from agent_service.cli.client import AgentClient, Json, unless_away
-from agent_service.cli.errors import OF_STATUS, Exit, NotDone
 from agent_service.cli.runs import show
 from agent_service.cli.runs.drawing import fit
 from agent_service.cli.runs.rows import Look, NewRows, hanging
+from groundwork.service.exits import Exit, NotDone
 from groundwork.service.invisible import visible
 
+OF_STATUS = {
+    "done": Exit.OK,
+    "escalated": Exit.ESCALATED,
+    "paused": Exit.ESCALATED,
+    "failed": Exit.FAILED,
+    "cancelled": Exit.CANCELLED,
+}
+"""Of the states in which a run waits for nobody but a person, or nobody at all."""
 PAUSED = "paused"
 
 

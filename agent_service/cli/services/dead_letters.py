@@ -15,12 +15,12 @@ from rich.text import Text
 from agent_service import settings
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.cli import output, whereabouts
-from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.options import AsJson, ConfigNearby
 from agent_service.history.plain import instant, one_line
 from agent_service.views.letters import DeadLetter, NoSuchLetter, NotSentAgain, Stored
 from groundwork.nats import link as nats_link
 from groundwork.service.commands import examples
+from groundwork.service.exits import Exit, NotDone
 from groundwork.service.process import user_name
 
 T = TypeVar("T")

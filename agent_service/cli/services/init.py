@@ -14,7 +14,6 @@ from typing import Annotated, TypeVar
 import typer
 
 from agent_service.cli import output
-from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.options import AsJson, invocation
 from agent_service.cli.services import init_file
 from agent_service.cli.services.init_file import (
@@ -34,6 +33,7 @@ from agent_service.cli.whereabouts import OWN
 from groundwork.service import installed, store_folder
 from groundwork.service.address import login_in
 from groundwork.service.commands import examples
+from groundwork.service.exits import Exit, NotDone
 from groundwork.service.installed import shipped
 
 T = TypeVar("T")

@@ -11,7 +11,6 @@ import typer
 from agent_service import settings
 from agent_service.bus.topology import MAX_GIB, Executor, offered_gib, reserved_gib, set_up_within, size_found, topology
 from agent_service.cli import output, whereabouts
-from agent_service.cli.errors import Exit
 from agent_service.cli.options import AsJson, Config
 from agent_service.cli.services.serve import serve as served
 from agent_service.history.plain import one_line
@@ -21,6 +20,7 @@ from groundwork.nats.topology import COMPRESSION, MODE, RESTART, Deviation, Topo
 from groundwork.nats.topology import set_up as create_all
 from groundwork.service.commands import examples
 from groundwork.service.errors import Misconfigured, NoRoom
+from groundwork.service.exits import Exit
 
 CONNECT_WITHIN_S = 5.0
 

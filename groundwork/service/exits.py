@@ -1,4 +1,4 @@
-"""Exit codes for scripts, and errors as commands tell them: one message each. Unknown errors stay exceptions."""
+"""Exit codes for scripts, and errors as programs tell them: one line each, or JSON. Unknown errors stay exceptions."""
 
 from enum import IntEnum
 
@@ -11,7 +11,7 @@ class Exit(IntEnum):
 
     OK = 0
     FAILED = 1
-    """The run failed, or a check found something wrong."""
+    """The run failed, a check found something wrong, or there is a fault of our own."""
     USAGE = 2
     """The command line is wrong."""
     ESCALATED = 3
@@ -31,16 +31,6 @@ class Exit(IntEnum):
     """Left with Ctrl-C."""
     CLOSED_PIPE = 141
     """Whoever read the output went away, as `head` does."""
-
-
-OF_STATUS = {
-    "done": Exit.OK,
-    "escalated": Exit.ESCALATED,
-    "paused": Exit.ESCALATED,
-    "failed": Exit.FAILED,
-    "cancelled": Exit.CANCELLED,
-}
-"""Of the states in which a run waits for nobody but a person, or nobody at all."""
 
 
 class NotDone(Exception):
@@ -80,3 +70,7 @@ def _complaint(error: BaseException) -> NotDone | None:
             place = f"{error.filename}: " if error.filename else ""
             return NotDone(f"{place}{reason}", Exit.MISCONFIGURED)
     return None
+
+
+class ClosedPipe(Exception):
+    """The reader of standard output is gone."""

@@ -9,7 +9,6 @@ from ductile_gateway import runners
 from ductile_gateway.bus import halts
 from ductile_gateway.bus.micro_service import Questions, serve_questions
 from ductile_gateway.bus.outgoing import NatsAgentKeys, NatsArtifacts, NatsBus, NatsRuns
-from ductile_gateway.bus.prerequisites import ack_wait
 from ductile_gateway.bus.requests import Consumption, NatsRequests
 from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.answers import Answers, tell_of_left_over
@@ -113,7 +112,6 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
         )
         consumption = Consumption(
             slots=settings.slots + WAITING_IN_HAND + LOOKED_AT,
-            in_progress_s=await ack_wait(link) / 3,
             grace_s=settings.grace_s,
             sole=company.is_alone,
         )

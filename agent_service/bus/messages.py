@@ -30,7 +30,6 @@ from groundwork.service.machine import monotonic, new_uuid, utc_now
 from schemas import subjects
 from schemas.envelope import RUN_ID, SIGNATURE, rejection, without_capability
 
-IN_PROGRESS_S = 10.0
 CONTROL_SLOTS = 16
 STARTS_SLOTS = 16
 CHILDREN_SLOTS = 16
@@ -172,7 +171,7 @@ class NatsIntake:
     def _loop(self, link: NatsLink, source: Source, *, slots: int) -> PullLoop:
         buried = DeadLetters(source.dead_letters, max_deliveries=MAX_DELIVERIES, notify=self._reject)
         settling = Settling(link, source.stream, source.durable, partial(self._handle, source), buried)
-        return PullLoop(settling, slots=slots, in_progress_s=IN_PROGRESS_S, sole=not self._shared)
+        return PullLoop(settling, slots=slots, sole=not self._shared)
 
     async def _handle(self, source: Source, delivery: Delivery) -> None:
         """Raises TryAgain and GiveUp."""

@@ -2,9 +2,6 @@
 
 from dataclasses import replace
 
-from nats.js.api import ConsumerInfo
-from nats.js.errors import NotFoundError
-
 from ductile_gateway.calls.results import MAX_RESULT_BYTES
 from groundwork.nats.leases.lease import Role
 from groundwork.nats.link import NatsLink
@@ -12,11 +9,9 @@ from groundwork.nats.topology import (
     ConsumerSpec,
     StreamSpec,
     Topology,
-    asked,
     check_topology,
     key_value_bucket,
     object_bucket,
-    through_an_election,
 )
 from groundwork.service.errors import Misconfigured
 from schemas import subjects
@@ -45,16 +40,3 @@ async def require(link: NatsLink, *, shared: bool = False) -> None:
     findings = await check_topology(link, SHARED if shared else NEEDED)
     if missing := [finding.what for finding in findings if finding.kind == "missing"]:
         raise Misconfigured(f"the NATS server has no {', no '.join(missing)}: run `agentic setup`, which creates them")
-
-
-async def ack_wait(link: NatsLink) -> float:
-    """The ack_wait of the consumer, in seconds. Raises Misconfigured, and TryAgain after an election's time."""
-    what = f"consumer {subjects.DURABLE_TOOLS} of stream {subjects.STREAM_REQUESTS}"
-
-    async def look() -> ConsumerInfo:
-        return await asked(link, what, link.jetstream.consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS))
-
-    try:
-        return (await through_an_election(look)).config.ack_wait or 30.0
-    except NotFoundError as error:
-        raise Misconfigured(f"the NATS server has no {what}: run `agentic setup`, which creates it") from error

@@ -32,7 +32,6 @@ class Consumption:
     """How requests are consumed. `sole`: no other gateway takes requests here. Times in seconds, as of PullLoop."""
 
     slots: int
-    in_progress_s: float
     grace_s: float
     sole: bool = True
 
@@ -58,7 +57,6 @@ class NatsRequests:
         self._loop = PullLoop(
             settling,
             slots=consumption.slots,
-            in_progress_s=consumption.in_progress_s,
             grace_s=consumption.grace_s,
             on_stop=relay.begin_no_more,
             sole=consumption.sole,

@@ -3,13 +3,9 @@
 A missing consumer stops nothing else: the log says what to do, and it is used as soon as it exists.
 """
 
-import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
-
-import nats.errors
-from nats.js.errors import APIError, NotFoundError
 
 from ductile_gateway.bus.requests import rejection_of
 from ductile_gateway.outbound.lifecycle import LifecycleEvent, Unreadable, read_event
@@ -24,7 +20,6 @@ from schemas import envelope as headers
 from schemas import subjects
 
 SLOTS = 16
-LOOK_AGAIN_S = 30.0
 ANSWER_WITHIN_S = 2.0
 ASK_AGAIN_S = 2.0
 
@@ -48,24 +43,9 @@ class NatsLifecycle:
         self._take = take
 
     async def run(self) -> None:
-        in_progress_s = await self._ack_wait() / 3
         buried = DeadLetters(subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_of)
         settling = Settling(self._link, self._stream, self._durable, self._handle, buried)
-        await PullLoop(settling, slots=SLOTS, in_progress_s=in_progress_s, sole=self._sole).run()
-
-    async def _ack_wait(self) -> float:
-        while True:
-            try:
-                info = await self._link.jetstream.consumer_info(self._stream, self._durable)
-            except NotFoundError:
-                text = "stream %s has no consumer %s, so nobody is told what it would say: run `agentic setup`"
-                log.warning(text, self._stream, self._durable)
-                await asyncio.sleep(LOOK_AGAIN_S)
-            except (nats.errors.Error, APIError, TimeoutError) as error:
-                log.warning("the bus does not say anything of consumer %s", self._durable, extra={"why": repr(error)})
-                await asyncio.sleep(LOOK_AGAIN_S / 10)
-            else:
-                return info.config.ack_wait or LOOK_AGAIN_S
+        await PullLoop(settling, slots=SLOTS, sole=self._sole).run()
 
     async def _handle(self, delivery: Delivery) -> None:
         signature, again = delivery.headers.get(headers.SIGNATURE), delivery.delivered > 1

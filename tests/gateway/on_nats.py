@@ -35,7 +35,7 @@ def requests_of(link: NatsLink, relay: Relay) -> NatsRequests:
         link,
         relay,
         offering(CATALOG),
-        Consumption(slots=8, in_progress_s=0.5, grace_s=1),
+        Consumption(slots=8, grace_s=1),
         trust=None,
         heard=lambda *_: None,
     )

@@ -59,11 +59,10 @@ async def test_never_more_messages_are_in_hand_than_there_are_slots(link: NatsLi
 
 
 @with_ack_wait(1.0)
-@pytest.mark.parametrize("sole", [True, False], ids=["told how often", "asks the consumer"])
-async def test_a_long_handler_keeps_its_message(link: NatsLink, seen: Seen, *, sole: bool) -> None:
+async def test_a_long_handler_keeps_its_message(link: NatsLink, seen: Seen) -> None:
     seen.gate.clear()
     await publish(link, "long")
-    async with consuming(link, seen, in_progress_s=0.3 if sole else 60.0, sole=sole):
+    async with consuming(link, seen):
         asyncio.get_running_loop().call_later(2.5, seen.gate.set)
         await until(lambda: seen.finished == ["long"])
         await left(link)
@@ -93,7 +92,7 @@ async def test_every_message_is_handled_while_the_server_is_killed_again_and_aga
     nats_server: EmbeddedNats, link: NatsLink, seen: Seen
 ) -> None:
     names = [str(number) for number in range(600)]
-    async with consuming(link, seen, slots=20, in_progress_s=0.3):
+    async with consuming(link, seen, slots=20):
         for part in range(3):
             publishing = asyncio.create_task(publish(link, *names[part * 200 : part * 200 + 200]))
             await until(lambda part=part: len(seen.finished) > part * 100)  # type: ignore[misc]  # a bound default

@@ -16,7 +16,7 @@ from tests.kit.waiting import until
 async def consume(
     link: NatsLink, stream: str, durable: str, handler: Handler, dead: DeadLetters, *, slots: int
 ) -> None:
-    await PullLoop(Settling(link, stream, durable, handler, dead), slots=slots, in_progress_s=10.0).run()
+    await PullLoop(Settling(link, stream, durable, handler, dead), slots=slots).run()
 
 
 @contextlib.asynccontextmanager
@@ -25,7 +25,7 @@ async def consuming(
 ) -> AsyncIterator[PullLoop]:
     """The consumer `workers` of the stream WORK is served inside. `how`: as PullLoop takes it."""
     settling = Settling(link, "WORK", "workers", handler, dead or DeadLetters("work.dead"))
-    loop = PullLoop(settling, slots=slots, **{"in_progress_s": 10.0, **how})
+    loop = PullLoop(settling, slots=slots, **how)
     running = asyncio.create_task(loop.run())
     try:
         yield loop

@@ -22,21 +22,18 @@ ASK_WITHIN_S = 1.0
 
 
 class Holding:
-    """Of one consumer. `replies`: where to say so for each message in hand. `every_s`: None to ask the consumer."""
+    """Of one consumer, three times in its ack_wait. `replies`: where to say so for each message in hand."""
 
-    def __init__(
-        self, link: NatsLink, stream: str, durable: str, replies: Callable[[], Iterable[str]], *, every_s: float | None
-    ) -> None:
+    def __init__(self, link: NatsLink, stream: str, durable: str, replies: Callable[[], Iterable[str]]) -> None:
         self._link = link
         self._question = f"CONSUMER.INFO.{stream}.{durable}"
         self._replies = replies
-        self._asks = every_s is None
-        self._every_s = every_s or UNTIL_KNOWN_S
+        self._every_s = UNTIL_KNOWN_S
         self._asked_at: int | None = None
 
     async def keep(self) -> NoReturn:
         while True:
-            if self._asks and self._asked_at != self._link.reconnects:
+            if self._asked_at != self._link.reconnects:
                 await self._ask()
             await asyncio.sleep(self._every_s)
             await self.hold()

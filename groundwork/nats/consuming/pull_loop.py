@@ -105,15 +105,13 @@ class _Hand:
 
 
 class PullLoop:
-    """Runs once. `in_progress_s`: at most a third of the consumer's ack_wait. `on_stop`: done before the grace begins.
-    `sole`: nobody else consumes here; else the ack_wait is read from the consumer."""
+    """Runs once. `on_stop`: done before the grace begins. `sole`: nobody else consumes here."""
 
     def __init__(
         self,
         settling: Settling,
         *,
         slots: int,
-        in_progress_s: float,
         grace_s: float = GRACE_SECONDS,
         on_stop: Callable[[], None] = lambda: None,
         sole: bool = True,
@@ -128,8 +126,7 @@ class PullLoop:
         self.grace_s = grace_s
         self._on_stop = on_stop
         self._taking_back = TakingBack(self._link, settling.stream, settling.durable, sole=sole)
-        every_s = in_progress_s if sole else None
-        self._holding = Holding(self._link, settling.stream, settling.durable, self._replies, every_s=every_s)
+        self._holding = Holding(self._link, settling.stream, settling.durable, self._replies)
         self._account = PullAccount(slots, last=self._now())
         self._hands: dict[_Message, _Hand] = {}  # the waiting ones too
         self._waiting: deque[_Hand] = deque()  # came beyond the slots, after a silence that was none

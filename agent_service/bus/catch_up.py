@@ -6,26 +6,22 @@ Taking a message twice is harmless. A file in the store says that there may be s
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
 
-import nats.errors
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.api import ConsumerConfig, DeliverPolicy
 
 from agent_service.bus.messages import arrival_of
+from agent_service.bus.reading import deliveries
 from agent_service.errors import Damaged
 from agent_service.run.arrival import Arrival, Unreadable
 from agent_service.run.intake import Intake
-from groundwork.nats.consuming.settling import read_delivery
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 
 MARK = "missed"
 ABOUT_RUNS = {subjects.STREAM_RESULTS: [subjects.TOOL_RESULT], subjects.STREAM: [subjects.CANCEL, subjects.SIGNAL]}
-AT_ONCE = 256
-QUIET_S = 5.0
 AGAIN_S = 1.0
 
 log = logging.getLogger(__name__)
@@ -51,7 +47,7 @@ class Missed:
     async def _is_heard(self, since: datetime) -> bool:
         try:
             heard = await self._hear(since)
-        except* (nats.errors.Error, TimeoutError) as error:
+        except* TryAgain as error:
             log.warning("what was missed is asked for again", extra={"why": str(error.exceptions[0])})
         else:
             log.info("heard what came while another agent had the bus", extra={"messages": heard})
@@ -60,11 +56,13 @@ class Missed:
 
     async def _hear(self, since: datetime) -> int:
         heard = 0
+        start = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_TIME, opt_start_time=since)
         async with asyncio.TaskGroup() as group:
             for stream in ABOUT_RUNS:
-                async for arrival in _arrivals(self._link, stream, since):
+                async for delivery in deliveries(self._link, stream, ABOUT_RUNS[stream], start):
                     await self._slots.acquire()
-                    group.create_task(self._take(arrival)).add_done_callback(lambda _: self._slots.release())
+                    taking = group.create_task(self._take(arrival_of(delivery)))
+                    taking.add_done_callback(lambda _: self._slots.release())
                     heard += 1
         return heard
 
@@ -77,22 +75,3 @@ class Missed:
                     await asyncio.sleep(error.delay_s)
                 else:
                     return
-
-
-async def _arrivals(link: NatsLink, stream: str, since: datetime) -> AsyncIterator[Arrival]:
-    config = ConsumerConfig(
-        filter_subjects=ABOUT_RUNS[stream],
-        deliver_policy=DeliverPolicy.BY_START_TIME,
-        opt_start_time=since,
-        ack_policy=AckPolicy.NONE,
-        inactive_threshold=30.0,
-    )
-    pulled = await link.jetstream.pull_subscribe("", stream=stream, config=config)
-    try:
-        left = (await pulled.consumer_info()).num_pending or 0
-        while left > 0:
-            for message in await pulled.fetch(min(AT_ONCE, left), timeout=QUIET_S):
-                left -= 1
-                yield arrival_of(read_delivery(message))
-    finally:
-        await pulled.unsubscribe()

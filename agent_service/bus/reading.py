@@ -10,13 +10,12 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import nats.errors
-from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
 from agent_service.views.letters import Stored
 from agent_service.views.why import Holder, Whereabouts
-from groundwork.nats.consuming.settling import read_delivery
+from groundwork.nats.consuming.settling import Delivery, read_delivery
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import NO_SUCH_STREAM, matches
 from groundwork.nats.topology import asked
@@ -24,35 +23,46 @@ from groundwork.service.errors import Misconfigured, TryAgain
 
 NEXT_WITHIN_S = 5.0
 AT_ONCE = 256
-PASSING: Mapping[str, Any] = {
-    "headers_only": True,
-    "ack_policy": AckPolicy.NONE,
-    "num_replicas": 1,
-    "mem_storage": True,
-    "inactive_threshold": 30.0,
-}
-"""Of a consumer that lasts as long as somebody reads. Not the client's ordered one: it takes subjects of the form
-`$JS.ACK.DOMAIN.ACCOUNT…` (NATS ADR-15) for gaps, and begins anew for ever (nats-py 2.16)."""
-
 T = TypeVar("T")
 
 
 async def headers_of(link: NatsLink, stream: str, subject: str, start: ConsumerConfig) -> AsyncGenerator[Stored, None]:
     """Raises TryAgain and Misconfigured."""
-    config = replace(start, **PASSING)
-    reading = link.jetstream.pull_subscribe(subject, stream=stream, config=config)
-    subscription = await of_stream(link, stream, reading)
+    async with aclosing(deliveries(link, stream, [subject], replace(start, headers_only=True))) as found:
+        async for one in found:
+            size = int(one.headers.get("Nats-Msg-Size", 0))
+            yield Stored(subject=one.subject, seq=one.stream_seq, at=one.at, headers=one.headers, size=size)
+
+
+async def deliveries(
+    link: NatsLink, stream: str, filters: list[str], start: ConsumerConfig
+) -> AsyncGenerator[Delivery, None]:
+    """All that is there, by a consumer that lasts as long as somebody reads. Raises TryAgain and Misconfigured.
+
+    Not the client's ordered one: it takes subjects of the form `$JS.ACK.DOMAIN.ACCOUNT…` (NATS ADR-15) for gaps, and
+    begins anew for ever (nats-py 2.16).
+    """
+    passing = replace(start, ack_policy=AckPolicy.NONE, num_replicas=1, mem_storage=True, inactive_threshold=30.0)
+    config = replace(passing, filter_subjects=filters)
+    subscription = await of_stream(link, stream, link.jetstream.pull_subscribe("", stream=stream, config=config))
     try:
         left, come = (await subscription.consumer_info()).num_pending or 0, 0
         while left:
             for message in await subscription.fetch(min(left, AT_ONCE), timeout=NEXT_WITHIN_S):
                 come += 1
                 left = message.metadata.num_pending
-                yield _delivered(message, come)
+                yield _in_place(read_delivery(message), come)
     except nats.errors.TimeoutError as error:
         raise TryAgain(f"stream {stream} stopped in the middle: ask again") from error
     finally:
         await subscription.unsubscribe()
+
+
+def _in_place(delivery: Delivery, place: int) -> Delivery:
+    """Raises a TimeoutError where the one before it did not come."""
+    if delivery.consumer_seq != place:
+        raise nats.errors.TimeoutError
+    return delivery
 
 
 async def of_stream(link: NatsLink, stream: str, question: Awaitable[T]) -> T:
@@ -63,20 +73,6 @@ async def of_stream(link: NatsLink, stream: str, question: Awaitable[T]) -> T:
         if error.err_code == NO_SUCH_STREAM:
             raise Misconfigured(f"there is no stream {stream}: run `agentic setup`") from error
         raise
-
-
-def _delivered(message: Msg, place: int) -> Stored:
-    """Raises a TimeoutError where the one before it in its place did not come."""
-    if read_delivery(message).consumer_seq != place:
-        raise nats.errors.TimeoutError
-    headers = message.headers or {}
-    return Stored(
-        subject=message.subject,
-        seq=message.metadata.sequence.stream,
-        at=message.metadata.timestamp,
-        headers=headers,
-        size=int(headers.get("Nats-Msg-Size", 0)),
-    )
 
 
 BEFORE = timedelta(seconds=10)

@@ -5,7 +5,6 @@ It ends with us; elsewhere than on Linux the next start in the folder stops what
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -17,19 +16,21 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Self
+from typing import Self
 
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.process import tied_to_us
+from groundwork.service.store_folder import AlreadyRunning, ProcessLock
 
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
 TICK_SECONDS = 0.01
 LOG_LINES = 8
 MEBIBYTE = 1024 * 1024
+LARGEST_STORE = 10 * 1024 * MEBIBYTE
 USER = "agentic"
 SERVER = "nats-server.json"
 
@@ -39,23 +40,13 @@ log = logging.getLogger(__name__)
 class EmbeddedNats:
     """`port` 0 takes a free one and keeps it for later starts. `sync_interval`: "always", or a time such as "100ms"."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        port: int = 0,
-        sync_interval: str = "always",
-        max_store_bytes: int = 10 * 1024 * MEBIBYTE,
-        monitor_port: int | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, *, port: int = 0, sync_interval: str = "always") -> None:
         self._folder = folder.resolve()
         self._port = port
         self._sync_interval = sync_interval
-        self._max_store_bytes = max_store_bytes
-        self._monitor_port = monitor_port
         self._password = secrets.token_urlsafe(24)
         self._process: subprocess.Popen[bytes] | None = None
-        self._lock: IO[bytes] | None = None
+        self._lock = contextlib.ExitStack()
         self._heard_to = 0
 
     @property
@@ -65,11 +56,7 @@ class EmbeddedNats:
     @property
     def url(self) -> str:
         """The address with the login: a secret, which stays the same when the server starts again."""
-        return self.url_at(self._port)
-
-    def url_at(self, port: int) -> str:
-        """The same for who reaches the server by another port of this machine."""
-        return f"nats://{USER}:{self._password}@127.0.0.1:{port}"
+        return f"nats://{USER}:{self._password}@127.0.0.1:{self._port}"
 
     @property
     def died(self) -> bool:
@@ -114,9 +101,7 @@ class EmbeddedNats:
             process.terminate()
             await _wait_while(lambda: process.poll() is None, within_s)
         self.kill()
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self._lock.close()
 
     def kill(self) -> None:
         """SIGKILL, as a crash would be. What was acknowledged is there after the next start."""
@@ -138,19 +123,13 @@ class EmbeddedNats:
         return self._folder / "nats-server.pid"
 
     def _take_folder(self) -> None:
-        if self._lock is not None:
-            return
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._folder.chmod(0o700)  # also where it was there
-        lock = (self._folder / "lock").open("wb")
+        """Held until the server is stopped: also while it is started again after a crash."""
+        store_folder.folder_of_ours(self._folder)
+        self._lock.close()
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.close()
-            raise Misconfigured(
-                f"another process runs the NATS server in {self._folder}: stop that one, or use another folder"
-            ) from error
-        self._lock = lock
+            self._lock.enter_context(ProcessLock(self._folder))
+        except AlreadyRunning as error:
+            raise Misconfigured(f"the NATS server of this folder is another process's: {error}") from error
 
     async def _stop_stale(self) -> None:
         try:
@@ -184,7 +163,7 @@ class EmbeddedNats:
 
     def _config(self) -> dict[str, object]:
         """nats-server's configuration language includes JSON, but for `\\u` escapes."""
-        config: dict[str, object] = {
+        return {
             "listen": f"127.0.0.1:{self._port}",
             "pid_file": str(self._pid_file),
             "authorization": {"users": [{"user": USER, "password": self._password}]},
@@ -192,13 +171,10 @@ class EmbeddedNats:
             "jetstream": {
                 "store_dir": str(self._folder / "store"),
                 "sync_interval": self._sync_interval,
-                "max_file_store": self._max_store_bytes,
+                "max_file_store": LARGEST_STORE,
                 "limits": {"duplicate_window": "168h"},
             },
         }
-        if self._monitor_port is not None:
-            config["http"] = f"127.0.0.1:{self._monitor_port}"
-        return config
 
     async def _until_ready(self) -> None:
         while not await _accepts(self._port):

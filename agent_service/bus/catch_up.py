@@ -17,7 +17,7 @@ from agent_service.errors import Damaged
 from agent_service.run.arrival import Arrival, Unreadable
 from agent_service.run.intake import Intake
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import Failure, TryAgain
 from schemas import subjects
 
 MARK = "missed"
@@ -47,7 +47,7 @@ class Missed:
     async def _is_heard(self, since: datetime) -> bool:
         try:
             heard = await self._hear(since)
-        except* TryAgain as error:
+        except* Failure as error:
             log.warning("what was missed is asked for again", extra={"why": str(error.exceptions[0])})
         else:
             log.info("heard what came while another agent had the bus", extra={"messages": heard})

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import nats.errors
 import pytest
 from nats.aio.msg import Msg
 
@@ -22,6 +21,7 @@ from ductile_gateway.bus.micro_service import serve_questions
 from groundwork.nats.consuming.settling import Delivery
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
+from groundwork.service.errors import TryAgain
 from schemas import subjects
 from schemas.envelope import MSG_ID
 from schemas.status import GatewayPruned
@@ -88,7 +88,7 @@ async def test_a_bus_that_is_silent_at_first_is_asked_again_until_what_was_misse
         def jetstream(self) -> object:
             asked.append(1)
             if len(asked) == 1:
-                raise nats.errors.TimeoutError
+                raise TryAgain("silent")
             return link.jetstream
 
     class Taking:

@@ -21,7 +21,7 @@ from agent_service.views.entries import MOST_ENTRIES, EntryView, JournalReader, 
 from agent_service.views.folder.disk import IllegalName, TooLarge, Unsafe
 from agent_service.views.folder.keeping import ArtifactChanged, Folders
 from agent_service.views.folder.workspace import Listing
-from agent_service.views.letters import DeadLetter
+from agent_service.views.inbox import DeadLetter
 from agent_service.views.model_calls import CallView, call_view, made_call, question_of
 from agent_service.views.steps import StepDetail, step_detail
 from agent_service.views.why import Seen, Whereabouts, WhyView, out_longest, why_view

@@ -15,8 +15,18 @@ from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
 from agent_service.history.plain import View
 from agent_service.run.ports import Dismissal, Inbox, RunStore
-from agent_service.views.inbox import InboxItem, InboxView, of_damaged_run, of_letter, of_run
-from agent_service.views.letters import DeadLetter, NoSuchLetter, NotSentAgain, Stored, without_secrets
+from agent_service.views.inbox import (
+    DeadLetter,
+    InboxItem,
+    InboxView,
+    NoSuchLetter,
+    NotSentAgain,
+    Stored,
+    of_damaged_run,
+    of_letter,
+    of_run,
+    without_secrets,
+)
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.machine import utc_now
 from schemas.envelope import RUN_ID

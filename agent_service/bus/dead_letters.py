@@ -1,37 +1,47 @@
 """The dead letters of both services on the bus: read, sent again, dropped.
 
+Settling one is a message on `agentic.dlq.settled.<id>` with who, when and the letter's headers; it outlives a dropped
+letter. A server that lost messages gives their sequences out again, so it also names when the letter was buried.
+
 A letter is deleted after the record of that was stored, so the newest message of the stream is never deleted:
 nats-server 2.15 would forget all message ids of the stream at its next crash.
 """
 
 import asyncio
 import re
-from typing import NamedTuple
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal, NamedTuple
 
 from nats.js.api import ConsumerConfig, DeliverPolicy
 from nats.js.errors import APIError, NotFoundError
 
 from agent_service.bus.reading import headers_of, of_stream
-from agent_service.history.plain import instant
-from agent_service.views.letters import (
-    RETRY_OF,
+from agent_service.history.plain import instant, rfc3339
+from agent_service.views.inbox import (
     DeadLetter,
-    Deed,
     NoSuchLetter,
     NotSentAgain,
+    Settled,
     Stored,
-    fold,
-    letter_in,
+    instant_in,
     obstacle,
-    record,
+    same_instant,
 )
 from groundwork.nats.consuming.settling import own_headers
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Published
 from groundwork.service.errors import GiveUp, Misconfigured
 from schemas import subjects
-from schemas.envelope import RETRIED_BY
+from schemas.envelope import RETRIED_BY, RUN_ID
 from schemas.fields import MAX_COUNT
+
+RETRY_OF = "Agentic-Retry-Of"
+_BURIED, _SETTLED, _BY = "Dead-Letter-Buried", "Dead-Letter-Settled", "Dead-Letter-By"
+_SAID = "Dead-Letter-"
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+Deed = Literal["retried", "dropped"]
 
 STREAM = subjects.STREAM_DEAD_LETTERS
 MOST_LETTERS = 10_000
@@ -161,3 +171,40 @@ def _not_sent(letter: DeadLetter, why: str) -> NotSentAgain:
 
 def _name(letter: DeadLetter) -> str:
     return f"{STREAM}:{letter.id}:{letter.buried:%Y%m%dT%H%M%S%f}"
+
+
+def fold(messages: Iterable[Stored]) -> list[DeadLetter]:
+    found: dict[int, DeadLetter] = {}
+    for message in messages:
+        letter = _settled(message) or letter_in(message)
+        if letter and letter.settled and letter.id in found:
+            _settle(found, letter)
+        elif letter:
+            found[letter.id] = letter
+    return sorted(found.values(), key=lambda letter: letter.id)
+
+
+def letter_in(message: Stored) -> DeadLetter | None:
+    prefix = subjects.ALL_DEAD_LETTERS.removesuffix(">")
+    if not message.subject.startswith(prefix) or message.subject.startswith(f"{subjects.SETTLED}."):
+        return None
+    return DeadLetter(id=message.seq, buried=message.at, headers=message.headers, size=message.size, body=message.body)
+
+
+def record(letter: DeadLetter, deed: Deed, by: str) -> tuple[str, dict[str, str]]:
+    said = {name: value for name, value in letter.headers.items() if name.startswith(_SAID) or name == RUN_ID}
+    return f"{subjects.SETTLED}.{letter.id}", said | {_BURIED: rfc3339(letter.buried), _SETTLED: deed, _BY: by}
+
+
+def _settled(message: Stored) -> DeadLetter | None:
+    number = message.subject.removeprefix(f"{subjects.SETTLED}.")
+    buried = instant_in(message.headers.get(_BURIED, ""))
+    if not _NUMBER.fullmatch(number) or buried is None:
+        return None
+    settled = Settled(deed=message.headers.get(_SETTLED, "?"), by=message.headers.get(_BY, "?"), at=message.at)
+    return DeadLetter(id=int(number), buried=buried, headers=message.headers, size=0, settled=settled, held=False)
+
+
+def _settle(found: dict[int, DeadLetter], told: DeadLetter) -> None:
+    if same_instant(found[told.id].buried, told.buried):
+        found[told.id] = replace(found[told.id], settled=told.settled)

@@ -13,7 +13,7 @@ import nats.errors
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
-from agent_service.views.letters import Stored
+from agent_service.views.inbox import Stored
 from agent_service.views.why import Holder, Whereabouts
 from groundwork.nats.consuming.settling import Delivery, read_delivery
 from groundwork.nats.link import NatsLink

@@ -1,20 +1,27 @@
-"""The inbox of people: runs that stopped, and dead letters."""
+"""The inbox of people: runs that stopped, and dead letters as their stream keeps them."""
 
-from datetime import datetime
-from typing import Literal
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
 
 from pydantic import Field
 
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval, Question, Status, Stop
 from agent_service.errors import Damaged
-from agent_service.history.plain import View, clipped
+from agent_service.history.plain import View, clipped, rfc3339
 from agent_service.run.asks import RAISED_BY, Remedy, remedy
 from agent_service.run.lines import waits_for
-from agent_service.views.letters import DeadLetter, obstacle
 from agent_service.views.run import AsksView, asks_view, reopens_until
+from schemas import subjects
 from schemas.envelope import RUN_ID
+from schemas.events import INBOUND
 
+_SAID = "Dead-Letter-"
+_SECRETS = re.compile(r'("(?:callback|capability)"\s*:\s*)"(?:[^"\\]|\\.)*(?:"|$)')
+_NUMBER = re.compile(r"[0-9]{1,18}")
 MAX_TITLE = 200
 
 ItemKind = Literal["approval", "question", "in_doubt", "escalated", "paused", "dead_letter"]
@@ -31,6 +38,88 @@ Action = Literal[
     "discard",
 ]
 """What a person may do, the usual action first."""
+
+
+class NoSuchLetter(Exception):
+    """The number names no letter, or one that is gone."""
+
+
+class NotSentAgain(Exception):
+    """The refused message must not or cannot be published again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A message in a stream. `size`: its body's bytes."""
+
+    subject: str
+    seq: int
+    at: datetime
+    headers: Mapping[str, str]
+    size: int
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    deed: str
+    by: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """`buried` is when it was; `size` and `body` are the letter's own. `held`: its stream still has it."""
+
+    id: int
+    buried: datetime
+    headers: Mapping[str, str]
+    size: int
+    body: bytes = field(repr=False, default=b"")
+    settled: Settled | None = None
+    held: bool = True
+
+    @property
+    def subject(self) -> str:
+        return self.said("Subject") or "?"
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.said("Stream"), self.number("Sequence")
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.said("Body") and not self.said("Headers")
+
+    def said(self, name: str) -> str:
+        return self.headers.get(f"{_SAID}{name}", "")
+
+    def number(self, name: str) -> int:
+        return int(self.said(name)) if _NUMBER.fullmatch(self.said(name)) else 0
+
+    def is_of(self, message: Stored) -> bool:
+        at = instant_in(self.said("Time"))
+        return message.subject == self.subject and (at is None or same_instant(at, message.at))
+
+    def for_programs(self) -> dict[str, Any]:
+        stream, sequence = self.place
+        settled = {"by": self.settled.by, "at": rfc3339(self.settled.at)} if self.settled else None
+        return {
+            "id": self.id,
+            "at": rfc3339(self.buried),
+            "status": self.settled.deed if self.settled else "open",
+            "subject": self.subject,
+            "reason": self.said("Reason"),
+            "deliveries": self.number("Deliveries"),
+            "run_id": self.headers.get(RUN_ID),
+            "consumer": self.said("Consumer") or None,
+            "target": self.said("Target") or None,
+            "stream": stream or None,
+            "stream_seq": sequence or None,
+            "msg_id": self.said("Msg-Id") or self.said("Key") or None,
+            "bytes": self.size,
+            "settled": settled,
+        }
 
 
 class InboxItem(View):
@@ -128,3 +217,29 @@ def of_letter(letter: DeadLetter) -> InboxItem:
         remedy=gone if why else again,
         actions=("discard",) if why else ("retry", "discard"),
     )
+
+
+def obstacle(letter: DeadLetter) -> str:
+    if done := letter.settled:
+        again = "; if it was refused again, that is a dead letter of its own" if done.deed == "retried" else ""
+        return f"it was {done.deed} by {done.by} at {rfc3339(done.at)}{again}"
+    if letter.said("Target"):
+        return "it is a delivery to an address outside, not a message of the bus: deliver it by hand, then drop it"
+    if letter.subject not in INBOUND and not letter.subject.startswith(f"{subjects.TOOL_REQUEST}."):
+        return f"{letter.subject[:80]} is an announcement, which is published once: drop it when it is dealt with"
+    return ""
+
+
+def instant_in(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def same_instant(one: datetime, other: datetime) -> bool:
+    return abs(one - other) < timedelta(milliseconds=1)
+
+
+def without_secrets(body: str) -> str:
+    return _SECRETS.sub(r'\1"(hidden)"', body)

@@ -18,7 +18,7 @@ from agent_service.history.waiting_for import WaitReason, executor_of, waiting_f
 from agent_service.history.words import attempt_of
 from agent_service.run.asks import Remedy, remedy
 from agent_service.run.ports import Dismissal
-from agent_service.views.letters import DeadLetter
+from agent_service.views.inbox import DeadLetter
 from agent_service.views.run import reopens_until
 from schemas.status import WaitingCall
 

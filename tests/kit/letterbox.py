@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from agent_service.views.letters import DeadLetter, NoSuchLetter, NotSentAgain, Settled, Stored, obstacle
+from agent_service.views.inbox import DeadLetter, NoSuchLetter, NotSentAgain, Settled, Stored, obstacle
 from schemas import subjects
 from schemas.envelope import RUN_ID
 from tests.kit.runs import NOON

@@ -5,7 +5,7 @@ from typing import Any
 
 from agent_service.core.events import WakeAccepted
 from agent_service.core.phases import Ask
-from agent_service.views.letters import DeadLetter
+from agent_service.views.inbox import DeadLetter
 from schemas import subjects
 from schemas.events import Outcome
 from tests.core.cues import RUN_ID, due, framing, limits, replies, signal, started

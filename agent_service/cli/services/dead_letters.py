@@ -17,7 +17,7 @@ from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.cli import output, whereabouts
 from agent_service.cli.options import AsJson, ConfigNearby
 from agent_service.history.plain import instant, one_line
-from agent_service.views.letters import DeadLetter, NoSuchLetter, NotSentAgain, Stored
+from agent_service.views.inbox import DeadLetter, NoSuchLetter, NotSentAgain, Stored
 from groundwork.nats import link as nats_link
 from groundwork.service.commands import examples
 from groundwork.service.exits import Exit, NotDone

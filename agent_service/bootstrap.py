@@ -249,7 +249,7 @@ def join_in(agent: Agent, background: Background) -> None:
         return
     members, turns, recovery = ground.members, agent.turns, agent.recovery
     overtaken = Overtaken(members.me, turns, agent.thinker, store, recovery, background)
-    listeners = overtaken.hear, agent.feed.elsewhere, agent.limits.elsewhere
+    listeners = overtaken.hear, agent.feed.tell, agent.limits.elsewhere
 
     def hear(told: Elsewhere) -> None:
         for listener in listeners:

@@ -13,9 +13,8 @@ from contextlib import AbstractContextManager
 from fastapi import Request, Response
 from starlette.responses import StreamingResponse
 
-from agent_service.api.channel import Channel
 from agent_service.api.errors import Code, Refusal, present, unfit
-from agent_service.api.feed import Feed
+from agent_service.api.feed import Channel, Feed
 from agent_service.errors import Damaged
 from agent_service.run.ports import RunStore
 from groundwork.service.errors import TryAgain

@@ -190,7 +190,7 @@ class House:
         for commit in commits:
             await self.elsewhere([commit])
             who = {"by": "another", "status": commit.state.status, "caller": commit.state.brief.caller}
-            self.feed.elsewhere(Elsewhere(entry=commit.entry, position=self.archive.newest(), **who))  # type: ignore[arg-type] # each its own
+            self.feed.tell(Elsewhere(entry=commit.entry, position=self.archive.newest(), **who))  # type: ignore[arg-type] # each its own
 
     async def elsewhere(self, commits: Sequence[Commit]) -> None:
         """Let it happen in another process, of which this one hears nothing."""

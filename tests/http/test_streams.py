@@ -13,7 +13,6 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from agent_service.api.channel import KEPT
 from agent_service.run.journal import Commit
 from agent_service.store.sql.database import FILE
 from tests.core.cues import PROOF, reflects
@@ -150,7 +149,7 @@ async def test_twenty_cuts_lose_and_repeat_nothing_while_all_runs_go_on_here_and
 
 
 async def test_a_reader_that_falls_far_behind_loses_and_repeats_nothing(house: House) -> None:
-    runs = [whole_run(number, steps=8) for number in range(1, KEPT // 18)]
+    runs = [whole_run(number, steps=8) for number in range(1, 56)]
     async with serving(house.app, send_buffer=4096) as port:
         connection = socket.socket()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

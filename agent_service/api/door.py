@@ -10,7 +10,6 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
 from typing import Annotated, get_args
 
 from fastapi import Depends, Request, Security
@@ -21,7 +20,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Connection
 
-from agent_service.admission.callers import HttpSettings, of_token
+from agent_service.admission.callers import HttpSettings, TokenSettings, of_token
 from agent_service.api.errors import MEDIA_TYPE, Code, Refusal
 from agent_service.api.requests import Caller, check_scopes
 from agent_service.trust import identity
@@ -131,18 +130,11 @@ def _is_of_another_site(connection: Connection) -> bool:
     return only(connection, b"sec-fetch-site") in ELSEWHERE
 
 
-@dataclass(frozen=True, slots=True)
-class Bearer:
-    name: str
-    scopes: frozenset[Scope]
-    digest: Callable[[], str]
-
-
 class Access:
     """Decides whether a request may do what its route does. Raises Misconfigured where everybody would be let in."""
 
     def __init__(self, settings: HttpSettings) -> None:
-        self._bearers = tuple(Bearer(t.name, t.scopes, t.digest) for t in settings.tokens)
+        self._bearers = settings.tokens
         _refuse_shared(self._bearers)
         if not self._bearers and not is_loopback(settings.host):
             raise Misconfigured(
@@ -173,7 +165,7 @@ class Access:
         request.state.token, request.state.scopes = bearer.name, bearer.scopes
         check_scopes(bearer.name, bearer.scopes, asked)
 
-    def _known(self, sent: list[str]) -> Bearer | None:
+    def _known(self, sent: list[str]) -> TokenSettings | None:
         if len(sent) != 1 or not sent[0].startswith(SCHEME) or len(sent[0]) > LONGEST_TOKEN:
             return None
         digest = hashlib.sha256(sent[0].removeprefix(SCHEME).encode("latin-1")).hexdigest()
@@ -187,7 +179,7 @@ async def caller_of(request: Request) -> Caller:
     return Caller(by=by, payer=of_token(token), transport="http", token=token, scopes=request.state.scopes)
 
 
-def _refuse_shared(bearers: tuple[Bearer, ...]) -> None:
+def _refuse_shared(bearers: tuple[TokenSettings, ...]) -> None:
     holders: dict[str, str] = {}
     for bearer in bearers:
         other = holders.setdefault(bearer.digest(), bearer.name)

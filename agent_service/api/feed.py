@@ -150,7 +150,7 @@ class Feed:
 
     async def rest(self, run_id: str, wait: Wait) -> None:
         """Returns when the run rests, the agent stops, or the wait is over. Refuses (404) an id of no run."""
-        with self.follow_run(run_id) as channel, suppress(TimeoutError):
+        with self.follow(run_id) as channel, suppress(TimeoutError):
             async with _while_there(wait):
                 await self._rest(run_id, channel)
 
@@ -163,22 +163,12 @@ class Feed:
                 await channel.news()
 
     @contextmanager
-    def follow_run(self, run_id: str) -> Iterator[Channel]:
-        """The run's channel. Raises TryAgain."""
-        with self._followed(run_id, partial(self._journal.version, run_id), partial(self._of_run, run_id)) as channel:
-            yield channel
-
-    @contextmanager
-    def follow_all(self) -> Iterator[Channel]:
-        """The channel of all runs. Raises TryAgain."""
-        with self._followed("", self._journal.newest, self._of_all) as channel:
-            yield channel
-
-    @contextmanager
-    def _followed(
-        self, name: str, newest: Callable[[], int], read: Callable[[int], Awaitable[Chunk]]
-    ) -> Iterator[Channel]:
-        channel = self._channels.get(name) or self._channels.setdefault(name, Channel(newest, read))
+    def follow(self, run_id: str = "") -> Iterator[Channel]:
+        """The channel of a run, or of all. Raises TryAgain."""
+        if (channel := self._channels.get(run_id)) is None:
+            newest = partial(self._journal.version, run_id) if run_id else self._journal.newest
+            channel = Channel(newest, partial(self._of_run, run_id) if run_id else self._of_all)
+            self._channels[run_id] = channel
         if self._looking is None:
             self._look_later()
         if self._ended:
@@ -189,7 +179,7 @@ class Feed:
         finally:
             channel.followers -= 1
             if not channel.followers:
-                self._channels.pop(name, None)
+                self._channels.pop(run_id, None)
 
     def _look_later(self) -> None:
         self._looking = asyncio.get_running_loop().call_later(self._look_every_s, self._look_again)

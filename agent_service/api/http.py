@@ -79,8 +79,7 @@ async def _index(_: Request) -> Response:
 def _add(documents: Documents, access: Access, operation: Operation, served: Served, fresh: Fresh) -> None:
     app = documents.app
     parameters, bodies, answers = signature(served).parameters, taken_by(served), signature(served).return_annotation
-    waits = any(parameter.annotation == Wait | None for parameter in parameters.values())
-    streams = LAST_EVENT_ID in (_HEADERS.get(name) for name in parameters)
+    waits, streams = "wait" in parameters, "last_event_id" in parameters
     before: list[Callable[..., Any]] = [fresh] if fresh and operation.shows_runs else []
     if operation.method == "POST" or waits:
         before.append(only("wait") if waits else only())
@@ -188,9 +187,6 @@ def _check_headers(request: Request) -> None:
     has_body = length not in ("", "0") or "transfer-encoding" in headers
     if (kinds or has_body) and [kind.partition(";")[0].strip().lower() for kind in kinds] != [JSON]:
         raise Refusal(Code.NOT_JSON, f"send JSON, with `Content-Type: {JSON}`", status=415)
-
-
-_HEADERS = {"key": IDEMPOTENCY_KEY, "last_event_id": LAST_EVENT_ID, "traceparent": "traceparent"}
 
 
 async def idempotency_key(

@@ -170,8 +170,6 @@ class Finder(Protocol):
 class WhyCalls:
     """`gateway` gives the gateway's status, or None where none answers."""
 
-    within_s = WITHIN_S
-
     def __init__(
         self,
         store: RunStore,
@@ -225,10 +223,10 @@ class WhyCalls:
         if pending is None:
             return True, "", None, None
         try:
-            async with asyncio.timeout(self.within_s):
+            async with asyncio.timeout(WITHIN_S):
                 return True, "", *await self._messages(run.run_id, pending)
         except TimeoutError:
-            return False, f"the bus did not tell within {self.within_s:g} s what it has for this run", None, None
+            return False, f"the bus did not tell within {WITHIN_S:g} s what it has for this run", None, None
         except Failure as error:
             return False, str(error), None, None
 
@@ -253,7 +251,7 @@ class WhyCalls:
 
     async def _in_time(self, question: Awaitable[T], otherwise: T) -> T:
         with suppress(TimeoutError, Failure):
-            async with asyncio.timeout(self.within_s):
+            async with asyncio.timeout(WITHIN_S):
                 return await question
         return otherwise
 

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any, Literal, get_args
 
 from fastapi.responses import PlainTextResponse
@@ -22,7 +24,7 @@ from schemas.operations import Scope
 from schemas.status import Finding
 
 WITHIN_S = 4.0
-FRESH_S = 2.0
+FRESH = timedelta(seconds=2)
 READY_WITHIN_S = 3.0
 EVERYBODY = "everybody"
 OK = "ok"
@@ -64,52 +66,40 @@ class HealthView(View):
 
 
 class HealthCalls:
-    def __init__(
-        self,
-        readiness: Callable[[], Awaitable[Mapping[str, str]]],
-        looks: Mapping[Part, Look],
-        *,
-        within_s: float = WITHIN_S,
-        fresh_s: float = FRESH_S,
-    ) -> None:
+    """`looks` find out how each part is."""
+
+    def __init__(self, readiness: Readiness, looks: Mapping[Part, Look]) -> None:
         self._readiness = readiness
         self._looks = looks
-        self._within_s = within_s
-        self._fresh_s = fresh_s
-        self._told: tuple[CheckView, ...] | None = None
-        self._seen_at = utc_now()
-        self._told_at = float("-inf")
+        self._told: tuple[CheckView, ...] = ()
+        self._seen_at = datetime.min.replace(tzinfo=UTC)
         self._asking = asyncio.Lock()
 
     async def show_health(self) -> HealthView:
         """The agent, its gateway, NATS, Ductile, the model and the store."""
         async with self._asking:
-            clock = asyncio.get_running_loop().time
-            if self._told is None or clock() - self._told_at > self._fresh_s:
-                self._told = await self._look()
-                self._told_at, self._seen_at = clock(), utc_now()
-            own = _checks("agent", await self._ask("agent", self._ready))
-            return HealthView(checks=(*self._told, *own), at=self._seen_at)
+            if utc_now() - self._seen_at > FRESH:
+                self._told = await self._look(self._looks)
+                self._seen_at = utc_now()
+            return HealthView(checks=(*self._told, *await self._look({"agent": self._ready})), at=self._seen_at)
 
-    async def _look(self) -> tuple[CheckView, ...]:
-        looks = self._looks.items()
-        found = await asyncio.gather(*(self._ask(part, look) for part, look in looks))
-        return tuple(
-            check for (part, _), findings in zip(looks, found, strict=True) for check in _checks(part, findings)
-        )
+    async def _look(self, looks: Mapping[Part, Look]) -> tuple[CheckView, ...]:
+        found = await asyncio.gather(*(_ask(part, look) for part, look in looks.items()))
+        return tuple(chain.from_iterable(map(_checks, looks, found)))
 
     async def _ready(self) -> Sequence[Finding]:
         return [_of_readiness(name, trouble) for name, trouble in (await self._readiness()).items()]
 
-    async def _ask(self, part: Part, look: Look) -> Sequence[Finding]:
-        remedy = "ask again; see the agent's log"
-        try:
-            async with asyncio.timeout(self._within_s):
-                return await look()
-        except TimeoutError:
-            return [warning(part, f"it did not say within {self._within_s:g} s how it is", remedy=remedy)]
-        except Failure as error:
-            return [wrong(part, str(error), remedy=remedy)]
+
+async def _ask(part: Part, look: Look) -> Sequence[Finding]:
+    remedy = "ask again; see the agent's log"
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            return await look()
+    except TimeoutError:
+        return [warning(part, f"it did not say within {WITHIN_S:g} s how it is", remedy=remedy)]
+    except Failure as error:
+        return [wrong(part, str(error), remedy=remedy)]
 
 
 def _of_readiness(name: str, trouble: str) -> Finding:

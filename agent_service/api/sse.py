@@ -78,7 +78,7 @@ class EventStreams:
             raise unfit(LAST_EVENT_ID, f"the run has only {run.version} entries")
         if run.final and seen == run.version:
             return Response(status_code=204)
-        return _stream(self._feed.follow_run(run_id), seen, ends=True)
+        return _stream(self._feed.follow(run_id), seen, ends=True)
 
     async def follow_all(self, last_event_id: str | None = None) -> EventStream:
         """One event for each entry as it is stored, for as long as you like.
@@ -90,7 +90,7 @@ class EventStreams:
         seen, newest = number_of(last_event_id), self._feed.newest
         if (seen or 0) > newest:
             raise unfit(LAST_EVENT_ID, f"the journal of all runs ends at {newest}")
-        return _stream(self._feed.follow_all(), newest if seen is None else seen, ends=False)
+        return _stream(self._feed.follow(), newest if seen is None else seen, ends=False)
 
 
 def _stream(following: AbstractContextManager[Channel], after: int, *, ends: bool) -> EventStream:

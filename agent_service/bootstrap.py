@@ -12,8 +12,7 @@ from agent_service.admission.rate_limits import Pace
 from agent_service.admission.shares import ALONE, Company
 from agent_service.admission.spending import Spending
 from agent_service.api.feed import Feed
-from agent_service.archive.dependents import RunBelongings
-from agent_service.archive.pruning import Pruning
+from agent_service.archive.pruning import Pruning, RunBelongings
 from agent_service.background import Background
 from agent_service.bus.buckets import NatsArtifacts, NatsBoard
 from agent_service.bus.catch_up import Missed

@@ -7,13 +7,14 @@ Open runs stay, and those that an open run needs. A step takes milliseconds; a p
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime, timedelta
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
 
 from agent_service.archive.retention import (
     Behind,
-    Belongings,
     Ended,
     Forgetting,
     Going,
@@ -25,6 +26,7 @@ from agent_service.archive.retention import (
 )
 from agent_service.core.waiting import FINAL
 from agent_service.run.ports import Clock
+from agent_service.views.folder.workspace import Workspace
 from groundwork.service.errors import TryAgain
 
 LOOK_S = 3600.0
@@ -40,10 +42,55 @@ ROUNDS = 5
 log = logging.getLogger(__name__)
 
 
+class Artifacts(Protocol):
+    """The bucket. All methods raise TryAgain."""
+
+    async def remove(self, run_id: str, path: str) -> None: ...
+
+    async def sizes(self) -> Mapping[str, int]: ...
+
+
+AtRest = Callable[[Collection[str]], AbstractAsyncContextManager[Any]]
+
+
+class RunBelongings:
+    """What runs have beside the store: folders, and artifacts on the bus. `at_rest`: inside nobody writes folders, and
+    none of these runs later."""
+
+    def __init__(self, workspaces: Path, artifacts: Artifacts, at_rest: AtRest = nullcontext) -> None:
+        self._workspace = Workspace(workspaces)
+        self._artifacts = artifacts
+        self._at_rest = at_rest
+
+    async def remove(self, gone: Sequence[Behind]) -> None:
+        """Durably, folders first: they are here. Raises TryAgain."""
+        whole = [one.run_id for one in gone if one.folder]
+        async with self._at_rest(whole):
+            try:
+                await asyncio.to_thread(self._remove_folders, gone)
+            except OSError as error:
+                raise TryAgain(f"folders of runs that are gone cannot be removed: {error}") from error
+        for one in gone:
+            for path in one.artifacts:
+                await self._artifacts.remove(one.run_id, path)
+
+    async def sizes(self, kind: Kind) -> Mapping[str, int]:
+        if kind == "artifacts":
+            return await self._artifacts.sizes()
+        try:
+            return await asyncio.to_thread(self._workspace.sizes)
+        except OSError as error:
+            raise TryAgain(f"what the folders of runs take cannot be measured: {error}") from error
+
+    def _remove_folders(self, gone: Sequence[Behind]) -> None:
+        self._workspace.remove(*(one.run_id for one in gone if one.folder))
+        self._workspace.remove_artifacts(*(one.run_id for one in gone if not one.folder))
+
+
 class Pruning:
     """Of one store. One pass at a time."""
 
-    def __init__(self, store: Forgetting, belongings: Belongings, rules: Rules, clock: Clock) -> None:
+    def __init__(self, store: Forgetting, belongings: RunBelongings, rules: Rules, clock: Clock) -> None:
         self._store = store
         self._belongings = belongings
         self._rules = rules

@@ -123,14 +123,6 @@ class Forgetting(Protocol):
         """Give some unused room back; returns whether there is more of it."""
 
 
-class Belongings(Protocol):
-    """All methods raise TryAgain."""
-
-    async def remove(self, gone: Sequence[Behind]) -> None: ...
-
-    async def sizes(self, kind: Kind) -> Mapping[str, int]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Going:
     rule: str

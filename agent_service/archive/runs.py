@@ -1,17 +1,14 @@
 """The runs in an archive: a line of `runs.jsonl` for each, its journal, and in an export its pages."""
 
-import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent_service.core.waiting import Status
 from agent_service.run.journal import Entry
-from agent_service.views.folder.disk import IllegalName, TooLarge, checked, place_of
-from agent_service.views.folder.workspace import MAX_BYTES, Listed, Listing
 from groundwork.archive.format import Archive, Hash, Writer
 from schemas.fields import Instant
 
@@ -102,36 +99,7 @@ class Runs:
         for run_id, names in self._folders.items():
             yield from ((run_id, name) for name in names if name.startswith(f"{ARTIFACTS}/"))
 
-    def below(self, run_id: str) -> Sequence[str]:
-        return [name for name in self._folders.get(run_id, ()) if name != JOURNAL]
-
-    def folder(self, run_id: str) -> "FolderInArchive":
-        return FolderInArchive(self, checked(run_id))
-
-
-class FolderInArchive:
-    """Of one run, as `views.folder.verify` reads it."""
-
-    def __init__(self, runs: Runs, run_id: str) -> None:
-        self._runs = runs
-        self._run_id = run_id
-
-    def files(self, run_id: str) -> Listing:
-        listed, foreign = [], []
-        for name in sorted(self._runs.below(run_id)):
-            try:
-                place_of(name)
-                content = self._content(name)
-                listed.append(Listed(path=name, size=len(content), sha256=hashlib.sha256(content).hexdigest()))
-            except IllegalName:
-                foreign.append(name)
-        return Listing(files=tuple(listed), foreign=tuple(foreign))
-
-    def read(self, run_id: str, path: str) -> bytes | None:
-        return self._content(path) if path in self._runs.below(run_id) else None
-
-    def _content(self, path: str) -> bytes:
-        content = self._runs.archive.read(f"{self._run_id}/{path}")
-        if len(content) > MAX_BYTES:
-            raise TooLarge(0, f"it has {len(content)} bytes")
-        return content
+    def files_of(self, run_id: str) -> dict[str, str]:
+        """SHA-256 by path, of all but the journal."""
+        files = self.archive.manifest.files
+        return {name: files[f"{run_id}/{name}"] for name in self._folders.get(run_id, ()) if name != JOURNAL}

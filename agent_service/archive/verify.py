@@ -4,18 +4,19 @@ In this order: the signature, each file by the manifest, each journal, what is s
 are not judged where a file was changed.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from agent_service.archive.runs import ARTIFACTS, BESIDE, JOURNAL, RUNS, ArchivedRun, Runs
 from agent_service.core.state import RunState
-from agent_service.history.artifacts import FILES, is_artifact_path
+from agent_service.history.artifacts import FILES, is_artifact_path, named_artifacts
 from agent_service.run.journal import Entry
 from agent_service.run.moments import as_decided
 from agent_service.views.folder.disk import is_run
 from agent_service.views.folder.verify import Flaw, flaw_in_journal
-from agent_service.views.folder.verify import verify as flaws_of
+from agent_service.views.pages.files import pages_of
 from groundwork.archive.format import MANIFEST, SIGNATURE, Archive
 from groundwork.service.installed import installed_version
 
@@ -60,19 +61,26 @@ def _of_run(runs: Runs, run: ArchivedRun, known: Counter[str]) -> Iterator[Flaw]
     state = as_decided(entries)
     yield from _of_line(run, entries, state)
     yield from () if BESIDE in runs.archive.manifest.files else _of_children(run, state, known)
-    for found in flaws_of(entries, runs.folder(run.run_id), run.run_id):
-        if not _is_known(runs.archive, run, found):
-            yield found
+    yield from _of_files(runs, run, entries)
 
 
-def _is_known(archive: Archive, run: ArchivedRun, flaw: Flaw) -> bool:
-    """Files that are said to be missing, artifacts that no entry names yet, and pages of another version."""
-    if flaw.kind == "missing":
-        stay = archive.manifest.moved or bool(run.artifacts_gone) or ARTIFACTS in archive.manifest.left_out
-        return stay or flaw.place in run.left_out
-    if flaw.kind == "extra":
-        return is_artifact_path(flaw.place)
-    return flaw.place in FILES and archive.manifest.program != installed_version()
+def _of_files(runs: Runs, run: ArchivedRun, entries: Sequence[Entry]) -> Iterator[Flaw]:
+    """Artifacts and pages by the journal, but for those that are said to be missing, and pages of another version."""
+    manifest, there = runs.archive.manifest, runs.files_of(run.run_id)
+    stay = manifest.moved or bool(run.artifacts_gone) or ARTIFACTS in manifest.left_out
+    wanted: dict[str, str | None] = dict.fromkeys(FILES) if not there.keys().isdisjoint(FILES) else {}
+    if wanted and manifest.program == installed_version():
+        wanted |= {name: hashlib.sha256(page.encode()).hexdigest() for name, page in pages_of(entries).items()}
+    named = named_artifacts(entry.record() for entry in entries)
+    wanted |= {artifact.path: artifact.sha256 for artifact in named if is_artifact_path(artifact.path)}
+    for path, digest in wanted.items():
+        if path not in there and not stay and path not in run.left_out:
+            yield Flaw(kind="missing", place=path, text="is not there")
+        elif digest not in (None, there.get(path, digest)):
+            yield changed(path, "is not what the journal says")
+    for path in there.keys() - wanted.keys():
+        if not is_artifact_path(path):
+            yield Flaw(kind="extra", place=path, text="is no file of this run")
 
 
 def _of_line(run: ArchivedRun, entries: Sequence[Entry], state: RunState) -> Iterator[Flaw]:

@@ -81,13 +81,18 @@ async def beside_runs(database: SqliteFile) -> list[Said]:
     return said
 
 
+def flaw_of(run: ArchivedRun, entries: Sequence[Entry]) -> str | None:
+    if flaw := flaw_in_chain(entries):
+        return flaw
+    is_whole = entries and (len(entries), entries[-1].hash) == (run.version, run.head)
+    return None if is_whole else f"its journal does not end with entry {run.version}"
+
+
 def facts_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[EntryFact]:
     """The newest has all that grew. Raises ValueError, with what is wrong, for entries that cannot be followed, or that
     are not those of the run."""
-    if flaw := flaw_in_chain(entries):
+    if flaw := flaw_of(run, entries):
         raise ValueError(flaw)
-    if not entries or (len(entries), entries[-1].hash) != (run.version, run.head):
-        raise ValueError(f"its journal does not end with entry {run.version}")
     wake = run.wake_id, run.digest, microseconds(run.accepted_at)
     facts = list[EntryFact]()
     for moment in retell(entries):

@@ -36,8 +36,7 @@ from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.api.runs import Executors, RunCalls
 from agent_service.api.service import HealthCalls, ServiceCalls, ToolCalls
 from agent_service.api.sse import EventStreams, Slots
-from agent_service.archive.dependents import RunBelongings
-from agent_service.archive.pruning import Pruning
+from agent_service.archive.pruning import Pruning, RunBelongings
 from agent_service.archive.retention import Beside, Rules
 from agent_service.background import Background
 from agent_service.core.brief import Limits

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.archive.dependents import RunBelongings
-from agent_service.archive.pruning import Pruning
+from agent_service.archive.pruning import Pruning, RunBelongings
 from agent_service.archive.retention import Ended, Over, Rules
 from agent_service.core.brief import Parent
 from agent_service.core.events import CancelRequested, ModelUnavailable, ToolReturned

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.archive.dependents import RunBelongings
-from agent_service.archive.pruning import Pruning
+from agent_service.archive.pruning import Pruning, RunBelongings
 from agent_service.archive.retention import Behind, Ended, Forgetting, Rules
 from agent_service.core.waiting import Status
 from agent_service.store.sqlite import SqliteStore
@@ -101,7 +100,7 @@ async def test_a_pass_that_is_killed_anywhere_leaves_whole_runs_and_the_next_one
     await stored(kept.store, whole_run(9)[:4])
     runs = [await kept.done(number) for number in range(1, 4)]
     points, died = Points(), 0
-    belongings = Mortal(RunBelongings(kept.folder, Mortal(kept.bucket, points)), points)
+    belongings: Any = Mortal(RunBelongings(kept.folder, Mortal(kept.bucket, points)), points)
     rules = Rules(days=DONE_DAYS, most={"artifacts": 1})
     while True:
         points.strike_at(died + 1)

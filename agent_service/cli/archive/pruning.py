@@ -5,8 +5,7 @@ from pathlib import Path
 
 from agent_service import settings
 from agent_service.api.operating import PruneView, prune_view
-from agent_service.archive.dependents import RunBelongings
-from agent_service.archive.pruning import Pruning
+from agent_service.archive.pruning import Pruning, RunBelongings
 from agent_service.archive.retention import Beside
 from agent_service.bus.retention import ON_ITS_MACHINE, NatsBesideRuns
 from agent_service.cli import whereabouts

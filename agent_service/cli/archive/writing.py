@@ -9,8 +9,9 @@ pages and artifacts, into an archive that proves itself anywhere.
 import asyncio
 import json
 import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,10 +27,9 @@ from agent_service.cli.output import Outcome
 from agent_service.cli.services.alone import alone, bus_at_hand
 from agent_service.core.waiting import Status
 from agent_service.history.artifacts import NamedArtifact
-from agent_service.run.journal import Entry, flaw_in_chain
 from agent_service.run.moments import as_decided
 from agent_service.settings import AgentSettings
-from agent_service.store.archived import beside_runs, stored_runs
+from agent_service.store.archived import beside_runs, flaw_of, stored_runs
 from agent_service.store.opening import log_of_runs
 from agent_service.store.shared_log.marks import (
     Mark,
@@ -102,13 +102,13 @@ async def backup(config: Path | None, place: str, *, with_keys: bool = False, ke
             runs, artifacts = await _add_runs(kept, archive, made)
             await _add_ledger(path, archive, made, with_keys=with_keys)
             await _add_artifacts(loaded, archive, before, made)
-            lacked = {
-                run_id: [one for one in paths if f"{run_id}/{one}" not in archive.files] for run_id, paths in artifacts
-            }
             _add_folder(loaded, archive, made, with_keys=with_keys)
             counts = {what: number for about in made.about.values() for what, number in about.items()}
-            _finish(archive, made, [_without(run, dict.fromkeys(lacked.get(run.run_id, ()), NOWHERE)) for run in runs])
-            archive.said |= {"at": at, "about": counts}
+            for number, run in enumerate(runs):
+                paths = [path for path in artifacts.get(run.run_id, ()) if f"{run.run_id}/{path}" not in archive.files]
+                runs[number] = run.model_copy(update={"left_out": dict.fromkeys(paths, NOWHERE)})
+            write_runs(archive, runs)
+            archive.said |= {"at": at, "about": counts, "left_out": made.left_out}
         made.size = archive.size
     if keep:
         series.keep_only(keep)
@@ -126,8 +126,8 @@ async def export_all(config: Path | None, place: Path) -> Outcome:
         with writing(file, kept.ring) as archive:
             runs, _ = await _add_runs(kept, archive, made)
             _add_folder(loaded, archive, made, with_keys=False)
-            _finish(archive, made, runs)
-            archive.said["moved"] = True
+            write_runs(archive, runs)
+            archive.said |= {"at": datetime.now(UTC), "moved": True, "left_out": made.left_out}
     return made.outcome()
 
 
@@ -141,7 +141,8 @@ async def export(config: Path | None, name: str, place: Path | None = None) -> O
                 run, children = await _add_export(kept, one, archive, bus)
                 runs.append(run)
                 wanted += [child for child in children if child not in wanted]
-            _finish(archive, made, runs)
+            write_runs(archive, runs)
+            archive.said["at"] = datetime.now(UTC)
         made.size = archive.size
     made.runs = {run.run_id: run.status.value for run in runs}
     made.about["agent"] = {"runs": len(runs), "files": len(archive.files)}
@@ -149,15 +150,6 @@ async def export(config: Path | None, name: str, place: Path | None = None) -> O
     if kept.ring is None:
         made.then = "! it is not signed, for the file with the agent's keys is not there"
     return made.outcome()
-
-
-def _finish(archive: Writer, made: Made, runs: Sequence[ArchivedRun]) -> None:
-    write_runs(archive, runs)
-    archive.said |= {"at": datetime.now(UTC), "left_out": made.left_out}
-
-
-def _without(run: ArchivedRun, left_out: Mapping[str, str]) -> ArchivedRun:
-    return run.model_copy(update={"left_out": dict(left_out)})
 
 
 @asynccontextmanager
@@ -183,7 +175,7 @@ async def _left(loaded: AgentSettings, link: NatsLink) -> AsyncIterator[None]:
 
 async def _add_runs(
     kept: Records, archive: Writer, made: Made
-) -> tuple[list[ArchivedRun], list[tuple[str, list[str]]]]:
+) -> tuple[list[ArchivedRun], Mapping[str, Sequence[str]]]:
     """The runs, and the paths of their artifacts by run."""
     base, runs = archive.base, list[ArchivedRun]()
     heads = {run.run_id: run.head for run in Runs(base).all} if base else {}
@@ -195,20 +187,14 @@ async def _add_runs(
                 archive.take_over(name, base)
             else:
                 entries = await kept.store.entries(run.run_id)
-                if flaw := _flaw(run, entries):
+                if flaw := flaw_of(run, entries):
                     made.left_out[run.run_id] = f"it is not as its agent left it: {flaw}"
                     continue
                 archive.add(name, journal_of(entries))
             runs.append(run)
         write_beside(archive, await beside_runs(kept.database))
     made.about["agent"] = {"runs": len(runs), "of them under way": sum(run.status in OPEN for run in runs)}
-    return runs, list(artifacts.items())
-
-
-def _flaw(run: ArchivedRun, entries: Sequence[Entry]) -> str | None:
-    if not entries or (len(entries), entries[-1].hash) != (run.version, run.head):
-        return f"its journal does not end with entry {run.version}"
-    return flaw_in_chain(entries)
+    return runs, artifacts
 
 
 async def _add_export(
@@ -235,7 +221,7 @@ async def _add_export(
     children = [child.run_id for child in as_decided(entries).children]
     there = [child for child in children if kept.store.version(child)]
     left_out |= {child: "there is no such run any more" for child in children if child not in there}
-    return _without(run, left_out), there
+    return run.model_copy(update={"left_out": left_out}), there
 
 
 async def _content(kept: Records, run_id: str, artifact: NamedArtifact, bus: LateArtifacts) -> bytes | str:
@@ -265,13 +251,8 @@ async def _add_ledger(config: Path | None, archive: Writer, made: Made, *, with_
 
 
 async def run_gateway(*arguments: str, config: Path | None) -> dict[str, Any]:
-    named, pipe = ("--config", str(config)) if config else (), asyncio.subprocess.PIPE
-    called = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ductile_gateway", *arguments, *named),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=pipe,
-        stderr=pipe,
-    )
+    command = (sys.executable, "-m", "ductile_gateway", *arguments, *(("--config", str(config)) if config else ()))
+    called = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     out, complaint = await called.communicate()
     if called.returncode:
         raise Misconfigured(complaint.decode(errors="replace").strip() or f"the gateway's {arguments[0]} ended")
@@ -285,33 +266,21 @@ async def _add_artifacts(loaded: AgentSettings, archive: Writer, previous: Path 
         async with bus_at_hand(loaded) as link:
             bucket = ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
             for one in await bucket.list():
-                await _add_artifact(archive, bucket, one.key, one.sha256)
+                name = one.key.replace("/", f"/{ARTIFACTS}/", 1)
+                if one.sha256 in archive.held:
+                    archive.files[name] = one.sha256
+                    continue
+                with suppress(NoSuchArtifact):
+                    archive.add(name, await bucket.get(one.key))
     except Failure as error:
         made.left_out[ARTIFACTS] = str(error)
-        if previous and _take_artifacts_over(archive, previous):
+        if previous:
+            with Archive.opened(previous) as older:
+                for name in (name for name in older.manifest.files if f"/{ARTIFACTS}/" in name):
+                    archive.take_over(name, older)
             made.left_out[ARTIFACTS] += f". Those of {previous.name} are in it"
     else:
         made.about[ARTIFACTS] = {"artifacts": sum(f"/{ARTIFACTS}/" in name for name in archive.files)}
-
-
-def _take_artifacts_over(archive: Writer, previous: Path) -> bool:
-    with Archive.opened(previous) as older:
-        names = [name for name in older.manifest.files if f"/{ARTIFACTS}/" in name]
-        for name in names:
-            archive.take_over(name, older)
-    return bool(names)
-
-
-async def _add_artifact(archive: Writer, bucket: ArtifactBucket, key: str, digest: str) -> None:
-    run_id, _, path = key.partition("/")
-    name = f"{run_id}/{ARTIFACTS}/{path}"
-    if digest in archive.held:
-        archive.files[name] = digest
-        return
-    try:
-        archive.add(name, await bucket.get(key))
-    except NoSuchArtifact:
-        return
 
 
 def _add_folder(loaded: AgentSettings, archive: Writer, made: Made, *, with_keys: bool) -> None:

@@ -1,11 +1,12 @@
 """Metrics of runs: endings, steps, attempts, model calls and their cost, continuations, and waits for people.
 
 A moment costs microseconds on the thread of the turns. Durations come from the journal's instants, so they span a
-restart; that of a model call which a restart interrupted is left out.
+restart; that of a model call which a restart interrupted is left out. Model calls have the names that the GenAI
+conventions of OpenTelemetry have for them.
 """
 
 import logging
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from agent_service.core.events import (
     CallReserved,
@@ -16,74 +17,232 @@ from agent_service.core.events import (
     TimerFired,
     ToolReturned,
 )
-from agent_service.core.facts import AttemptAnswered, CallPutOff, RetrySet, TaskFinished
+from agent_service.core.facts import AttemptAnswered, CallPutOff, Reopened, RetrySet, TaskFinished
+from agent_service.core.phases import Unusable
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Approval, Ended, NeedsPerson, Question, Status
-from agent_service.metrics.model import CallMetrics, SpentMetrics
+from agent_service.core.waiting import Approval, NeedsPerson, Question, Status
 from agent_service.metrics.wakes import NONE, IncomingMetrics, OutgoingMetrics, known_class, outcome_of
 from agent_service.run.moments import Moment
 from groundwork.sqlite.group_commit import StoreMetrics
-from groundwork.telemetry.metrics import Counter, Instruments
+from groundwork.telemetry.metrics import Counter, Histogram, Instruments
+from groundwork.telemetry.names import gen_ai
+
+WAIT_SECONDS = (10.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
+RUN_SECONDS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0)
+TOOL_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
+CALL_SECONDS = tuple(0.01 * 2**n for n in range(14))
+TOKENS = tuple(float(4**n) for n in range(14))
+"""Bounds of the conventions, both of them."""
+CHAT = "chat"
+OPERATION, PROVIDER, MODEL = "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model"
+PHASE, TOKEN_TYPE, TOOL, ERROR = "agentic.phase", "gen_ai.token.type", "gen_ai.tool.name", "error.type"
+STATE, REASON = "agentic.run.state", "agentic.run.reason"
+_OF_TOOLS = (AttemptAnswered, RetrySet, TaskFinished)
+_CONTINUED = {"continuation": "followed", "budget": "budget"}
+
+log = logging.getLogger(__name__)
 
 
-class GatheringMetrics:
-    def __init__(self, instruments: Instruments) -> None:
+class ToolMetrics:
+    def __init__(self, instruments: Instruments, retries: Counter) -> None:
+        self._retries = retries
+        self._attempts = instruments.histogram(
+            "agentic.tool.duration",
+            "One attempt of a step or a task, from its request to its result",
+            attributes=(TOOL, "agentic.tool.outcome", ERROR),
+            bounds=TOOL_SECONDS,
+        )
         self._continuations = instruments.counter(
             "agentic.tool.continuations",
             "Results of tools that ask for more first, by what became of that",
             unit="{continuation}",
-            attributes=("gen_ai.tool.name", "agentic.continuation.outcome"),
+            attributes=(TOOL, "agentic.continuation.outcome"),
         )
         self._tasks = instruments.counter(
             "agentic.tool.tasks",
             "Tasks of steps that are over",
             unit="{task}",
-            attributes=("gen_ai.tool.name", "agentic.tool.outcome", "error.type"),
+            attributes=(TOOL, "agentic.tool.outcome", ERROR),
         )
 
     def committed(self, moment: Moment) -> None:
+        if moment.kinds.isdisjoint(_OF_TOOLS):
+            return
+        first = moment.first(AttemptAnswered)
+        error = known_class(first.error.error_class) if first and first.error else NONE
         for fact in moment.facts:
-            if isinstance(fact, TaskFinished):
-                self._tasks.add(fact.tool, fact.status, known_class(fact.error_class) if fact.error_class else NONE)
-            elif isinstance(fact, AttemptAnswered) and _asks_for_more(moment):
-                self._continuations.add(fact.tool, _OUTCOMES.get(fact.status, "refused"))
+            match fact:
+                case AttemptAnswered():
+                    self._answered(moment, fact, error)
+                case TaskFinished(tool=tool, status=status, error_class=kind):
+                    self._tasks.add(tool, status, known_class(kind) if kind else NONE)
+                case RetrySet():
+                    self._retries.add("tool", error)
+
+    def _answered(self, moment: Moment, answer: AttemptAnswered, error: str) -> None:
+        if isinstance(moment.event, ToolReturned) and moment.event.result.status == "continuation":
+            self._continuations.add(answer.tool, _CONTINUED.get(answer.status, "refused"))
+        sent = {pending.name: pending for pending in moment.before.pendings} if moment.before else {}
+        if answer.status not in ("late", "refused") and (pending := sent.get(answer.name)):
+            outcome = "continuation" if answer.status == "continuation" else outcome_of(error)
+            self._attempts.record(_seconds(moment.at - pending.requested_at), answer.tool, outcome, error)
 
 
-def _asks_for_more(moment: Moment) -> bool:
-    return isinstance(moment.event, ToolReturned) and moment.event.result.status == "continuation"
+class CallMetrics:
+    """`provider` is who is asked for replies."""
+
+    def __init__(self, instruments: Instruments, provider: str, retries: Counter) -> None:
+        self._of_a_call = CHAT, provider
+        self._retries = retries
+        self._asked: dict[str, datetime] = {}
+        """When the open question was first put."""
+        self._made: dict[str, CallReserved] = {}
+        self._phases = instruments.histogram(
+            "agentic.phase.duration",
+            "From a question to the model's reply, with all waits and tries",
+            attributes=(PHASE,),
+            bounds=CALL_SECONDS,
+        )
+        of_calls = (OPERATION, PROVIDER, MODEL, ERROR)
+        self._calls = instruments.histogram(
+            gen_ai().duration, "One model call", attributes=of_calls, bounds=CALL_SECONDS
+        )
+        self._usage = _usage(instruments)
+        told = "Replies that were no valid decision"
+        self._unusable = instruments.counter("agentic.llm.unusable", told, unit="{reply}", attributes=(MODEL,))
+        told = "Tokens; those of `input` are all of the prompt, also what came from a cache or went into it"
+        self._tokens = instruments.counter("agentic.llm.tokens", told, unit="{token}", attributes=(MODEL, TOKEN_TYPE))
+        told = "Spent on model calls, in USD"
+        self._cost = instruments.counter("agentic.llm.cost", told, unit="{USD}", attributes=(MODEL, PHASE))
+        told = "Replies without a known price, which the cost leaves out"
+        self._unpriced = instruments.counter("agentic.llm.unpriced", told, unit="{reply}", attributes=(MODEL,))
+
+    def committed(self, moment: Moment) -> None:
+        run_id = moment.after.run_id
+        match moment.event:
+            case ModelReplied() as reply:
+                self._replied(moment, reply)
+            case ModelUnavailable() as silence:
+                self._called(moment, silence.error_class)
+                if moment.first(CallPutOff):
+                    self._retries.add("llm", silence.error_class)
+            case CallReserved() as reserved:
+                self._made[run_id] = reserved
+        if not moment.after.calling and (moment.ended or moment.paused):
+            self._asked.pop(run_id, None)
+            self._made.pop(run_id, None)
+        elif moment.after.calling and not isinstance(moment.event, CallReserved):
+            self._asked.setdefault(run_id, moment.entry.at)
+
+    def _called(self, moment: Moment, error: str, model: str = "") -> None:
+        """What is not known, after a restart, is left out."""
+        run_id = moment.after.run_id
+        made = self._made.pop(run_id, None)
+        if since := made.at if made else self._asked.get(run_id):
+            model = model or (made.model if made else NONE)
+            self._calls.record(_seconds(moment.entry.at - since), *self._of_a_call, model, error)
+
+    def _replied(self, moment: Moment, reply: ModelReplied) -> None:
+        put = moment.before.asking if moment.before else None
+        phase = put.phase.value if put else NONE
+        self._called(moment, NONE, reply.model)
+        if asked := self._asked.pop(moment.after.run_id, None):
+            self._phases.record(_seconds(reply.at - asked), phase)
+        if isinstance(reply.decision, Unusable) or isinstance(reply.plan, Unusable):
+            self._unusable.add(reply.model)
+        if reply.usage.cost_usd:
+            self._cost.add(reply.model, phase, by=reply.usage.cost_usd)
+        elif reply.usage.cost_usd is None:
+            self._unpriced.add(reply.model)
+        if reply.usage.input_tokens:
+            self._count(reply)
+
+    def _count(self, reply: ModelReplied) -> None:
+        usage, model = reply.usage, reply.model
+        for (histogram, *kind), tokens in zip(self._usage, (usage.input_tokens, usage.output_tokens), strict=True):
+            histogram.record(tokens, *self._of_a_call, model, *kind)
+        self._tokens.add(model, "input", by=usage.input_tokens)
+        self._tokens.add(model, "output", by=usage.output_tokens)
+        self._tokens.add(model, "cache_read", by=usage.cache_read_tokens)
+        self._tokens.add(model, "cache_write", by=usage.cache_write_tokens)
 
 
-_OUTCOMES = {"continuation": "followed", "budget": "budget"}
-_OF_TASKS = (TaskFinished, AttemptAnswered)
+def _usage(instruments: Instruments) -> tuple[tuple[Histogram, *tuple[str, ...]], ...]:
+    """The histograms of input and of output tokens, and the type where both are one."""
+    chosen, of_a_call = gen_ai(), (OPERATION, PROVIDER, MODEL)
+
+    def histogram(name: str, *kind: str) -> Histogram:
+        text = "Tokens of one model call"
+        return instruments.histogram(name, text, unit="{token}", attributes=(*of_a_call, *kind), bounds=TOKENS)
+
+    if chosen.input_tokens == chosen.output_tokens:
+        both = histogram(chosen.input_tokens, TOKEN_TYPE)
+        return (both, "input"), (both, "output")
+    return (histogram(chosen.input_tokens),), (histogram(chosen.output_tokens),)
 
 
-WAIT_SECONDS = (10.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
-
-
-class PeopleMetrics:
-    def __init__(self, instruments: Instruments) -> None:
+class RunMetrics:
+    def __init__(self, instruments: Instruments, provider: str, retries: Counter) -> None:
+        self._tools = ToolMetrics(instruments, retries)
+        self._calls = CallMetrics(instruments, provider, retries)
+        told = "Entries committed"
+        self._entries = instruments.counter(
+            "agentic.journal.entries", told, unit="{entry}", attributes=("agentic.event",)
+        )
+        self._queued = instruments.histogram("agentic.run.queue.duration", "From acceptance to the first turn")
+        told = "From acceptance to the end"
+        self._lasted = instruments.histogram("agentic.run.duration", told, attributes=(STATE,), bounds=RUN_SECONDS)
+        self._ended = instruments.counter(
+            "agentic.run.completed",
+            "Runs that ended, by their final state",
+            unit="{run}",
+            attributes=(STATE, REASON),
+            known=[("done", NONE), ("cancelled", "cancelled"), ("failed", "internal"), ("escalated", "in_doubt")],
+        )
+        told = "Runs that paused for a person"
+        self._paused = instruments.counter("agentic.run.paused", told, unit="{run}", attributes=(REASON,))
+        told = "Escalated runs that an answer set going again, by what they had ended of"
+        self._reopened = instruments.counter("agentic.run.reopened", told, unit="{run}", attributes=(REASON,))
         self._waits = instruments.histogram(
             "agentic.person.wait.duration",
             "From when a person was asked to when that was decided",
             attributes=("agentic.asks", "agentic.person.outcome"),
             bounds=WAIT_SECONDS,
         )
-        self._reopened = instruments.counter(
-            "agentic.run.reopened",
-            "Escalated runs that an answer set going again, by what they had ended of",
-            unit="{run}",
-            attributes=("agentic.run.reason",),
-        )
 
-    def waited(self, moment: Moment, before: RunState) -> None:
-        """The run has left the state that it was in before."""
+    def committed(self, moment: Moment) -> None:
+        try:
+            self._entries.add(moment.entry.kind)
+            self._tools.committed(moment)
+            self._calls.committed(moment)
+            if isinstance(moment.event, RunStarted):
+                self._queued.record(_seconds(moment.event.at - moment.after.accepted_at))
+            for reopened in moment.all(Reopened):
+                self._reopened.add(reopened.ending_class)
+            if moment.before and type(moment.before.waiting) is not type(moment.after.waiting):
+                self._waited(moment, moment.before)
+            if moment.paused or moment.ended:
+                self._stopped(moment, moment.after)
+        except Exception:
+            log.exception("not measured", extra={"run_id": moment.entry.run_id, "entry": moment.entry.seq})
+
+    def _waited(self, moment: Moment, before: RunState) -> None:
         match before.waiting:
             case NeedsPerson(ask=Approval(), since=since):
-                self._waits.record((moment.entry.at - since).total_seconds(), "approval", _ruled(before, moment.after))
+                self._waits.record(_seconds(moment.entry.at - since), "approval", _ruled(before, moment.after))
             case NeedsPerson(ask=Question(), since=since):
-                self._waits.record((moment.entry.at - since).total_seconds(), "question", _answered(moment))
-            case Ended(stop=stop) if moment.reopened:
-                self._reopened.add(stop.ending_class)
+                self._waits.record(_seconds(moment.entry.at - since), "question", _answered(moment))
+
+    def _stopped(self, moment: Moment, run: RunState) -> None:
+        if moment.paused:
+            self._paused.add(run.ending_class or (run.ask.kind if run.ask else NONE))
+            return
+        self._ended.add(run.status.value, NONE if run.status is Status.DONE else run.ending_class)
+        self._lasted.record(_seconds(moment.entry.at - run.accepted_at), run.status.value)
+
+
+def _seconds(time: timedelta) -> float:
+    return time.total_seconds()
 
 
 def _ruled(before: RunState, after: RunState) -> str:
@@ -100,144 +259,6 @@ def _answered(moment: Moment) -> str:
         case CancelRequested():
             return "void"
     return "answered"
-
-
-RUN_SECONDS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0)
-TOOL_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
-
-log = logging.getLogger(__name__)
-
-
-class RunMetrics:
-    """`provider` is who is asked for replies."""
-
-    def __init__(self, instruments: Instruments, provider: str, retries: Counter) -> None:
-        self._asked: dict[str, datetime] = {}
-        """When the open question was first put."""
-        self._made: dict[str, CallReserved] = {}
-        self._entries = instruments.counter(
-            "agentic.journal.entries", "Entries committed", unit="{entry}", attributes=("agentic.event",)
-        )
-        self._runs = _Runs(instruments)
-        self._tools = _Tools(instruments)
-        self._people = PeopleMetrics(instruments)
-        self._gathering = GatheringMetrics(instruments)
-        self._retries = retries
-        self._calls = CallMetrics(instruments, provider)
-        self._spent = SpentMetrics(instruments, provider)
-
-    def committed(self, moment: Moment) -> None:
-        try:
-            self._entries.add(moment.entry.kind)
-            match moment.event:
-                case ToolReturned() | TimerFired():
-                    self._answered(moment)
-                case ModelReplied() as reply:
-                    self._replied(moment, reply)
-                case ModelUnavailable() as silence:
-                    self._failed(moment, silence)
-                case CallReserved() as reserved:
-                    self._made[moment.after.run_id] = reserved
-                case RunStarted() as started:
-                    self._runs.began(moment.after, started.at)
-            if not moment.kinds.isdisjoint(_OF_TASKS):
-                self._gathering.committed(moment)
-            self._follow(moment)
-        except Exception:
-            log.exception("not measured", extra={"run_id": moment.entry.run_id, "entry": moment.entry.seq})
-
-    def _answered(self, moment: Moment) -> None:
-        self._tools.answered(moment)
-        for _ in moment.all(RetrySet) if RetrySet in moment.kinds else ():
-            self._retries.add("tool", _error_of(moment))
-
-    def _failed(self, moment: Moment, silence: ModelUnavailable) -> None:
-        self._calls.failed(*self._call(moment), silence.error_class)
-        if moment.first(CallPutOff):
-            self._retries.add("llm", silence.error_class)
-
-    def _replied(self, moment: Moment, reply: ModelReplied) -> None:
-        put = moment.before.asking if moment.before else None
-        phase = put.phase.value if put else NONE
-        (_, took), asked = self._call(moment), self._asked.pop(moment.after.run_id, None)
-        self._calls.answered(reply, phase, took, (reply.at - asked).total_seconds() if asked else None)
-        self._spent.paid(reply, phase)
-
-    def _call(self, moment: Moment) -> tuple[str, float | None]:
-        run_id = moment.after.run_id
-        made = self._made.pop(run_id, None)
-        since = made.at if made else self._asked.get(run_id)
-        return made.model if made else NONE, (moment.entry.at - since).total_seconds() if since else None
-
-    def _follow(self, moment: Moment) -> None:
-        run_id, before = moment.entry.run_id, moment.before
-        if before and type(before.waiting) is not type(moment.after.waiting):
-            self._people.waited(moment, before)
-        if moment.after.calling:
-            if run_id not in self._asked and not isinstance(moment.event, CallReserved):
-                self._asked[run_id] = moment.entry.at
-        elif moment.ended or moment.paused:
-            self._asked.pop(run_id, None)
-            self._made.pop(run_id, None)
-            self._runs.stopped(moment)
-
-
-class _Runs:
-    def __init__(self, instruments: Instruments) -> None:
-        state, reason = "agentic.run.state", "agentic.run.reason"
-        self._queued = instruments.histogram("agentic.run.queue.duration", "From acceptance to the first turn")
-        self._lasted = instruments.histogram(
-            "agentic.run.duration", "From acceptance to the end", attributes=(state,), bounds=RUN_SECONDS
-        )
-        self._ended = instruments.counter(
-            "agentic.run.completed",
-            "Runs that ended, by their final state",
-            unit="{run}",
-            attributes=(state, reason),
-            known=[("done", NONE), ("cancelled", "cancelled"), ("failed", "internal"), ("escalated", "in_doubt")],
-        )
-        self._paused = instruments.counter(
-            "agentic.run.paused", "Runs that paused for a person", unit="{run}", attributes=(reason,)
-        )
-
-    def began(self, run: RunState, at: datetime) -> None:
-        self._queued.record((at - run.accepted_at).total_seconds())
-
-    def stopped(self, moment: Moment) -> None:
-        run = moment.after
-        if moment.paused:
-            self._paused.add(run.ending_class or (run.ask.kind if run.ask else NONE))
-            return
-        reason = NONE if run.status is Status.DONE else run.ending_class
-        self._ended.add(run.status.value, reason)
-        self._lasted.record((moment.entry.at - run.accepted_at).total_seconds(), run.status.value)
-
-
-class _Tools:
-    def __init__(self, instruments: Instruments) -> None:
-        self._attempts = instruments.histogram(
-            "agentic.tool.duration",
-            "One attempt of a step or a task, from its request to its result",
-            attributes=("gen_ai.tool.name", "agentic.tool.outcome", "error.type"),
-            bounds=TOOL_SECONDS,
-        )
-
-    def answered(self, moment: Moment) -> None:
-        if AttemptAnswered not in moment.kinds:
-            return
-        sent = {pending.name: pending for pending in moment.before.pendings} if moment.before else {}
-        for answer in moment.all(AttemptAnswered):
-            if answer.status not in ("late", "refused") and (pending := sent.get(answer.name)):
-                took, error = (moment.at - pending.requested_at).total_seconds(), _error_of(moment)
-                outcome = "continuation" if answer.status == "continuation" else outcome_of(error)
-                self._attempts.record(took, answer.tool, outcome, error)
-
-
-def _error_of(moment: Moment) -> str:
-    answer = moment.first(AttemptAnswered)
-    if answer is None or answer.error is None:
-        return NONE
-    return known_class(answer.error.error_class)
 
 
 class AgentMetrics:

@@ -12,9 +12,8 @@ from ductile_gateway.company import Alone, Company, Together
 from ductile_gateway.ports import Ownership
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import ahead, open_store
-from ductile_gateway.store.opening import open_shared
+from ductile_gateway.store.opening import Stores, open_shared
 from ductile_gateway.store.restored import AfterRestore, Restored
-from ductile_gateway.store.stores import Stores
 from groundwork.service import foundations
 from groundwork.service.foundations import Claim, Ground
 from groundwork.service.store_folder import HAND_OVER_S

@@ -16,7 +16,7 @@ from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import ToolRunner
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store.stores import Stores
+from ductile_gateway.store.opening import Stores
 from ductile_gateway.tools.toolbox import Tools
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from ductile_gateway.foundations import Foundations
 from ductile_gateway.probes.server import Readiness, serve_probes
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.status import Look, Status, look_at_offers, look_at_store
-from ductile_gateway.store.ledger import CallLedger
+from ductile_gateway.store.calls import CallLedger
 from ductile_gateway.telling import sending
 from ductile_gateway.telling.calls import CallsTold
 from ductile_gateway.telling.metrics import (

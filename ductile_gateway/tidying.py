@@ -17,9 +17,9 @@ from ductile_gateway.plugins.call_folder import CallFolder, old_folders
 from ductile_gateway.ports import Clock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.calls import Call
+from ductile_gateway.store.opening import Stores
 from ductile_gateway.store.outbox import Owed, Received
 from ductile_gateway.store.rows import OLD, Row, kind_of
-from ductile_gateway.store.stores import Stores
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from schemas.status import GatewayPruned

@@ -21,7 +21,7 @@ from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import ToolRunner
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import open_store
-from ductile_gateway.store.stores import Stores
+from ductile_gateway.store.opening import Stores
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, find_tools
 from schemas import subjects

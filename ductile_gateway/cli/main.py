@@ -33,8 +33,6 @@ Commands
     prune       Have the ledger forget what its time is over, and give the room back.
   ductile_gateway.cli.trusting
     trust       Show the keys by which the agent's word is known.
-  ductile_gateway.cli.migrating
-    migrate     Move the ledger from the database of one gateway into the stream of several, or back.
 """)
 
 

@@ -18,7 +18,7 @@ from ductile_gateway.cli.options import AsJson, Config
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, open_store
-from ductile_gateway.store.stores import Stores
+from ductile_gateway.store.opening import Stores
 from ductile_gateway.tidying import Kept, Tidying
 from groundwork.service.errors import Misconfigured
 from groundwork.service.store_folder import AlreadyRunning, ProcessLock

@@ -1,15 +1,15 @@
 """`ductile-gateway restore`: the ledger of a backup becomes that of this machine, which has none.
 
-It is written and proved beside its place, and moved there last: killed before, it has restored nothing. Into the stream
-of several gateways it comes as with `ductile-gateway migrate`. What was under way, and what runs may have done since,
-is in doubt (store/restored).
+It is written and proved beside its place, and moved there last: killed before, it has restored nothing. Killed on its
+way into the stream of several gateways, it bars them until the same command has finished it. What was under way, and
+what runs may have done since, is in doubt (store/restored).
 """
 
 import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,16 +17,13 @@ from typing import Annotated
 
 import typer
 
-from ductile_gateway.bus.prerequisites import require
+from ductile_gateway.bus.prerequisites import nobody_at_work, require
 from ductile_gateway.cli import exits
-from ductile_gateway.cli.backing_up import GATEWAY
-from ductile_gateway.cli.migrating import nobody_at_work
+from ductile_gateway.cli.backing_up import GATEWAY, held_alone
 from ductile_gateway.cli.options import AsJson, Config, Place
-from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store import FILE, open_store, opening
-from ductile_gateway.store.marks import mark_of, put_mark
-from ductile_gateway.store.moving import bring, refuse_a_stream_with_rows, rows_of
+from ductile_gateway.store import FILE, MOVED, open_store, opening
+from ductile_gateway.store.moving import ANEW, Mark, bring, mark_of, put_mark, rows_of
 from ductile_gateway.store.pins import FILE as PINS
 from ductile_gateway.store.pins import FilePins
 from ductile_gateway.store.restored import Restored
@@ -36,9 +33,8 @@ from groundwork.archive.files import put_in_place, set_aside, staging, write_out
 from groundwork.archive.format import Archive
 from groundwork.archive.series import Series, of_backup
 from groundwork.nats.link import NatsLink, connect
-from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
-from groundwork.service.store_folder import ID_FILE, AlreadyRunning, ProcessLock
+from groundwork.service.store_folder import ID_FILE
 from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 
@@ -62,7 +58,7 @@ async def restore(settings: GatewaySettings, order: Order) -> None:
     with series.opened(order.backup) as (name, opened):
         archive = opened.within(GATEWAY) or opened
         series.ring_for(settings.keys_path(), archive, new_keys=order.new_keys)
-        order = replace(order, backup=name)
+        order = replace(order, backup=name, moved=order.moved or archive.manifest.moved)
         async with _alone(settings) as link:
             if settings.shared:
                 await _into_stream(settings, archive, order, link)
@@ -76,23 +72,19 @@ async def restore(settings: GatewaySettings, order: Order) -> None:
 @asynccontextmanager
 async def _alone(settings: GatewaySettings) -> AsyncIterator[NatsLink]:
     """Raises Misconfigured while a gateway has the folder, or the bus, and for a bus that was not set up."""
-    async with AsyncExitStack() as opened:
-        folder = settings.private_folder()
-        try:
-            store_folder.closed(folder)
-            opened.enter_context(ProcessLock(folder))
-        except (AlreadyRunning, OSError) as error:
-            raise Misconfigured(f"{error}. Nothing was restored") from error
+    with held_alone(settings.private_folder()):
         link = await connect(settings.nats, name=f"{subjects.SERVICE_GATEWAY} restore")
-        opened.push_async_callback(link.close)
-        await require(link, shared=settings.shared)
-        await nobody_at_work(link)
-        yield link
+        try:
+            await require(link, shared=settings.shared)
+            await nobody_at_work(link)
+            yield link
+        finally:
+            await link.close()
 
 
 async def _is_restored(folder: Path, order: Order) -> bool:
-    """Raises Misconfigured where there is another ledger."""
-    if not (folder / FILE).exists():
+    """Raises Misconfigured where there is another ledger, which was not moved away."""
+    if not (folder / FILE).exists() or (folder / MOVED).exists():
         return False
     async with open_store(folder) as there:
         known = await LocalRows(there).read(Restored)
@@ -117,22 +109,23 @@ async def _into_folder(settings: GatewaySettings, archive: Archive, order: Order
         for name in (PINS, ID_FILE, FILE):
             if (beside / name).exists():
                 put_in_place(beside / name, folder / name)
+    (folder / MOVED).unlink(missing_ok=True)
 
 
 async def _into_stream(settings: GatewaySettings, archive: Archive, order: Order, link: NatsLink) -> None:
-    log = opening.log_of_gateways(link)
-    rows, store = StreamRows(log), of_backup(order.backup or "")
-    mark = await mark_of(rows)
-    if mark.is_("here", store):
+    log, backup = opening.log_of_gateways(link), order.backup or ""
+    rows = StreamRows(log)
+    mark, coming, here = await mark_of(rows), Mark("coming", backup), Mark("here", backup)
+    if mark == here:
         return
-    if not mark.is_("coming", store):
-        await refuse_a_stream_with_rows(log)
-        mark = await put_mark(rows, "coming", store, before=mark)
+    if mark != coming:
+        if await log.end():
+            raise Misconfigured(f"the stream {subjects.STREAM_LEDGER} is not empty, and nothing is overwritten: {ANEW}")
+        await put_mark(rows, coming, before=mark)
     async with _written_out(settings, archive) as beside, open_store(beside) as file:
         await _note(file, await rows.read(Restored) or _restored(archive, order))
-        known = FilePins(beside, SystemClock()).pins()
-        await bring(log, [one async for one in rows_of(file, known, store=store)])
-    await put_mark(rows, "here", store, before=mark)
+        await bring(log, [one async for one in rows_of(file, FilePins(beside).pins(), owner=of_backup(backup))])
+    await put_mark(rows, here, before=coming)
 
 
 def _restored(archive: Archive, order: Order) -> Restored:
@@ -142,7 +135,12 @@ def _restored(archive: Archive, order: Order) -> Restored:
 
 
 async def _note(file: SqliteFile, restored: Restored) -> None:
-    await LocalRows(file).change(Restored, lambda _: restored)
+    """What an earlier restore left in doubt stays so after a move."""
+
+    def noted(before: Restored | None) -> Restored:
+        return restored._replace(moved=restored.moved and (before is None or before.moved))
+
+    await LocalRows(file).change(Restored, noted)
 
 
 @asynccontextmanager
@@ -163,6 +161,6 @@ def restore_command(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """The gateway must not run."""
+    """No gateway may run."""
     order = Order(place=place, backup=backup, moved=moved, new_keys=new_keys, as_json=as_json)
     asyncio.run(restore(exits.settings_of(config), order))

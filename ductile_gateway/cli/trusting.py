@@ -11,7 +11,6 @@ import typer
 from ductile_gateway.bus.outgoing import NatsAgentKeys
 from ductile_gateway.cli import exits
 from ductile_gateway.cli.options import Config
-from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.opening import log_of_gateways
 from ductile_gateway.store.pins import FilePins, Pinned, RowPins
@@ -50,12 +49,12 @@ async def trust(settings: GatewaySettings, *, again: bool) -> bool:
 @asynccontextmanager
 async def _pins(settings: GatewaySettings) -> AsyncIterator[FilePins | RowPins]:
     if not settings.shared:
-        yield FilePins(settings.store, SystemClock())
+        yield FilePins(settings.store)
         return
     async with _linked(settings) as link:
         rows = StreamRows(log_of_gateways(link))
         row = await rows.read(Pinned)
-        yield RowPins(row.pins if row else tuple, rows, SystemClock())
+        yield RowPins(row.pins if row else tuple, rows)
 
 
 async def _told(settings: GatewaySettings) -> Sequence[AgentKey]:

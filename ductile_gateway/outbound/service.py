@@ -26,8 +26,8 @@ from ductile_gateway.outbound.senders import (
 from ductile_gateway.outbound.settings import CallbackSettings, OutboundSettings
 from ductile_gateway.ports import Clock
 from ductile_gateway.status import Status
+from ductile_gateway.store.opening import Stores
 from ductile_gateway.store.outbox import OwedNotifications
-from ductile_gateway.store.stores import Stores
 from ductile_gateway.trust import Trust
 from groundwork.nats.link import NatsLink
 from schemas import subjects

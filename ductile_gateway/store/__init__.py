@@ -12,7 +12,7 @@ from groundwork.sqlite.group_commit import OnCommit, nobody
 
 FILE = "ledger.db"
 MOVED = "moved"
-"""A file beside it, once what it holds has moved into the stream of several gateways."""
+"""A file beside it, once it was backed up to be moved."""
 MIGRATIONS = files(__package__) / "sql"
 
 
@@ -24,11 +24,11 @@ def ahead(folder: Path) -> str:
 
 @asynccontextmanager
 async def open_store(folder: Path, on_commit: OnCommit = nobody) -> AsyncIterator[SqliteFile]:
-    """The file in an existing folder. Raises Misconfigured, also where its content is shared by several now."""
+    """The file in an existing folder. Raises Misconfigured, also where its content was moved."""
     if (folder / MOVED).exists():
         raise Misconfigured(
-            f"the ledger of {folder} is in the stream that several gateways share: set `gateway.store: jetstream`, or "
-            "move it back with `ductile-gateway migrate --to sqlite`"
+            f"the ledger of {folder} was backed up to be moved: set gateway.store to where it was restored; or, if it "
+            f"was restored nowhere, delete {folder / MOVED}"
         )
     async with open_file(folder / FILE, MIGRATIONS, on_commit) as file:
         yield file

@@ -1,20 +1,25 @@
-"""The rows of one gateway's database, as facts that several gateways would have written of them.
+"""The rows of a ledger on their way out of a database into the stream of several gateways, and back; and the mark that
+keeps two stores from going on with them.
 
-Open calls belong to that gateway's store id, which is no member, so the others adopt them. A plugin's call that was not
-seen to end is in doubt for them. Writing the rows twice changes nothing.
+    coming ─▶ here ─▶ left
+
+A stream without a mark has its rows here. Each step is said before the next, so that the same command finishes a
+restore. Open calls belong to the backup, which is no member, so the gateways adopt them: a plugin's call that was not
+seen to end is in doubt. Writing the rows twice changes nothing.
 """
 
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 from ductile_gateway.store.calls import OPEN
 from ductile_gateway.store.outbox import WAITING, Owed
 from ductile_gateway.store.pins import Pin, Pinned
 from ductile_gateway.store.rows import columns_of, head_of, kind_of, subject_of
-from ductile_gateway.store.stream import fact_of
+from ductile_gateway.store.stream import StreamRows, fact_of
 from groundwork.nats.shared_log import Moved, SharedLog
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile
@@ -25,13 +30,8 @@ Told = tuple[str, bytes]
 
 AT_ONCE = 500
 TOGETHER = 64
+ANEW = f"make the stream anew: `nats stream rm {subjects.STREAM_LEDGER}`, then `agentic setup --shared`"
 _ROWS = "SELECT position, subject, head, body FROM rows WHERE position > ? ORDER BY position LIMIT ?"
-_BEGUN_HERE = """
-SELECT json_extract(head, '$.key') FROM rows
-WHERE kind = 'call' AND state = 'open' AND by <> ''
-    AND json_extract(head, '$.begun') IS NULL AND json_extract(head, '$.may_repeat') = 0
-ORDER BY position LIMIT 3
-"""
 _KEPT_ALONE = (
     "DELETE FROM rows WHERE kind IN ('pinned', 'mark')",
     "UPDATE rows SET by = NULL, head = json_remove(head, '$.by', '$.position')",
@@ -39,27 +39,56 @@ _KEPT_ALONE = (
 )
 
 
-async def rows_of(file: SqliteFile, known: Sequence[Pin], *, store: str) -> AsyncIterator[Told]:
-    """`store`: the source's id. `known`: the keys that its gateway pinned."""
+class Mark(NamedTuple):
+    """`state`: coming, here or left. `backup`: the one that the rows come from."""
+
+    state: str = "here"
+    backup: str = ""
+    body: bytes = b""
+
+
+async def mark_of(rows: StreamRows) -> Mark:
+    return await rows.read(Mark) or Mark()
+
+
+async def put_mark(rows: StreamRows, mark: Mark, *, before: Mark) -> None:
+    """In place of the mark before. Raises Misconfigured where another has moved it meanwhile."""
+
+    def instead(there: Mark | None) -> Mark:
+        found = there or Mark()
+        if found not in (mark, before):
+            raise Misconfigured(f"another command moves the ledger: it is {found.state} now. Try again once it ended")
+        return mark
+
+    await rows.change(Mark, instead)
+
+
+async def refuse_unless_here(rows: StreamRows) -> None:
+    mark = await mark_of(rows)
+    if mark.state == "left":
+        raise Misconfigured(
+            f"the ledger of {subjects.STREAM_LEDGER} was backed up to be moved: set gateway.store to where it was "
+            f"restored; or {ANEW}"
+        )
+    if mark.state == "coming":
+        raise Misconfigured(
+            f"the ledger of {subjects.STREAM_LEDGER} is being restored, and that was not finished: run "
+            f"`ductile-gateway restore FILE --backup {mark.backup}` again; or {ANEW}"
+        )
+
+
+async def rows_of(file: SqliteFile, known: Sequence[Pin], *, owner: str) -> AsyncIterator[Told]:
+    """`owner`: of what is under way. `known`: the keys that the gateway pinned."""
     position = 0
     while rows := await file.read(_ROWS, (position, AT_ONCE)):
         for position, subject, head, body in rows:  # noqa: B007 - the last one is where the next stretch begins
             columns = columns_of(head)
             columns.pop("position", None)
             if columns.get("state") in (OPEN, WAITING):
-                columns["by"] = store
+                columns["by"] = owner
             yield subject, head_of(columns).encode() + b"\n" + body
     if known:
         yield subject_of(Pinned), fact_of(Pinned.of(known))
-
-
-async def begun_here(file: SqliteFile) -> Sequence[str]:
-    """Calls of plugins that write and were not seen to end: only where they were begun can they be looked for."""
-    return [key for (key,) in await file.read(_BEGUN_HERE)]
-
-
-async def counted(file: SqliteFile) -> Mapping[str, int]:
-    return dict(await file.read("SELECT kind, count(*) FROM rows WHERE kind NOT IN ('pinned', 'mark') GROUP BY kind"))
 
 
 def kept_alone(connection: sqlite3.Connection) -> None:
@@ -67,16 +96,8 @@ def kept_alone(connection: sqlite3.Connection) -> None:
         connection.execute(change)
 
 
-async def refuse_a_stream_with_rows(log: SharedLog) -> None:
-    if await log.end():
-        raise Misconfigured(
-            f"the stream {subjects.STREAM_LEDGER} is not empty: a ledger can be moved only into an empty one. Make it "
-            f"anew: `nats stream rm {subjects.STREAM_LEDGER}`, then `agentic setup --shared`"
-        )
-
-
-async def bring(log: SharedLog, told: Sequence[Told]) -> int:
-    """How many are there now. Raises Misconfigured where one is not as it was, and TryAgain."""
+async def bring(log: SharedLog, told: Sequence[Told]) -> None:
+    """Raises Misconfigured where one is not as it was, and TryAgain."""
     for some in _bunches(told):
         await asyncio.gather(*(_put(log, subject, fact) for subject, fact in some))
     for some in _bunches(told):
@@ -84,7 +105,6 @@ async def bring(log: SharedLog, told: Sequence[Told]) -> int:
         for (subject, fact), newest in zip(some, there, strict=True):
             if newest is None or newest.body != fact:
                 raise Misconfigured(f"{subject} is in the stream, but not as it was: somebody else writes there")
-    return len(told)
 
 
 async def _put(log: SharedLog, subject: str, fact: bytes) -> None:

@@ -1,4 +1,5 @@
-"""Opens what several gateways share: the stream, and the own copy of it.
+"""All that the gateway remembers, opened: its own database, or the stream that several gateways share and the own copy
+of it.
 
 A copy that was not kept for a day is made anew, because deletions are no longer told. Its file name differs from the
 database of a gateway that is alone.
@@ -6,18 +7,21 @@ database of a gateway that is alone.
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Self
 
-from ductile_gateway.clock import SystemClock
-from ductile_gateway.store import MIGRATIONS, marks
-from ductile_gateway.store.outbox import Members, Owed
-from ductile_gateway.store.pins import RowPins, copied_pins
-from ductile_gateway.store.rows import kind_of
-from ductile_gateway.store.stores import Stores
+from ductile_gateway.store import MIGRATIONS
+from ductile_gateway.store.calls import CallLedger, CallReceipts, OverdueJobs
+from ductile_gateway.store.moving import refuse_unless_here
+from ductile_gateway.store.outbox import Members, Owed, OwedNotifications, ReceivedDeliveries
+from ductile_gateway.store.pins import FilePins, RowPins, copied_pins
+from ductile_gateway.store.rows import LocalRows, Rows, kind_of
 from ductile_gateway.store.stream import CopiedRows, StreamRows, copy
+from ductile_gateway.trust import Pins
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import Fact, SharedLog
 from groundwork.service.machine import epoch_seconds
@@ -32,6 +36,44 @@ KEPT_S = 86400.0
 _OWED = f"{subjects.LEDGER}.{kind_of(Owed)}."
 
 
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """Fills Members where there is only one gateway."""
+
+    me: str = ""
+    live: frozenset[str] = frozenset({""})
+
+
+@dataclass(slots=True, kw_only=True)
+class Stores:
+    """`on_owed` is called where several gateways owe notifications, after any of them has changed what is owed."""
+
+    rows: Rows
+    ledger: CallLedger
+    receipts: CallReceipts
+    overdue: OverdueJobs
+    deliveries: ReceivedDeliveries
+    outbox: OwedNotifications
+    pins: Pins
+    on_owed: Callable[[], None] = lambda: None
+
+    @classmethod
+    def of(cls, rows: Rows, pins: Pins, *, members: Members, run_bytes: int) -> Self:
+        return cls(
+            rows=rows,
+            ledger=CallLedger(rows, by=members.me, run_bytes=run_bytes),
+            receipts=CallReceipts(rows, by=members.me),
+            overdue=OverdueJobs(rows),
+            deliveries=ReceivedDeliveries(rows),
+            outbox=OwedNotifications(rows, members),
+            pins=pins,
+        )
+
+    @classmethod
+    def embedded(cls, file: SqliteFile, *, folder: Path, run_bytes: int) -> Self:
+        return cls.of(LocalRows(file), FilePins(folder), members=Alone(), run_bytes=run_bytes)
+
+
 @asynccontextmanager
 async def open_shared(
     folder: Path, link: NatsLink, members: Members, *, run_bytes: int, on_commit: OnCommit = nobody
@@ -40,9 +82,9 @@ async def open_shared(
     no stream; also later, in an ExceptionGroup."""
     log = log_of_gateways(link)
     async with kept_copy(log, folder, on_commit) as (file, replica), asyncio.TaskGroup() as group:
+        await refuse_unless_here(StreamRows(log))
         rows = CopiedRows(log, file, replica.wait)
-        pins = RowPins(partial(copied_pins, file), rows, SystemClock())
-        stores = Stores.of(rows, pins, members=members, run_bytes=run_bytes)
+        stores = Stores.of(rows, RowPins(partial(copied_pins, file), rows), members=members, run_bytes=run_bytes)
 
         def applied(facts: Sequence[Fact]) -> None:
             if any(fact.subject.startswith(_OWED) for fact in facts):
@@ -62,18 +104,9 @@ def log_of_gateways(link: NatsLink) -> SharedLog:
 async def kept_copy(
     log: SharedLog, folder: Path, on_commit: OnCommit = nobody
 ) -> AsyncIterator[tuple[SqliteFile, Replica]]:
-    """A copy that goes on from what this folder has of the last time. Raises as `open_shared`."""
+    """A copy that goes on from what this folder has of the last time, and has all when this is entered. Raises as
+    `open_shared`."""
     _leave_what_is_old(folder / FILE)
-    async with copy_of(log, folder, on_commit) as (file, replica):
-        await marks.refuse_unless_here(StreamRows(log))
-        yield file, replica
-
-
-@asynccontextmanager
-async def copy_of(
-    log: SharedLog, folder: Path, on_commit: OnCommit = nobody
-) -> AsyncIterator[tuple[SqliteFile, Replica]]:
-    """A copy in that folder, which follows the log; all is there when this is entered. Raises as `open_shared`."""
     opening = open_file(folder / FILE, MIGRATIONS, on_commit, durable=False)
     async with opening as file, asyncio.TaskGroup() as group:
         replica = Replica(log, file, copy, forget=_forget_all)

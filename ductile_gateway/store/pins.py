@@ -12,12 +12,12 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ductile_gateway.ports import Clock
 from ductile_gateway.store.rows import LocalRows
 from ductile_gateway.store.stream import StreamRows
 from groundwork.service import store_folder
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import PUBLIC
+from groundwork.service.machine import utc_now
 from groundwork.sqlite.file import SqliteFile
 from schemas.signing import AgentKey
 
@@ -35,9 +35,8 @@ class Pin:
 class FilePins:
     """Those in a folder. What cannot be read or written raises TryAgain: nothing is passed on until it is mended."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
+    def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
-        self._clock = clock
         self._seen: tuple[int, int] | None = None
         self._pins: tuple[Pin, ...] = ()
 
@@ -59,7 +58,7 @@ class FilePins:
         known: Sequence[Pin] = ()
         with contextlib.suppress(TryAgain):
             known = self.pins()
-        self.keep(_pinned(keys, known, self._clock))
+        self.keep(_pinned(keys, known))
 
     def keep(self, pins: Sequence[Pin]) -> None:
         text = _HEAD + "".join(f"{pin.id} {pin.public} {pin.pinned_at}\n" for pin in pins)
@@ -97,17 +96,16 @@ def copied_pins(file: SqliteFile) -> Sequence[Pin]:
 class RowPins:
     """`known` tells the pins as the own copy has them."""
 
-    def __init__(self, known: Callable[[], Sequence[Pin]], rows: StreamRows, clock: Clock) -> None:
+    def __init__(self, known: Callable[[], Sequence[Pin]], rows: StreamRows) -> None:
         self.pins = known
         self._rows = rows
-        self._clock = clock
 
     def all(self) -> Mapping[str, str]:
         return {pin.id: pin.public for pin in self.pins()}
 
     async def trust(self, keys: Sequence[AgentKey]) -> None:
         seen = self.pins()
-        wanted = _pinned(keys, seen, self._clock)
+        wanted = _pinned(keys, seen)
 
         def instead(row: Pinned | None) -> Pinned:
             if row and row.pins() != seen:
@@ -117,7 +115,7 @@ class RowPins:
         await self._rows.change(Pinned, instead)
 
 
-def _pinned(keys: Sequence[AgentKey], known: Sequence[Pin], clock: Clock) -> Sequence[Pin]:
-    at = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+def _pinned(keys: Sequence[AgentKey], known: Sequence[Pin]) -> Sequence[Pin]:
+    at = utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")
     since = {(pin.id, pin.public): pin.pinned_at for pin in known}
     return tuple(Pin(key.id, key.public, since.get((key.id, key.public), at)) for key in keys)

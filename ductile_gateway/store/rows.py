@@ -7,6 +7,7 @@ gateways share (store/stream), each with a copy in SQLite. Lists are read from t
 A row is stored as a line of JSON, its head, by which it is found in lists; and as it is, the message that it keeps.
 """
 
+import asyncio
 import hashlib
 import logging
 import sqlite3
@@ -29,6 +30,7 @@ VERSION = 1
 COME_BACK_S = 0.2
 ALL = -1
 OF_LATE = 512
+SOON_S = 0.05
 
 _FIND = "SELECT seq, head, body FROM rows WHERE subject = ?"
 _LISTED = ("kind", "state", "at", "run_id", "lane", "by", "late")
@@ -84,7 +86,7 @@ class Rows(Protocol):
 
 @dataclass(slots=True, weakref_slot=True)
 class _Known:
-    """What was decided last of a row; `seq` as it will be then. `is_stored`: it is durable."""
+    """What was decided last of a row. `seq`: of what was handed over last to be stored. `is_stored`: it is durable."""
 
     row: Any
     seq: int
@@ -93,13 +95,16 @@ class _Known:
 
 class LocalRows:
     """Rows of the one gateway that writes this file. A change is decided over what was decided last, which may be on
-    its way to the disk still, and is stored if that was."""
+    its way to the disk still, and is stored if that was. What is changed soon waits for the next write, so that a row
+    which changes again until then is written once."""
 
     def __init__(self, file: SqliteFile) -> None:
         self.file = file
         self._known: WeakValueDictionary[str, _Known] = WeakValueDictionary()
         """Those that are on their way, or of late."""
         self._of_late: deque[_Known] = deque(maxlen=OF_LATE)
+        self._soon: dict[str, _Known] = {}
+        self._is_due = False
 
     async def read(self, kind: type[R], *names: str) -> R | None:
         subject = subject_of(kind, *names)
@@ -126,7 +131,11 @@ class LocalRows:
             known = self._newest(kind, subject)
             row = change(known.row)
             if row is not None and row != known.row:
-                self.file.later(_work(subject, known, row))
+                if not self._is_due:
+                    self._is_due = True
+                    asyncio.get_running_loop().call_later(SOON_S, self._now_due)
+                known.row, known.is_stored = row, False
+                self._soon[subject] = known
 
     async def forget(self, kind: type[Row], before: datetime) -> None:
         old = kind_of(kind), microseconds(before)
@@ -150,6 +159,8 @@ class LocalRows:
 
     async def _stored(self, subject: str, known: _Known, row: Row) -> bool:
         """False where what it was decided over was not stored: to be decided again."""
+        self._soon.pop(subject, None)
+        self.hand_over()
         work = _work(subject, known, row)
         is_stored = False
         try:
@@ -161,8 +172,18 @@ class LocalRows:
         return is_stored
 
     async def _all_stored(self, subject: str, known: _Known) -> bool:
+        self.hand_over()
         await self.file.write(lambda connection: connection.in_transaction)
         return self._known.get(subject) is known
+
+    def _now_due(self) -> None:
+        self._is_due = False
+        self.hand_over()
+
+    def hand_over(self) -> None:
+        soon, self._soon = self._soon, {}
+        for subject, known in soon.items():
+            self.file.later(_work(subject, known, known.row))
 
 
 def _work(subject: str, known: _Known, row: Any) -> Callable[[sqlite3.Connection], bool]:

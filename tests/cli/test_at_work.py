@@ -148,6 +148,6 @@ def completed(shell: str, words: str, **environment: str) -> str:
 def test_a_shell_completes_commands_options_values_and_the_ids_of_runs_where_there_is_an_agent(
     shell: str, dev: Dev, done: dict[str, Any]
 ) -> None:
-    assert "jetstream" in completed(shell, "ductile-gateway migrate --to jet")
+    assert "python" in completed(shell, "ductile-gateway new words --lang py")
     assert done["run_id"] in completed(shell, "agentic show run_", AGENTIC_URL=dev.url)
     assert "run_" not in completed(shell, "agentic show run_", AGENTIC_URL="http://127.0.0.1:9")

@@ -18,7 +18,7 @@ from ductile_gateway.ductile.runner import DuctileRunner, open_runner
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.watch import Pace
 from ductile_gateway.ports import Begin
-from ductile_gateway.store.ledger import CallLedger
+from ductile_gateway.store.calls import CallLedger
 from tests.ductile.under_test import DuctileUnderTest, Execution
 from tests.gateway.parts import a_request, asked_for
 from tests.ledger.kit import embedded

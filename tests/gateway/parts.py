@@ -23,8 +23,8 @@ from ductile_gateway.calls.call import (
 from ductile_gateway.calls.relay import CallExecution, CallRecords, Relay, StartConditions
 from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Ledger, Observer, ToolRunner, unrecorded
-from ductile_gateway.store.ledger import CallLedger
-from ductile_gateway.store.rows import LocalRows
+from ductile_gateway.store.calls import CallLedger
+from ductile_gateway.store.rows import Change, LocalRows, R
 from ductile_gateway.telling.calls import CallsTold
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tools.catalog import Offers
@@ -132,11 +132,16 @@ class MemoryFile:
 
 class MemoryLedger(CallLedger):
     def __init__(self) -> None:
-        super().__init__(memory_rows())
+        super().__init__(MemoryRows())
 
 
-def memory_rows() -> LocalRows:
-    return LocalRows(cast("SqliteFile", MemoryFile()))
+class MemoryRows(LocalRows):
+    def __init__(self) -> None:
+        super().__init__(cast("SqliteFile", MemoryFile()))
+
+    def soon(self, kind: type[R], change: Change[R], *names: str) -> None:
+        super().soon(kind, change, *names)
+        self.hand_over()
 
 
 class FakeRunner:

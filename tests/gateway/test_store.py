@@ -19,11 +19,11 @@ from ductile_gateway.plugins.call_folder import CallFolders
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.status import look_at_store
 from ductile_gateway.store import FILE, open_store
-from ductile_gateway.store.stores import Stores
+from ductile_gateway.store.opening import Stores
 from ductile_gateway.tidying import Kept, Tidying
 from groundwork.service.errors import TryAgain
 from tests.kit.fakes import FakeClock
-from tests.ledger.kit import an_answer, an_intent, embedded
+from tests.ledger.kit import an_answer, an_intent, embedded, published
 
 STEP = "json_extract(head, '$.step')"
 
@@ -77,8 +77,8 @@ def test_old_answers_and_folders_that_nobody_asks_for_go_and_what_is_open_or_hel
         async with embedded(tmp_path)() as stores:
             for step in range(1, 4):
                 await stores.ledger.intend(an_intent(step))
-            await stores.ledger.answer(replace(an_answer(), completed_at=datetime(1970, 1, 1, tzinfo=UTC)))
-            stores.ledger.published(an_answer().key)
+            old = await stores.ledger.answer(replace(an_answer(), completed_at=datetime(1970, 1, 1, tzinfo=UTC)))
+            await published(stores.ledger, old)
 
     asyncio.run(kept())
     settings = GatewaySettings(store=tmp_path)
@@ -119,3 +119,12 @@ async def test_while_the_ledger_takes_too_much_the_oldest_answers_go_and_those_o
         assert (first, last) == (1, number), "the oldest went"
         await Tidying(file, stores, replace(kept, most=1), FakeClock(now)).tidy()
         assert await file.read(f"SELECT max({STEP}) FROM rows") == [(5,)]  # noqa: S608 - ours
+
+
+async def test_a_row_that_changes_again_before_it_is_written_is_written_once(tmp_path: Path) -> None:
+    async with embedded(tmp_path)() as stores:
+        stores.ledger.intend_soon(an_intent())
+        await stores.ledger.answer(an_answer())
+        stores.ledger.published(an_answer().key)
+        await published(stores.ledger, an_answer())
+    assert look(tmp_path, "SELECT seq, state FROM rows") == (2, "published")

@@ -18,9 +18,7 @@ from groundwork.service.errors import TryAgain
 from groundwork.service.keys import Key, KeyRing, write
 from schemas import subjects
 from schemas.signing import AgentKey, AgentKeys
-from tests.gateway.parts import NOON
 from tests.kit.agent_keys import AGENT, STRANGER, Signer
-from tests.kit.fakes import FakeClock
 
 SUBJECT, BODY = "agent.completed", b'{"type": "agent.completed"}'
 SECOND, THIRD = Signer("second"), Signer("third")
@@ -32,7 +30,7 @@ class Town:
     def __init__(self, folder: Path, *keys: AgentKey) -> None:
         self.of_agent = keys
         self.agent_away = False
-        self.pins = FilePins(folder, FakeClock(NOON))
+        self.pins = FilePins(folder)
         self.now = 0.0
         self.trust = Trust(self.pins, self, clock=lambda: self.now)
 

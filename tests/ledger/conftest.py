@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.store.stores import Stores
+from ductile_gateway.store.opening import Stores
 from tests.ledger.kit import RUN_BYTES, Opener, embedded, joined, ledger_stream
 
 

@@ -13,16 +13,14 @@ from ductile_gateway.calls.call import Answer, Intent, ToolOutcome, WantedName
 from ductile_gateway.calls.results import answer_to
 from ductile_gateway.outbound.notifications import Notification
 from ductile_gateway.store import open_store
-from ductile_gateway.store.ledger import CallLedger
-from ductile_gateway.store.opening import open_shared
+from ductile_gateway.store.calls import CallLedger
+from ductile_gateway.store.opening import Stores, open_shared
 from ductile_gateway.store.pins import RowPins, copied_pins
-from ductile_gateway.store.stores import Stores
 from ductile_gateway.store.stream import CopiedRows, copy
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from schemas.signing import AgentKey
 from tests.gateway.parts import NOON, RUN, a_request, asked_for
-from tests.kit.fakes import FakeClock
 from tests.kit.memory_log import MemoryCopy, MemoryLog
 from tests.kit.waiting import until
 
@@ -66,7 +64,7 @@ class Crowd:
             own = self.copies[name] = MemoryCopy(self.log, file, copy)
             rows = CopiedRows(self.log, file, own.wait)
             tasks = [group.create_task(work) for work in (own.run(), rows.write_soon())]
-            pins = RowPins(partial(copied_pins, file), rows, FakeClock(NOON))
+            pins = RowPins(partial(copied_pins, file), rows)
             yield Stores.of(rows, pins, members=Party(name, self.live), run_bytes=1 << 30)
             for task in tasks:
                 task.cancel()

@@ -1,5 +1,5 @@
-"""`ductile-gateway migrate`, `backup` and `restore`: the ledger of one gateway becomes that of several, or the other
-way round, also by way of a backup, and nobody begins before it is whole."""
+"""`ductile-gateway backup` and `restore`: the ledger of one gateway becomes that of several, or the other way round. No
+gateway begins before it is whole, nor on the one that was left."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,23 +11,20 @@ import pytest
 
 from ductile_gateway.calls.call import Intent, Receipt
 from ductile_gateway.cli.backing_up import backup
-from ductile_gateway.cli.migrating import migrate
 from ductile_gateway.cli.restoring import Order, restore
 from ductile_gateway.ductile.watch import Job
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import open_store
 from ductile_gateway.store.calls import Call
-from ductile_gateway.store.marks import Mark, mark_of, put_mark
-from ductile_gateway.store.opening import log_of_gateways
+from ductile_gateway.store.moving import Mark, mark_of, put_mark
+from ductile_gateway.store.opening import Stores, log_of_gateways
 from ductile_gateway.store.restored import Restored
 from ductile_gateway.store.rows import subject_of
-from ductile_gateway.store.stores import Stores
 from ductile_gateway.store.stream import StreamRows
 from groundwork.archive.series import Series, of_backup
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured, causes
-from groundwork.service.store_folder import store_id
 from schemas import subjects
 from tests.gateway.parts import NOON, RUN
 from tests.ledger.kit import FIRST, SECOND, a_delivery, an_answer, an_intent, joined, ledger_stream, named
@@ -58,27 +55,30 @@ class Kept:
             async with open_store(self.store) as file:
                 yield Stores.embedded(file, folder=self.store, run_bytes=1000)
 
-    async def moved(self, to: Kind) -> None:
-        await migrate(self.settings, to=to, sqlite=None)
-
     def of(self, kind: Kind) -> GatewaySettings:
         shared = {"store": Path(kind), "cache": self.folder / "cache", "keys_file": self.settings.keys_path()}
         return self.settings.model_copy(update=shared) if kind == "jetstream" else self.settings
 
-    async def backed_up(self, kind: Kind) -> str:
+    async def backed_up(self, kind: Kind, *, leave: bool = False) -> str:
+        (self.folder / "it.zip").unlink(missing_ok=True)
         place = str(self.folder / "it.zip")
-        await asyncio.to_thread(backup, self.of(kind), place, with_keys=False, as_json=True)
+        await asyncio.to_thread(backup, self.of(kind), place, with_keys=False, leave=leave, as_json=True)
         with Series(place, "gateway").opened(None) as (name, _):
             return name
+
+    async def moved(self, to: Kind) -> str:
+        name = await self.backed_up("sqlite" if to == "jetstream" else "jetstream", leave=True)
+        await self.restored(to)
+        return name
 
     async def restored(self, kind: Kind) -> None:
         await restore(self.of(kind), Order(place=str(self.folder / "it.zip")))
 
-    async def lost(self, *, database: bool = True) -> None:
+    async def lost(self) -> None:
         """The stream and the database, and not the keys."""
         await self.link.jetstream.delete_stream(subjects.STREAM_LEDGER)
         await ledger_stream(self.link)
-        for file in self.store.iterdir() if database else ():
+        for file in self.store.iterdir():
             file.unlink()
 
     async def why_nobody_begins(self) -> str:
@@ -134,34 +134,32 @@ async def holds_all(stores: Stores) -> None:
 async def test_all_is_there_after_a_move_as_that_of_a_gateway_that_is_gone_and_goes_back_with_what_was_done_meanwhile(
     kept: Kept,
 ) -> None:
-    await kept.moved("jetstream")
+    name = await kept.moved("jetstream")
+    with pytest.raises(Misconfigured, match="backed up to be moved"):
+        async with kept.opened("sqlite"):
+            pass
     async with kept.opened() as stores:
         await holds_all(stores)
         for intent in (IN_DUCTILE, READS):
             past = await found(stores, intent)
-            assert (past, past.by) == (intent, store_id(kept.store))
+            assert (past, past.by) == (intent, of_backup(name))
         await stores.ledger.adopt(await found(stores, READS))
         await stores.ledger.answer(an_answer(3))
         await stores.ledger.intend(BY_A_PLUGIN)
-    with pytest.raises(Misconfigured, match=BY_A_PLUGIN.key):
-        await kept.moved("sqlite")  # what a plugin was begun with is found where it is
-    async with kept.opened() as stores:
-        await stores.ledger.answer(an_answer(2))
     await kept.moved("sqlite")
+    assert "backed up to be moved" in await kept.why_nobody_begins()
     async with kept.opened("sqlite") as stores:
         await holds_all(stores)
         assert await stores.ledger.find(READS.key) == an_answer(3)
-        assert await stores.ledger.open_intents() == [IN_DUCTILE]
+        assert await stores.ledger.open_intents() == [IN_DUCTILE, BY_A_PLUGIN]
         assert await stores.outbox.claim(a_delivery("waiting"))
 
 
-async def test_a_move_that_was_interrupted_is_finished_by_the_same_command_and_nobody_begins_before(
-    kept: Kept,
-) -> None:
-    await put_mark(StreamRows(log_of_gateways(kept.link)), "coming", store_id(kept.store), before=Mark())
-    assert "migrate --to jetstream` again" in await kept.why_nobody_begins()
-    for _ in range(2):
-        await kept.moved("jetstream")
+async def test_a_ledger_that_cannot_be_backed_up_is_not_left(kept: Kept) -> None:
+    await kept.moved("jetstream")
+    nowhere = str(kept.folder / "nowhere" / "it.zip")
+    with pytest.raises(Misconfigured, match="no folder"):
+        await asyncio.to_thread(backup, kept.of("jetstream"), nowhere, with_keys=False, leave=True, as_json=True)
     async with kept.opened() as stores:
         await holds_all(stores)
 
@@ -186,22 +184,18 @@ async def test_a_ledger_comes_back_from_its_backup_into_a_stream_or_a_database_w
             assert (past, past.by) == (intent, of_backup(name) if into == "jetstream" else "")
 
 
-async def test_that_it_was_restored_is_known_to_all_gateways_and_goes_along_when_it_moves(kept: Kept) -> None:
+async def test_that_it_was_restored_is_known_to_all_gateways_and_stays_in_doubt_when_it_moves(kept: Kept) -> None:
     name = await kept.backed_up("sqlite")
     await kept.lost()
     await kept.restored("jetstream")
     noted = await kept.noted()
     assert noted is not None
     assert (noted.backup, noted.moved, noted.taken < noted.at) == (name, False, True)
-    async with kept.opened() as stores:
-        for intent in (IN_DUCTILE, READS):
-            await stores.ledger.adopt(await found(stores, intent))
-    await kept.moved("sqlite")
+    moved_as = await kept.moved("sqlite")
     async with kept.opened("sqlite") as stores:
-        assert await stores.rows.read(Restored) == noted
-    await kept.lost(database=False)
-    await kept.moved("jetstream")
-    assert await kept.noted() == noted
+        known = await stores.rows.read(Restored)
+    assert known is not None
+    assert (known.backup, known.moved, known.at > noted.at) == (moved_as, False, True)
 
 
 async def test_a_restore_that_was_interrupted_is_finished_by_the_same_command_and_nobody_begins_before(
@@ -212,11 +206,9 @@ async def test_a_restore_that_was_interrupted_is_finished_by_the_same_command_an
     await kept.restored("jetstream")
     noted, log = await kept.noted(), log_of_gateways(kept.link)
     rows = StreamRows(log)
-    await put_mark(rows, "coming", of_backup(name), before=await mark_of(rows))
+    await put_mark(rows, Mark("coming", name), before=await mark_of(rows))
     await log.purge(subject_of(Call, IN_DUCTILE.key))
     assert f"`ductile-gateway restore FILE --backup {name}` again" in await kept.why_nobody_begins()
-    with pytest.raises(Misconfigured, match=f"restore FILE --backup {name}"):
-        await kept.moved("jetstream")
     await kept.restored("jetstream")
     async with kept.opened() as stores:
         await holds_all(stores)

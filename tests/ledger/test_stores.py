@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ductile_gateway.calls.call import AlreadyStarted, Receipt, WantedName
-from ductile_gateway.store.stores import Stores
+from ductile_gateway.store.opening import Stores
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas.signing import AgentKey
 from tests.gateway.parts import NOON, RUN

@@ -88,8 +88,8 @@ class Members:
         alone = await look(self._link, self._role)
         if alone and not alone.free:
             raise Misconfigured(
-                f"this bus has {_one(self._role)} that shares nothing: {alone.owner}. Stop it, and move its runs with "
-                "`agentic migrate`; or keep to it"
+                f"this bus has {_one(self._role)} that shares nothing: {alone.owner}. Stop it, and move what it "
+                "keeps: docs/OPERATIONS.md, From one agent to several; or stay with it"
             )
         for record in await look_at_all(self._link, self._role):
             if not record.owner.released and record.owner.holder != self.me:

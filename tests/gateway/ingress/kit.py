@@ -21,7 +21,7 @@ from groundwork.http.listener import listening
 from groundwork.http.server import serve_http
 from schemas.catalog import ToolOffer
 from schemas.events import INBOUND
-from tests.gateway.parts import NOON, RUN, MemoryArtifacts, MemoryBus, memory_rows
+from tests.gateway.parts import NOON, RUN, MemoryArtifacts, MemoryBus, MemoryRows
 from tests.kit.fakes import FakeClock
 
 INGEST = "/ingest/ductile"
@@ -55,7 +55,7 @@ class Ingress:
         self.bus: Any = bus or MemoryBus()
         self.artifacts: Any = MemoryArtifacts()
         self.clock = FakeClock(NOON)
-        record = deliveries or ReceivedDeliveries(memory_rows())
+        record = deliveries or ReceivedDeliveries(MemoryRows())
         within_s, most = chosen.answer_within_s, chosen.max_in_hand
         self.app: ASGIApp = create_app(
             chosen,

@@ -18,7 +18,6 @@ from ductile_gateway.clock import SystemClock
 from ductile_gateway.company import Company
 from ductile_gateway.ductile.several import Ductiles, tend
 from ductile_gateway.foundations import Foundations, laid
-from ductile_gateway.outbound.service import Callbacks, serve_outbound
 from ductile_gateway.plugins.folders import InstalledPlugin
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import Artifacts
@@ -30,6 +29,8 @@ from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.reloading import follow_folders
 from ductile_gateway.tools.toolbox import tools_at_last
 from ductile_gateway.trust import Trust
+from ductile_gateway.webhooks.sender import CallbackCheck
+from ductile_gateway.webhooks.service import serve_outbound
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.nats.leases.members import may_join_anew
@@ -68,7 +69,7 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
             serve_questions(link, told.status.tell, each=told_by) as questions,
             asyncio.TaskGroup() as group,
         ):
-            await questions.answer_callbacks(Callbacks(settings.outbound.callbacks).flaw)
+            await questions.answer_callbacks(CallbackCheck(settings.outbound.callbacks).flaw)
             tidying = Tidying(stands_on.store, stands_on.stores, Kept.by(settings), SystemClock())
             await questions.answer_prune(partial(prune, tidying))
             group.create_task(stands_on.company.as_one("answers", tidying.keep_forgetting))
@@ -193,19 +194,19 @@ async def _listen(settings: GatewaySettings, offers: Offers, told: Seen) -> None
     stands_on = told.stands_on
     link = stands_on.ground.link
     await stands_on.ground.head_start()
-    # FastAPI takes a quarter of a second to load, which calls that a crash interrupted must not wait for.
-    from ductile_gateway.ingress.server import serve_ingress
+    # Starlette takes a tenth of a second to load, which calls that a crash interrupted must not wait for.
+    from ductile_gateway.webhooks.http import serve_ingress
+    from ductile_gateway.webhooks.inbound import Inbound
 
-    await serve_ingress(
+    inbound = Inbound(
         settings.ingress,
-        deliveries=stands_on.stores.deliveries,
-        bus=NatsBus(link),
-        artifacts=_artifacts(link),
+        NatsBus(link),
+        _artifacts(link),
+        stands_on.stores.deliveries,
         find_offer=offers.find,
         clock=SystemClock(),
-        connected=lambda: link.connected,
-        told=told.metrics.received,
     )
+    await serve_ingress(settings.ingress, inbound, connected=lambda: link.connected, told=told.metrics.received)
 
 
 def _artifacts(link: NatsLink) -> Artifacts:

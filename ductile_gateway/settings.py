@@ -8,10 +8,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from ductile_gateway.ductile.settings import DuctileName, DuctileSettings, full_name, own_name, owner
-from ductile_gateway.ingress.settings import IngressSettings
-from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.plugins.belongings import apart, beside
 from ductile_gateway.tools.catalog import ToolChoice
+from ductile_gateway.webhooks.inbound_settings import IngressSettings
+from ductile_gateway.webhooks.outbound_settings import OutboundSettings
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import config_file
 from groundwork.service.config_file import LogSettings, Section

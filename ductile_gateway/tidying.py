@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NoReturn, Self
 
-from ductile_gateway.outbound.service import KEPT
 from ductile_gateway.plugins.call_folder import CallFolder, old_folders
 from ductile_gateway.ports import Clock
 from ductile_gateway.settings import GatewaySettings
@@ -20,6 +19,7 @@ from ductile_gateway.store.calls import Call
 from ductile_gateway.store.opening import Stores
 from ductile_gateway.store.outbox import Owed, Received
 from ductile_gateway.store.rows import OLD, Row, kind_of
+from ductile_gateway.webhooks.service import KEPT
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from schemas.status import GatewayPruned

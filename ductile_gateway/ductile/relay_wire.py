@@ -1,34 +1,29 @@
-"""Events between Ductile and us, as Ductile's relay has them on the wire: read, written, signed and answered. Pure.
+"""Events between Ductile and us, as Ductile's relay has them on the wire: read, written and answered. Pure.
 
 `{"event": {"type", "payload", "dedupe_key"}, "origin": {"instance", "plugin", "job_id", "event_id"}, "baggage"}`; other
-fields are passed over. Signed are the method, the path, the timestamp header and the raw body, joined by line feeds.
-Ductile answers a repeated event with the job that it began before.
+fields are passed over. Ductile answers a repeated event with the job that it began before.
 """
 
-import hmac
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from pydantic import JsonValue
 
 from ductile_gateway.calls.call import CALL_ID, Asked
 from ductile_gateway.ductile.answers import FORBIDDEN, own_refusal
 from ductile_gateway.ductile.settings import EVENT_TYPE, RelayPeerSettings
-from ductile_gateway.outbound.lifecycle import LifecycleEvent
-from ductile_gateway.signatures import unix_instant
+from ductile_gateway.webhooks.lifecycle import LifecycleEvent
+from ductile_gateway.webhooks.signatures import KEY_ID, PEER, relay_headers
 from schemas.events import RESERVED_KEYS
 
-PEER, KEY_ID = "X-Ductile-Peer", "X-Ductile-Key-Id"
-TIMESTAMP, SIGNATURE = "X-Ductile-Timestamp", "X-Ductile-Signature"
 SKEWED = "outside allowed clock skew"
 SECRETS_DIFFER = "the peer's secret in Ductile is not the one that is set here, or something on the way says so"
 _ACCEPTED = 202
 _FORBIDDEN = 403
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})")
 
 
 class Malformed(Exception):
@@ -122,31 +117,9 @@ def body_of(event: SentEvent, peer: str) -> bytes:
     return json.dumps(envelope, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def signed_part(method: str, path: str, timestamp: str, body: bytes) -> bytes:
-    """What a relay signs: four parts between line feeds. `path` is decoded and without its query."""
-    return b"\n".join((method.upper().encode(), path.encode(), timestamp.encode(), body))
-
-
 def signed_headers(us: RelayPeerSettings, body: bytes, *, at: datetime) -> dict[str, str]:
-    timestamp = at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    signed = signed_part("POST", us.ingress_path, timestamp, body)
-    return {
-        "Content-Type": "application/json",
-        PEER: us.peer,
-        KEY_ID: us.key_id,
-        TIMESTAMP: timestamp,
-        SIGNATURE: hmac.digest(us.secret.get_secret_value().encode(), signed, "sha256").hex(),
-    }
-
-
-def read_instant(timestamp: str) -> datetime | None:
-    """When an event was signed: RFC 3339 or whole seconds since 1970; None for anything else."""
-    if not _RFC3339.fullmatch(timestamp):
-        return unix_instant(timestamp)
-    try:
-        return datetime.fromisoformat(timestamp).astimezone(UTC)
-    except (ValueError, OverflowError):  # no such day, or beyond the years 1 to 9999
-        return None
+    signed = relay_headers(us.ingress_path, body, us.secret.get_secret_value(), at=at)
+    return {"Content-Type": "application/json", PEER: us.peer, KEY_ID: us.key_id} | signed
 
 
 def read_answer(status: int, body: bytes) -> RelayAnswer:

@@ -1,4 +1,4 @@
-"""Notifications that are owed to receivers, and deliveries that were received. Fills the ports Outbox and Deliveries.
+"""Notifications that are owed to receivers, kept for a while after they are settled; and deliveries that were received.
 
 A notification belongs to the gateway that added it; of one that is gone any other claims it right before it is sent.
 """
@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
-from ductile_gateway.outbound.dispatch import Outcome
-from ductile_gateway.outbound.notifications import Notification
 from ductile_gateway.store.rows import Rows, listed
+from ductile_gateway.webhooks.notifications import Notification
 from groundwork.sqlite.file import Values, instant, microseconds
 
 WAITING = "waiting"
+Outcome = Literal["arrived", "gone", "dead"]
 
 _LANES = """
 SELECT lane FROM (SELECT DISTINCT lane FROM rows WHERE state = 'waiting') AS waiting
@@ -109,23 +109,29 @@ class Backlog:
 
 
 class OwedNotifications:
+    """All methods are durable on return, and raise TryAgain."""
+
     def __init__(self, rows: Rows, members: Members) -> None:
         self._rows = rows
         self._members = members
 
     async def add(self, notifications: Sequence[Notification]) -> None:
+        """What has been added before, or goes to who wants no more of its run, is left out."""
         wanted = [one for one in notifications if not self._rows.file.look_up(_IS_GONE, (one.lane, one.run_id))]
         for one in wanted:
             await self._rows.change(Owed, partial(owed, one=one, by=self._members.me), one.target, one.key)
 
     async def lanes_due(self, now: datetime) -> Sequence[str]:
+        """The lanes in which something is to be tried now by this gateway."""
         return [lane for (lane,) in self._rows.file.look_up(_LANES, (microseconds(now), json.dumps(self._others())))]
 
     async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Notification]:
+        """What is to be tried now by this gateway, the longest due first, one per run: the oldest that waits."""
         found = self._listed(_DUE, (lane, microseconds(now), json.dumps(self._others()), limit))
         return [one.notification for one in found]
 
     async def claim(self, notification: Notification) -> bool:
+        """Whether it is this gateway's to send, right before that; False where another has it, or had."""
         names = notification.target, notification.key
         one = await self._rows.read(Owed, *names)
         if one and one.by != self._members.me:
@@ -134,6 +140,7 @@ class OwedNotifications:
         return one is not None and one.state == WAITING and one.by == self._members.me
 
     async def settle(self, notification: Notification, outcome: Outcome, *, at: datetime) -> None:
+        """`gone` settles all that waits for the same lane and run."""
         settling = partial(settled, outcome=outcome, at=at)
         one = partial(settling, tries=notification.tries)
         await self._rows.change(Owed, one, notification.target, notification.key)
@@ -179,10 +186,13 @@ class Received(NamedTuple):
 
 
 class ReceivedDeliveries:
+    """The first record of a delivery stays."""
+
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
 
     async def find(self, source: str, identity: str) -> str | None:
+        """The key of the event that came of the delivery of this identity."""
         found = await self._rows.read(Received, source, identity)
         return found.event_key if found else None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.signatures import standard_headers, standard_key
+from ductile_gateway.webhooks.signatures import standard_headers, standard_key
 from tests.attacks.doors import HttpDoor
 from tests.attacks.stand import KEYS, STANDARD_KEY, TOKENS, Stand
 

@@ -5,11 +5,10 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from ductile_gateway.clock import SystemClock
-from ductile_gateway.outbound.dispatch import Outbound, Receivers
-from ductile_gateway.outbound.notifications import Arrived, Never, Notification, NotYet, notifications_of
-from ductile_gateway.outbound.senders import RelaySender, open_relay_sender
-from ductile_gateway.outbound.service import relays_of
-from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
+from ductile_gateway.webhooks.notifications import Notification, Try, notifications_of
+from ductile_gateway.webhooks.outbound import Outbound
+from ductile_gateway.webhooks.outbound_settings import OutboundSettings, RelaySettings
+from ductile_gateway.webhooks.sender import WebhookSender, open_sender
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.outbound.kit import Town, an_event, read
@@ -25,8 +24,8 @@ def settings(ductile: DuctileUnderTest, *, secret: str = "") -> RelaySettings:
     )
 
 
-def a_sender(ductile: DuctileUnderTest, *, secret: str = "") -> AbstractAsyncContextManager[RelaySender]:
-    return open_relay_sender(settings(ductile, secret=secret), clock=SystemClock())
+def a_sender(ductile: DuctileUnderTest, *, secret: str = "") -> AbstractAsyncContextManager[WebhookSender]:
+    return open_sender(OutboundSettings(relay=settings(ductile, secret=secret)), clock=SystemClock())
 
 
 def a_delivery(ductile: DuctileUnderTest, kind: str = "completed") -> Notification:
@@ -39,13 +38,13 @@ async def test_a_type_that_is_not_accepted_and_a_secret_that_is_wrong_say_what_t
     ductile: DuctileUnderTest,
 ) -> None:
     async with a_sender(ductile) as sender:
-        assert await sender.send(a_delivery(ductile, "completed")) == Arrived(heard=True)
+        assert await sender.send(a_delivery(ductile, "completed")) == Try("arrived")
         refused = await sender.send(a_delivery(ductile, "reopened"))
     async with a_sender(ductile, secret="another-one-altogether") as sender:  # noqa: S106 - one that is wrong
         forbidden = await sender.send(a_delivery(ductile))
-    assert (type(refused), type(forbidden)) == (Never, NotYet)
-    assert "add agent.reopened to `accept` there" in str(refused)
-    assert "403 'forbidden': the peer's secret in Ductile is not the one that is set here" in str(forbidden)
+    assert (refused.fate, forbidden.fate) == ("dead", "put_off")
+    assert "add agent.reopened to `accept` there" in refused.why
+    assert "403 'forbidden': the peer's secret in Ductile is not the one that is set here" in forbidden.why
 
 
 async def test_each_of_several_ductiles_is_told_by_its_own_secret_and_one_that_is_away_later(
@@ -55,9 +54,8 @@ async def test_each_of_several_ductiles_is_told_by_its_own_secret_and_one_that_i
     fake.kill()
     told = OutboundSettings(relay=settings(ductile), relays={"work": settings(fake)})
     town = Town(tmp_path)
-    async with embedded(tmp_path)() as stores, relays_of(told, SystemClock()) as relays:
-        receivers = Receivers(relays=relays, callbacks=town, addresses=town, dead_letters=town)
-        outbound = Outbound(told, stores.outbox, receivers, clock=SystemClock(), told=lambda *_: None, look_s=0.05)
+    async with embedded(tmp_path)() as stores, open_sender(told, clock=SystemClock()) as sender:
+        outbound = Outbound(told, stores.outbox, sender, town, clock=SystemClock(), told=lambda *_: None, look_s=0.05)
         running = asyncio.create_task(outbound.run())
         await outbound.take(read(an_event("completed")))
         await until(lambda: len(ductile.executions) == 1)

@@ -10,14 +10,13 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from agent_service.api import requests
 from agent_service.api.errors import Refusal
 from agent_service.models.prompts.reading import found_in
-from ductile_gateway import signatures
 from ductile_gateway.calls.call import ToolOutcome
 from ductile_gateway.ductile import relay_wire
-from ductile_gateway.ingress import intake, mapping
-from ductile_gateway.ingress.mapping import RequestRefused
-from ductile_gateway.ingress.settings import EventMapping
 from ductile_gateway.plugins.manifest import ManifestInvalid, read_manifest
 from ductile_gateway.plugins.response import Remains, judge
+from ductile_gateway.webhooks import inbound, mapping, signatures
+from ductile_gateway.webhooks.inbound_settings import EventMapping
+from ductile_gateway.webhooks.mapping import RequestRefused
 from groundwork.service.strict import NotStrictJson
 from schemas import subjects
 from schemas.continuation import ContinuationInvalid, read_plugin_result
@@ -69,19 +68,19 @@ def wake(data: bytes) -> None:
 def ingress_signatures(data: bytes) -> None:
     """Headers that sign: nothing that was not signed passes for it."""
     text = data.decode("latin-1")
-    found = [signatures.hex_digest(text), signatures.hex_digest(text, prefix_needed=True)]
+    found = (*signatures.hex_digests(text), *signatures.hex_digests(text, prefix_needed=True))
     listed = signatures.standard_digests(text)
     assert len(listed) <= signatures.MOST_SIGNATURES
-    assert not signatures.signed_by_any([KEY], data, [*listed, *(one for one in found if one)])
+    assert not signatures.signed_by_any([KEY], data, [*listed, *found])
     at = signatures.unix_instant(text)
     assert at is None or signatures.within(at, at, 0)
-    relay_wire.read_instant(text)
+    signatures.relay_instant(text)
 
 
 def relay(data: bytes) -> None:
     """Bodies at the ingress: of peers and of webhooks."""
     try:
-        document = intake.read_json(data)
+        document = inbound.read_json(data)
     except RequestRefused:
         return
     for one in MAPPINGS:

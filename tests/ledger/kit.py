@@ -11,12 +11,12 @@ from pathlib import Path
 from agent_service.bus.topology import topology
 from ductile_gateway.calls.call import Answer, Intent, ToolOutcome, WantedName
 from ductile_gateway.calls.results import answer_to
-from ductile_gateway.outbound.notifications import Notification
 from ductile_gateway.store import open_store
 from ductile_gateway.store.calls import CallLedger
 from ductile_gateway.store.opening import Stores, open_shared
 from ductile_gateway.store.pins import RowPins, copied_pins
 from ductile_gateway.store.stream import CopiedRows, copy
+from ductile_gateway.webhooks.notifications import Notification
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from schemas.signing import AgentKey

@@ -12,11 +12,11 @@ from typing import Any
 import httpx2
 from starlette.types import ASGIApp
 
-from ductile_gateway.ingress.http import create_app
-from ductile_gateway.ingress.intake import Deliveries, Intake
-from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.ports import Bus
 from ductile_gateway.store.outbox import ReceivedDeliveries
+from ductile_gateway.webhooks.http import create_app
+from ductile_gateway.webhooks.inbound import Inbound
+from ductile_gateway.webhooks.inbound_settings import IngressSettings
 from groundwork.http.listener import listening
 from groundwork.http.server import serve_http
 from schemas.catalog import ToolOffer
@@ -47,7 +47,7 @@ class Ingress:
         self,
         *,
         bus: Bus | None = None,
-        deliveries: Deliveries | None = None,
+        deliveries: ReceivedDeliveries | None = None,
         offers: Sequence[ToolOffer] = (),
         **settings: Any,
     ) -> None:
@@ -56,15 +56,9 @@ class Ingress:
         self.artifacts: Any = MemoryArtifacts()
         self.clock = FakeClock(NOON)
         record = deliveries or ReceivedDeliveries(MemoryRows())
-        within_s, most = chosen.answer_within_s, chosen.max_in_hand
-        self.app: ASGIApp = create_app(
-            chosen,
-            Intake(self.bus, self.artifacts, deliveries=record, within_s=within_s, max_in_hand=most),
-            find_offer={offer.name: offer for offer in offers}.get,
-            clock=self.clock,
-            connected=lambda: True,
-            told=lambda *_: None,
-        )
+        find_offer = {offer.name: offer for offer in offers}.get
+        inbound = Inbound(chosen, self.bus, self.artifacts, record, find_offer=find_offer, clock=self.clock)
+        self.app: ASGIApp = create_app(chosen, inbound, connected=lambda: True, told=lambda *_: None)
 
     async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> httpx2.Response:
         raw = {name.encode(): value.encode("latin-1") for name, value in headers.items()}

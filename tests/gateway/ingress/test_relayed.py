@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import CALL_ID
-from ductile_gateway.ingress.results import MAX_INLINE_BYTES
+from ductile_gateway.webhooks.results import MAX_INLINE_BYTES
 from schemas import keys
 from schemas.events import ARTIFACT_PATH
 from tests.gateway.ingress.kit import (

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ductile_gateway import signatures
-from ductile_gateway.ingress.settings import IngressSettings
+from ductile_gateway.webhooks import signatures
+from ductile_gateway.webhooks.inbound_settings import IngressSettings
 from tests.gateway.ingress.kit import PEERS, SECRET
 
 START = {"to": "agentic.start", "goal": "Go."}
@@ -64,11 +64,10 @@ STANDARD_SIGNATURE = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
 def test_githubs_own_example_is_signed() -> None:
-    digest = signatures.hex_digest(GITHUB_SIGNATURE, prefix_needed=True)
-    assert digest is not None
-    assert signatures.signed_by_any([b"another", GITHUB_SECRET], GITHUB_BODY, [digest])
-    assert not signatures.signed_by_any([b"another"], GITHUB_BODY, [digest])
-    assert not signatures.signed_by_any([GITHUB_SECRET], GITHUB_BODY + b"!", [digest])
+    digests = signatures.hex_digests(GITHUB_SIGNATURE, prefix_needed=True)
+    assert signatures.signed_by_any([b"another", GITHUB_SECRET], GITHUB_BODY, digests)
+    assert not signatures.signed_by_any([b"another"], GITHUB_BODY, digests)
+    assert not signatures.signed_by_any([GITHUB_SECRET], GITHUB_BODY + b"!", digests)
 
 
 def test_the_example_of_standard_webhooks_is_signed_and_what_we_sign_is_the_same() -> None:
@@ -94,7 +93,7 @@ HEX = ("", "sha256=", "sha1=" + "0" * 64, "0" * 63, "0" * 65, "A" * 64, "0" * 64
 @pytest.mark.parametrize(
     ("read", "texts"),
     [
-        (signatures.hex_digest, (*HEX, "sha256=sha256=")),
+        (signatures.hex_digests, (*HEX, "sha256=sha256=")),
         (signatures.standard_digests, ("", "v1", "v1,", "v1,\u00e9", *OTHERS, *SPELT)),
         (signatures.unix_instant, (*DIGITS, "179526240")),
     ],

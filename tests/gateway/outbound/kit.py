@@ -10,10 +10,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ductile_gateway.outbound.dispatch import Outbound, Outbox, Receivers
-from ductile_gateway.outbound.lifecycle import LifecycleEvent, read_event
-from ductile_gateway.outbound.notifications import RELAY, Arrived, Notification, SendResult
-from ductile_gateway.outbound.settings import OutboundSettings
+from ductile_gateway.store.outbox import OwedNotifications
+from ductile_gateway.webhooks.lifecycle import LifecycleEvent, read_event
+from ductile_gateway.webhooks.notifications import Notification, Try
+from ductile_gateway.webhooks.outbound import Outbound
+from ductile_gateway.webhooks.outbound_settings import OutboundSettings
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, RUN
 from tests.kit.crashes import Mortal, Points
@@ -39,13 +40,13 @@ def read(event: Any, at: datetime = NOON) -> LifecycleEvent:
 
 class Town:
     """Who is told, and when; they answer with `answers`, by target, or never where one `hangs`. A new Outbound over the
-    same town is a gateway that was started again. Fills the ports Sender, Callbacks and DeadLetters."""
+    same town is a gateway that was started again. Fills the ports Sender and Bus."""
 
     def __init__(
         self, folder: Path, *, subscribers: tuple[str, ...] = (), relayed: frozenset[str] = frozenset()
     ) -> None:
         self.folder = folder
-        self.answers: dict[str, Callable[[Notification], SendResult]] = {}
+        self.answers: dict[str, Callable[[Notification], Try]] = {}
         self.hangs: set[str] = set()
         self.tries: list[Notification] = []
         self.buried: list[tuple[Notification, str]] = []
@@ -53,7 +54,7 @@ class Town:
         self.outcomes: Counter[tuple[str, str]] = Counter()
         """How many deliveries ended how, by their target."""
         self.agent_away = False
-        self.outbox: Outbox
+        self.outbox: OwedNotifications
         self.looks: Points
         """What of the outbox was asked."""
         named = {name: {"url": f"https://{name}.example/", "secret": SECRET} for name in subscribers}
@@ -61,15 +62,15 @@ class Town:
         told = {"relay": relay if relayed else None, "subscriptions": named}
         self.settings = OutboundSettings.model_validate(told)
 
-    async def send(self, delivery: Notification) -> SendResult:
+    async def send(self, delivery: Notification) -> Try:
         self.tries.append(delivery)
         await (asyncio.Event().wait() if delivery.target in self.hangs else asyncio.sleep(0))
-        return self.answers[delivery.target](delivery) if delivery.target in self.answers else Arrived()
+        return self.answers[delivery.target](delivery) if delivery.target in self.answers else Try("arrived")
 
     async def bury(self, delivery: Notification, why: str) -> None:
         self.buried.append((delivery, why))
 
-    async def of(self, run_id: str) -> str | None:
+    async def callback_of(self, run_id: str) -> str | None:
         """Where its callback goes, as an agent says it that is there."""
         if self.agent_away:
             raise TryAgain("no agent answers")
@@ -83,12 +84,11 @@ class Town:
     async def telling(self) -> AsyncIterator[Outbound]:
         """A gateway at work, until the end of the block."""
         self.outcomes.clear()
-        receivers = Receivers(relays={RELAY: self}, callbacks=self, addresses=self, dead_letters=self)
         async with embedded(self.folder)() as stores:
             self.outbox = stores.outbox
             self.looks = Points()
             watched: Any = Mortal(self.outbox, self.looks)
-            outbound = Outbound(self.settings, watched, receivers, clock=self.clock, told=self._note, look_s=0.01)
+            outbound = Outbound(self.settings, watched, self, self, clock=self.clock, told=self._note, look_s=0.01)
             running = asyncio.create_task(outbound.run())
             try:
                 yield outbound

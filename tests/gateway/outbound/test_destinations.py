@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from ductile_gateway.outbound.destinations import Forbidden, check_address, flaw_of, read_destination
-from ductile_gateway.outbound.service import Callbacks
-from ductile_gateway.outbound.settings import CallbackSettings, NetworkSettings
+from ductile_gateway.webhooks.destinations import Forbidden, check_address, flaw_of, read_destination
+from ductile_gateway.webhooks.outbound_settings import CallbackSettings, NetworkSettings
+from ductile_gateway.webhooks.sender import CallbackCheck
 from tests.gateway.outbound.kit import SECRET
 
 STRICT = NetworkSettings()
@@ -101,7 +101,7 @@ INSIDE = """
 @pytest.mark.attack(70, 71, 72, 73)
 @pytest.mark.parametrize("url", INSIDE.split())
 async def test_a_callback_into_the_house_has_a_flaw_also_behind_a_name(url: str) -> None:
-    assert await Callbacks(RULES, resolve).flaw(url)
+    assert await CallbackCheck(RULES, resolve).flaw(url)
 
 
 async def test_a_name_server_that_does_not_answer_holds_up_no_wake() -> None:
@@ -112,6 +112,6 @@ async def test_a_name_server_that_does_not_answer_holds_up_no_wake() -> None:
         return resolve(host, port)
 
     began = time.monotonic()
-    assert await Callbacks(RULES, slow, within_s=0.05).flaw("https://inside.example/hook") == ""
+    assert await CallbackCheck(RULES, slow, within_s=0.05).flaw("https://inside.example/hook") == ""
     assert time.monotonic() - began < 5
     answered.set()

@@ -14,10 +14,10 @@ from agent_service.bus.topology import topology
 from ductile_gateway.bus.outgoing import NatsAgentKeys
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.company import Alone
-from ductile_gateway.outbound.service import serve_outbound
-from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.status import Status
 from ductile_gateway.trust import Trust
+from ductile_gateway.webhooks.outbound_settings import OutboundSettings
+from ductile_gateway.webhooks.service import serve_outbound
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from schemas import subjects

@@ -15,10 +15,10 @@ import pytest
 
 from ductile_gateway.ductile.relay_wire import body_of, of_lifecycle
 from ductile_gateway.ductile.settings import RelayPeerSettings
-from ductile_gateway.outbound.notifications import Arrived, Gone, Never, NotYet, SendResult
-from ductile_gateway.outbound.senders import open_callback_sender
-from ductile_gateway.outbound.settings import OutboundSettings
-from ductile_gateway.signatures import standard_headers
+from ductile_gateway.webhooks.notifications import Try
+from ductile_gateway.webhooks.outbound_settings import OutboundSettings
+from ductile_gateway.webhooks.sender import open_sender
+from ductile_gateway.webhooks.signatures import standard_headers
 from groundwork.service.json_log import set_up
 from tests.gateway.outbound.kit import KEY, SECRET, an_event, read
 from tests.gateway.parts import NOON, RUN
@@ -48,14 +48,14 @@ LOCAL = Names({"hook.test": [["127.0.0.1"]]})
 
 async def sent(
     url: str, *, names: Names = LOCAL, timeout_s: float = 5, tls: ssl.SSLContext | None = None, **network: Any
-) -> SendResult:
+) -> Try:
     told = {"callbacks": {"secret": SECRET, "network": network}, "timeout_s": timeout_s}
     settings = OutboundSettings.model_validate(told)
-    async with open_callback_sender(settings, clock=FakeClock(NOON), resolve=names, tls=tls) as sender:
+    async with open_sender(settings, clock=FakeClock(NOON), resolve=names, tls=tls) as sender:
         return await sender.send(replace(a_delivery(target="callback"), url=url))
 
 
-async def allowed(to: Site | int, *, names: Names = LOCAL, timeout_s: float = 5) -> SendResult:
+async def allowed(to: Site | int, *, names: Names = LOCAL, timeout_s: float = 5) -> Try:
     """Sent where private networks are allowed, to a site or a port."""
     port = to if isinstance(to, int) else to.server_port
     rules: dict[str, Any] = {"allow_private": True, "allow_http": True, "ports": (port,)}
@@ -69,7 +69,7 @@ def site() -> Iterator[Site]:
 
 
 async def test_a_receiver_gets_the_signed_body_under_the_name_it_was_called_by(site: Site) -> None:
-    assert await allowed(site) == Arrived()
+    assert await allowed(site) == Try("arrived")
     (heard,) = site.heard
     assert (heard.method, heard.path, heard.headers["host"]) == ("POST", "/token?a=b", f"hook.test:{site.server_port}")
     assert heard.body == b'{"type": "agent.completed"}'
@@ -80,18 +80,18 @@ async def test_a_receiver_gets_the_signed_body_under_the_name_it_was_called_by(s
 @pytest.mark.parametrize(
     ("status", "headers", "verdict"),
     [
-        (200, {}, Arrived()),
-        (204, {}, Arrived()),
-        (410, {}, Gone()),
-        (404, {}, NotYet("callback answered 404")),
-        (500, {}, NotYet("callback answered 500")),
-        (429, {"Retry-After": "120"}, NotYet("callback answered 429", 120.0)),
-        (503, {"Retry-After": "Sat, 21 Nov 2026 12:01:00 GMT"}, NotYet("callback answered 503", 60.0)),
+        (200, {}, Try("arrived")),
+        (204, {}, Try("arrived")),
+        (410, {}, Try("gone")),
+        (404, {}, Try("put_off", "callback answered 404")),
+        (500, {}, Try("put_off", "callback answered 500")),
+        (429, {"Retry-After": "120"}, Try("put_off", "callback answered 429", 120.0)),
+        (503, {"Retry-After": "Sat, 21 Nov 2026 12:01:00 GMT"}, Try("put_off", "callback answered 503", 60.0)),
         # A redirect is not followed.
-        (307, {"Location": "/elsewhere"}, NotYet("callback answered 307")),
+        (307, {"Location": "/elsewhere"}, Try("put_off", "callback answered 307")),
     ],
 )
-async def test_the_status_decides(site: Site, status: int, headers: dict[str, str], verdict: SendResult) -> None:
+async def test_the_status_decides(site: Site, status: int, headers: dict[str, str], verdict: Try) -> None:
     site.answer = lambda _: (status, headers, b"")
     assert await allowed(site) == verdict
     assert len(site.heard) == 1
@@ -107,7 +107,7 @@ async def test_of_what_a_receiver_answers_nothing_but_its_status_is_kept(
     with logging_kept():
         set_up("DEBUG", "json", redact=tuple)
         verdict = await allowed(site)
-    assert verdict == NotYet("callback answered 500")
+    assert verdict == Try("put_off", "callback answered 500")
     assert "stranger" not in capsys.readouterr().err
 
 
@@ -126,9 +126,9 @@ async def test_an_answer_that_drips_or_has_no_end_is_left_after_the_timeout(site
 
     hung_up = asyncio.Event()
     site.answer = lambda _: (200, {"Content-Length": "1000000000000"}, b"x" * 100000)
-    assert await allowed(site, timeout_s=2) == Arrived()
+    assert await allowed(site, timeout_s=2) == Try("arrived")
     async with await asyncio.start_server(drip, "127.0.0.1", 0) as server, asyncio.timeout(3):
-        assert isinstance(await allowed(server.sockets[0].getsockname()[1], timeout_s=0.5), NotYet)
+        assert (await allowed(server.sockets[0].getsockname()[1], timeout_s=0.5)).fate == "put_off"
         await hung_up.wait()
 
 
@@ -147,15 +147,15 @@ async def test_an_answer_that_drips_or_has_no_end_is_left_after_the_timeout(site
 async def test_nothing_is_sent_into_private_networks(site: Site, host: str, addresses: list[str]) -> None:
     names = Names({name: [addresses] for name in (host.strip("[]"), "::ffff:7f00:1")})
     verdict = await sent(f"http://{host}:{site.server_port}/", names=names, allow_http=True, ports=(site.server_port,))
-    assert (isinstance(verdict, Never), site.heard) == (True, [])
+    assert (verdict.fate, site.heard) == ("dead", [])
 
 
 async def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(site: Site) -> None:
     names = Names({"hook.test": [["127.0.0.1"], ["169.254.169.254"]]})
-    assert await allowed(site, names=names) == Arrived()
+    assert await allowed(site, names=names) == Try("arrived")
     assert names.asked == ["hook.test"]
     verdict = await allowed(site, names=names)
-    assert isinstance(verdict, Never), "the second try looks the name up again, and checks again"
+    assert verdict.fate == "dead", "the second try looks the name up again, and checks again"
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed: install it to test TLS")
@@ -175,7 +175,7 @@ async def test_the_certificate_must_be_that_of_the_name_and_not_of_the_address(
         site.socket = server.wrap_socket(site.socket, server_side=True)
         url, names = f"https://{host}:{site.server_port}/", Names({host: [["127.0.0.1"]]})
         verdict = await sent(url, names=names, tls=trusting, allow_private=True, ports=(site.server_port,))
-    assert isinstance(verdict, Arrived if arrives else NotYet)
+    assert verdict.fate == ("arrived" if arrives else "put_off")
     assert len(site.heard) == int(arrives)
 
 

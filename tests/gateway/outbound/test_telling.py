@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.outbound.lifecycle import MOST_BYTES, LifecycleEvent, Unreadable, callback_body, read_event
-from ductile_gateway.outbound.notifications import (
+from ductile_gateway.webhooks.lifecycle import MOST_BYTES, LifecycleEvent, Unreadable, callback_body, read_event
+from ductile_gateway.webhooks.notifications import (
     LONGEST_WISH_S,
-    Never,
-    NotYet,
-    SendResult,
+    Try,
     next_try,
 )
 from groundwork.service.errors import TryAgain
@@ -54,10 +52,13 @@ async def test_while_no_agent_says_where_a_callback_goes_the_others_are_told_and
 
 @pytest.mark.parametrize(
     ("answer", "tries", "why"),
-    [(NotYet("ConnectError"), 7, "given up after 7 tries: ConnectError"), (Never("not public"), 1, "not public")],
+    [
+        (Try("put_off", "ConnectError"), 7, "given up after 7 tries: ConnectError"),
+        (Try("dead", "not public"), 1, "not public"),
+    ],
 )
 async def test_what_cannot_arrive_in_most_of_a_day_or_never_can_is_a_dead_letter(
-    tmp_path: Path, answer: SendResult, tries: int, why: str
+    tmp_path: Path, answer: Try, tries: int, why: str
 ) -> None:
     town = Town(tmp_path)
     town.answers["callback"] = lambda _: answer

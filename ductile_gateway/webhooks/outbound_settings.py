@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, Field, SecretStr, StringConstraints
 
 from ductile_gateway.ductile.settings import DuctileName, RelayPeerSettings
-from ductile_gateway.signatures import standard_key
+from ductile_gateway.webhooks.signatures import standard_key
 from groundwork.service.config_file import Section
 from groundwork.service.secret import Secret, unfit
 from schemas.fields import ToolName
@@ -61,27 +61,33 @@ class NetworkSettings(Section):
     """The only host names; without any, all."""
 
 
-class CallbackSettings(Section):
-    """The callback that a run asks for. Without a secret it is not sent, for nobody could tell who sent it."""
-
+class _SignedSection(Section):
     secret: WebhookSecret | None = None
-    """Signs every callback of a run (Standard Webhooks, `whsec_…`); `secret_file` reads it from a file."""
+    """Signs what is sent (Standard Webhooks, `whsec_…`); `secret_file` reads it from a file."""
     previous_secret: WebhookSecret | None = None
-    """Signs them too, while receivers change over."""
+    """Signs it too, while receivers change over."""
     network: NetworkSettings = NetworkSettings()
 
+    def secrets(self) -> tuple[str, ...]:
+        return tuple(one.get_secret_value() for one in (self.secret, self.previous_secret) if one is not None)
 
-class SubscriptionSettings(Section):
+    def keys(self) -> tuple[bytes, ...]:
+        """Raises ValueError for a secret in a file that was changed meanwhile."""
+        return tuple(standard_key(secret) for secret in self.secrets())
+
+
+class CallbackSettings(_SignedSection):
+    """The callback that a run asks for. Without a secret it is not sent, for nobody could tell who sent it."""
+
+
+class SubscriptionSettings(_SignedSection):
     """One receiver of events of all runs."""
 
     url: WebUrl
     secret: WebhookSecret
     """Signs what it is sent (Standard Webhooks, `whsec_…`); `secret_file` reads it from a file."""
-    previous_secret: WebhookSecret | None = None
-    """Signs it too, while the receiver changes over."""
     types: tuple[EventType, ...] = MILESTONES
     """What it is sent."""
-    network: NetworkSettings = NetworkSettings()
 
 
 class OutboundSettings(Section):
@@ -110,7 +116,5 @@ class OutboundSettings(Section):
         return ({"": self.relay} if self.relay else {}) | self.relays
 
     def secrets(self) -> tuple[str, ...]:
-        keys = [relay.secret for relay in self.every_relay().values()]
-        pairs: list[CallbackSettings | SubscriptionSettings] = [self.callbacks, *self.subscriptions.values()]
-        kept = (*keys, *(key for pair in pairs for key in (pair.secret, pair.previous_secret)))
-        return tuple(key.get_secret_value() for key in kept if key is not None)
+        signed = (secret for one in (self.callbacks, *self.subscriptions.values()) for secret in one.secrets())
+        return (*(relay.secret.get_secret_value() for relay in self.every_relay().values()), *signed)

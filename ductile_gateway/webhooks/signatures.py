@@ -1,4 +1,5 @@
-"""Signatures of webhooks, received and sent: HMAC-SHA256 in the forms of Ductile, GitHub and Standard Webhooks. Pure.
+"""Signatures of webhooks and relayed events, received and sent: HMAC-SHA256 as Ductile, GitHub and Standard Webhooks
+have it. Pure.
 
 Not the package `standardwebhooks`: it knows one secret, tolerates times such as `1e9` and base64 with junk, looks at
 any number of signatures, and fails at a malformed one. All comparisons take constant time.
@@ -14,17 +15,20 @@ MOST_SIGNATURES = 8
 """Of a list in one header: more than any rotation needs, so few that a long list costs nothing."""
 STANDARD_PREFIX = "whsec_"
 STANDARD_KEY_BYTES = range(24, 65)
+PEER, KEY_ID = "X-Ductile-Peer", "X-Ductile-Key-Id"
+TIMESTAMP, SIGNATURE = "X-Ductile-Timestamp", "X-Ductile-Signature"
 
 _HEX = re.compile(r"(sha256=)?([0-9a-f]{64})")
 _SECONDS = re.compile(r"[0-9]{10}")
+_RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})")
 
 
-def hex_digest(text: str, *, prefix_needed: bool = False) -> bytes | None:
-    """The signature in a header such as `sha256=<hex>`; None for what has not this form."""
+def hex_digests(text: str, *, prefix_needed: bool = False) -> tuple[bytes, ...]:
+    """The signature in a header such as `sha256=<hex>`; none for what has not this form."""
     found = _HEX.fullmatch(text)
     if found is None or (prefix_needed and not found[1]):
-        return None
-    return bytes.fromhex(found[2])
+        return ()
+    return (bytes.fromhex(found[2]),)
 
 
 def signed_by_any(secrets: Sequence[bytes], message: bytes, digests: Iterable[bytes]) -> bool:
@@ -68,6 +72,27 @@ def unix_instant(text: str) -> datetime | None:
 
 def within(instant: datetime, now: datetime, tolerance_s: float) -> bool:
     return abs(now - instant) <= timedelta(seconds=tolerance_s)
+
+
+def relay_message(method: str, path: str, timestamp: str, body: bytes) -> bytes:
+    """What Ductile's relay signs: four parts between line feeds. `path` is decoded and without its query."""
+    return b"\n".join((method.upper().encode(), path.encode(), timestamp.encode(), body))
+
+
+def relay_headers(path: str, body: bytes, secret: str, *, at: datetime) -> dict[str, str]:
+    timestamp = at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    signature = hmac.digest(secret.encode(), relay_message("POST", path, timestamp, body), "sha256")
+    return {TIMESTAMP: timestamp, SIGNATURE: signature.hex()}
+
+
+def relay_instant(timestamp: str) -> datetime | None:
+    """When an event was signed: RFC 3339 or whole seconds since 1970; None for anything else."""
+    if not _RFC3339.fullmatch(timestamp):
+        return unix_instant(timestamp)
+    try:
+        return datetime.fromisoformat(timestamp).astimezone(UTC)
+    except (ValueError, OverflowError):  # no such day, or beyond the years 1 to 9999
+        return None
 
 
 def _base64(text: str) -> bytes:

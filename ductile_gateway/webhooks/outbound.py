@@ -12,26 +12,16 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from typing import Literal, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Protocol
 
-from ductile_gateway.outbound.lifecycle import LifecycleEvent
-from ductile_gateway.outbound.notifications import (
-    Arrived,
-    Gone,
-    Never,
-    Notification,
-    NotYet,
-    SendResult,
-    callback_of,
-    is_relay,
-    next_try,
-    notifications_of,
-)
-from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.ports import Clock
+from ductile_gateway.store.outbox import OwedNotifications
+from ductile_gateway.webhooks.lifecycle import LifecycleEvent
+from ductile_gateway.webhooks.notifications import Notification, Try, callback_of, next_try, notifications_of
+from ductile_gateway.webhooks.outbound_settings import OutboundSettings
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
 
@@ -40,71 +30,33 @@ WIDTH = 4
 """Requests to one receiver in flight at the same time, each of another run."""
 BURY_AGAIN = timedelta(seconds=30)
 
-Outcome = Literal["arrived", "gone", "dead"]
 Told = Callable[[str, str], None]
-"""Takes the target of a try to deliver, and what came of it: an outcome, `unheard` or `put_off`."""
+"""Takes the target of a try to deliver, and its fate."""
 _UnderWay = dict[tuple[str, str], asyncio.Task[None]]
 
 log = logging.getLogger(__name__)
 
 
-class Outbox(Protocol):
-    """Deliveries, kept for a while after they are made. Of several gateways each owns what it added, until another
-    claims it."""
-
-    async def add(self, notifications: Sequence[Notification]) -> None:
-        """Durable on return. What has been added before, or goes to who wants no more of its run, is left out."""
-
-    async def lanes_due(self, now: datetime) -> Sequence[str]:
-        """The lanes in which something is to be tried now by this gateway."""
-
-    async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Notification]:
-        """What is to be tried now by this gateway, the longest due first, one per run: the oldest that waits."""
-
-    async def claim(self, notification: Notification) -> bool:
-        """Whether it is this gateway's to send, durably, right before that; False where another has it, or had."""
-
-    async def settle(self, notification: Notification, outcome: Outcome, *, at: datetime) -> None:
-        """Durable on return. `gone` settles all that waits for the same target and run."""
-
-    async def postpone(self, notification: Notification, due_at: datetime, *, why: str) -> None:
-        """Keep the delivery as it is now, with the number of its tries, to be tried at `due_at`."""
-
-    async def forget_before(self, instant: datetime) -> None:
-        """Drop what was settled before."""
-
-
 class Sender(Protocol):
-    async def send(self, notification: Notification) -> SendResult:
+    async def send(self, notification: Notification) -> Try:
         """Try once. The number of tries and the time between them are the caller's affair."""
 
 
-class Callbacks(Protocol):
-    async def of(self, run_id: str) -> str | None:
+class Bus(Protocol):
+    async def callback_of(self, run_id: str) -> str | None:
         """Where the run wants to be told of; None where nobody knows of such a wish. Raises TryAgain for now."""
 
-
-class DeadLetters(Protocol):
     async def bury(self, notification: Notification, why: str) -> None:
-        """Durably, where people look for what failed. Burying it twice is harmless."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receivers:
-    """`relays`: the Ductiles, by target. `callbacks` sends to the `addresses` of runs and to subscribers."""
-
-    relays: Mapping[str, Sender]
-    callbacks: Sender
-    addresses: Callbacks
-    dead_letters: DeadLetters
+        """Durably among the dead letters; twice is harmless. Raises TryAgain."""
 
 
 class Outbound:
     def __init__(
         self,
         settings: OutboundSettings,
-        outbox: Outbox,
-        receivers: Receivers,
+        outbox: OwedNotifications,
+        sender: Sender,
+        bus: Bus,
         *,
         clock: Clock,
         told: Told,
@@ -115,7 +67,8 @@ class Outbound:
         """How many relayed events nobody listened to in a Ductile, by target and type."""
         self._settings = settings
         self._outbox = outbox
-        self._receivers = receivers
+        self._sender = sender
+        self._bus = bus
         self._clock = clock
         self._look_s = look_s
         self._wake = asyncio.Event()
@@ -129,7 +82,7 @@ class Outbound:
         at = self._clock.now()
         await self._add(notifications_of(event, self._settings, at=at))
         if event.has_callback:
-            url = await self._receivers.addresses.of(event.run_id)
+            url = await self._bus.callback_of(event.run_id)
             await self._add([callback_of(event, url, at=at)] if url else [])
 
     async def _add(self, notifications: Sequence[Notification]) -> None:
@@ -177,50 +130,36 @@ class Outbound:
             log.warning("what became of a delivery is not recorded; it is made again", extra={"why": str(error)})
             await asyncio.sleep(error.delay_s)
 
-    async def _tried(self, notification: Notification) -> SendResult:
-        target = notification.target
-        sender = self._receivers.relays.get(target) if is_relay(target) else self._receivers.callbacks
-        if sender is None:
-            return Never(f"the configuration has no {target} of gateway.outbound any more")
+    async def _tried(self, notification: Notification) -> Try:
         try:
-            return await sender.send(notification)
+            return await self._sender.send(notification)
         except Exception as error:
             # A surprise in one delivery may neither stop the others nor make the gateway start over and over.
             log.exception("a delivery failed unexpectedly", extra=_named(notification))
-            return NotYet(type(error).__name__)
+            return Try("put_off", type(error).__name__)
 
-    async def _conclude(self, notification: Notification, result: SendResult) -> None:
+    async def _conclude(self, notification: Notification, result: Try) -> None:
         tried = replace(notification, tries=notification.tries + 1)
-        match result:
-            case Arrived():
-                await self._outbox.settle(tried, "arrived", at=self._clock.now())
-                self._count(tried, heard=result.heard)
-            case Gone():
-                await self._outbox.settle(tried, "gone", at=self._clock.now())
-                self._told(tried.target, "gone")
-                self._reached(tried.lane)
+        if result.fate == "put_off":
+            await self._put_off(tried, result)
+        elif result.fate == "dead":
+            await self._bury(tried, result.why)
+        else:
+            await self._outbox.settle(tried, "gone" if result.fate == "gone" else "arrived", at=self._clock.now())
+            self._told(tried.target, result.fate)
+            if outage := self._away.pop(tried.lane, None):
+                outage.over()
+            if result.fate == "gone":
                 log.warning("the receiver wants nothing more of this run (410)", extra=_named(tried))
-            case NotYet():
-                await self._put_off(tried, result)
-            case Never():
-                await self._bury(tried, result.why)
+            elif result.fate == "unheard":
+                self._count_unheard(tried.target, tried.type)
 
-    def _count(self, notification: Notification, *, heard: bool) -> None:
-        self._told(notification.target, "arrived" if heard else "unheard")
-        self._reached(notification.lane)
-        if not heard:
-            which = notification.target, notification.type
-            if not self.unheard[which]:
-                log.warning(
-                    "nobody in Ductile listens to %s: add a pipeline `on:` it", which[1], extra={"to": which[0]}
-                )
-            self.unheard[which] += 1
+    def _count_unheard(self, target: str, event: str) -> None:
+        if not self.unheard[target, event]:
+            log.warning("nobody in Ductile listens to %s: add a pipeline `on:` it", event, extra={"to": target})
+        self.unheard[target, event] += 1
 
-    def _reached(self, lane: str) -> None:
-        if outage := self._away.pop(lane, None):
-            outage.over()
-
-    async def _put_off(self, tried: Notification, result: NotYet) -> None:
+    async def _put_off(self, tried: Notification, result: Try) -> None:
         due_at = next_try(tried, now=self._clock.now(), wish_s=result.after_s)
         if due_at is None:
             await self._bury(tried, f"given up after {tried.tries} tries: {result.why}")
@@ -232,7 +171,7 @@ class Outbound:
 
     async def _bury(self, tried: Notification, why: str) -> None:
         try:
-            await self._receivers.dead_letters.bury(tried, why)
+            await self._bus.bury(tried, why)
         except TryAgain as error:
             await self._outbox.postpone(tried, self._clock.now() + BURY_AGAIN, why=f"{why}; {error}")
             return

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from ductile_gateway.outbound.settings import NetworkSettings
+from ductile_gateway.webhooks.outbound_settings import NetworkSettings
 
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*", re.ASCII)

@@ -1,9 +1,11 @@
 """The ingress over HTTP: two addresses for events, two for probes. Errors are `{"error": "<text>"}`.
 
 202: the event is durable on the bus. 200: a webhook's delivery was known before, or is not mapped. A relayed event that
-was known before gets 202 too, because Ductile takes anything else for a failure.
+was known before gets 202 too, because Ductile takes anything else for a failure. Path and Host are checked before any
+route: a browser that was tricked into another name for this address is turned away. Probes may come by any name.
 """
 
+import asyncio
 import contextlib
 import logging
 from collections import Counter
@@ -11,95 +13,102 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ductile_gateway.ingress.door import Door
-from ductile_gateway.ingress.intake import Acceptance, Incoming, Intake
-from ductile_gateway.ingress.mapping import RequestRefused
-from ductile_gateway.ingress.peers import Peers
-from ductile_gateway.ingress.results import FindOffer
-from ductile_gateway.ingress.settings import IngressSettings
-from ductile_gateway.ingress.webhooks import Webhooks
-from ductile_gateway.ports import Clock
-from groundwork.http.requests import Bodies, BodyRefused, network_of
+from ductile_gateway.webhooks.inbound import Acceptance, Inbound, Incoming
+from ductile_gateway.webhooks.inbound_settings import IngressSettings
+from ductile_gateway.webhooks.mapping import RequestRefused
+from groundwork.http.listener import address, listening
+from groundwork.http.requests import PROBES, Bodies, BodyRefused, has_a_path, host, network_of
+from groundwork.http.server import serve_http
 from groundwork.service.errors import Broken, Failure, Misconfigured, TryAgain
 
-log = logging.getLogger(__name__)
+NOTHING = "there is nothing at this path"
+WRONG_HOST = "this service does not answer to this Host: add it to `allowed_hosts`"
 
+log = logging.getLogger(__name__)
 
 Told = Callable[[str, str], None]
 """Takes how an event came, `relay` or `webhook`, and what came of it."""
 
 
-def create_app(
-    settings: IngressSettings,
-    intake: Intake,
-    *,
-    find_offer: FindOffer,
-    clock: Clock,
-    connected: Callable[[], bool],
-    told: Told,
-) -> FastAPI:
-    """The ingress as an ASGI application. `connected`: whether the bus is there. `told`: of each event."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    app.add_middleware(Door, allowed_hosts=settings.allowed_hosts)
-    routes = _Routes(
-        Peers(settings, intake, find_offer=find_offer, clock=clock),
-        Webhooks(settings, intake, find_offer=find_offer, clock=clock),
-        connected=connected,
-        told=told,
-        bodies=Bodies(settings.max_body_bytes),
-    )
-    app.add_api_route("/healthz", routes.healthz)
-    app.add_api_route("/readyz", routes.readyz)
-    app.add_api_route("/ingest/ductile", routes.ingest, methods=["POST"], response_model=None)
-    app.add_api_route("/webhooks/{name}", routes.webhook, methods=["POST"], response_model=None)
-    handlers: dict[type[Exception], Any] = {
+async def serve_ingress(
+    settings: IngressSettings, inbound: Inbound, *, connected: Callable[[], bool], told: Told
+) -> None:
+    """Take events from outside until cancelled. `connected`: whether the bus is there. `told`: of each event. Raises
+    Misconfigured or Broken."""
+    async with listening(settings.host, settings.port, who="gateway") as listener, asyncio.TaskGroup() as group:
+        group.create_task(serve_http(create_app(settings, inbound, connected=connected, told=told), listener))
+        log.info("events from outside are taken", extra={"http": address(listener)})
+
+
+def create_app(settings: IngressSettings, inbound: Inbound, *, connected: Callable[[], bool], told: Told) -> ASGIApp:
+    routes = _Routes(inbound, connected=connected, told=told, bodies=Bodies(settings.max_body_bytes))
+    handlers: dict[Any, Any] = {
         RequestRefused: _refused,
         HTTPException: _by_framework,
         **dict.fromkeys((TryAgain, Broken, Misconfigured), _come_again),
         Exception: _broken,
     }
-    for kind, handler in handlers.items():
-        app.add_exception_handler(kind, handler)
-    return app
+    app = Starlette(
+        routes=[
+            Route("/healthz", routes.healthz),
+            Route("/readyz", routes.readyz),
+            Route("/ingest/ductile", routes.ingest, methods=["POST"]),
+            Route("/webhooks/{name}", routes.webhook, methods=["POST"]),
+        ],
+        exception_handlers=handlers,
+    )
+    app.router.redirect_slashes = False
+    return _guarded(app, frozenset(host.lower() for host in settings.allowed_hosts))
+
+
+def _guarded(app: ASGIApp, allowed: frozenset[str]) -> ASGIApp:
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
+        answer = app
+        if scope["type"] == "http" and scope["path"] not in PROBES:
+            if not has_a_path(scope):
+                answer = JSONResponse({"error": NOTHING}, 404)
+            elif host(scope) not in allowed:
+                answer = JSONResponse({"error": WRONG_HOST}, 421)
+        await answer(scope, receive, send)
+
+    return guard
 
 
 class _Routes:
-    def __init__(
-        self, peers: Peers, webhooks: Webhooks, *, connected: Callable[[], bool], told: Told, bodies: Bodies
-    ) -> None:
+    def __init__(self, inbound: Inbound, *, connected: Callable[[], bool], told: Told, bodies: Bodies) -> None:
         self._told = told
-        self._peers = peers
-        self._webhooks = webhooks
+        self._inbound = inbound
         self._connected = connected
         self._bodies = bodies
 
-    async def healthz(self) -> JSONResponse:
+    async def healthz(self, _: Request) -> JSONResponse:
         return JSONResponse({"alive": True})
 
-    async def readyz(self) -> JSONResponse:
+    async def readyz(self, _: Request) -> JSONResponse:
         ready = self._connected()
-        return JSONResponse(
-            {"ready": ready, "checks": {"nats": "ok" if ready else "not connected"}}, 200 if ready else 503
-        )
+        checks = {"nats": "ok" if ready else "not connected"}
+        return JSONResponse({"ready": ready, "checks": checks}, 200 if ready else 503)
 
     async def ingest(self, request: Request) -> JSONResponse:
         with self._telling("relay"):
-            peer, acceptance = await self._peers.relay(self._incoming(request))
+            acceptance = await self._inbound.relay(self._incoming(request))
         self._told("relay", "duplicate" if acceptance.duplicate else "accepted")
-        return JSONResponse({"status": "accepted", "peer": peer} | _told(acceptance), 202)
+        return JSONResponse({"status": "accepted", "peer": acceptance.source} | _told(acceptance), 202)
 
-    async def webhook(self, name: str, request: Request) -> JSONResponse:
+    async def webhook(self, request: Request) -> JSONResponse:
         with self._telling("webhook"):
-            acceptance = await self._webhooks.take(name, self._incoming(request))
+            acceptance = await self._inbound.webhook(request.path_params["name"], self._incoming(request))
         status = "ignored" if acceptance is None else "duplicate" if acceptance.duplicate else "accepted"
         self._told("webhook", status)
-        if acceptance is None:
-            return JSONResponse({"status": status}, 200)
-        return JSONResponse({"status": status} | _told(acceptance), 200 if acceptance.duplicate else 202)
+        about = _told(acceptance) if acceptance else {}
+        return JSONResponse({"status": status} | about, 202 if status == "accepted" else 200)
 
     @contextlib.contextmanager
     def _telling(self, ingress: str) -> Iterator[None]:
@@ -150,7 +159,7 @@ async def _refused(request: Request, error: RequestRefused) -> JSONResponse:
 
 
 async def _by_framework(_: Request, error: HTTPException) -> JSONResponse:
-    text = "there is nothing at this path" if error.status_code == 404 else str(error.detail)
+    text = NOTHING if error.status_code == 404 else str(error.detail)
     return JSONResponse({"error": text}, error.status_code, headers=error.headers)
 
 

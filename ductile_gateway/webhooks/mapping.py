@@ -18,8 +18,8 @@ from ductile_gateway.calls.call import CALL_ID
 from ductile_gateway.calls.excerpts import cut
 from ductile_gateway.calls.results import MAX_MESSAGE_BYTES, Kept
 from ductile_gateway.ductile.relay_wire import ReceivedEvent
-from ductile_gateway.ingress.results import FindOffer, as_said, made_small
-from ductile_gateway.ingress.settings import EventMapping, ToCancel, ToResult, ToSignal, ToStart
+from ductile_gateway.webhooks.inbound_settings import EventMapping, ToCancel, ToResult, ToSignal, ToStart
+from ductile_gateway.webhooks.results import FindOffer, as_said, made_small
 from schemas import keys, subjects
 from schemas.events import INBOUND, RESERVED_KEYS, AgenticStart, Cancel, Signal, ToolResult
 from schemas.fields import MAX_GOAL_BYTES, flaws_of

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from ductile_gateway.signatures import standard_key
+from ductile_gateway.webhooks.signatures import standard_key
 from groundwork.service.config_file import Section
 from groundwork.service.secret import SigningSecret
 from schemas import subjects

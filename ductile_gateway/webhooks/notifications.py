@@ -7,11 +7,12 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Literal
 
 from ductile_gateway.ductile.relay_wire import body_of, of_lifecycle
-from ductile_gateway.outbound.destinations import lane_of
-from ductile_gateway.outbound.lifecycle import LifecycleEvent, callback_body
-from ductile_gateway.outbound.settings import OutboundSettings
+from ductile_gateway.webhooks.destinations import lane_of
+from ductile_gateway.webhooks.lifecycle import LifecycleEvent, callback_body
+from ductile_gateway.webhooks.outbound_settings import OutboundSettings
 
 RELAY = "relay"
 CALLBACK = "callback"
@@ -37,48 +38,31 @@ class Notification:
     tries: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """The receiver has it. `heard` is false when nobody listens behind it."""
-
-    heard: bool = True
+Fate = Literal["arrived", "unheard", "gone", "put_off", "dead"]
 
 
 @dataclass(frozen=True, slots=True)
-class NotYet:
-    """Again later, and not before `after_s` seconds if the receiver said so."""
+class Try:
+    """What came of one try. `unheard`: it arrived, and no pipeline listens there. `gone`: the receiver wants nothing
+    more of this run. `put_off`: again later, and not before `after_s` seconds if the receiver said so. `dead`: no try
+    can succeed before a person mends what `why` names."""
 
-    why: str
+    fate: Fate
+    why: str = ""
     after_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Never:
-    """No try can succeed before a person mends what `why` names."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """The receiver wants nothing more of this run."""
-
-
-SendResult = Arrived | NotYet | Never | Gone
-
-
 def notifications_of(event: LifecycleEvent, settings: OutboundSettings, *, at: datetime) -> Sequence[Notification]:
-    found = []
-    for name, relay in settings.every_relay().items():
-        if event.type in relay.types:
-            target = relay_of(name)
-            found.append(_notification(event, target, target, "", body=body_of(of_lifecycle(event), relay.peer), at=at))
-    body = callback_body(event)
-    for name, subscriber in settings.subscriptions.items():
-        if event.type in subscriber.types:
-            target = SUBSCRIPTION + name
-            found.append(_notification(event, target, target, subscriber.url, body=body, at=at))
-    return found
+    relays = {relay_of(name): relay for name, relay in settings.every_relay().items() if event.type in relay.types}
+    told = {SUBSCRIPTION + name: one for name, one in settings.subscriptions.items() if event.type in one.types}
+    body = callback_body(event) if told else b""
+    return [
+        *(
+            _notification(event, target, target, "", body=body_of(of_lifecycle(event), relay.peer), at=at)
+            for target, relay in relays.items()
+        ),
+        *(_notification(event, target, target, one.url, body=body, at=at) for target, one in told.items()),
+    ]
 
 
 def relay_of(ductile: str) -> str:
@@ -108,28 +92,22 @@ def _notification(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """`delays_s` after the first try, the second …; the last one repeats. What is older than `lifetime` is given up."""
-
-    delays_s: tuple[float, ...]
-    lifetime: timedelta
-
-
 _MINUTE, _HOUR = 60.0, 3600.0
-_CALLBACK_DELAYS = (5.0, 5 * _MINUTE, 30 * _MINUTE, 2 * _HOUR, 5 * _HOUR, 10 * _HOUR)
-CALLBACKS = Schedule(_CALLBACK_DELAYS, timedelta(seconds=sum(_CALLBACK_DELAYS)))
-RELAYED = Schedule((1.0, 5.0, 15.0, _MINUTE, 5 * _MINUTE), timedelta(days=7))
+_CALLBACK_DELAYS_S = (5.0, 5 * _MINUTE, 30 * _MINUTE, 2 * _HOUR, 5 * _HOUR, 10 * _HOUR)
+"""After the first try, the second …; the last one repeats."""
+_CALLBACK_LIFETIME = timedelta(seconds=sum(_CALLBACK_DELAYS_S))
+_RELAY_DELAYS_S, _RELAY_LIFETIME = (1.0, 5.0, 15.0, _MINUTE, 5 * _MINUTE), timedelta(days=7)
 """Ductile is our own: it is asked often, and for a week."""
 
 
 def next_try(notification: Notification, *, now: datetime, wish_s: float = 0.0) -> datetime | None:
     """After a try that failed at `now` and is counted in `tries`; None to give up. `wish_s`: the receiver's
     Retry-After."""
-    schedule = RELAYED if is_relay(notification.target) else CALLBACKS
-    if now - notification.accepted_at >= schedule.lifetime:
+    relayed = is_relay(notification.target)
+    delays_s = _RELAY_DELAYS_S if relayed else _CALLBACK_DELAYS_S
+    if now - notification.accepted_at >= (_RELAY_LIFETIME if relayed else _CALLBACK_LIFETIME):
         return None
-    delay_s = schedule.delays_s[min(notification.tries, len(schedule.delays_s)) - 1]
+    delay_s = delays_s[min(notification.tries, len(delays_s)) - 1]
     return now + timedelta(seconds=max(delay_s * (1 + SPREAD * _fraction(notification)), min(wish_s, LONGEST_WISH_S)))
 
 

@@ -1,1 +1,0 @@
-"""Events from outside: webhooks and relayed events, checked and put on the bus."""

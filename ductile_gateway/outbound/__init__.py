@@ -1,1 +1,0 @@
-"""What others are told of runs: relayed events, callbacks, subscribers."""

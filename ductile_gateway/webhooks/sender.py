@@ -1,0 +1,227 @@
+"""Notifications over HTTP: callbacks of runs and subscribers, and Ductile's relay ingress.
+
+A name is resolved here and all its addresses are checked; the connection goes to a checked address, with the name in
+the Host header and in the certificate. No redirects, no proxies of the environment, no cookies, one request per
+connection. Of Ductile its own answer decides: accepted, never (it refuses in its own words), or not now. A wrong
+signature waits for a person to mend it.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+import httpx2
+
+from ductile_gateway.ductile.relay_client import RelayIngress, open_relay_ingress
+from ductile_gateway.ductile.relay_wire import SECRETS_DIFFER
+from ductile_gateway.ports import Clock
+from ductile_gateway.webhooks.destinations import Destination, Forbidden, check_address, flaw_of, read_destination
+from ductile_gateway.webhooks.notifications import CALLBACK, SUBSCRIPTION, Notification, Try, is_relay, relay_of
+from ductile_gateway.webhooks.outbound_settings import (
+    CallbackSettings,
+    NetworkSettings,
+    OutboundSettings,
+    SubscriptionSettings,
+)
+from ductile_gateway.webhooks.signatures import standard_headers
+from groundwork.http.tls import usual_authorities
+
+RESOLVERS = 16
+"""Names looked up at the same time: in threads of their own, so that a slow name server holds up nothing else."""
+CHECKERS = 4
+CHECKED_WITHIN_S = 1.0
+MOST_ADDRESSES = 4
+UNSIGNED = "gateway.outbound.callbacks.secret is not set, and a callback goes out signed or not at all"
+USER_AGENT = "agentic-loop-gateway"
+_GONE = 410
+_NOT_ALLOWED = 422
+
+Resolve = Callable[[str, int], Sequence[str]]
+"""The addresses of a host and port, in the order to try them. Raises OSError."""
+_Receiver = CallbackSettings | SubscriptionSettings
+
+
+class WebhookSender:
+    """`relays` and `receivers` by target."""
+
+    def __init__(
+        self,
+        client: httpx2.AsyncClient,
+        addresses: "Addresses",
+        relays: Mapping[str, RelayIngress],
+        receivers: Mapping[str, _Receiver],
+        *,
+        timeout_s: float,
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._addresses = addresses
+        self._relays = relays
+        self._receivers = receivers
+        self._timeout_s = timeout_s
+        self._clock = clock
+
+    async def send(self, notification: Notification) -> Try:
+        target, relayed = notification.target, is_relay(notification.target)
+        where = f"Ductile's relay ingress ({notification.lane})" if relayed else notification.lane
+        if target not in (self._relays if relayed else self._receivers):
+            return Try("dead", f"the configuration has no {target} of gateway.outbound any more")
+        try:
+            if relayed:
+                return await self._relay(notification, self._relays[target])
+            async with asyncio.timeout(self._timeout_s):
+                return await self._call(notification, self._receivers[target])
+        except Forbidden as error:
+            return Try("dead", str(error))
+        except ValueError as error:  # of a key in a file that was changed meanwhile
+            return Try("put_off", f"what is sent to {where} cannot be signed: {error}")
+        except OSError as error:  # a name that cannot be resolved; a TimeoutError is one, too
+            return Try("put_off", f"{type(error).__name__}: no answer from {where}")
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            return Try("put_off", f"{type(error).__name__} at {where}")
+
+    async def _relay(self, notification: Notification, ingress: RelayIngress) -> Try:
+        answer = await ingress.post(notification.body)
+        if answer.is_accepted:
+            return Try("arrived" if answer.job_id else "unheard")
+        why = f"Ductile's relay ingress answered {answer.status} {answer.error!a}"
+        if answer.is_unsigned:
+            return Try("put_off", f"{why}: {SECRETS_DIFFER}")
+        if answer.own and answer.status == _NOT_ALLOWED:
+            why += f": add {notification.type} to `accept` there, or take it out of `types` in gateway.outbound"
+        return Try("dead" if answer.own else "put_off", why)
+
+    async def _call(self, notification: Notification, receiver: _Receiver) -> Try:
+        if not (keys := receiver.keys()):
+            return Try("dead", UNSIGNED)
+        destination = read_destination(notification.url, receiver.network)
+        found = await self._addresses.of(destination, receiver.network)
+        if not found:
+            raise OSError(f"{destination.host} has no address")
+        *others, last = list(dict.fromkeys(found))[:MOST_ADDRESSES]
+        for address in others:
+            with contextlib.suppress(httpx2.ConnectError, httpx2.ConnectTimeout):
+                return await self._post(notification, keys, destination, address=address)
+        return await self._post(notification, keys, destination, address=last)
+
+    async def _post(
+        self, notification: Notification, keys: Sequence[bytes], destination: Destination, *, address: str
+    ) -> Try:
+        at = self._clock.now()
+        host = f"[{address}]" if ":" in address else address
+        signed = standard_headers(webhook_id(notification.key), notification.body, keys, at=at)
+        headers = {"Host": destination.authority, "Content-Type": "application/json", "User-Agent": USER_AGENT}
+        async with self._client.stream(
+            "POST",
+            f"{destination.scheme}://{host}:{destination.port}{destination.target}",
+            content=notification.body,
+            headers=headers | signed,
+            extensions={"sni_hostname": destination.host},
+        ) as response:
+            if httpx2.codes.is_success(response.status_code):
+                return Try("arrived")
+            if response.status_code == _GONE:
+                return Try("gone")
+            wish_s = retry_after_s(response.headers.get("retry-after"), now=at)
+            return Try("put_off", f"{notification.lane} answered {response.status_code}", wish_s)
+
+
+def webhook_id(key: str) -> str:
+    """The id of a dedupe key. A dot would blur what is signed, so that a key with one is hashed."""
+    return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}" if "." in key else key
+
+
+def retry_after_s(header: str | None, *, now: datetime) -> float:
+    """The seconds that a Retry-After header asks for (RFC 9110: seconds or a date); 0 if it says nothing readable."""
+    if header is None:
+        return 0.0
+    if header.strip().isascii() and header.strip().isdigit():
+        return float(header.strip()[:9])
+    try:
+        return max(0.0, (parsedate_to_datetime(header).astimezone(UTC) - now).total_seconds())
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def resolve_name(host: str, port: int) -> Sequence[str]:
+    return [str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+class Addresses:
+    """Looks names up and checks all that they stand for, `most` at the same time."""
+
+    def __init__(self, resolve: Resolve, *, most: int) -> None:
+        self._resolve = resolve
+        self._resolvers = ThreadPoolExecutor(most, thread_name_prefix="resolver")
+
+    async def of(self, destination: Destination, rules: NetworkSettings) -> Sequence[str]:
+        """Raises Forbidden, and OSError."""
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._resolvers, self._resolve, destination.host, destination.port)
+        for address in found:
+            check_address(address, rules)
+        return found
+
+    def close(self) -> None:
+        self._resolvers.shutdown(wait=False, cancel_futures=True)
+
+
+class CallbackCheck:
+    """Whether anything would ever be sent to a callback, told at the wake. Its addresses are checked again when it is
+    sent to. A name that cannot be looked up soon is not refused. Whoever asks for runs chooses these names, so they are
+    looked up apart from those of what is sent."""
+
+    def __init__(
+        self, settings: CallbackSettings, resolve: Resolve = resolve_name, *, within_s: float = CHECKED_WITHIN_S
+    ) -> None:
+        self._settings = settings
+        self._addresses = Addresses(resolve, most=CHECKERS)
+        self._within_s = within_s
+
+    async def flaw(self, url: str) -> str:
+        rules = self._settings.network
+        if flaw := flaw_of(url, rules) if self._settings.secret else UNSIGNED:
+            return flaw
+        destination = read_destination(url, rules)
+        try:
+            await asyncio.wait_for(self._addresses.of(destination, rules), self._within_s)
+        except Forbidden as error:
+            return f"{destination.host} has a forbidden address: {error}"
+        except OSError:  # nobody knows the name now, or not soon: a TimeoutError is one, too
+            return ""
+        return ""
+
+
+@contextlib.asynccontextmanager
+async def open_sender(
+    settings: OutboundSettings, *, clock: Clock, resolve: Resolve = resolve_name, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[WebhookSender]:
+    """`tls`: trusted certificates, by default those of the usual authorities."""
+    receivers: dict[str, _Receiver] = {SUBSCRIPTION + name: one for name, one in settings.subscriptions.items()}
+    receivers[CALLBACK] = settings.callbacks
+    async with contextlib.AsyncExitStack() as opened:
+        relays = {
+            relay_of(name): await opened.enter_async_context(
+                open_relay_ingress(relay.url, relay, timeout_s=relay.timeout_s, clock=clock)
+            )
+            for name, relay in settings.every_relay().items()
+        }
+        client = httpx2.AsyncClient(
+            verify=tls or usual_authorities(),
+            timeout=httpx2.Timeout(settings.timeout_s, connect=settings.connect_timeout_s),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
+            trust_env=False,
+            # They would be kept by address: what one receiver sets, the next at the same address would be sent.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+        )
+        addresses = Addresses(resolve, most=RESOLVERS)
+        opened.callback(addresses.close)
+        await opened.enter_async_context(client)
+        yield WebhookSender(client, addresses, relays, receivers, timeout_s=settings.timeout_s, clock=clock)

@@ -1,0 +1,146 @@
+"""What the gateway tells others, put together: it hears of runs on the bus, and sends what they are owed.
+
+A missing consumer stops nothing else: the log says what to do, and it is used as soon as it exists.
+"""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from functools import partial
+
+from ductile_gateway.bus.requests import rejection_of
+from ductile_gateway.company import Company
+from ductile_gateway.ports import Clock
+from ductile_gateway.status import Status
+from ductile_gateway.store.opening import Stores
+from ductile_gateway.store.outbox import OwedNotifications
+from ductile_gateway.trust import NotTheAgents, Trust
+from ductile_gateway.webhooks.lifecycle import LifecycleEvent, Unreadable, read_event
+from ductile_gateway.webhooks.notifications import Notification
+from ductile_gateway.webhooks.outbound import Outbound, Told
+from ductile_gateway.webhooks.outbound_settings import OutboundSettings
+from ductile_gateway.webhooks.sender import open_sender
+from groundwork.nats.consuming.pull_loop import PullLoop
+from groundwork.nats.consuming.settling import DeadLetters, Delivery, Settling
+from groundwork.nats.link import NatsLink
+from groundwork.nats.publishing import Refused
+from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
+from schemas import envelope as headers
+from schemas import subjects
+from schemas.status import Finding
+
+SLOTS = 16
+ANSWER_WITHIN_S = 2.0
+ASK_AGAIN_S = 2.0
+KEPT = timedelta(days=15)
+"""How long a delivery is remembered after it was made: a day longer than the bus can bring its event again."""
+LONG = timedelta(minutes=5)
+
+Take = Callable[[LifecycleEvent], Awaitable[None]]
+
+log = logging.getLogger(__name__)
+
+
+async def serve_outbound(
+    settings: OutboundSettings,
+    link: NatsLink,
+    stores: Stores,
+    *,
+    trust: Trust,
+    clock: Clock,
+    status: Status,
+    told: Told,
+    company: Company,
+) -> None:
+    """Until cancelled; `told` of each try. One gateway takes the events, and sends what it took. Raises Misconfigured
+    or Broken."""
+    async with open_sender(settings, clock=clock) as sender, asyncio.TaskGroup() as group:
+        outbound = Outbound(settings, stores.outbox, sender, NatsBus(link), clock=clock, told=told)
+        stores.on_owed = outbound.look
+        status.also("outbound", partial(_look, stores.outbox, outbound, clock))
+        hears = partial(NatsLifecycle, link, trust=trust, take=outbound.take, sole=company.is_alone)
+        milestones = hears(subjects.STREAM, subjects.DURABLE_LIFECYCLE)
+        group.create_task(outbound.run())
+        group.create_task(company.as_one("events", milestones.run))
+        if settings.wants_progress():
+            progress = hears(subjects.STREAM_PROGRESS, subjects.DURABLE_PROGRESS)
+            group.create_task(company.as_one("events", progress.run))
+
+
+async def _look(outbox: OwedNotifications, outbound: Outbound, clock: Clock) -> Sequence[Finding]:
+    backlog = outbox.backlog()
+    found = []
+    if backlog.oldest and clock.now() - backlog.oldest > LONG:
+        text = f"{backlog.waiting} deliveries wait, the oldest since {backlog.oldest:%Y-%m-%dT%H:%M:%SZ}"
+        remedy = f"see what is wrong at {backlog.lane}: {backlog.why}" if backlog.why else "see the gateway's log"
+        found.append(Finding(name="outbound", mark="warning", text=text, remedy=remedy))
+    if backlog.dead:
+        text = f"{backlog.dead} deliveries were given up in the last {KEPT.days} days"
+        found.append(Finding(name="outbound", mark="warning", text=text, remedy="see them with `agentic dlq ls`"))
+    for (target, event), count in sorted(outbound.unheard.items()):
+        text = f"{count} times {event} was told to Ductile ({target}), and no pipeline there listens to it"
+        remedy = f"add a pipeline on it, or take it out of `types` of that {target} in gateway.outbound"
+        found.append(Finding(name="outbound", mark="warning", text=text, remedy=remedy))
+    return found
+
+
+class NatsLifecycle:
+    """A message is acknowledged when `take` has returned. Only the agent's own word (`trust`) is read."""
+
+    def __init__(self, link: NatsLink, stream: str, durable: str, *, trust: Trust, take: Take, sole: bool) -> None:
+        """`sole`: no other gateway consumes here."""
+        self._sole = sole
+        self._link = link
+        self._stream = stream
+        self._durable = durable
+        self._trust = trust
+        self._take = take
+
+    async def run(self) -> None:
+        buried = DeadLetters(subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_of)
+        settling = Settling(self._link, self._stream, self._durable, self._handle, buried)
+        await PullLoop(settling, slots=SLOTS, sole=self._sole).run()
+
+    async def _handle(self, delivery: Delivery) -> None:
+        signature, again = delivery.headers.get(headers.SIGNATURE), delivery.delivered > 1
+        if signature is None and delivery.subject == subjects.PROGRESS:
+            return  # said before the agent knew that it is sent on, which costs it a signature each time
+        try:
+            await self._trust.check(delivery.subject, delivery.body, signature, again=again)
+            await self._take(read_event(delivery.subject, delivery.body, at=delivery.at))
+        except (NotTheAgents, Unreadable) as error:
+            raise GiveUp(str(error)) from error
+
+
+class NatsBus:
+    """Asks the agent about a run, and keeps what cannot be delivered. Fills the port Bus."""
+
+    def __init__(self, link: NatsLink) -> None:
+        self._link = link
+
+    async def callback_of(self, run_id: str) -> str | None:
+        question = json.dumps({"run_id": run_id}).encode()
+        try:
+            told = json.loads(await self._link.request(subjects.RUN_CALLBACK, question, timeout_s=ANSWER_WITHIN_S))
+            callback = told["callback"]
+        except (Failure, ValueError, KeyError, TypeError) as error:  # no agent, or one that cannot say it now
+            raise TryAgain(f"no agent says where run {run_id} wants to be told of", ASK_AGAIN_S) from error
+        return callback if isinstance(callback, str) else None
+
+    async def bury(self, delivery: Notification, why: str) -> None:
+        headers = {
+            "Agentic-Run-Id": delivery.run_id,
+            "Dead-Letter-Target": delivery.target,
+            "Dead-Letter-Subject": delivery.type,
+            "Dead-Letter-Key": delivery.key,
+            "Dead-Letter-Deliveries": str(delivery.tries),
+            "Dead-Letter-Reason": ascii(why)[1:-1][:500],
+        }
+        msg_id = f"dead:{delivery.target}:{delivery.key}"
+        try:
+            await self._link.publish(subjects.DEAD_LETTERS_OUTBOUND, delivery.body, msg_id=msg_id, headers=headers)
+        except Refused as error:
+            log.error("a dead letter is left out: the bus refuses it", extra={"why": str(error)})  # noqa: TRY400
+        except Misconfigured as error:  # of the bus: no reason to stop telling others
+            raise TryAgain(str(error)) from error

@@ -9,7 +9,7 @@ from ductile_gateway import runners
 from ductile_gateway.bus import halts
 from ductile_gateway.bus.micro_service import Questions, serve_questions
 from ductile_gateway.bus.outgoing import NatsAgentKeys, NatsArtifacts, NatsBus, NatsRuns
-from ductile_gateway.bus.requests import Consumption, NatsRequests
+from ductile_gateway.bus.requests import requests_of
 from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.answers import Answers, tell_of_left_over
 from ductile_gateway.calls.relay import CallExecution, CallRecords, Relay, StartConditions
@@ -24,7 +24,7 @@ from ductile_gateway.ports import Artifacts
 from ductile_gateway.seen import Seen, seen
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.telling.metrics import GatewayMetrics
-from ductile_gateway.tidying import Kept, Tidying, prune
+from ductile_gateway.tidying import Kept, Tidying, keep_at, prune
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.reloading import follow_folders
 from ductile_gateway.tools.toolbox import tools_at_last
@@ -72,8 +72,8 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
             await questions.answer_callbacks(CallbackCheck(settings.outbound.callbacks).flaw)
             tidying = Tidying(stands_on.store, stands_on.stores, Kept.by(settings), SystemClock())
             await questions.answer_prune(partial(prune, tidying))
-            group.create_task(stands_on.company.as_one("answers", tidying.keep_forgetting))
-            group.create_task(tidying.keep_clear())
+            group.create_task(stands_on.company.as_one("answers", partial(keep_at, tidying.forget)))
+            group.create_task(keep_at(tidying.clear))
             group.create_task(link.until_lost())
             group.create_task(told.serve(settings, take_over=take_over))
             trust = _trust(settings, told)
@@ -111,18 +111,15 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
             observer=told.calls,
             clock=clock,
         )
-        consumption = Consumption(
-            slots=settings.slots + WAITING_IN_HAND + LOOKED_AT,
-            grace_s=settings.grace_s,
-            sole=company.is_alone,
-        )
-        requests = NatsRequests(
+        requests = requests_of(
             link,
             relay,
             offers,
-            consumption,
             trust=trust if settings.require_signed_writes else None,
             heard=ownership.heard,
+            slots=settings.slots + WAITING_IN_HAND + LOOKED_AT,
+            grace_s=settings.grace_s,
+            sole=company.is_alone,
         )
         await questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
         async with asyncio.TaskGroup() as group:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
 
 from ductile_gateway.bus.in_flight import Absent, NatsRecords, hear
 from ductile_gateway.bus.ownership import Members
@@ -19,48 +18,34 @@ TAKE_UP_S = 5.0
 Work = Callable[[], Awaitable[object]]
 
 
-class Company(Protocol):
-    @property
-    def is_alone(self) -> bool:
-        """Whether there can be no other."""
+class Company:
+    """Of a gateway that is alone."""
+
+    is_alone = True
+    """Whether there can be no other."""
 
     def names(self) -> tuple[str, ...]:
         """Of all that live, this one first; one that is alone needs none: an empty one."""
-
-    def lanes(self, widths: Mapping[str, int], *, most: int, room: int) -> Lanes:
-        """Places for calls: `widths` hold over all gateways, `most` is for this one."""
-
-    async def deal(self, lanes: Lanes) -> None:
-        """See to it that they do, until cancelled."""
-
-    async def as_one(self, name: str, work: Work) -> None:
-        """Do what only one gateway may do at a time, while it is this one's part; until cancelled, or it ends."""
-
-    async def take_up(self, recover: Work) -> None:
-        """Recover what is left: now, and as often as there may be more; until cancelled, or it ends."""
-
-
-class Alone:
-    is_alone = True
-
-    def names(self) -> tuple[str, ...]:
         return ("",)
 
     def lanes(self, widths: Mapping[str, int], *, most: int, room: int) -> Lanes:
+        """Places for calls: `widths` hold over all gateways, `most` is for this one."""
         return Lanes(widths, most=most, room=room)
 
     async def deal(self, lanes: Lanes) -> None:
-        """All places are its own."""
+        """See to it that they do, until cancelled, or it ends: of one that is alone all places are its own."""
 
     async def as_one(self, name: str, work: Work) -> None:
+        """Do what only one gateway may do at a time, while it is this one's part; until cancelled, or it ends."""
         del name
         await work()
 
     async def take_up(self, recover: Work) -> None:
+        """Recover what is left: now, and as often as there may be more; until cancelled, or it ends."""
         await recover()
 
 
-class Together:
+class Together(Company):
     is_alone = False
 
     def __init__(self, link: NatsLink, members: Members) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 
 from ductile_gateway.bus.ownership import AmongOthers, BusOwnership
 from ductile_gateway.bus.prerequisites import ROLE, require
-from ductile_gateway.company import Alone, Company, Together
+from ductile_gateway.company import Company, Together
 from ductile_gateway.ports import Ownership
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import ahead, open_store
@@ -47,7 +47,7 @@ async def _alone(settings: GatewaySettings, on_commit: OnCommit, *, take_over: b
     async with foundations.laid(claim) as ground, open_store(settings.store, on_commit) as store:
         stores = Stores.embedded(store, folder=settings.store, run_bytes=settings.run_mb << 20)
         ownership = await _after_restore(BusOwnership(ground.lease, ground.predecessor), stores)
-        yield Foundations(ground=ground, ownership=ownership, company=Alone(), store=store, stores=stores)
+        yield Foundations(ground=ground, ownership=ownership, company=Company(), store=store, stores=stores)
 
 
 @asynccontextmanager

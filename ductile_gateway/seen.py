@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ductile_gateway.bus.requests import NatsRequests
 from ductile_gateway.calls.waiting import Standstill, WaitingCalls, look_at_standstill
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.company import Company
@@ -28,6 +27,7 @@ from ductile_gateway.telling.metrics import (
 )
 from ductile_gateway.tools.catalog import Offers
 from groundwork.nats.connection import Needs
+from groundwork.nats.consuming.pull_loop import PullLoop
 from groundwork.nats.link import NatsLink
 from groundwork.service.installed import installed_version
 from groundwork.service.store_folder import HAND_OVER_S
@@ -71,9 +71,7 @@ class Seen:
                 await head_start()
                 group.create_task(push(instruments, receiver, subjects.SERVICE_GATEWAY))
 
-    def carrying(
-        self, requests: NatsRequests, ledger: CallLedger, waiting: WaitingCalls, standstill: Standstill
-    ) -> None:
+    def carrying(self, requests: PullLoop, ledger: CallLedger, waiting: WaitingCalls, standstill: Standstill) -> None:
         store = self.stands_on.store
 
         async def look_at() -> Sequence[Finding]:

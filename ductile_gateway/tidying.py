@@ -6,7 +6,7 @@ kept is run again.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -99,22 +99,6 @@ class Tidying:
             pass
         return len(folders)
 
-    async def keep_forgetting(self) -> NoReturn:
-        while True:
-            try:
-                await self.forget()
-            except TryAgain as error:
-                log.warning("what the ledger keeps no longer is still there", extra={"why": str(error)})
-            await asyncio.sleep(LOOK_S)
-
-    async def keep_clear(self) -> NoReturn:
-        while True:
-            try:
-                await self.clear()
-            except (TryAgain, OSError) as error:
-                log.warning("room that is free is not given back", extra={"why": str(error)})
-            await asyncio.sleep(LOOK_S)
-
     async def _folders(self) -> list[CallFolder]:
         before = self._clock.now() - self._kept.answers
         return await asyncio.to_thread(old_folders, self._kept.calls, before)
@@ -133,6 +117,15 @@ class Tidying:
         share = (used - self._kept.most) / used
         rows = await self._file.read(_NTH_ANSWER, (int(answers * share) + 1,))
         return min(instant(rows[0][0]) if rows else now, now - LEAST_KEPT)
+
+
+async def keep_at(work: Callable[[], Awaitable[object]]) -> NoReturn:
+    while True:
+        try:
+            await work()
+        except (TryAgain, OSError) as error:
+            log.warning("what is kept no longer is still there", extra={"why": str(error)})
+        await asyncio.sleep(LOOK_S)
 
 
 async def prune(tidying: Tidying, dry_run: bool) -> GatewayPruned:

@@ -53,11 +53,6 @@ class _Ready:
     offer: ToolOffer
     given: Arguments
 
-    def call(self) -> ToolCall:
-        asked, intent = self.intent.asked, self.intent
-        command, may_repeat = asked.request.tool_command, intent.may_repeat
-        return ToolCall(asked.key, asked.route, command, self.given, intent.deadline_at, asked, may_repeat=may_repeat)
-
 
 async def call(settings: GatewaySettings, tool: str, command: str, arguments: Arguments) -> Called:
     """Cancelling ends the call. Raises NotCallable, Misconfigured, TryAgain."""
@@ -86,11 +81,10 @@ def _ready(tools: Tools, tool: str, command: str, arguments: Arguments) -> _Read
         asked = _asked(offer, command, named)
     except ValidationError as error:
         raise NotCallable(f"no agent can send these arguments: {flaws_of(error)}") from None
-    match policy.admit(asked, offer, flaw=offers.flaw(asked), now=datetime.now(UTC)):
-        case policy.Refuse(outcome):
-            raise NotCallable(outcome.message or "it is refused")
-        case policy.Run(intent):
-            return _Ready(intent, offer, given)
+    admitted = policy.admit(asked, offer, flaw=offers.flaw(asked), now=datetime.now(UTC))
+    if isinstance(admitted, ToolOutcome):
+        raise NotCallable(admitted.message or "it is refused")
+    return _Ready(admitted.intent, offer, given)
 
 
 def _no_tool(tool: str, tools: Tools) -> str:
@@ -127,7 +121,7 @@ def _asked(offer: ToolOffer, command: str, arguments: Arguments) -> Asked:
 
 
 async def _called(ready: _Ready, runner: ToolRunner, stores: Stores) -> Called:
-    call = ready.call()
+    call = ToolCall.of(ready.intent, ready.given)
 
     async def begin(receipt: Receipt | None = None) -> None:
         await stores.ledger.intend(ready.intent, receipt)

@@ -27,54 +27,35 @@ Heard = Callable[[str, int, datetime], None]
 """Takes the key of a call, for the how-many-th time its request was delivered, and when it was stored."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Consumption:
-    """How requests are consumed. `sole`: no other gateway takes requests here. Times in seconds, as of PullLoop."""
+def requests_of(
+    link: NatsLink,
+    relay: Relay,
+    offers: Offers,
+    *,
+    trust: Trust | None,
+    heard: Heard,
+    slots: int,
+    grace_s: float,
+    sole: bool,
+) -> PullLoop:
+    """The loop that consumes them: what has begun when it is cancelled has its grace to end. With `trust` only the
+    agent has anything written. `heard`: before a request is taken up. `sole`: no other gateway takes requests here."""
+    handling = _Handling(relay, offers, trust, heard)
+    buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_of)
+    settling = Settling(link, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, handling.handle, buried)
+    return PullLoop(
+        settling, slots=slots, grace_s=grace_s, on_stop=relay.begin_no_more, sole=sole
+    )
 
-    slots: int
-    grace_s: float
-    sole: bool = True
 
+@dataclass(frozen=True, slots=True)
+class _Handling:
+    _relay: Relay
+    _offers: Offers
+    _trust: Trust | None
+    _heard: Heard
 
-class NatsRequests:
-    def __init__(
-        self,
-        link: NatsLink,
-        relay: Relay,
-        offers: Offers,
-        consumption: Consumption,
-        *,
-        trust: Trust | None,
-        heard: Heard,
-    ) -> None:
-        """With `trust` only the agent has anything written. `heard`: before a request is taken up."""
-        self._relay = relay
-        self._trust = trust
-        self._heard = heard
-        self._offers = offers
-        buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_of)
-        settling = Settling(link, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, self._handle, buried)
-        self._loop = PullLoop(
-            settling,
-            slots=consumption.slots,
-            grace_s=consumption.grace_s,
-            on_stop=relay.begin_no_more,
-            sole=consumption.sole,
-        )
-
-    @property
-    def in_hand(self) -> int:
-        return self._loop.in_hand
-
-    @property
-    def trouble(self) -> str:
-        return self._loop.trouble
-
-    async def run(self) -> None:
-        """Consume until cancelled; what has begun then has its grace to end. Raises Broken or Misconfigured."""
-        await self._loop.run()
-
-    async def _handle(self, delivery: Delivery) -> None:
+    async def handle(self, delivery: Delivery) -> None:
         try:
             asked = read_request(delivery.subject, delivery.body, delivery.headers)
         except Unacceptable:

@@ -126,6 +126,20 @@ class ToolCall:
     complete: bool = True
     may_repeat: bool = False
 
+    @classmethod
+    def of(cls, intent: "Intent", payload: Mapping[str, JsonValue]) -> "ToolCall":
+        asked = intent.asked
+        return cls(
+            asked.key,
+            asked.route,
+            asked.request.tool_command,
+            payload,
+            intent.deadline_at,
+            asked,
+            wanted_until=asked.request.deadline_at,
+            may_repeat=intent.may_repeat,
+        )
+
     def facts(self) -> dict[str, object]:
         return {"call": self.key} | self.asked.facts()
 

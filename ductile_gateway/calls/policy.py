@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 
 from ductile_gateway.calls.artifacts import artifact_arguments, name_in
 from ductile_gateway.calls.call import (
-    Answer,
     Asked,
     Intent,
     JobFacts,
@@ -35,49 +34,16 @@ class Run:
     command: ToolCommand
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    outcome: ToolOutcome
-
-
-@dataclass(frozen=True, slots=True)
-class AlreadyAnswered:
-    answer: Answer
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    intent: Intent
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """Another request has this key already: a violation of the protocol. Its answer must not be touched."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunAgain:
-    """The start that was looked for has done nothing, or nothing that matters: admit the call anew."""
-
-
-def recall(asked: Asked, past: Intent | Answer) -> AlreadyAnswered | Resume | Conflict:
-    """What to do with a request whose key the ledger knows. It is not judged again: it was when it was new."""
-    match past:
-        case Intent():
-            return Resume(past) if past.asked.digest == asked.digest else Conflict()
-        case Answer():
-            return AlreadyAnswered(past) if past.digest == asked.digest else Conflict()
-
-
-def admit(asked: Asked, offer: ToolOffer | None, *, flaw: str | None, now: datetime) -> Run | Refuse:
-    """What to do with a request that never ran. `flaw`: what is wrong with its arguments by the command's schema."""
+def admit(asked: Asked, offer: ToolOffer | None, *, flaw: str | None, now: datetime) -> Run | ToolOutcome:
+    """What to do with a request that never ran: run it, or why not. `flaw`: what is wrong with its arguments by the
+    command's schema."""
     command = _command(asked, offer)
     if offer is None or command is None or offer.route != asked.route or asked.route in subjects.OUR_OWN_ROUTES:
-        return Refuse(failed("not_allowed", _why_not_allowed(asked, offer), retryable=False))
+        return failed("not_allowed", _why_not_allowed(asked, offer), retryable=False)
     if flaw := flaw or _flaw(asked, command):
-        return Refuse(failed("invalid_arguments", f"arguments of {offer.name} {command.name}: {flaw}", retryable=False))
+        return failed("invalid_arguments", f"arguments of {offer.name} {command.name}: {flaw}", retryable=False)
     if late := _expired(asked, now):
-        return Refuse(late)
+        return late
     ends_at = now + timedelta(seconds=offer.timeout_s)
     may_repeat = command.tier == "read" or command.idempotent
     deadline_at = min(ends_at, asked.request.deadline_at or ends_at)
@@ -101,9 +67,10 @@ def _expired(asked: Asked, now: datetime) -> ToolOutcome | None:
     return failed("expired", f"its deadline {deadline:%Y-%m-%dT%H:%M:%SZ} had passed: it was not run", retryable=True)
 
 
-def after_resume(verdict: Verdict, intent: Intent) -> ToolOutcome | RunAgain:
+def after_resume(verdict: Verdict, intent: Intent) -> ToolOutcome | None:
+    """None where the start that was looked for has done nothing that matters: admit the call anew."""
     if isinstance(verdict, NeverStarted) or (isinstance(verdict, Unknown) and intent.may_repeat):
-        return RunAgain()
+        return None
     return after_run(verdict, intent)
 
 

@@ -15,8 +15,6 @@ from datetime import timedelta
 from functools import partial
 from weakref import WeakValueDictionary
 
-from pydantic import JsonValue
-
 from ductile_gateway.calls import continuing, policy, results
 from ductile_gateway.calls.admission import FULL, Lanes
 from ductile_gateway.calls.answers import Answers
@@ -162,14 +160,12 @@ class Relay:
     async def _answer(self, asked: Asked, past: Past) -> Answer:
         if past is None:
             return await self._answers.record(asked, await self._first(asked))
-        match policy.recall(asked, past):
-            case policy.AlreadyAnswered(answer):
-                self._observer.known(asked)
-                return results.brought_back(answer, asked.request.capability)
-            case policy.Resume(intent):
-                return await self._answers.record(asked, await self._taken_up(intent))
-            case policy.Conflict():
-                raise Unacceptable(f"protocol violation: another request was made before under the key {asked.key}")
+        if (past.asked.digest if isinstance(past, Intent) else past.digest) != asked.digest:
+            raise Unacceptable(f"protocol violation: another request was made before under the key {asked.key}")
+        if isinstance(past, Intent):  # it is not judged again: it was when it was new
+            return await self._answers.record(asked, await self._taken_up(past))
+        self._observer.known(asked)
+        return results.brought_back(past, asked.request.capability)
 
     async def _first(self, asked: Asked) -> ToolOutcome:
         if why := self._standstill.why:
@@ -180,13 +176,12 @@ class Relay:
             self._standstill.check()
             self._check_awaited(asked)
             offer, flaw = self._offers.find(asked.request.tool), self._offers.flaw(asked)
-            match policy.admit(asked, offer, flaw=flaw, now=self._clock.now()):
-                case policy.Run() as run:
-                    return await self._run(run)
-                case policy.Refuse(outcome):
-                    told = {"error_class": outcome.error_class, "why": outcome.message}
-                    log.warning("refused", extra=asked.facts() | told)
-                    return policy.having_waited(outcome, self.waiting.why(asked.key))
+            admitted = policy.admit(asked, offer, flaw=flaw, now=self._clock.now())
+            if isinstance(admitted, policy.Run):
+                return await self._run(admitted)
+            told = {"error_class": admitted.error_class, "why": admitted.message}
+            log.warning("refused", extra=asked.facts() | told)
+            return policy.having_waited(admitted, self.waiting.why(asked.key))
 
     @contextlib.asynccontextmanager
     async def _its_turn(self, asked: Asked) -> AsyncIterator[None]:
@@ -200,7 +195,7 @@ class Relay:
         payload = await self._contents.into(run.intent.asked, run.command)
         if isinstance(payload, ToolOutcome):
             return payload
-        call = _call(run.intent, payload)
+        call = ToolCall.of(run.intent, payload)
         try:
             return await self._start(run.intent, call)
         except AlreadyStarted:
@@ -240,7 +235,7 @@ class Relay:
     async def _begun_before(self, intent: Intent, call: ToolCall) -> ToolOutcome:
         """A crash took the intent of the call and not what the runner remembers: look for it, as for any other."""
         outcome = policy.after_resume(await self._verdict(call, self._runner.resume(call)), intent)
-        if isinstance(outcome, ToolOutcome):
+        if outcome:
             return self._of_reruns(outcome, intent)
         await self._runner.forget(call.key)
         return await self._start(intent, call)
@@ -262,7 +257,7 @@ class Relay:
         call = await self._call_again(intent)
         verdict = await self._verdict(call, self._runner.resume(call))
         outcome = policy.after_resume(verdict, intent)
-        if isinstance(outcome, ToolOutcome):
+        if outcome:
             return self._of_reruns(outcome, intent)
         await self._runner.forget(intent.asked.key)
         return await self._first(intent.asked)
@@ -272,8 +267,8 @@ class Relay:
         command = self._offers.command(request.tool, request.tool_command)
         payload = await self._contents.into(intent.asked, command) if command else None
         if isinstance(payload, dict):
-            return _call(intent, payload)
-        return replace(_call(intent, request.tool_payload), complete=False)
+            return ToolCall.of(intent, payload)
+        return replace(ToolCall.of(intent, request.tool_payload), complete=False)
 
     async def _verdict(self, call: ToolCall, running: Awaitable[Verdict]) -> Verdict:
         try:
@@ -290,17 +285,3 @@ class Relay:
         await self._answers.publish(answer)
         await self._runner.forget(answer.key)
         self._ledger.published(answer.key)
-
-
-def _call(intent: Intent, payload: dict[str, JsonValue]) -> ToolCall:
-    asked = intent.asked
-    return ToolCall(
-        asked.key,
-        asked.route,
-        asked.request.tool_command,
-        payload,
-        intent.deadline_at,
-        asked,
-        wanted_until=asked.request.deadline_at,
-        may_repeat=intent.may_repeat,
-    )

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from ductile_gateway.calls.call import Unknown, Verdict
 from ductile_gateway.ductile.answers import Away
@@ -22,15 +23,14 @@ Tell = Callable[[str, Verdict], Awaitable[bool]]
 """Takes the key of a call and what came of it after all; False while the call has no answer yet."""
 
 
-class Watch(Protocol):
-    async def look(self, job: Job) -> Going | Away | Verdict: ...
+Look = Callable[[Job], Awaitable[Going | Away | Verdict]]
 
 
 class LateJobs:
     """Polls all overdue jobs every `every_s` seconds."""
 
-    def __init__(self, watch: Watch, overdue: Overdue, *, every_s: float, clock: Clock) -> None:
-        self._watch = watch
+    def __init__(self, look: Look, overdue: Overdue, *, every_s: float, clock: Clock) -> None:
+        self._look_at = look
         self._overdue = overdue
         self._every_s = every_s
         self._clock = clock
@@ -44,8 +44,9 @@ class LateJobs:
                 log.warning("late results are looked for again later", extra={"why": str(error)})
             await asyncio.sleep(self._every_s)
 
-    def waiting(self) -> int:
-        return len(self._overdue.all())
+    def waiting(self) -> Mapping[str, int]:
+        """How many, by the name of their Ductile."""
+        return Counter(late.job.ductile for late in self._overdue.all())
 
     async def _look_or_give_up(self, late: OverdueJob, tell: Tell) -> None:
         try:
@@ -58,7 +59,7 @@ class LateJobs:
 
     async def _look(self, late: OverdueJob, tell: Tell) -> None:
         over = self._clock.now() >= late.since + FOR
-        reading = await self._watch.look(late.job)
+        reading = await self._look_at(late.job)
         if isinstance(reading, Going | Away):
             if not over:
                 return

@@ -21,7 +21,7 @@ from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent
 from ductile_gateway.ductile.api import DuctileApi
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.events import DuctileEvents
-from ductile_gateway.ductile.late import LateJobs
+from ductile_gateway.ductile.jobs import Going
 from ductile_gateway.ductile.relay_client import open_relay_starts
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.starts import ApiStarts, Starts, ToldOfSent, start_told, untold
@@ -59,7 +59,6 @@ class DuctileRunner:
         routes: Routes,
         *,
         queue: QueueLimit,
-        late: LateJobs,
         settings: DuctileSettings,
         clock: Clock,
     ) -> None:
@@ -69,17 +68,19 @@ class DuctileRunner:
         self._starts = routes.api
         self._relayed = routes.relayed
         self._queue = queue
-        self.late = late
         self._in_flight = InFlight(settings.in_flight)
         self._breaker = Breaker(settings.breaker_failures, timedelta(seconds=settings.breaker_open_s))
-        self._label = settings.label.capitalize()
+        self._name, self._label = settings.name, settings.label.capitalize()
         self._clock = clock
 
     def now_has(self, tools: DuctileTools) -> None:
         self._starts.now_has(tools)
 
-    async def findings(self) -> Sequence[Finding]:
-        alone = [
+    async def look(self, job: Job) -> Going | Away | Verdict:
+        return await self._watch.look(job)
+
+    def findings(self) -> Sequence[Finding]:
+        return [
             Finding(
                 name=f"{self._label.lower()} calls",
                 mark="warning",
@@ -88,10 +89,6 @@ class DuctileRunner:
             )
             for plugin, wait_s in sorted(self._breaker.left_alone(self._clock.now()).items())
         ]
-        if late := self.late.waiting():
-            text, remedy = f"{late} jobs have outlived their calls", "wait: what comes of them is told on the bus"
-            return [*alone, Finding(name=f"{self._label.lower()} calls", mark="warning", text=text, remedy=remedy)]
-        return alone
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         """Raises AlreadyStarted for a key that was begun and not forgotten, TryAgain when nothing was sent, and what
@@ -185,7 +182,9 @@ class DuctileRunner:
     async def _watched(self, call: ToolCall, job_id: str, receipt: Receipt) -> Verdict:
         of = (call.plugin, call.command) if receipt.way == "plugin" else None
         try:
-            return await self._watch.verdict(Job(job_id, pipeline=receipt.way != "plugin", of=of), call)
+            return await self._watch.verdict(
+                Job(job_id, pipeline=receipt.way != "plugin", of=of, ductile=self._name), call
+            )
         except Lost as error:
             log.warning("an answer was lost", extra=call.facts() | {"why": str(error)})
             found = await self._found(call, receipt)
@@ -231,7 +230,6 @@ async def open_runner(
             watch,
             Routes(api=starts, relayed=relayed, told=told),
             queue=QueueLimit(api.queue_depth, most=settings.queue_most, clock=clock),
-            late=LateJobs(watch, overdue, every_s=pace.most_s, clock=clock),
             settings=settings,
             clock=clock,
         )

@@ -1,23 +1,24 @@
 """Tools in one Ductile or in several. Fills the port ToolRunner, and leaves each call to the Ductile that has its tool.
 
-Each has its own limits, breaker and event stream. Receipts and overdue jobs of all are kept together.
+Each has its own limits, breaker and event stream. Receipts and late jobs of all are kept together.
 """
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 
 from ductile_gateway.calls.call import ToolCall, Unknown, Verdict
+from ductile_gateway.ductile.answers import Away
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
-from ductile_gateway.ductile.late import Tell
+from ductile_gateway.ductile.jobs import Going
+from ductile_gateway.ductile.late import LateJobs, Tell
 from ductile_gateway.ductile.runner import DuctileRunner, open_runner
 from ductile_gateway.ductile.settings import DuctileSettings, own_name, owner
 from ductile_gateway.ductile.starts import ToldOfSent, untold
-from ductile_gateway.ductile.watch import Job, Overdue, OverdueJob
+from ductile_gateway.ductile.watch import Job, Overdue
 from ductile_gateway.ports import Begin, Clock, Receipts, unrecorded
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import Offers
@@ -32,9 +33,18 @@ NOTHING = DuctileTools()
 class Ductiles:
     finds_anywhere = True
 
-    def __init__(self, runners: Mapping[str, DuctileRunner], receipts: Receipts) -> None:
+    def __init__(
+        self,
+        runners: Mapping[str, DuctileRunner],
+        receipts: Receipts,
+        overdue: Overdue,
+        *,
+        every_s: float,
+        clock: Clock,
+    ) -> None:
         self._runners = runners
         self._receipts = receipts
+        self.late = LateJobs(self._look, overdue, every_s=every_s, clock=clock)
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         name, its = self._of(call)
@@ -54,38 +64,20 @@ class Ductiles:
             self._runners[name].now_has(found)
 
     async def findings(self) -> Sequence[Finding]:
-        parts = [await runner.findings() for runner in self._runners.values()]
-        return [finding for part in parts for finding in part]
+        found = [finding for runner in self._runners.values() for finding in runner.findings()]
+        for name, late in self.late.waiting().items():
+            text, remedy = f"{late} jobs have outlived their calls", "wait: what comes of them is told on the bus"
+            found.append(Finding(name=f"{f'ductile {name}'.rstrip()} calls", mark="warning", text=text, remedy=remedy))
+        return found
 
-    async def follow_late(self, tell: Tell) -> None:
-        async with asyncio.TaskGroup() as group:
-            for runner in self._runners.values():
-                group.create_task(runner.late.follow(tell))
+    async def _look(self, job: Job) -> Going | Away | Verdict:
+        if job.ductile not in self._runners:
+            return Unknown(f"the settings do not name the Ductile {job.ductile} any more, which has job {job.job_id}")
+        return await self._runners[job.ductile].look(job)
 
     def _of(self, call: ToolCall) -> tuple[str, ToolCall]:
         name = owner(call.plugin, self._runners)
         return name, replace(call, plugin=own_name(call.plugin, of=name))
-
-
-class OverdueIn:
-    def __init__(self, overdue: Overdue, ductile: str) -> None:
-        self._overdue = overdue
-        self._ductile = ductile
-
-    async def add(self, key: str, job: Job, at: datetime) -> None:
-        job_id = f"{self._ductile}/{job.job_id}" if self._ductile else job.job_id
-        await self._overdue.add(key, replace(job, job_id=job_id), at)
-
-    def all(self) -> list[OverdueJob]:
-        noted = [(late.job.job_id.rpartition("/"), late) for late in self._overdue.all()]
-        return [
-            replace(late, job=replace(late.job, job_id=job_id))
-            for (ductile, _, job_id), late in noted
-            if ductile == self._ductile
-        ]
-
-    async def drop(self, key: str) -> None:
-        await self._overdue.drop(key)
 
 
 async def tend(
@@ -95,7 +87,7 @@ async def tend(
     Misconfigured."""
     every_s = min(ductile.refresh_s for ductile in settings.every_ductile().values())
     async with asyncio.TaskGroup() as group:
-        group.create_task(as_one("late jobs", partial(runner.follow_late, tell_late)))
+        group.create_task(as_one("late jobs", partial(runner.late.follow, tell_late)))
         group.create_task(keep_fresh(settings, offers, runner.now_has, every_s=every_s, known=tools.ductiles))
 
 
@@ -119,9 +111,10 @@ async def open_ductiles(
                     tools.get(name, NOTHING),
                     settings,
                     receipts=receipts,
-                    overdue=OverdueIn(overdue, name),
+                    overdue=overdue,
                     clock=clock,
                     told=told,
                 )
             )
-        yield Ductiles(runners, receipts)
+        every_s = min(settings.poll_most_s for settings in every.values())
+        yield Ductiles(runners, receipts, overdue, every_s=every_s, clock=clock)

@@ -57,11 +57,13 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Ductile's job of a call; of a pipeline the first of several. `of`: plugin and command, where known."""
+    """Ductile's job of a call; of a pipeline the first of several. `of`: plugin and command, where known. `ductile`:
+    the name of the one that has it."""
 
     job_id: str
     pipeline: bool
     of: tuple[str, str] | None = None
+    ductile: str = ""
 
 
 @dataclass(frozen=True, slots=True)

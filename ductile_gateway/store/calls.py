@@ -86,8 +86,8 @@ class Call(NamedTuple):
     def overdue(self) -> OverdueJob | None:
         if self.late is None:
             return None
-        job_id, pipeline, since = self.late
-        return OverdueJob(self.key, Job(job_id, pipeline), instant(since))
+        job_id, pipeline, ductile, since = self.late
+        return OverdueJob(self.key, Job(job_id, pipeline, ductile=ductile), instant(since))
 
 
 def intended(call: Call | None, intent: Intent, receipt: Receipt | None, *, by: str) -> Call:
@@ -146,7 +146,7 @@ def dropped(call: Call | None, *, by: str) -> Call | None:
 def overdue(call: Call | None, job: Job, at: datetime) -> Call | None:
     if not call or call.late:
         return call
-    return call._replace(late=(job.job_id, job.pipeline, microseconds(at)))
+    return call._replace(late=(job.job_id, job.pipeline, job.ductile, microseconds(at)))
 
 
 def no_longer_overdue(call: Call | None) -> Call | None:

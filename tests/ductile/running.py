@@ -14,6 +14,7 @@ from ductile_gateway.calls.call import CALL_ID, Intent, Receipt, ToolCall, ToolO
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
+from ductile_gateway.ductile.late import LateJobs
 from ductile_gateway.ductile.runner import DuctileRunner, open_runner
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.watch import Pace
@@ -45,8 +46,8 @@ def settings_for(ductile: DuctileUnderTest, **changed: Any) -> DuctileSettings:
 class Recorded:
     """A runner whose calls are written down as the relay does it."""
 
-    def __init__(self, runner: DuctileRunner, ledger: CallLedger) -> None:
-        self._runner, self._ledger = runner, ledger
+    def __init__(self, runner: DuctileRunner, ledger: CallLedger, late: LateJobs) -> None:
+        self._runner, self._ledger, self.late = runner, ledger, late
 
     async def run(self, call: ToolCall, begin: Begin | None = None) -> Verdict:
         async def intended(receipt: Receipt | None = None) -> None:
@@ -86,7 +87,8 @@ async def gateway(
             relay_transport=wire,
         ) as runner,
     ):
-        yield Recorded(runner, stores.ledger)
+        late = LateJobs(runner.look, stores.overdue, every_s=pace.most_s, clock=SystemClock())
+        yield Recorded(runner, stores.ledger, late)
 
 
 def outcome(verdict: Verdict) -> ToolOutcome:

@@ -312,9 +312,8 @@ async def test_late_jobs_are_told_once_they_can_be_and_given_up_after_a_day(tmp_
     told: dict[str, Verdict] = {}
     refused: list[str] = []
 
-    class Watch:
-        async def look(self, job: Job) -> Going | ToolOutcome:
-            return Going() if job.job_id == "never" else ToolOutcome("ok", text=job.job_id)
+    async def look(job: Job) -> Going | ToolOutcome:
+        return Going() if job.job_id == "never" else ToolOutcome("ok", text=job.job_id)
 
     class Later:
         def now(self) -> datetime:
@@ -335,7 +334,7 @@ async def test_late_jobs_are_told_once_they_can_be_and_given_up_after_a_day(tmp_
             since = datetime.now(UTC) + timedelta(days=number == 3, seconds=number)
             await kept.ledger.answer(replace(an_answer(), key=key))
             await kept.overdue.add(key, Job(key, pipeline=False), since)
-        late = LateJobs(Watch(), kept.overdue, every_s=0.01, clock=Later())
+        late = LateJobs(look, kept.overdue, every_s=0.01, clock=Later())
         following = asyncio.create_task(late.follow(take))
         await until(lambda: not late.waiting())
         assert not following.done()

@@ -40,7 +40,7 @@ async def test_each_call_ends_as_its_plugin_did_and_is_run_once_with_its_id(
     calls = [a_call(command, plugin=plugin, within_s=60, **payload) for plugin, command, payload, *_ in ENDINGS]
     async with gateway(shared, tmp_path, tools=OF_A_PIPELINE, in_flight=len(calls)) as runner:
         verdicts = await asyncio.gather(*(runner.run(call) for call in calls))
-        assert runner.late.waiting() == sum(times == -1 for *_, times in ENDINGS)
+        assert runner.late.waiting()[""] == sum(times == -1 for *_, times in ENDINGS)
         forgotten = [await runner.resume(call) for call in calls if not ran(shared, call)]
     for call, verdict, (plugin, _, payload, status, said, times) in zip(calls, verdicts, ENDINGS, strict=True):
         found, executions = outcome(verdict), ran(shared, call)
@@ -63,7 +63,7 @@ async def test_a_job_that_outlives_its_call_is_told_once_by_the_next_gateway(
     call = a_call(within_s=1.5, do="hold", until=str(tmp_path / "gate"))
     async with gateway(shared, tmp_path) as runner:
         assert outcome(await runner.run(call)).error_class == "timeout"
-        assert runner.late.waiting() == 1
+        assert runner.late.waiting() == {"": 1}
         await runner.forget(call.key)
     told: list[tuple[str, Verdict]] = []
 

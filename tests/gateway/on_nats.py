@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from agent_service.bus.topology import topology
-from ductile_gateway.bus.requests import Consumption, NatsRequests
+from ductile_gateway.bus import requests
 from ductile_gateway.calls.relay import Relay
+from groundwork.nats.consuming.pull_loop import PullLoop
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from schemas import keys, subjects
@@ -30,23 +31,25 @@ async def send(link: NatsLink, request: ToolRequest, route: str = "jina-reader")
     await link.publish(subject, body, msg_id=key, headers=headers)
 
 
-def requests_of(link: NatsLink, relay: Relay) -> NatsRequests:
-    return NatsRequests(
+def requests_of(link: NatsLink, relay: Relay) -> PullLoop:
+    return requests.requests_of(
         link,
         relay,
         offering(CATALOG),
-        Consumption(slots=8, grace_s=1),
         trust=None,
         heard=lambda *_: None,
+        slots=8,
+        grace_s=1,
+        sole=True,
     )
 
 
 @contextlib.asynccontextmanager
 async def consuming(link: NatsLink, relay: Relay) -> AsyncIterator[None]:
     """The relay at work, as after a start."""
-    requests = requests_of(link, relay)
+    loop = requests_of(link, relay)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(work) for work in (relay.recover(), relay.say_again(), requests.run())]
+        tasks = [group.create_task(work) for work in (relay.recover(), relay.say_again(), loop.run())]
         yield
         for task in tasks:
             task.cancel()

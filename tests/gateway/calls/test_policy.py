@@ -7,7 +7,6 @@ import pytest
 
 from ductile_gateway.calls.call import Intent, JobFacts, NeverStarted, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.policy import (
-    Refuse,
     Run,
     admit,
     after_reruns,
@@ -22,7 +21,7 @@ DONE = ToolOutcome("ok", text="done")
 
 def admission(
     request: Any = None, route: str = "jina-reader", offer: ToolOffer | None = FETCH, *, flaw: str | None = None
-) -> Run | Refuse:
+) -> Run | ToolOutcome:
     return admit(asked_for(request, route), offer, flaw=flaw, now=NOON)
 
 
@@ -35,8 +34,8 @@ def run(request: Any = None) -> Intent:
 
 def refusal(*asked: Any, **facts: Any) -> ToolOutcome:
     refused = admission(*asked, **facts)
-    assert isinstance(refused, Refuse)
-    return refused.outcome
+    assert isinstance(refused, ToolOutcome)
+    return refused
 
 
 @pytest.mark.parametrize(

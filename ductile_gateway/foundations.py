@@ -58,7 +58,7 @@ async def _together(settings: GatewaySettings, on_commit: OnCommit) -> AsyncIter
         async with opening as stores:
             company = Together(ground.link, members)
             members.gone.append(company.gone)
-            ownership = await _after_restore(AmongOthers(members, ground.lease.held), stores)
+            ownership = await _after_restore(AmongOthers(members, ground.lease), stores)
             yield Foundations(
                 ground=ground, ownership=ownership, company=company, store=stores.rows.file, stores=stores
             )

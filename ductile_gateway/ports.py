@@ -116,7 +116,9 @@ class Runs(Protocol):
         """Whether the run is known to have ended. None where nobody answers. Raises TryAgain while all is stopped."""
 
 
-class Ownership(Protocol):
+class Ownership:
+    """Whose a call is. As it stands: of the only gateway that there ever was."""
+
     async def held(self) -> None:
         """Raises TryAgain while nobody can say who owns the bus, and Misconfigured once another does."""
 
@@ -125,16 +127,22 @@ class Ownership(Protocol):
 
     def doubt(self, asked: Asked) -> str:
         """Why the call may have been begun elsewhere, or in a time that was lost; empty where it cannot."""
+        del asked
+        return ""
 
     def lost(self, intent: Intent) -> str:
         """Why the gateway that began the call is gone; empty where this one began it. Raises TryAgain while the other
         lives."""
+        del intent
+        return ""
 
     def give_up(self, intent: Intent) -> None:
         """Of a lost call that only that gateway can find: raises TryAgain while it may be back soon."""
 
     def sees_to(self, call: Intent | Answer) -> bool:
         """Whether it is for this gateway to end it, where no request comes for it: it is its own, or left to it."""
+        del call
+        return True
 
 
 class Bus(Protocol):

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,7 +34,6 @@ from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.telemetry.metrics import exposition, push
 from schemas import subjects
 from schemas.permissions import indispensable
-from schemas.status import Finding
 
 _MAY = indispensable("gateway")
 UNANSWERED_S = 15.0
@@ -73,15 +72,8 @@ class Seen:
 
     def carrying(self, requests: PullLoop, ledger: CallLedger, waiting: WaitingCalls, standstill: Standstill) -> None:
         store = self.stands_on.store
-
-        async def look_at() -> Sequence[Finding]:
-            return look_at_store(store.trouble, store.path.parent)
-
-        async def look_whether_stopped() -> Sequence[Finding]:
-            return look_at_standstill(standstill)
-
-        self.status.also("gateway store", look_at)
-        self.status.also("gateway halt", look_whether_stopped)
+        self.status.also("gateway store", lambda: look_at_store(store.trouble, store.path.parent))
+        self.status.also("gateway halt", partial(look_at_standstill, standstill))
         self.status.also_waiting(waiting.told)
         self.readiness.needs("requests", lambda: requests.trouble)
         observe_calls(
@@ -133,11 +125,7 @@ def _trouble(healths: Iterable[DuctileHealth]) -> str:
 
 def _status(settings: GatewaySettings, offers: Offers, company: Company) -> Status:
     version = installed_version()
-
-    async def look_at_tools() -> Sequence[Finding]:
-        return look_at_offers(offers, version=version, runner=settings.runner)
-
-    looks: dict[str, Look] = {"gateway": look_at_tools}
+    looks: dict[str, Look] = {"gateway": partial(look_at_offers, offers, version=version, runner=settings.runner)}
     if settings.runner == "ductile":
         every, look = settings.every_ductile(), partial(look_at_ductile, offers=offers, others=settings.ductiles)
         looks |= {each.label: partial(look, each) for each in every.values()}

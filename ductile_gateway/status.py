@@ -20,7 +20,7 @@ NEARLY_FULL, MUCH_ROOM = 0.8, 20 << 30
 
 log = logging.getLogger(__name__)
 
-Look = Callable[[], Awaitable[Sequence[Finding]]]
+Look = Callable[[], Sequence[Finding] | Awaitable[Sequence[Finding]]]
 
 
 class Status:
@@ -75,7 +75,8 @@ class Status:
     async def _ask(self, name: str, look: Look) -> Sequence[Finding]:
         try:
             async with asyncio.timeout(self._within_s):
-                return await look()
+                found = look()
+                return await found if isinstance(found, Awaitable) else found
         except TimeoutError:
             why = f"it did not say within {self._within_s:g} s how it is"
         except (TryAgain, Broken) as error:

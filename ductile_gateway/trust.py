@@ -146,7 +146,7 @@ class Trust:
                 pause_s = max(error.delay_s, ASK_EVERY_S)
             await asyncio.sleep(pause_s)
 
-    async def findings(self) -> Sequence[Finding]:
+    def findings(self) -> Sequence[Finding]:
         found = []
         if not self._given and not self._pins.all() and self._clock() - self._began_at > PATIENCE_S:
             why = self._trouble or "it was not asked yet"

@@ -5,28 +5,31 @@ gateways, each keeps what it began for as long as it is a member; then it is ado
 to, or by its heir. What only the gone gateway can find waits a moment more: it may just be starting again.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from ductile_gateway.calls.call import Answer, Asked, Intent
+from ductile_gateway.ports import Ownership
 from groundwork.nats.leases.lease import Lease, Record
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import monotonic
 
 
-class BusOwnership:
-    """Fills the port Ownership. `predecessor`: the lease of an owner with another store, by the server's clock."""
+class BusOwnership(Ownership):
+    """`predecessor`: the lease of an owner with another store, by the server's clock."""
 
     def __init__(self, lease: Lease, predecessor: Record | None) -> None:
-        self.held = lease.held
+        self._lease = lease
         self._predecessor = predecessor.owner if predecessor else None
         self._until = predecessor.renewed_at + timedelta(seconds=predecessor.owner.ttl_s) if predecessor else None
         self._ours: set[str] = set()
         self._inherited: set[str] = set()
 
+    async def held(self) -> None:
+        await self._lease.held()
+
     def heard(self, key: str, delivered: int, at: datetime) -> None:
-        """The request of call `key`, stored `at`, was delivered for the `delivered`-th time."""
         if self._until is None or at > self._until:
             return
         if delivered == 1:
@@ -38,17 +41,6 @@ class BusOwnership:
         if asked.key not in self._inherited:
             return ""
         return f"the gateway that had this bus before may have begun it ({self._predecessor})"
-
-    def lost(self, intent: Intent) -> str:
-        del intent
-        return ""
-
-    def give_up(self, intent: Intent) -> None:
-        """There is nobody to wait for."""
-
-    def sees_to(self, call: Intent | Answer) -> bool:
-        del call
-        return True
 
 
 COME_BACK_S = 1.0
@@ -73,27 +65,18 @@ class Members(Protocol):
         """Whether `owner` is this one, or is gone and this one is the heir of `key`."""
 
 
-class AmongOthers:
-    """Fills the port Ownership. `held` is that of this gateway's own lease."""
+class AmongOthers(Ownership):
+    """`held` is that of this gateway's own lease. What was delivered before is in the ledger, as far as it was
+    begun."""
 
-    def __init__(
-        self,
-        members: Members,
-        held: Callable[[], Coroutine[None, None, None]],
-        *,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        self.held = held
+    def __init__(self, members: Members, lease: Lease, *, clock: Callable[[], float] = monotonic) -> None:
         self._members = members
+        self._lease = lease
         self._clock = clock
         self._missed_since: dict[str, float] = {}
 
-    def heard(self, key: str, delivered: int, at: datetime) -> None:
-        """What was delivered before is in the ledger, as far as it was begun."""
-
-    def doubt(self, asked: Asked) -> str:
-        del asked
-        return ""
+    async def held(self) -> None:
+        await self._lease.held()
 
     def lost(self, intent: Intent) -> str:
         if intent.by in (self._members.me, NOBODY):

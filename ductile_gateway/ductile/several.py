@@ -63,7 +63,7 @@ class Ductiles:
         for name, found in tools.items():
             self._runners[name].now_has(found)
 
-    async def findings(self) -> Sequence[Finding]:
+    def findings(self) -> Sequence[Finding]:
         found = [finding for runner in self._runners.values() for finding in runner.findings()]
         for name, late in self.late.waiting().items():
             text, remedy = f"{late} jobs have outlived their calls", "wait: what comes of them is told on the bus"

@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 from pydantic import JsonValue
 
 from ductile_gateway.calls.call import CALL_ID, MARK, NeverStarted, Receipt, ToolCall, Unknown
-from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent, Unreadable
+from ductile_gateway.ductile.answers import Away, DuctileRefused, NotSent, Unreadable
 from ductile_gateway.ductile.api import Document, DuctileApi
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import FINISHED
@@ -240,22 +240,18 @@ def untold(call: ToolCall, sent: Sent) -> None:
 
 async def start_told(starts: Starts, call: ToolCall, *, told: ToldOfSent, clock: Clock) -> str:
     """Start the call; the id of its job. `told` is told how that went. Raises as Starts.start."""
-    began_at = clock.now()
-
-    def tell(fate: Fate, *, status: int | None = None, job_id: str | None = None) -> None:
-        ended_at, path = clock.now(), starts.path(call)
-        told(call, Sent(path=path, began_at=began_at, ended_at=ended_at, fate=fate, status=status, job_id=job_id))
-
+    began_at, status, job_id = clock.now(), None, None
+    fate: Fate = "lost"
     try:
         job_id = await starts.start(call)
+        fate, status = "accepted", ACCEPTED
     except NotSent:
-        tell("not_sent")
+        fate = "not_sent"
         raise
     except DuctileRefused as refusal:
-        tell("refused", status=refusal.status or None)
+        fate, status = "refused", refusal.status or None
         raise
-    except Lost:
-        tell("lost")
-        raise
-    tell("accepted", status=ACCEPTED, job_id=job_id)
+    finally:
+        path, ended_at = starts.path(call), clock.now()
+        told(call, Sent(path=path, began_at=began_at, ended_at=ended_at, fate=fate, status=status, job_id=job_id))
     return job_id

@@ -3,7 +3,6 @@
 A write of a run that is older than the restore is in doubt, and a person is asked once about it. Reads are made again.
 """
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -38,13 +37,13 @@ class Restored(NamedTuple):
         return cls(backup=backup, taken=microseconds(taken), at=microseconds(at), moved=moved)
 
 
-@dataclass(frozen=True, slots=True)
-class AfterRestore:
-    """Fills the port Ownership, over that of this gateway; `ledger` has the rows that were restored."""
+class AfterRestore(Ownership):
+    """Over that of this gateway; `ledger` has the rows that were restored."""
 
-    ours: Ownership
-    restored: Restored
-    ledger: SqliteFile
+    def __init__(self, ours: Ownership, restored: Restored, ledger: SqliteFile) -> None:
+        self.ours = ours
+        self.restored = restored
+        self.ledger = ledger
 
     async def held(self) -> None:
         await self.ours.held()

@@ -28,19 +28,28 @@ async def opened(
     if receiver is None:
         yield None
         return
-    kept = _Kept()
-    opening = asyncio.create_task(_pass_on(kept, receiver, head_start))
+    kept, queues = deque[Span](maxlen=MOST_KEPT), list["SpanQueue"]()
+
+    def ended(span: Span) -> None:
+        if queues:
+            queues[0].ended(span)
+        else:
+            kept.append(span)
+
+    async def load() -> None:
+        await head_start()
+        queues.append(await asyncio.to_thread(_queue, receiver))
+        while kept:
+            queues[0].ended(kept.popleft())
+
+    loading = asyncio.create_task(load())
     try:
-        yield kept.ended
+        yield ended
     finally:
-        opening.cancel()
-        await asyncio.gather(opening, return_exceptions=True)
-        await kept.close()
-
-
-async def _pass_on(kept: "_Kept", receiver: Receiver, head_start: Callable[[], Awaitable[None]]) -> None:
-    await head_start()
-    kept.pass_on(await asyncio.to_thread(_queue, receiver))
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+        for queue in queues:
+            await asyncio.to_thread(queue.close)
 
 
 def _queue(receiver: Receiver) -> "SpanQueue":
@@ -48,24 +57,3 @@ def _queue(receiver: Receiver) -> "SpanQueue":
     from groundwork.telemetry.traces import SpanQueue
 
     return SpanQueue(receiver, resource_of(subjects.SERVICE_GATEWAY))
-
-
-class _Kept:
-    def __init__(self) -> None:
-        self._spans = deque[Span](maxlen=MOST_KEPT)
-        self._queue: SpanQueue | None = None
-
-    def ended(self, span: Span) -> None:
-        if self._queue:
-            self._queue.ended(span)
-        else:
-            self._spans.append(span)
-
-    def pass_on(self, queue: "SpanQueue") -> None:
-        self._queue = queue
-        while self._spans:
-            queue.ended(self._spans.popleft())
-
-    async def close(self) -> None:
-        if self._queue:
-            await asyncio.to_thread(self._queue.close)

@@ -48,8 +48,8 @@ class Town:
             return False
         return True
 
-    async def told(self) -> str:
-        return "\n".join(finding.text for finding in await self.trust.findings())
+    def told(self) -> str:
+        return "\n".join(finding.text for finding in self.trust.findings())
 
 
 @pytest.mark.attack(98)
@@ -67,7 +67,7 @@ async def test_what_the_agent_did_not_sign_is_not_believed_also_in_its_name(tmp_
     town = Town(tmp_path, AGENT.told())
     with pytest.raises(NotTheAgents, match="not said by the agent"):
         await town.trust.check(SUBJECT, BODY, header)
-    assert "1 messages since the start were not the agent's word" in await town.told()
+    assert "1 messages since the start were not the agent's word" in town.told()
 
 
 async def test_while_no_key_is_known_nothing_is_lost(tmp_path: Path) -> None:
@@ -76,9 +76,9 @@ async def test_while_no_key_is_known_nothing_is_lost(tmp_path: Path) -> None:
     for signer in (AGENT, STRANGER):
         with pytest.raises(TryAgain):
             await town.passes(signer)
-    assert await town.told() == ""  # both may have just been started
+    assert town.told() == ""  # both may have just been started
     town.now += 11.0
-    assert "no agent has told the keys that it signs with" in await town.told()
+    assert "no agent has told the keys that it signs with" in town.told()
     town.agent_away, town.of_agent = False, (AGENT.told(),)
     assert await town.passes(AGENT, again=True)
     assert not await town.passes(STRANGER, again=True)
@@ -118,7 +118,7 @@ async def test_who_answers_in_the_agents_place_later_is_not_believed(tmp_path: P
     assert not await town.passes(STRANGER)
     assert not await town.passes(Signer("another"))
     assert town.pins.all() == {AGENT.id: AGENT.public}
-    assert "the agent tells a key that is not trusted here" in await town.told()
+    assert "the agent tells a key that is not trusted here" in town.told()
     town.of_agent = (AGENT.told(),)
     assert await town.passes(AGENT)
 

@@ -161,7 +161,7 @@ FETCH: dict[str, Any] = {
 
 def of_ductile(*names: str, relayed: str = "", **plugins: Mapping[str, Any]) -> DuctileTools:
     """What is read of a Ductile's plugins, one of which is called by events."""
-    settings: dict[str, Any] = {"url": "http://localhost:1", "token": "t"}
+    settings: dict[str, Any] = {"url": "http://localhost:1", "token": "a-token-for-tests"}
     if relayed:
         settings["relay"] = {"secret": "a-relay-secret-for-tests", "routes": {relayed: None}}
     return read_tools(names, plugins, frozenset({"flow", "fetch"}), DuctileSettings.model_validate(settings))

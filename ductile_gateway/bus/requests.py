@@ -43,9 +43,7 @@ def requests_of(
     handling = _Handling(relay, offers, trust, heard)
     buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_of)
     settling = Settling(link, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, handling.handle, buried)
-    return PullLoop(
-        settling, slots=slots, grace_s=grace_s, on_stop=relay.begin_no_more, sole=sole
-    )
+    return PullLoop(settling, slots=slots, grace_s=grace_s, on_stop=relay.begin_no_more, sole=sole)
 
 
 @dataclass(frozen=True, slots=True)

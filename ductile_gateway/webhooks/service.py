@@ -3,6 +3,7 @@
 A missing consumer stops nothing else: the log says what to do, and it is used as soon as it exists.
 """
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -59,13 +60,13 @@ async def serve_outbound(
         outbound = Outbound(settings, stores.outbox, sender, NatsBus(link), clock=clock, told=told)
         stores.on_owed = outbound.look
         status.also("outbound", partial(_look, stores.outbox, outbound, clock))
-        hears = partial(NatsLifecycle, link, trust=trust, take=outbound.take, sole=company.is_alone)
-        milestones = hears(subjects.STREAM, subjects.DURABLE_LIFECYCLE)
-        group.create_task(outbound.run())
-        group.create_task(company.as_one("events", milestones.run))
+        hears = partial(hear, link, trust=trust, take=outbound.take, sole=company.is_alone)
+        streams = {subjects.STREAM: subjects.DURABLE_LIFECYCLE}
         if settings.wants_progress():
-            progress = hears(subjects.STREAM_PROGRESS, subjects.DURABLE_PROGRESS)
-            group.create_task(company.as_one("events", progress.run))
+            streams[subjects.STREAM_PROGRESS] = subjects.DURABLE_PROGRESS
+        group.create_task(outbound.run())
+        for stream, durable in streams.items():
+            group.create_task(company.as_one("events", partial(hears, stream, durable)))
 
 
 async def _look(outbox: OwedNotifications, outbound: Outbound, clock: Clock) -> Sequence[Finding]:
@@ -85,32 +86,22 @@ async def _look(outbox: OwedNotifications, outbound: Outbound, clock: Clock) -> 
     return found
 
 
-class NatsLifecycle:
-    """A message is acknowledged when `take` has returned. Only the agent's own word (`trust`) is read."""
+async def hear(link: NatsLink, stream: str, durable: str, *, trust: Trust, take: Take, sole: bool) -> None:
+    """A message is acknowledged when `take` has returned. Only the agent's own word (`trust`) is read. `sole`: no other
+    gateway consumes here."""
 
-    def __init__(self, link: NatsLink, stream: str, durable: str, *, trust: Trust, take: Take, sole: bool) -> None:
-        """`sole`: no other gateway consumes here."""
-        self._sole = sole
-        self._link = link
-        self._stream = stream
-        self._durable = durable
-        self._trust = trust
-        self._take = take
-
-    async def run(self) -> None:
-        buried = DeadLetters(subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_of)
-        settling = Settling(self._link, self._stream, self._durable, self._handle, buried)
-        await PullLoop(settling, slots=SLOTS, sole=self._sole).run()
-
-    async def _handle(self, delivery: Delivery) -> None:
+    async def handle(delivery: Delivery) -> None:
         signature, again = delivery.headers.get(headers.SIGNATURE), delivery.delivered > 1
         if signature is None and delivery.subject == subjects.PROGRESS:
             return  # said before the agent knew that it is sent on, which costs it a signature each time
         try:
-            await self._trust.check(delivery.subject, delivery.body, signature, again=again)
-            await self._take(read_event(delivery.subject, delivery.body, at=delivery.at))
+            await trust.check(delivery.subject, delivery.body, signature, again=again)
+            await take(read_event(delivery.subject, delivery.body, at=delivery.at))
         except (NotTheAgents, Unreadable) as error:
             raise GiveUp(str(error)) from error
+
+    buried = DeadLetters(subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_of)
+    await PullLoop(Settling(link, stream, durable, handle, buried), slots=SLOTS, sole=sole).run()
 
 
 class NatsBus:

@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -157,7 +157,7 @@ LIMITS = {
 }
 """What a run may spend, by the names of requests."""
 Limits = dict[str, Any] | None
-"""Stands in a command for all of LIMITS; None where nothing was said of it."""
+"""Stands in a command for all of LIMITS."""
 
 
 _WHAT = "What is decided"
@@ -213,24 +213,41 @@ def of_run(command: Callable[..., None]) -> Callable[..., None]:
 
 def _asking(command: Callable[..., None], first: list[Parameter]) -> Callable[..., None]:
     own = list(signature(command).parameters.values())[1:]
-    listed = [*first]
-    for one in own:
-        is_limits = one.annotation == Limits
-        listed += (
-            [_option(*limit) for limit in LIMITS.items()] if is_limits else [one.replace(kind=Parameter.KEYWORD_ONLY)]
-        )
-    listed += [_option("as_json", AsJson, False), _option("url", Url, URL), _option("token", Token)]
+    if any(one.name == "limits" for one in own):
+        command = in_place_of("limits", LIMITS)(command)
+        own = list(signature(command).parameters.values())[1:]
+    listed = [*first, *own, _option("as_json", AsJson, False), _option("url", Url, URL), _option("token", Token)]
 
-    @wraps(command)
     def called(*, url: str, token: str | None, as_json: bool, **values: Any) -> None:
-        limits = given(**{name: values.pop(name, None) for name in LIMITS})
-        if any(one.annotation == Limits for one in own):
-            values["limits"] = limits or None
         with AgentClient(url, token) as agent:
             command(Asking(agent, values.pop("run") if first else "", as_json), **values)
 
-    vars(called).update(__signature__=Signature(listed), __annotations__={one.name: one.annotation for one in listed})
-    return called
+    return _as(command, called, listed)
+
+
+def in_place_of(name: str, options: Mapping[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command with these options (annotations by name) where it has the parameter `name`, which gets those that are
+    given, or None."""
+
+    def changed(command: Callable[..., None]) -> Callable[..., None]:
+        listed = list[Parameter]()
+        for one in signature(command).parameters.values():
+            listed += [_option(*option) for option in options.items()] if one.name == name else [one]
+
+        def called(*first: Any, **values: Any) -> None:
+            named = given(**{option: values.pop(option, None) for option in options})
+            command(*first, **{name: named or None}, **values)
+
+        return _as(command, called, listed)
+
+    return changed
+
+
+def _as(command: Callable[..., None], called: Callable[..., None], listed: list[Parameter]) -> Callable[..., None]:
+    made = wraps(command)(called)
+    listed = [one.replace(kind=Parameter.KEYWORD_ONLY) if one.name != "asking" else one for one in listed]
+    vars(made).update(__signature__=Signature(listed), __annotations__={one.name: one.annotation for one in listed})
+    return made
 
 
 def _option(name: str, annotation: Any, default: Any = None) -> Parameter:

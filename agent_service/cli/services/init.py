@@ -9,12 +9,12 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from agent_service.cli import output
-from agent_service.cli.options import AsJson, invocation
+from agent_service.cli.options import AsJson, in_place_of, invocation
 from agent_service.cli.services import init_file
 from agent_service.cli.services.init_file import (
     EMBEDDED,
@@ -80,7 +80,7 @@ ASKED: Mapping[str, tuple[str, Mapping[str, str]]] = {
 class Questions:
     """`given`: what was answered on the command line. `silent`: what was not has its default."""
 
-    given: Mapping[str, str | None]
+    given: Mapping[str, str]
     silent: bool
     environ: Mapping[str, str]
     asked: set[str] = field(default_factory=set)
@@ -90,8 +90,7 @@ class Questions:
         nats = self._ask("--nats", EMBEDDED, init_file.nats)
         answers = Answers(nats=nats, login=self._login(nats), model=self._model(), tools=self._tools())
         for option in self.given.keys() - self.asked:
-            if self.given[option] is not None:
-                raise typer.BadParameter("with the other answers there is no use for it", param_hint=option)
+            raise typer.BadParameter("with the other answers there is no use for it", param_hint=option)
         return answers
 
     def _login(self, nats: tuple[str, ...]) -> Login | None:
@@ -108,7 +107,7 @@ class Questions:
         model = self._ask("--model", "anthropic" if has_key else SCRIPT, init_file.model)
         if model.provider == "scripted":
             return model
-        url = self.given["--model-url"] or ""
+        url = self.given.get("--model-url", "")
         if model.provider == "openai" or url:
             url = self._ask("--model-url", "", init_file.model_url)
         default = NONE if url else KEYS[model.provider]
@@ -122,7 +121,7 @@ class Questions:
 
     def _ask(self, option: str, default: str, read: Callable[[str], T]) -> T:
         self.asked.add(option)
-        given = self.given[option]
+        given = self.given.get(option)
         if given is not None or self.silent:
             try:
                 return read(_printable(default if given is None else given.strip()))
@@ -137,6 +136,15 @@ class Questions:
                 output.complain(f"   {error}")
 
 
+def _option(question: str, choices: Mapping[str, str]) -> Any:
+    answers = "; ".join(f"{name}: {about}".removesuffix(": ") for name, about in choices.items())
+    told = typer.Option(help=f"{question.lstrip(' 123')} {answers}.", metavar="|".join(choices))
+    return Annotated[str | None, told]
+
+
+OPTIONS = {option[2:].replace("-", "_"): _option(*asked) for option, asked in ASKED.items()}
+
+
 def _printable(text: str) -> str:
     if not text.isprintable():
         raise ValueError("it has a character that cannot be shown: type it again")
@@ -144,8 +152,6 @@ def _printable(text: str) -> str:
 
 
 commands = typer.Typer()
-
-_A_SECRET = "VARIABLE|FILE"  # noqa: S105 - how an option is shown
 
 
 @commands.command(
@@ -155,48 +161,22 @@ _A_SECRET = "VARIABLE|FILE"  # noqa: S105 - how an option is shown
         "agentic init --yes --nats tls://bus:4222 --login nkey:/etc/agentic/agent.nk --model openai/gpt-5",
     ),
 )
+@in_place_of("given", OPTIONS)
 def init(
-    nats: Annotated[
-        str | None, typer.Option(help="`embedded`, or the address of a NATS server.", metavar="ADDRESS")
-    ] = None,
-    login: Annotated[
-        str | None,
-        typer.Option(help="How one logs in there: none, user:NAME, token, creds:FILE or nkey:FILE.", metavar="LOGIN"),
-    ] = None,
-    login_secret: Annotated[
-        str | None, typer.Option(help="Where the password or token for that is.", metavar=_A_SECRET)
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="script, a script FILE.yaml, anthropic, anthropic/MODEL or openai/MODEL.", metavar="MODEL"),
-    ] = None,
-    model_url: Annotated[
-        str | None, typer.Option(help="Where a server of your own speaks the provider's API.", metavar="URL")
-    ] = None,
-    model_key: Annotated[str | None, typer.Option(help="Where its key is; or none.", metavar=_A_SECRET)] = None,
-    tools: Annotated[
-        str | None, typer.Option(help="none, a folder for tools, or the address of a Ductile.", metavar="TOOLS")
-    ] = None,
-    tools_token: Annotated[str | None, typer.Option(help="Where the token for Ductile is.", metavar=_A_SECRET)] = None,
+    given: dict[str, str] | None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: what is not given has its default.")] = False,
     config: Annotated[Path, typer.Option(help="The file to write; it is never overwritten.", metavar="FILE")] = OWN,
     as_json: AsJson = False,
 ) -> None:
     """It asks, and contacts nobody. It asks for no secret, but for where one is: a variable of the environment, or a
     file."""
-    given = {
-        "--nats": nats,
-        "--login": login,
-        "--login-secret": login_secret,
-        "--model": model,
-        "--model-url": model_url,
-        "--model-key": model_key,
-        "--tools": tools,
-        "--tools-token": tools_token,
-    }
     _refuse_to_overwrite(config)
     try:
-        answers = Questions(given, silent=yes, environ=os.environ).answers()
+        answers = Questions(
+            {f"--{name}".replace("_", "-"): text for name, text in (given or {}).items()},
+            silent=yes,
+            environ=os.environ,
+        ).answers()
     except (KeyboardInterrupt, EOFError):
         output.complain("")
         raise NotDone(f"left, and {config} is not written; with --yes nothing is asked", Exit.INTERRUPTED) from None

@@ -5,9 +5,10 @@ import json
 import os
 import re
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, TypedDict, cast
+from urllib.parse import quote
 from uuid import uuid4
 
 from agentic_client.errors import AgenticError, Invalid, NotAllowed, TryAgain, Unreachable
@@ -23,18 +24,19 @@ LONGEST_PAUSE_S = 1.0
 
 HERE = "http://127.0.0.1:8700"
 SCHEMES = ("http://", "https://", "nats://", "tls://", "ws://", "wss://")
-_RUN_ID = re.compile(r"\w+", re.ASCII)
+_PARTS = {
+    "run_id": (re.compile(r"\w+", re.ASCII), "id of a run: give the `run_id` that an answer had"),
+    "path": (
+        re.compile(r"(?!\.{1,2}(/|$))[^/]+(/(?!\.{1,2}(/|$))[^/]+)*"),
+        "path of a file of a run: give one that `files` or `artifacts` says",
+    ),
+}
 
 
 class Transport(Protocol):
     """Its methods raise AgenticErrors."""
 
     async def ask(self, operation: Operation, path: Path, body: Json | None, query: Query) -> Json: ...
-
-    def entries(self, run_id: str, after: int) -> AsyncGenerator[Json, None]:
-        """Those after entry `after` as they come, until the run has ended. Raises Unreachable when it breaks off."""
-
-    async def read(self, run_id: str, path: str) -> bytes: ...
 
     async def close(self) -> None: ...
 
@@ -86,6 +88,8 @@ class Wishes(TypedDict, total=False):
     text: str
     tool: str
     since: datetime
+    limit: int
+    cursor: str | None
 
 
 class HasRunId(Protocol):
@@ -96,21 +100,24 @@ class HasRunId(Protocol):
 Which = str | HasRunId
 
 
-def run_id_of(run: Which) -> str:
-    """Raises Invalid for what can be no id, and could lead to another path of the API."""
-    run_id = run if isinstance(run, str) else getattr(run, "run_id", None)
-    if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
-        text = f"{run_id!r} is no id of a run: give the `run_id` that an answer had"
-        raise Invalid(text, code="invalid", field="run_id")
-    return run_id
-
-
-def file_of(path: str) -> str:
-    """The path of one of a run's files. Raises Invalid for one that leads out of the run's folder."""
-    if not set(path.split("/")).isdisjoint(("", ".", "..")):
-        text = f"{path!r} is no path of a file of a run: give one that `files` or `artifacts` says"
-        raise Invalid(text, code="invalid", field="path")
+def path_of(run: Which, **parts: str) -> Path:
+    """Where it is in the API. Raises Invalid for what could lead to another place there."""
+    path = {"run_id": run if isinstance(run, str) else run.run_id, **parts}
+    for name, part in path.items():
+        form, what = _PARTS[name]
+        if not form.fullmatch(part):
+            raise Invalid(f"{part!r} is no {what}", code="invalid", field=name)
     return path
+
+
+def filled(operation: Operation, path: Path) -> str:
+    quoted = {name: quote(part, safe="/" if name == "path" else "") for name, part in path.items()}
+    return operation.path.format(**quoted)
+
+
+def only_over_http(operation: str) -> Invalid:
+    text = f"{operation} is not served on the bus: give the address of the agent's HTTP API"
+    return Invalid(text, code="only_over_http")
 
 
 def address_of(url: str | None) -> str:
@@ -146,11 +153,8 @@ def body_of(goal: str | None, said: Order | Answer) -> Json:
     return start | given | ({"constraints": limits} if limits else {})
 
 
-def filters_of(limit: int, cursor: str | None, wishes: Wishes) -> Query:
-    wished = cast("dict[str, Any]", dict(wishes))
-    status = wished.pop("status", ())
-    statuses = (status,) if isinstance(status, str) else tuple(status)
-    given = {"limit": limit, "cursor": cursor, "status": statuses, **wished}
+def filters_of(wishes: Wishes) -> Query:
+    given = cast("dict[str, Any]", dict(wishes))
     return {name: _plain(value) for name, value in given.items() if value not in (None, (), "")}
 
 

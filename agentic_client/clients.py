@@ -25,12 +25,13 @@ from agentic_client.calls import (
     address_of,
     as_json,
     body_of,
-    file_of,
+    filled,
     filters_of,
-    run_id_of,
+    only_over_http,
+    path_of,
     token_of,
 )
-from agentic_client.errors import AgenticError, Conflict, Invalid, StillRunning
+from agentic_client.errors import AgenticError, Conflict, StillRunning
 from agentic_client.over_http import OverHttp, refuse_if_overheard
 from agentic_client.views import FINAL, Accepted, Event, File, Run, RunPage, Status, Tool, read_as
 from schemas.operations import BY_NAME, Operation
@@ -63,11 +64,12 @@ class AsyncClient:
         address, token, tls = address_of(url), token_of(options.get("token")), options.get("tls")
         self._patience_s = options.get("patience_s", PATIENCE_S)
         self._closed = False
+        self._http: OverHttp | None = None
         self._transport: Transport
         if address.startswith("http"):
             if token and not options.get("allow_http_nonloopback"):
                 refuse_if_overheard(address)
-            self._transport = OverHttp(address, token, tls)
+            self._transport = self._http = OverHttp(address, token, tls)
             return
         from agentic_client.over_nats import OverNats  # loaded where the bus is used
 
@@ -97,7 +99,12 @@ class AsyncClient:
         return await self._patiently(lambda: self._transport.ask(*asked), where.get("run_id"))
 
     async def _of_run(self, operation: str, run: Which, body: Json | None = None, query: Query | None = None) -> Json:
-        return await self.ask(operation, {"run_id": run_id_of(run)}, body, query)
+        return await self.ask(operation, path_of(run), body, query)
+
+    def _over_http(self, operation: str) -> OverHttp:
+        if self._http is None:
+            raise only_over_http(operation)
+        return self._http
 
     async def run(self, goal: str, *, timeout_s: float | None = None, **order: Unpack[Order]) -> Run:
         """Pursue a goal and wait until the run rests: see `wake` and `wait`."""
@@ -130,23 +137,23 @@ class AsyncClient:
         """Where the run stands; where the agent can, as soon as it rests, and after `wait_s` seconds at the latest."""
         return read_as(Run, await self._of_run("show_run", run, query={"wait": wait_s} if wait_s else {}))
 
-    async def runs(self, *, limit: int = 50, cursor: str | None = None, **wishes: Unpack[Wishes]) -> RunPage:
+    async def runs(self, **wishes: Unpack[Wishes]) -> RunPage:
         """A page of runs, newest first, that all wishes apply to. `cursor` is the `next_cursor` of the page before."""
-        return read_as(RunPage, await self.ask("list_runs", query=filters_of(limit, cursor, wishes)))
+        return read_as(RunPage, await self.ask("list_runs", query=filters_of(wishes)))
 
     async def events(self, run: Which, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """The entries of the run's journal as they come, each once, also through restarts of the agent, from after
         entry `after` to the end of the run."""
-        run_id, status, silence = run_id_of(run), "", Silence(self._patience_s)
+        status, silence, stream = "", Silence(self._patience_s), self._over_http("follow_run").events
         while True:
             self._check_open()
             try:
-                async for entry in self._transport.entries(run_id, after):
+                async for entry in stream(filled(BY_NAME["follow_run"], path_of(run)), after):
                     event = read_as(Event, entry)
                     after, status = event.seq, event.status
                     silence.over()
                     yield event
-                if status in FINAL or (await self.show(run_id)).ended:
+                if status in FINAL or (await self.show(run)).ended:
                     return
             except AgenticError as error:
                 await silence.bear(error)
@@ -155,10 +162,11 @@ class AsyncClient:
         """Allow what the run asks for, and return its status. Where a person decides, give the `arguments_hash` of the
         Asks that they read: another one is refused (Conflict)."""
         if "arguments_hash" not in ruling:
-            ruling["arguments_hash"] = await self._asked_now(run)
+            asks = (await self.show(run)).asks
+            ruling["arguments_hash"] = asks.arguments_hash if asks else None
         if ruling["arguments_hash"] is None:
-            text = "it asked for no approval when it was read: its `asks` has no arguments_hash"
-            raise Invalid(text, code="invalid", field="arguments_hash", run_id=run_id_of(run))
+            text = "it asks for no approval: its `asks` has no arguments_hash"
+            raise Conflict(text, code="not_heard", run_id=path_of(run)["run_id"])
         return await self._say(run, "rule_on_run", {"decision": "approve", **ruling})
 
     async def reject(self, run: Which, **ruling: Unpack[Ruling]) -> Status:
@@ -196,15 +204,8 @@ class AsyncClient:
 
     async def read(self, run: Which, path: str) -> bytes:
         """The content of one of its files, by the path that `files` and `Run.artifacts` say."""
-        run_id, file = run_id_of(run), file_of(path)
-        return await self._patiently(lambda: self._transport.read(run_id, file), run_id)
-
-    async def _asked_now(self, run: Which) -> str:
-        view = await self.show(run)
-        if view.asks is None or view.asks.arguments_hash is None:
-            text = f"{view.run_id} is {view.status} and asks for no approval: see its `asks`"
-            raise Conflict(text, code="not_heard", run_id=view.run_id)
-        return view.asks.arguments_hash
+        content, where = self._over_http("download_file").content, path_of(run, path=path)
+        return await self._patiently(lambda: content(filled(BY_NAME["download_file"], where)), where["run_id"])
 
     async def _say(self, run: Which, operation: str, said: Json) -> Status:
         told = await self._of_run(operation, run, {"signal_id": f"client-{uuid4()}", **said})

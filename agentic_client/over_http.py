@@ -6,14 +6,13 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address
 from typing import Any
-from urllib.parse import quote
 
 import httpx2
 
-from agentic_client.calls import SILENT_AT_MOST_S, Json, Path, Query
+from agentic_client.calls import SILENT_AT_MOST_S, Json, Path, Query, filled
 from agentic_client.errors import Broken, Invalid, NotAllowed, Unreachable, refused
 from schemas.bounded import LARGEST_FILE, LARGEST_JSON, Bounded, TooLong, json_of
-from schemas.operations import BY_NAME, Operation
+from schemas.operations import Operation
 
 CONNECT_WITHIN_S = 5.0
 STREAM_SILENT_AT_MOST_S = 60.0
@@ -37,11 +36,8 @@ class OverHttp:
 
     async def ask(self, operation: Operation, path: Path, body: Json | None, query: Query) -> Json:
         within = httpx2.Timeout(SILENT_AT_MOST_S + float(str(query.get("wait", 0.0))), connect=CONNECT_WITHIN_S)
-        filled = _filled(operation, path)
-        return await self.call(operation.method, filled, json=body, params=dict(query), timeout=within)
-
-    def entries(self, run_id: str, after: int) -> AsyncGenerator[Json, None]:
-        return self.events(_filled(BY_NAME["follow_run"], {"run_id": run_id}), after)
+        where = filled(operation, path)
+        return await self.call(operation.method, where, json=body, params=dict(query), timeout=within)
 
     async def events(self, path: str, after: int) -> AsyncGenerator[Json, None]:
         """What a stream of events says, from after event `after` on, until it ends."""
@@ -59,9 +55,6 @@ class OverHttp:
                 for line in held.lines():
                     if line.startswith(b"data:"):
                         yield self._object(answer, line.removeprefix(b"data:"))
-
-    async def read(self, run_id: str, path: str) -> bytes:
-        return await self.content(_filled(BY_NAME["download_file"], {"run_id": run_id, "path": path}))
 
     async def content(self, path: str) -> bytes:
         async with self._answered(self._http.build_request("GET", path)) as answer:
@@ -138,8 +131,3 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _filled(operation: Operation, path: Path) -> str:
-    quoted = {name: quote(part, safe="/" if name == "path" else "") for name, part in path.items()}
-    return operation.path.format(**quoted)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
@@ -12,10 +11,10 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.micro.request import ERROR_CODE_HEADER
 
-from agentic_client.calls import SILENT_AT_MOST_S, Json, Path, Query
-from agentic_client.errors import Broken, Invalid, NotAllowed, Unreachable, refused
+from agentic_client.calls import SILENT_AT_MOST_S, Json, Path, Query, only_over_http
+from agentic_client.errors import Broken, NotAllowed, Unreachable, refused
 from schemas.bounded import json_of
-from schemas.operations import BY_NAME, Operation
+from schemas.operations import Operation
 
 CONNECT_WITHIN_S = 5.0
 NAME = "agentic-client"
@@ -34,16 +33,8 @@ class OverNats:
 
     async def ask(self, operation: Operation, path: Path, body: Json | None, query: Query) -> Json:  # noqa: ARG002 # it answers at once
         if not operation.endpoint:
-            text = f"{operation.name} is not served on the bus: give the address of the agent's HTTP API"
-            raise Invalid(text, code="only_over_http")
+            raise only_over_http(operation.name)
         return await self._ask(operation.subject, {**path, **(body or {})})
-
-    async def entries(self, run_id: str, after: int) -> AsyncGenerator[Json, None]:  # noqa: ARG002
-        yield await self.ask(BY_NAME["follow_run"], {"run_id": run_id}, None, {})
-
-    async def read(self, run_id: str, path: str) -> bytes:
-        await self.ask(BY_NAME["download_file"], {"run_id": run_id, "path": path}, None, {})
-        return b""
 
     async def close(self) -> None:
         if self._client is not None:

@@ -35,7 +35,7 @@ def check_way(settings: ModelSettings, address: str) -> None:
     """`address` is the one called, which SDKs also take from the environment. Raises Misconfigured."""
     if settings.api_key is None or settings.allow_http_nonloopback or keeps_secrets(address):
         return
-    why = "the key would go over plain http to another machine, and whoever listens on the way could use it"
+    why = "the key would go over plain http to another machine, and could be read on the way"
     remedy = "use https, or set agent.model.allow_http_nonloopback"
     raise Misconfigured(f"agent.model.base_url {without_login(address)}: {why}: {remedy}")
 

@@ -52,7 +52,7 @@ class ModelSettings(Section):
     base_url: str | None = None
     """Of a server that speaks the provider's API; without it the provider's own."""
     allow_http_nonloopback: bool = False
-    """Send the key over plain http to another machine: whoever listens on the way can use it."""
+    """Send the key over plain http to another machine, where it can be read on the way."""
     proxy: Proxy | None = Field(None, repr=False)
     """Through which requests go, such as http://proxy.example:3128, or `environment`: that of HTTPS_PROXY and the like.
     Without it through none, whatever the environment says."""

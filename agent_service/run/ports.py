@@ -252,7 +252,7 @@ class Troubles(Protocol):
 
 class Callbacks(Protocol):
     async def flaw(self, url: str) -> str:
-        """Why nothing would be sent there; empty when it may be, and where nobody tells."""
+        """Why nothing would be sent there; empty when it may be, and where that is not known."""
 
 
 class Artifacts(Protocol):

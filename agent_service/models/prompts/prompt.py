@@ -47,7 +47,7 @@ SCHEMA_AND_TAIL = 3500
 
 
 SHOWN_OF_ARGUMENTS = 600
-"""Characters of the arguments of a write that whoever verifies sees."""
+"""Characters of a write's arguments that a verifier sees."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,7 @@ class Expected(_Strict):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     status: tuple[Status, ...] = ()
-    """One of these; `paused` is where a run rests that nobody resumes."""
+    """One of these; `paused` is where a run rests that is not resumed."""
     ending_class: Annotated[tuple[str, ...], Field(alias="class")] = ()
     """One of these; only of a run that is not done: how it ended, as its event says it."""
     outcome: Pattern | None = None

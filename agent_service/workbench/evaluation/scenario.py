@@ -73,7 +73,7 @@ class Allowance(Strict):
 
 
 class PersonsSignal(Strict):
-    """What a person does, `after_s` after its time, of which exactly one is named.
+    """What a person does, `after_s` after its time; exactly one time is named.
 
     `child`: to the n-th run that the run started, and at the times of that one; without it to the run itself.
     `during_step`: that step was asked for, and has brought nothing yet. `during_call`: that model call is being made

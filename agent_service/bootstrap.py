@@ -41,9 +41,9 @@ from agent_service.trust.artifacts import ProvenArtifacts
 from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.identity import SystemClock
 from agent_service.trust.signing import Signing
-from agent_service.views.entries import JournalReader
 from agent_service.views.folder.keeping import Folders
 from agent_service.views.folder.workspace import Workspace
+from agent_service.views.journal import JournalReader
 from agent_service.views.spans.sending import MARGIN, Mark, Traces
 from groundwork.nats.leases.members import Members
 from groundwork.service.beginning import loaded

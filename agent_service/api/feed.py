@@ -25,7 +25,7 @@ from agent_service.run.journal import Record
 from agent_service.run.lines import RunLine, line_of
 from agent_service.run.moments import Elsewhere, Moment
 from agent_service.run.ports import Archive, Place, RunStore
-from agent_service.views.entries import EntryView, entry_view
+from agent_service.views.journal import EntryView, entry_view
 from groundwork.service.errors import TryAgain
 from groundwork.service.invisible import json_visible
 

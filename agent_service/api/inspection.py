@@ -17,12 +17,22 @@ from agent_service.core.attempts import Pending
 from agent_service.core.state import RunState
 from agent_service.history.artifacts import is_artifact_path
 from agent_service.run.ports import Inbox, PromptText, Question, RunStore, Skills
-from agent_service.views.entries import MOST_ENTRIES, EntryView, JournalReader, TimelineView, entry_view, timeline_view
 from agent_service.views.folder.disk import IllegalName, TooLarge, Unsafe
 from agent_service.views.folder.keeping import ArtifactChanged, Folders
 from agent_service.views.folder.workspace import Listing
 from agent_service.views.inbox import DeadLetter
-from agent_service.views.model_calls import CallView, call_view, made_call, question_of
+from agent_service.views.journal import (
+    MOST_ENTRIES,
+    CallView,
+    EntryView,
+    JournalReader,
+    TimelineView,
+    call_view,
+    entry_view,
+    made_call,
+    question_of,
+    timeline_view,
+)
 from agent_service.views.steps import StepDetail, step_detail
 from agent_service.views.why import Seen, Whereabouts, WhyView, out_longest, why_view
 from groundwork.service.errors import Failure, TryAgain

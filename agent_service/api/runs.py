@@ -36,7 +36,7 @@ from agent_service.metrics.wakes import Waking
 from agent_service.run.intake import Intake, not_heard
 from agent_service.run.lines import RunLine, Wanted
 from agent_service.run.ports import Archive, Callbacks, Inbox, RunStore, Skills, Troubles
-from agent_service.views.entries import JournalReader
+from agent_service.views.journal import JournalReader
 from agent_service.views.run import RunView, run_view
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import new_uuid, utc_now

@@ -23,9 +23,8 @@ from agent_service.history.log_line import log_line
 from agent_service.run.lines import RunLine, line_of
 from agent_service.run.moments import retell
 from agent_service.run.ports import PromptText
-from agent_service.views.entries import entry_view, timeline_view
 from agent_service.views.inbox import of_letter
-from agent_service.views.model_calls import call_view, made_call
+from agent_service.views.journal import call_view, entry_view, made_call, timeline_view
 from agent_service.views.run import run_view
 from agent_service.views.steps import step_detail
 from agent_service.views.why import Seen, why_view

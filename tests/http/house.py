@@ -61,9 +61,9 @@ from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import SqliteStore
 from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.signing import Signing
-from agent_service.views.entries import JournalReader
 from agent_service.views.folder.keeping import Folders
 from agent_service.views.folder.workspace import Workspace
+from agent_service.views.journal import JournalReader
 from agent_service.views.why import Whereabouts
 from groundwork.http.protocol import BoundedProtocol
 from groundwork.service.errors import TryAgain

@@ -16,8 +16,7 @@ from agent_service.history.history import History
 from agent_service.history.log_line import log_line
 from agent_service.history.words import say
 from agent_service.run.moments import Moment, retell
-from agent_service.views.entries import timeline_view
-from agent_service.views.model_calls import made_call, outcome_of
+from agent_service.views.journal import made_call, outcome_of, timeline_view
 from agent_service.views.pages.files import pages_of
 from agent_service.views.run import run_view
 from agent_service.views.spans.trace import stretch

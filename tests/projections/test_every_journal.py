@@ -14,7 +14,7 @@ from agent_service.history.items import id_of
 from agent_service.history.log_line import log_line
 from agent_service.run.journal import Commit
 from agent_service.run.moments import Moment, retell
-from agent_service.views.entries import entry_view, timeline_view
+from agent_service.views.journal import entry_view, timeline_view
 from agent_service.views.pages.files import pages_of
 from agent_service.views.run import run_view
 from agent_service.views.spans.trace import stretch

@@ -14,7 +14,7 @@ from agent_service.core.events import CancelRequested, RunStarted, SignalReceive
 from agent_service.core.phases import Action, Framing, Met, Plan, Reflection, Unmet, Unusable, Verdict
 from agent_service.history.artifacts import FILES
 from agent_service.history.plain import one_line
-from agent_service.views.entries import entry_view
+from agent_service.views.journal import entry_view
 from agent_service.views.pages.files import pages_of
 from agent_service.views.pages.markdown import inline
 from groundwork.service.invisible import json_visible, visible

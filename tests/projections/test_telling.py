@@ -8,8 +8,7 @@ from agent_service.history.log_line import log_line
 from agent_service.models.prompts.prompt import as_text
 from agent_service.run.moments import retell
 from agent_service.run.ports import PromptText
-from agent_service.views.entries import JournalReader
-from agent_service.views.model_calls import call_view, made_call
+from agent_service.views.journal import JournalReader, call_view, made_call
 from agent_service.views.pages.files import pages_of
 from agent_service.views.spans.trace import stretch
 from tests.core.cues import (

@@ -13,7 +13,7 @@ from agent_service.history.plain import duration, instant
 from agent_service.history.words import call_of, speaker, usd
 from agent_service.views.pages.heading import RecordedRun, opening
 from agent_service.views.pages.markdown import bullets, code, fenced, inline, json_block, numbered, page, section
-from agent_service.views.pages.memory_and_plan import reasons
+from agent_service.views.pages.standing import reasons
 
 DEEPEST = 6
 """Level of a heading."""

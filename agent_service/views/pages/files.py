@@ -7,10 +7,9 @@ from agent_service.history.artifacts import FILES
 from agent_service.history.history import History
 from agent_service.run.journal import Entry, Record
 from agent_service.run.moments import as_decided
-from agent_service.views.pages.context_and_skills import context_page, skills_page
 from agent_service.views.pages.decisions import decisions_page
 from agent_service.views.pages.heading import RecordedRun
-from agent_service.views.pages.memory_and_plan import memory_page, plan_page
+from agent_service.views.pages.standing import context_page, memory_page, plan_page, skills_page
 from agent_service.views.pages.trace import trace
 
 

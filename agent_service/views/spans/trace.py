@@ -32,7 +32,7 @@ from agent_service.run.journal import Entry, Record
 from agent_service.run.moments import Moment, retell
 from agent_service.run.ports import PromptText, Question
 from agent_service.trust.identity import root_span_id, trace_id
-from agent_service.views.model_calls import question_of
+from agent_service.views.journal import question_of
 from groundwork.telemetry import names
 from groundwork.telemetry.span import Context, Span, Value, context_of, span_id
 from schemas import keys

@@ -17,7 +17,7 @@ from agent_service.models.prompts.prompt import as_text
 from agent_service.run.journal import Entry
 from agent_service.run.moments import retell
 from agent_service.store.sqlite import SqliteStore
-from agent_service.views.model_calls import made_call, question_of
+from agent_service.views.journal import made_call, question_of
 from schemas import subjects
 from tests.sim.course import Course, says_nothing
 from tests.sim.courses import COURSES

@@ -1,4 +1,4 @@
-"""memory.md (goal, proofs, facts) and plan.md (steps so far, one next action, the advisory outline)."""
+"""context.md, skills.md, memory.md and plan.md: what was asked, with which tools, what is known, and what is next."""
 
 from collections.abc import Iterator
 
@@ -6,13 +6,62 @@ from agent_service.core.phases import Plan
 from agent_service.core.proof import shown_by
 from agent_service.core.state import DoneItem, RunState
 from agent_service.core.waiting import Ended, NeedsPerson, Planned
+from agent_service.history import words
 from agent_service.history.artifacts import NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.history.items import Item, as_tree
 from agent_service.history.plain import instant, one_line
 from agent_service.history.words import call_of, limits, request_of, usd
-from agent_service.views.pages.context_and_skills import tier_of
 from agent_service.views.pages.heading import RecordedRun, opening
-from agent_service.views.pages.markdown import bullets, code, inline, json_block, numbered, page, section, tick
+from agent_service.views.pages.markdown import bullets, code, fenced, inline, json_block, numbered, page, section, tick
+from schemas.catalog import ToolCommand, ToolOffer
+
+WHOLE = 4 << 20
+"""More characters than a message can bring."""
+
+
+def context_page(recorded: RecordedRun) -> str:
+    accepted, run = recorded.history.accepted, recorded.run
+    brief = accepted.brief
+    callback = f"Told about its end: {code(brief.callback)}" if brief.callback else ""
+    way = "by the wake API" if brief.announced else "by a message on the bus"
+    by = f", from {code(accepted.by)}" if accepted.by else ""
+    return page(
+        "Context",
+        f"Run {code(run.run_id)}, asked for as wake {code(run.wake_id)} at {instant(accepted.at)} {way}{by}.",
+        section("Goal, as given", fenced(brief.goal, limit=WHOLE)),
+        section("Context, as given", json_block(brief.context, limit=WHOLE) if brief.context else "None was given."),
+        section("Limits at the start", bullets(words.limits(brief.limits)), callback),
+    )
+
+
+_TIERS = {"read": "read, changes nothing outside and may be repeated", "write": "write, changes something outside"}
+
+
+def skills_page(recorded: RecordedRun) -> str:
+    started = recorded.history.started
+    if started is None:
+        return page("Skills", "Not frozen yet: the run has not started.")
+    tools = recorded.run.brief.skills
+    frozen = f"Frozen at {instant(started.at)} (entry {started.entry.seq}). Nothing else can be called."
+    listed = bullets(f"{code(t.name)}: {inline(t.description or 'no description', 200)}" for t in tools)
+    return page("Skills", frozen, listed or "No tool is on offer.", *map(_tool, tools))
+
+
+def tier_of(command: ToolCommand) -> str:
+    again = " (idempotent: may be repeated)" if command.tier == "write" and command.idempotent else ""
+    return f"{_TIERS[command.tier]}{again}"
+
+
+def _tool(tool: ToolOffer) -> str:
+    served = f"Served by route {code(tool.route)}, at most {tool.timeout_s:g} s per attempt."
+    return section(code(tool.name), served, *(_command(tool, command) for command in tool.commands))
+
+
+def _command(tool: ToolOffer, command: ToolCommand) -> str:
+    described = inline(command.description) if command.description else ""
+    takes = f"Takes, by its JSON schema:\n\n{json_block(command.input_schema)}" if command.input_schema else ""
+    heading = code(f"{tool.name} {command.name}")
+    return section(heading, f"Tier: {tier_of(command)}.", described, takes or "Takes any fields.", level=3)
 
 
 def memory_page(recorded: RecordedRun) -> str:

@@ -1,7 +1,7 @@
 """The commands to try things out: the stack in one terminal, examples, the demos, and scenarios for a model."""
 
 import os
-from dataclasses import asdict
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +14,11 @@ from agent_service.workbench.dev import PLUGINS, DevOptions
 from agent_service.workbench.dev_command import model_here, run_dev
 from agent_service.workbench.dev_settings import taken_nearby
 from agent_service.workbench.evaluate import Order, run
-from agent_service.workbench.examples import NoSuchExample, copy, examples
 from groundwork.service.commands import examples as shown
+from groundwork.service.errors import Misconfigured
+from groundwork.service.installed import shipped
+
+LEFT_BY_TRIALS = (".agentic", "__pycache__")
 
 Folder = Annotated[Path, typer.Option("--dir", help="Where everything is kept.", metavar="FOLDER")]
 
@@ -70,15 +73,21 @@ def example(
     ] = Path(),
     as_json: AsJson = False,
 ) -> None:
+    pages = sorted(shipped("examples").glob("*/README.md"))
+    titles = {page.parent.name: page.read_text("utf-8").partition("\n")[0].removeprefix("# ") for page in pages}
     if name is None:
-        found = tuple(examples())
-        lines = "\n".join(f"{one.name:18}  {one.title}" for one in found)
-        output.tell([asdict(one) for one in found], lines, as_json=as_json)
+        lines = "\n".join(f"{one:18}  {title}" for one, title in titles.items())
+        output.tell([{"name": one, "title": title} for one, title in titles.items()], lines, as_json=as_json)
         return
+    if name not in titles:
+        raise typer.BadParameter(f"there is no example {name}: there are {', '.join(titles)}")
+    made = into / name
     try:
-        made = copy(name, into)
-    except NoSuchExample as error:
-        raise typer.BadParameter(str(error)) from error
+        shutil.copytree(shipped("examples", name), made, ignore=shutil.ignore_patterns(*LEFT_BY_TRIALS))
+    except FileExistsError as error:
+        raise Misconfigured(f"{made} is there already, and nothing was changed: copy it to another folder") from error
+    except OSError as error:
+        raise Misconfigured(f"{made} cannot be written: {error}") from error
     lines = f"{made} is made. Its page says what to do: {made / 'README.md'}\n\n  cd {made} && agentic dev"
     output.tell({"folder": str(made)}, lines, as_json=as_json)
 

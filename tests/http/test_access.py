@@ -1,6 +1,5 @@
 """Who may call what: every operation with every token, in every shape of a token, from every place."""
 
-import re
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,18 +12,13 @@ from agent_service.api.door import Access
 from agent_service.settings import load
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import FileSecret
+from schemas.operations import OPERATIONS
 from tests.http import wire
 from tests.http.house import TOKENS, House, known_token, open_house, secret
-from tests.kit.pages import ROOT
 from tests.kit.runs import whole_run
 from tests.kit.waiting import until
 
-PAGE = (ROOT / "docs" / "API.md").read_text(encoding="utf-8")
-RULES = {
-    (method, path): scope or None
-    for method, path, scope in re.findall(r"^\| `(GET|POST) (/[^`]*)` \| (?:`(\w+)`)? ?\|", PAGE, re.MULTILINE)
-} | {("GET", path): "read" for path in ("/docs", "/openapi.json")}
-"""The scope that each operation needs, as docs/API.md says; and those for people in a browser."""
+RULES = {(one.method, one.path): one.scope for one in OPERATIONS if one.path}
 BODIES = {
     "/v1/wake": {"goal": "x"},
     "/v1/runs/{run_id}/signals": {"kind": "resume"},

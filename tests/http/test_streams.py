@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import random
-import socket
 import sqlite3
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -16,7 +15,7 @@ import pytest
 from agent_service.run.journal import Commit
 from agent_service.store.sql.database import FILE
 from tests.core.cues import PROOF, reflects
-from tests.http.house import HOST, STREAMS_OF_A_CALLER, House, bearer, secret, serving
+from tests.http.house import STREAMS_OF_A_CALLER, House, bearer
 from tests.http.wire import Event, events
 from tests.kit.runs import accepted, run_id, whole_run
 from tests.kit.waiting import until
@@ -146,29 +145,6 @@ async def test_twenty_cuts_lose_and_repeat_nothing_while_all_runs_go_on_here_and
     told += await some(over_http, ALL, after=told[-1].id, most=len(commits) - len(told))
     await going
     assert told_of(told) == [(commit.entry.run_id, commit.entry.seq) for commit in commits]
-
-
-async def test_a_reader_that_falls_far_behind_loses_and_repeats_nothing(house: House) -> None:
-    runs = [whole_run(number, steps=8) for number in range(1, 56)]
-    async with serving(house.app, send_buffer=4096) as port:
-        connection = socket.socket()
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", port))
-        reader, writer = await asyncio.open_connection(sock=connection, limit=256 * 1024)
-        head = f"GET {ALL} HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {secret('reader')}\r\n\r\n"
-        writer.write(head.encode())
-        await until(lambda: house.feed.followers == 1)
-        for commits in runs:
-            await house.play(commits)
-        told: list[int] = []
-        async with asyncio.timeout(2 * WITHIN_S):
-            while len(told) < sum(map(len, runs)):
-                line = await reader.readline()
-                if line.startswith(b"id: "):
-                    told.append(int(line.removeprefix(b"id: ")))
-        writer.close()
-    assert told == list(range(1, len(told) + 1))
 
 
 async def test_a_damaged_run_keeps_no_other_from_being_told(

@@ -13,7 +13,6 @@ import pytest_asyncio
 from nats.js.errors import APIError
 
 from schemas import keys, subjects
-from schemas.generate import STREAMS
 from tests.kit.by_hand import Bench, bench
 from tests.kit.stack import DONE, messages, of_goal, payloads, planning, script, until
 
@@ -97,7 +96,7 @@ async def test_the_address_of_a_callback_is_in_no_message_that_the_bus_keeps(mad
     await until(is_told)
     told = await made.client.request(subjects.RUN_CALLBACK, json.dumps({"run_id": run_id}).encode())
     assert json.loads(told.data)["callback"] == hook
-    kept = [message.data for stream in STREAMS async for message in messages(made.link, stream=stream)]
+    kept = [message.data for stream in subjects.STREAMS async for message in messages(made.link, stream=stream)]
     assert any(b'"has_callback":true' in content for content in kept)
     assert not any(b"of-its-receiver" in content for content in kept)
 

@@ -177,9 +177,9 @@ async def _start(
 
 
 def _keeping(agent: Agent) -> Iterable[Coroutine[Any, Any, NoReturn]]:
-    if agent.settings.shared or agent.settings.retention():
+    if agent.settings.shared or agent.settings.keep_runs.delete_runs:
         yield agent.pruning.keep()
-    if agent.settings.keep_runs.letters():
+    if agent.settings.keep_runs.delete_letters:
         yield agent.beside_runs.keep()
 
 

@@ -13,7 +13,7 @@ from pydantic import Field, JsonValue, SecretStr, ValidationError, field_validat
 
 from agent_service.admission.callers import BUS, UNBOUNDED, HttpSettings, QuotaSettings, of_token
 from agent_service.admission.granting import LimitPolicy
-from agent_service.archive.retention import KeepRunsSettings, Rules
+from agent_service.archive.retention import KeepRunsSettings
 from agent_service.core.brief import Continuations, Limits
 from agent_service.models.settings import ModelSettings, Provider
 from agent_service.trust.oversight import Oversight
@@ -208,9 +208,6 @@ class AgentSettings(Section):
 
     def keys_path(self) -> Path:
         return self.keys_file or (SHARED_KEYS if self.shared else self.store.with_name(f"{self.store.name}.keys"))
-
-    def retention(self) -> Rules:
-        return self.keep_runs.retention(reopen_days=self.limits.reopen_days)
 
     def policy(self) -> LimitPolicy:
         granted = self.limits.policy()

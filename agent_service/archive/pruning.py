@@ -1,6 +1,6 @@
 """Deletes expired runs in small steps.
 
-    left by an earlier pass ─▶ expired runs ─▶ oldest runs over a size limit ─▶ expired artifacts ─▶ room given back
+    left by an earlier pass ─▶ expired runs ─▶ expired artifacts ─▶ oldest runs over a size limit ─▶ room given back
 
 Open runs stay, and those that an open run needs. A step takes milliseconds; a pause several times as long follows.
 """
@@ -14,17 +14,18 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from agent_service.archive.retention import (
+    KINDS,
     Behind,
     Ended,
     Forgetting,
     Going,
+    KeepRunsSettings,
     Kind,
     Over,
     Place,
     Pruned,
-    Rules,
 )
-from agent_service.core.waiting import FINAL
+from agent_service.core.waiting import FINAL, Status
 from agent_service.run.ports import Clock
 from agent_service.views.folder.workspace import Workspace
 from groundwork.service.errors import TryAgain
@@ -90,16 +91,20 @@ class RunBelongings:
 class Pruning:
     """Of one store. One pass at a time."""
 
-    def __init__(self, store: Forgetting, belongings: RunBelongings, rules: Rules, clock: Clock) -> None:
+    def __init__(
+        self, store: Forgetting, belongings: RunBelongings, rules: KeepRunsSettings, reopen_days: float, clock: Clock
+    ) -> None:
+        """`reopen_days`: how long an escalation may be answered."""
         self._store = store
         self._belongings = belongings
         self._rules = rules
+        self._reopens = timedelta(days=reopen_days)
         self._clock = clock
         self._turn = asyncio.Lock()
 
     @property
     def has_rules(self) -> bool:
-        return bool(self._rules)
+        return self._rules.delete_runs
 
     async def keep(self) -> NoReturn:
         await asyncio.sleep(FIRST_LOOK_S)
@@ -174,22 +179,28 @@ class Pruning:
     async def _due(self, *, rounds: int = 1) -> AsyncIterator[Going]:
         """What is to go, a few runs at a time: by days, then by bytes, measured in `rounds`."""
         now = self._clock.now()
-        for status, kept in self._rules.days.items():
-            rule = f"agent.keep_runs.{status.value}_days: {_days(kept)}"
-            over = Over(statuses=frozenset({status}), before=now - kept, escalated_before=now - kept)
-            async for some in self._ended(over):
-                yield Going(rule=rule, runs=some)
-        for kind, most in self._rules.most.items():
+        for what in (*FINAL, "artifacts"):
+            async for going in self._too_old(what, now):
+                yield going
+        for kind in KINDS:
             for _ in range(rounds):
-                async for going in self._too_much(kind, most, now):
+                async for going in self._too_much(kind, now):
                     yield going
-        if (kept_artifacts := self._rules.artifacts) is not None:
-            rule = f"agent.keep_runs.artifacts_days: {_days(kept_artifacts)}"
-            async for some in self._ended(self._over(now - kept_artifacts, now, with_artifacts=True)):
-                yield Going(rule=rule, runs=some, artifacts=True)
 
-    async def _too_much(self, kind: Kind, most: int, now: datetime) -> AsyncIterator[Going]:
-        rule = f"agent.keep_runs.max_gib.{kind}: {most / 2**30:g}"
+    async def _too_old(self, what: str, now: datetime) -> AsyncIterator[Going]:
+        if (kept := self._rules.kept(what)) is None:
+            return
+        before, artifacts = now - kept, what == "artifacts"
+        if artifacts:
+            over = self._over(before, now, with_artifacts=True)
+        else:
+            over = Over(statuses=frozenset({Status(what)}), before=before, escalated_before=before)
+        async for some in self._ended(over):
+            yield Going(rule=self._rules.by_days(what), runs=some, artifacts=artifacts)
+
+    async def _too_much(self, kind: Kind, now: datetime) -> AsyncIterator[Going]:
+        if (most := self._rules.most(kind)) is None:
+            return
         sizes = await self._belongings.sizes(kind) if kind != "journal" else None
         excess = (await self._store.total() if sizes is None else sum(sizes.values())) - most
         if excess <= 0:
@@ -201,12 +212,12 @@ class Pruning:
                 if excess > 0 and taken.get(run.run_id):
                     going.append(run)
                     excess -= taken[run.run_id]
-            yield Going(rule=rule, runs=tuple(going))
+            yield Going(rule=self._rules.by_bytes(kind), runs=tuple(going))
             if excess <= 0:
                 return
 
     def _over(self, before: datetime, now: datetime, *, with_artifacts: bool = False) -> Over:
-        escalated_before = min(before, now - self._rules.reopens)
+        escalated_before = min(before, now - self._reopens)
         return Over(statuses=FINAL, before=before, escalated_before=escalated_before, with_artifacts=with_artifacts)
 
     async def _ended(self, over: Over) -> AsyncIterator[tuple[Ended, ...]]:
@@ -215,7 +226,3 @@ class Pruning:
             for at in range(0, len(found), AT_ONCE):
                 yield tuple(found[at : at + AT_ONCE])
             place = found[-1].at, found[-1].run_id
-
-
-def _days(kept: timedelta) -> str:
-    return f"{kept / timedelta(days=1):g}"

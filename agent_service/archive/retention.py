@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, get_args
 
 from pydantic import Field
 
@@ -14,6 +14,7 @@ from groundwork.service.config_file import Section
 LISTED = 1000
 
 Kind = Literal["journal", "workspaces", "artifacts"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 Place = tuple[datetime, str] | None
 """Where a search goes on: after the run that had its newest entry then."""
 
@@ -43,38 +44,6 @@ class Over:
     before: datetime
     escalated_before: datetime
     with_artifacts: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """`days` by ending, and for `artifacts`; `most` bytes by kind; `reopens`: how long an escalation is answerable."""
-
-    days: Mapping[Status, timedelta] = field(default_factory=dict)
-    artifacts: timedelta | None = None
-    most: Mapping[Kind, int] = field(default_factory=dict)
-    reopens: timedelta = timedelta(0)
-
-    def __bool__(self) -> bool:
-        return bool(self.days or self.artifacts is not None or self.most)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LetterRules:
-    """None is as the stream has it."""
-
-    kept: timedelta | None = None
-    most: int | None = None
-
-    def __bool__(self) -> bool:
-        return self.kept is not None or self.most is not None
-
-    @property
-    def by_days(self) -> str:
-        return f"agent.keep_runs.dead_letters_days: {(self.kept or timedelta(0)) / timedelta(days=1):g}"
-
-    @property
-    def by_bytes(self) -> str:
-        return f"agent.keep_runs.max_gib.dead_letters: {(self.most or 0) / 2**30:g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,14 +172,6 @@ class MaxGibSettings(Section):
     dead_letters: Gib | None = None
     """Beyond that the oldest letters go, and no run."""
 
-    def most(self) -> Mapping[Kind, int]:
-        gib: dict[Kind, float | None] = {
-            "journal": self.journal,
-            "workspaces": self.workspaces,
-            "artifacts": self.artifacts,
-        }
-        return {kind: int(most * 2**30) for kind, most in gib.items() if most is not None}
-
 
 class KeepRunsSettings(Section):
     """For how many days runs are kept that have ended so; for ever where that is null."""
@@ -225,17 +186,27 @@ class KeepRunsSettings(Section):
     """For how many days dead letters are kept; their stream keeps none for longer than 30."""
     max_gib: MaxGibSettings = MaxGibSettings()
 
-    def rules(self) -> dict[Status, timedelta]:
-        days = {status: getattr(self, f"{status.value}_days") for status in FINAL}
-        return {status: timedelta(days=kept) for status, kept in days.items() if kept is not None}
+    def kept(self, what: str) -> timedelta | None:
+        """`what`: an ending of runs, `artifacts` or `dead_letters`."""
+        days = getattr(self, f"{what}_days")
+        return None if days is None else timedelta(days=days)
 
-    def retention(self, *, reopen_days: float) -> Rules:
-        artifacts = timedelta(days=self.artifacts_days) if self.artifacts_days is not None else None
-        return Rules(
-            days=self.rules(), artifacts=artifacts, most=self.max_gib.most(), reopens=timedelta(days=reopen_days)
-        )
+    def most(self, what: str) -> int | None:
+        """In bytes, by the names of `max_gib`."""
+        gib = getattr(self.max_gib, what)
+        return None if gib is None else int(gib * 2**30)
 
-    def letters(self) -> LetterRules:
-        days, gib = self.dead_letters_days, self.max_gib.dead_letters
-        kept = timedelta(days=days) if days is not None else None
-        return LetterRules(kept=kept, most=int(gib * 2**30) if gib is not None else None)
+    def by_days(self, what: str) -> str:
+        return f"agent.keep_runs.{what}_days: {getattr(self, f'{what}_days'):g}"
+
+    def by_bytes(self, what: str) -> str:
+        return f"agent.keep_runs.max_gib.{what}: {getattr(self.max_gib, what):g}"
+
+    @property
+    def delete_runs(self) -> bool:
+        """Whether any run, or its artifacts, are deleted."""
+        return any(self.kept(what) for what in (*FINAL, "artifacts")) or any(map(self.most, KINDS))
+
+    @property
+    def delete_letters(self) -> bool:
+        return bool(self.kept("dead_letters") or self.most("dead_letters"))

@@ -15,7 +15,7 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 from pydantic import ValidationError
 
-from agent_service.archive.retention import Beside, LetterRules
+from agent_service.archive.retention import Beside, KeepRunsSettings
 from agent_service.bus.reading import headers_of, of_stream
 from agent_service.run.ports import Clock
 from groundwork.nats.link import NatsLink
@@ -23,7 +23,7 @@ from groundwork.service.errors import Failure
 from schemas import subjects
 from schemas.status import GatewayPruned, PruneAsked
 
-STREAM = subjects.STREAM_DEAD_LETTERS
+STREAM, LETTERS = subjects.STREAM_DEAD_LETTERS, "dead_letters"
 LOOK_S = 3600.0
 AT_ONCE = 2000
 """Messages that go in one pass, each by a request of its own."""
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 class NatsBesideRuns:
     """Fills the port BesideRuns. What cannot be reached is told, not waited for."""
 
-    def __init__(self, link: NatsLink, rules: LetterRules, clock: Clock) -> None:
+    def __init__(self, link: NatsLink, rules: KeepRunsSettings, clock: Clock) -> None:
         self._link = link
         self._rules = rules
         self._clock = clock
@@ -65,7 +65,7 @@ class NatsBesideRuns:
 
     async def letters(self, *, dry_run: bool) -> Mapping[str, int]:
         """How many messages of the stream went, or would go, by each rule; at most AT_ONCE. Raises Failure."""
-        if not self._rules:
+        if not self._rules.delete_letters:
             return {}
         old = await self._old()
         for seq in () if dry_run else old:
@@ -77,9 +77,10 @@ class NatsBesideRuns:
 
     async def _old(self) -> dict[int, str]:
         state = (await of_stream(self._link, STREAM, self._link.jetstream.stream_info(STREAM))).state
-        excess = max(0, state.bytes - self._rules.most) if self._rules.most is not None else 0
+        most, kept = self._rules.most(LETTERS), self._rules.kept(LETTERS)
+        excess = max(0, state.bytes - most) if most is not None else 0
         too_many = math.ceil(excess * state.messages / state.bytes) if excess else 0
-        before = self._clock.now() - self._rules.kept if self._rules.kept is not None else None
+        before = self._clock.now() - kept if kept is not None else None
         old: dict[int, str] = {}
         start = ConsumerConfig(deliver_policy=DeliverPolicy.ALL)
         async with aclosing(headers_of(self._link, STREAM, ">", start)) as messages:
@@ -87,7 +88,7 @@ class NatsBesideRuns:
                 is_old = before is not None and message.at < before
                 if message.seq >= state.last_seq or len(old) >= AT_ONCE or not (is_old or len(old) < too_many):
                     break
-                old[message.seq] = self._rules.by_days if is_old else self._rules.by_bytes
+                old[message.seq] = self._rules.by_days(LETTERS) if is_old else self._rules.by_bytes(LETTERS)
         return old
 
     async def _gateway(self, *, dry_run: bool) -> GatewayPruned:

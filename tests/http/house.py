@@ -37,13 +37,12 @@ from agent_service.api.runs import Executors, RunCalls
 from agent_service.api.service import HealthCalls, ServiceCalls, ToolCalls
 from agent_service.api.sse import EventStreams, Slots
 from agent_service.archive.pruning import Pruning, RunBelongings
-from agent_service.archive.retention import Beside, Rules
+from agent_service.archive.retention import Beside, KeepRunsSettings
 from agent_service.background import Background
 from agent_service.core.brief import Limits
 from agent_service.core.events import ModelUnavailable, RunStarted
 from agent_service.core.phases import Action, Ask, Decision, Plan
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Status
 from agent_service.errors import ModelError
 from agent_service.history import log_line
 from agent_service.kill_switch import Brake, Draining, Halting
@@ -276,7 +275,7 @@ async def open_house(
         letters, reader = Letterbox(), JournalReader(archive)
         leaving: dict[str, Any] = {"leave": lambda _: asyncio.sleep(0), "thinking": lambda: 0, "end": lambda: None}
         draining = Draining(brake=brake, background=Background(group), **leaving)
-        rules = Rules(days=dict.fromkeys((Status.DONE, Status.CANCELLED), A_DAY), reopens=7 * A_DAY)
+        rules = KeepRunsSettings(done_days=1, cancelled_days=1)
         belongings = RunBelongings(folder / "workspaces", MemoryArtifacts())
         rooms = (
             RunCalls(store, archive, store.inbox, intake, executors, Background(group), feed, reader),
@@ -287,7 +286,7 @@ async def open_house(
             LetterCalls(letters),
             HealthCalls(readiness, {}),
             DrainCalls(draining),
-            PruneCalls(Pruning(store.forgetting, belongings, rules, clock), outside),
+            PruneCalls(Pruning(store.forgetting, belongings, rules, 7.0, clock), outside),
             ToolCalls(outside),
             EventStreams(feed, store),
             ServiceCalls(settings, readiness, partial(exposition, instruments, "agentic-loop")),

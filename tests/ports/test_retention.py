@@ -3,7 +3,7 @@
 import contextlib
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.archive.pruning import Pruning, RunBelongings
-from agent_service.archive.retention import Ended, Over, Rules
+from agent_service.archive.retention import Ended, KeepRunsSettings, Over
 from agent_service.core.brief import Parent
 from agent_service.core.events import CancelRequested, ModelUnavailable, ToolReturned
 from agent_service.core.waiting import FINAL, Status
@@ -38,7 +38,7 @@ from tests.ports.stores import as_loaded, stored, untold
 Store = SqliteStore | SharedStore
 
 RULE = "agent.keep_runs.done_days: 1"
-A_DAY_EACH = {Status.DONE: timedelta(days=1)}
+A_DAY_EACH = KeepRunsSettings(done_days=1)
 LATER = NOON + timedelta(days=2)
 EVERYTHING = Over(statuses=FINAL, before=LATER, escalated_before=LATER)
 RUN, ANOTHER = run_id(1), run_id(2)
@@ -190,10 +190,10 @@ async def test_what_is_to_be_removed_elsewhere_is_known_until_it_is(store: Store
     assert await store.forgetting.behind(10) == []
 
 
-async def pruned(member: Member, rules: Mapping[Status, timedelta]) -> int:
+async def pruned(member: Member, rules: KeepRunsSettings) -> int:
     """How many runs a pass of that member has go."""
     belongings = RunBelongings(Path("no-folder-of-workspaces"), MemoryArtifacts())
-    passed = await Pruning(member.store.forgetting, belongings, Rules(days=rules), FakeClock(LATER)).prune(rest=0)
+    passed = await Pruning(member.store.forgetting, belongings, rules, 0.0, FakeClock(LATER)).prune(rest=0)
     return sum(passed.runs.values())
 
 
@@ -213,7 +213,7 @@ async def test_a_run_that_ended_long_ago_is_gone_for_all_members_and_for_one_tha
     assert about(log) == []
     assert subjects.STORED_TOLD not in [fact.subject for fact in log.facts], "which takes room, too"
     assert [one.run_id for one in await b.store.forgetting.behind(9)] == [RUN]
-    await pruned(b, {})
+    await pruned(b, KeepRunsSettings())
     assert await b.store.forgetting.behind(9) == []
     async with joined(log, tmp_path, "c") as c:
         for store in (a.store, b.store, c.store):
@@ -232,7 +232,7 @@ async def test_a_run_that_has_moved_on_before_it_goes_or_is_told_gone_stays(a: M
     assert await a.store.forgetting.forget([seen], RULE, LATER) == []
     gone = GoneFact(v=VERSION, by="b", runs={RUN: (last.entry.seq - 1, "wake-1")})
     log.store(subjects.STORED_GONE, gone.encoded(), after=0)
-    await pruned(a, {})
+    await pruned(a, KeepRunsSettings())
     assert await a.store.load(RUN) == as_loaded(last)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from agent_service.archive.retention import LetterRules
+from agent_service.archive.retention import KeepRunsSettings
 from agent_service.bus.catch_up import MARK, Missed
 from agent_service.bus.retention import NatsBesideRuns
 from agent_service.bus.tap import MOST_WAITING_BYTES, Overheard
@@ -36,7 +36,7 @@ BY_DAYS, BY_BYTES = "agent.keep_runs.dead_letters_days: 1", "agent.keep_runs.max
 
 
 def beside(link: NatsLink, *, later: timedelta = timedelta(0), **rules: Any) -> NatsBesideRuns:
-    return NatsBesideRuns(link, LetterRules(**rules), FakeClock(SystemClock().now() + later))
+    return NatsBesideRuns(link, KeepRunsSettings(**rules), FakeClock(SystemClock().now() + later))
 
 
 async def test_dead_letters_go_by_size_and_days_and_the_newest_message_of_their_stream_stays(link: NatsLink) -> None:
@@ -48,8 +48,8 @@ async def test_dead_letters_go_by_size_and_days_and_the_newest_message_of_their_
     for number in range(5):  # of about a kilobyte each; one tells of another
         subject = subjects.REJECTED if number == 1 else subjects.DEAD_LETTERS_LOOP
         await link.publish(subject, b"x" * 1000, msg_id=f"letter-{number}", headers={})
-    assert await beside(link, kept=DAY).letters(dry_run=False) == {}
-    old, large = beside(link, kept=DAY, later=2 * DAY), beside(link, most=3900)
+    assert await beside(link, dead_letters_days=1).letters(dry_run=False) == {}
+    old, large = beside(link, dead_letters_days=1, later=2 * DAY), beside(link, max_gib={"dead_letters": 3900 / 2**30})
     assert await old.letters(dry_run=True) == {BY_DAYS: 4}
     assert await numbers() == [1, 2, 3, 4, 5]
     assert await large.letters(dry_run=False) == {BY_BYTES: 2}

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from agent_service.archive.pruning import Pruning, RunBelongings
-from agent_service.archive.retention import Behind, Ended, Forgetting, Rules
-from agent_service.core.waiting import Status
+from agent_service.archive.retention import Behind, Ended, Forgetting, KeepRunsSettings
 from agent_service.store.sqlite import SqliteStore
 from agent_service.views.folder.workspace import Workspace
 from groundwork.service.errors import TryAgain
@@ -21,7 +20,6 @@ from tests.ports.stores import stored
 
 DAY = timedelta(days=1)
 LATER = FakeClock(NOON + 2 * DAY)
-DONE_DAYS = {Status.DONE: DAY}
 REPORT, CONTENT = "artifacts/report.md", b"# Report\n"
 
 
@@ -47,7 +45,8 @@ class Kept:
 
     def pruning(self, **rules: Any) -> Pruning:
         """Two days after noon."""
-        return Pruning(self.store.forgetting, RunBelongings(self.folder, self.bucket), Rules(**rules), LATER)
+        belongings = RunBelongings(self.folder, self.bucket)
+        return Pruning(self.store.forgetting, belongings, KeepRunsSettings(**rules), 0.0, LATER)
 
     async def done(self, number: int) -> str:
         """A run that has ended and brought a report, with a folder."""
@@ -75,11 +74,11 @@ async def test_runs_go_with_folders_and_artifacts_and_what_a_bus_that_is_away_ke
 ) -> None:
     runs = [await kept.done(number) for number in (1, 2)]
     kept.bucket.away = True
-    pruned = await kept.pruning(days=DONE_DAYS).prune(rest=0)
+    pruned = await kept.pruning(done_days=1).prune(rest=0)
     assert (pruned.runs, "the bus is away" in pruned.trouble) == ({"agent.keep_runs.done_days: 1": 2}, True)
     assert (await kept.left(), len(kept.bucket.contents)) == ([], 2)
     kept.bucket.away = False
-    assert (await kept.pruning(days=DONE_DAYS).prune(rest=0)).trouble == ""
+    assert (await kept.pruning(done_days=1).prune(rest=0)).trouble == ""
     assert (kept.bucket.contents, [kept.workspace.files(run) for run in runs]) == ({}, [None, None])
 
 
@@ -101,11 +100,13 @@ async def test_a_pass_that_is_killed_anywhere_leaves_whole_runs_and_the_next_one
     runs = [await kept.done(number) for number in range(1, 4)]
     points, died = Points(), 0
     belongings: Any = Mortal(RunBelongings(kept.folder, Mortal(kept.bucket, points)), points)
-    rules = Rules(days=DONE_DAYS, most={"artifacts": 1})
+    rules = KeepRunsSettings.model_validate({"done_days": 1, "max_gib": {"artifacts": 1 / 2**30}})
     while True:
         points.strike_at(died + 1)
         try:
-            await Pruning(Mortal(OneAtATime(kept.store.forgetting), points), belongings, rules, LATER).prune(rest=0)
+            await Pruning(Mortal(OneAtATime(kept.store.forgetting), points), belongings, rules, 0.0, LATER).prune(
+                rest=0
+            )
         except Crash:
             died += 1
         else:
@@ -123,7 +124,7 @@ async def test_a_pass_that_is_killed_anywhere_leaves_whole_runs_and_the_next_one
 
 async def test_artifacts_may_go_before_their_run_does(kept: Kept) -> None:
     run = await kept.done(1)
-    prunes = kept.pruning(artifacts=DAY)
+    prunes = kept.pruning(artifacts_days=1)
     assert (await prunes.prune(rest=0)).artifacts == {"agent.keep_runs.artifacts_days: 1": 1}
     assert (await prunes.prune(rest=0)).artifacts == {}
     listing = kept.workspace.files(run)
@@ -133,7 +134,7 @@ async def test_artifacts_may_go_before_their_run_does(kept: Kept) -> None:
 
 async def test_the_oldest_runs_go_until_there_is_not_too_much_of_a_kind_and_a_dry_run_says_which(kept: Kept) -> None:
     async def left_of(most: Mapping[str, int]) -> list[str]:
-        prunes, before = kept.pruning(most=most), await kept.left()
+        prunes, before = kept.pruning(max_gib={kind: size / 2**30 for kind, size in most.items()}), await kept.left()
         would = {run.run_id for run, _ in (await prunes.preview()).listed}
         assert await kept.left() == before
         await prunes.prune(rest=0)

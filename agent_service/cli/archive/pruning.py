@@ -35,7 +35,7 @@ async def prune(config: Path | None, *, dry_run: bool) -> PruneView:
 async def _beside(loaded: AgentSettings, *, dry_run: bool) -> Beside:
     try:
         async with bus_at_hand(loaded) as link:
-            return await NatsBesideRuns(link, loaded.keep_runs.letters(), SystemClock()).prune(dry_run=dry_run)
+            return await NatsBesideRuns(link, loaded.keep_runs, SystemClock()).prune(dry_run=dry_run)
     except Failure as error:
         return Beside(trouble=f"dead letters and the gateway's ledger: the bus is away ({error}); {ON_ITS_MACHINE}")
 
@@ -50,4 +50,4 @@ async def _opened(loaded: AgentSettings, opened: AsyncExitStack, *, dry_run: boo
             raise Misconfigured(f"its agent runs: ask it with --url. Nothing was done: {error}") from error
         store = await opened.enter_async_context(SqliteStore.open(loaded.store, reserve=True))
     belongings = RunBelongings(loaded.workspaces, LateArtifacts(loaded, opened))
-    return Pruning(store.forgetting, belongings, loaded.retention(), SystemClock())
+    return Pruning(store.forgetting, belongings, loaded.keep_runs, loaded.limits.reopen_days, SystemClock())

@@ -81,15 +81,10 @@ MOST_TASKS = 1000
 _ID = r"[a-z0-9][a-z0-9_-]{0,31}"
 _MARKDOWN_NAMES = {name: shown for shown, name in TASK_FIELDS.items()} | {"id": "the task's number"}
 _RULES = {
-    "missing": "is missing",
     "union_tag_not_found": "is missing",
     "union_tag_invalid": "must be one of {expected_tags}",
     "extra_forbidden": "is not a field of this action",
-    "string_type": "must be a text",
-    "string_pattern_mismatch": "must match {pattern}",
-    "tuple_type": "must be a list",
     "model_type": "must be an object",
-    "model_attributes_type": "must be an object",
 }
 """pydantic's kinds of flaws in words that follow the name of a field."""
 
@@ -280,11 +275,11 @@ def _is_whole(told: Mapping[str, Any]) -> bool:
 
 def _broken(error: ValidationError) -> Iterator[tuple[Place, str]]:
     for flaw in error.errors(include_url=False, include_input=False):
-        rule = _RULES.get(flaw["type"], rule_of(flaw["msg"]))
+        rule = _RULES.get(flaw["type"])
         place = _without_tags(flaw["loc"])
         if flaw["type"].startswith("union_tag"):
             place = (*place, "action")
-        yield place, rule.format(**flaw.get("ctx", {}))
+        yield place, rule.format(**flaw.get("ctx", {})) if rule else rule_of(flaw["msg"])
 
 
 def _without_tags(place: Place) -> Place:

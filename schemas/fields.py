@@ -33,8 +33,29 @@ class Wire(BaseModel):
 
 
 LONGEST_PLACE = 200
-_TOO_FEW = re.compile(r"\w+ should have at least (\d+) items? after validation, not (\d+)")
-_NO_OBJECT = re.compile(r"Input should be a valid dictionary( or (instance of \w+|object to extract fields from))?")
+_WORDS = tuple(
+    (re.compile(found), said)
+    for found, said in (
+        (r"Value error, ", ""),
+        (r"Field required", "is missing"),
+        (r"Extra inputs are not permitted", "is not known here"),
+        (r"\w+ should have at least 1 item after validation, not 0", "needs one at least"),
+        (r"\w+ should have (at \w+ \d+) items? after validation, not (\d+)", r"must have \1, and has \2"),
+        (r"String should match pattern '(.*)'", r"must match \1"),
+        (r"(String|Tuple|List) should ", "must "),
+        (r"Input should be greater than or equal to (\S+)", r"must be \1 or more"),
+        (r"Input should be less than or equal to (\S+)", r"must be \1 or less"),
+        (r"Input should be greater than ", "must be more than "),
+        (r"Input should be a valid dictionary.*", "must be an object"),
+        (r"Input should be a valid (list|tuple|set|frozenset)", "must be a list"),
+        (r"Input should be a valid string", "must be a text"),
+        (r"Input should be a valid integer.*", "must be a whole number"),
+        (r"Input should be a (valid|finite) number.*", "must be a number"),
+        (r"Input should be a valid boolean.*", "must be true or false"),
+        (r"Input should be ", "must be "),
+    )
+)
+"""What pydantic says, and what a person is told: it names what only Python knows."""
 
 
 def flaws_of(error: ValidationError, *, whole: str = "body", most: int | None = 3) -> str:
@@ -43,10 +64,9 @@ def flaws_of(error: ValidationError, *, whole: str = "body", most: int | None = 
 
 
 def rule_of(message: str) -> str:
-    """The words of a rule: pydantic puts some of its own before those of ours, and names what only Python knows."""
-    if few := _TOO_FEW.fullmatch(message):
-        return f"needs at least {few[1]} item{'s' if few[1] != '1' else ''}, and has {few[2]}"
-    return _NO_OBJECT.sub("must be an object, with `key: value`", message.removeprefix("Value error, "))
+    """The words of a rule, as they follow the name of a field."""
+    found = ((pattern.match(message), pattern, said) for pattern, said in _WORDS)
+    return next((pattern.sub(said, message, count=1) for match, pattern, said in found if match), message)
 
 
 def listed(flaws: Sequence[str], *, most: int = 12) -> str:

@@ -91,7 +91,7 @@ async def test_what_wakes_an_agent_is_on_offer_only_where_runs_may_start_runs(
 
 def test_a_tool_that_is_declared_with_a_misspelt_word_is_refused_by_its_name(tmp_path: Path) -> None:
     tool = {"name": "walk", "route": "walk", "commands": [{"name": "do", "tier": "read", "aprove": "never"}]}
-    with pytest.raises(Misconfigured, match=r"agent\.tools\.declared: walk: commands\.0\.aprove: Extra inputs"):
+    with pytest.raises(Misconfigured, match=r"agent\.tools\.declared: walk: commands\.0\.aprove: is not known here"):
         load(configured(tmp_path, tools={"declared": [tool]}), {})
 
 

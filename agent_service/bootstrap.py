@@ -23,7 +23,6 @@ from agent_service.bus.skills import NatsSkills
 from agent_service.history import log_line
 from agent_service.kill_switch import Brake, Draining, Halting
 from agent_service.metrics.runs import AgentMetrics
-from agent_service.readiness import readiness
 from agent_service.run.evidence.lookup import Evidence
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.invalidation import Overtaken
@@ -45,12 +44,18 @@ from agent_service.views.folder.keeping import Folders
 from agent_service.views.folder.workspace import Workspace
 from agent_service.views.journal import JournalReader
 from agent_service.views.spans.sending import MARGIN, Mark, Traces
+from groundwork.nats.connection import Needs
 from groundwork.nats.leases.members import Members
 from groundwork.service.beginning import loaded
+from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.foundations import Ground, SharedGround
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.settings import sampler
 from schemas import subjects
+from schemas.permissions import indispensable
+
+_MAY = indispensable("agent")
+NEEDS = Needs(_MAY.publish, _MAY.subscribe, "give it the permissions of the role agent (docs/BUS.md, Permissions)")
 
 Http = Callable[..., Coroutine[Any, Any, None]]
 """Serves the API, with what `serving_http.serve_http` takes."""
@@ -85,11 +90,25 @@ class Agent:
     thinker: Thinker
     clock: SystemClock
 
-    @property
-    def ready(self) -> Callable[[], Awaitable[dict[str, str]]]:
-        lease, brake = self.ground.lease, self.brake
-        asked = self.receiving, lease, self.ground.link, self.store, self.skills, self.thinker, brake, self.room
-        return partial(readiness, *asked)
+    async def ready(self) -> dict[str, str]:
+        """What is wrong with each thing that the agent needs, by its name; empty texts when all is well."""
+        link = self.ground.link
+        return {
+            "bus": self.receiving.trouble or self.ground.lease.trouble or NEEDS.unmet(link.denials),
+            "store": await _wrong_with(self.store.counts()),
+            "skills": await _wrong_with(self.skills.catalog()),
+            "model": self.thinker.trouble,
+            "halt": self.brake.holds,
+            "room": self.room.trouble,
+        }
+
+
+async def _wrong_with(question: Awaitable[object]) -> str:
+    try:
+        await question
+    except (TryAgain, Fatal) as error:
+        return str(error)
+    return ""
 
 
 def build(

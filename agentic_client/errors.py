@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 
@@ -9,22 +10,15 @@ class AgenticError(Exception):
     """The base of all errors here. `status`: of HTTP (the bus uses the same), 0 for no answer. `code`: for programs.
     `field`, `fields`: what has to change in the request. `run_id`: the run it is about."""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        status: int = 0,
-        code: str = "",
-        field: str | None = None,
-        run_id: str | None = None,
-        fields: Mapping[str, str] | None = None,
-    ) -> None:
+    status: int = 0
+    code: str = ""
+    field: str | None = None
+    fields: Mapping[str, str] = MappingProxyType({})
+    run_id: str | None = None
+
+    def __init__(self, message: str, **facts: Any) -> None:
         super().__init__(message)
-        self.status = status
-        self.code = code
-        self.field = field
-        self.run_id = run_id
-        self.fields = fields or {}
+        vars(self).update(facts)
 
 
 class TryAgain(AgenticError):
@@ -86,14 +80,12 @@ def refused(status: int, body: object, *, retry_after: str | None = None) -> Age
     flaws = [flaw for flaw in told.get("errors") or () if isinstance(flaw, dict)]
     fields = {str(flaw.get("field")): str(flaw.get("message")) for flaw in flaws}
     kind = _BY_STATUS.get(status, Broken if status >= 500 else AgenticError)
-    found = kind(
-        str(told.get("detail") or first.get("message") or f"the agent answered {status}"),
-        status=status,
-        code=first.get("code") or "",
-        field=first.get("field"),
-        run_id=first.get("run_id"),
-        fields=fields,
-    )
+    text = str(told.get("detail") or first.get("message") or f"the agent answered {status}")
+    facts = {name: first.get(name) for name in ("field", "run_id")} | {
+        "code": first.get("code") or "",
+        "fields": fields,
+    }
+    found = kind(text, status=status, **facts)
     if isinstance(found, TryAgain):
         with suppress(ValueError):  # a date, which a proxy may send
             found.retry_after_s = float(retry_after) if retry_after else None

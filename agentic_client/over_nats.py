@@ -73,9 +73,8 @@ class OverNats:
             if REFUSED in self._denied:
                 raise NotAllowed(f"the NATS server refuses the login ({self._denied})", status=401) from error
             because = f" ({self._denied})" if self._denied else ""
-            away = Unreachable(f"no NATS server answers{because}: is it running, is it there?")
-            away.silent_s = CONNECT_WITHIN_S
-            raise away from error
+            text = f"no NATS server answers{because}: is it running, is it there?"
+            raise Unreachable(text, silent_s=CONNECT_WITHIN_S) from error
         except (errors.Error, OSError, ValueError, AttributeError) as error:  # what the client makes of odd addresses
             raise NotAllowed(
                 f"the address or login of the NATS server cannot be used ({type(error).__name__})"

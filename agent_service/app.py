@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, NoReturn
 
 from agent_service.background import Background
-from agent_service.bootstrap import Agent, Http, build, join_in
+from agent_service.bootstrap import Agent, Http, build, inform_bus, join_in
 from agent_service.bus.catch_up import MARK
 from agent_service.bus.findings import BusLevels
 from agent_service.bus.messages import HEARD_WITHIN_S
@@ -148,13 +148,11 @@ async def _start(
     for work in (
         agent.skills.refuse_misspelt(),  # and asked for at once: runs that are to begin wait for them
         agent.receiving.run(),
-        agent.starter.run(),
         _keep_time(agent),
-        agent.recovery.keep_trying(),
         agent.halting.keep_shown(),
         agent.ground.link.until_lost(),
         keep_room(agent.room, agent.ground.link, agent.ground.folder, shared=agent.settings.shared),
-        *((agent.recovery.keep_looking(),) if agent.settings.shared else ()),
+        *(() if agent.several else (agent.starter.run(), agent.recovery.keep_trying())),
         *_keeping(agent),
     ):
         group.create_task(work)
@@ -196,13 +194,14 @@ async def _keep_time(agent: Agent) -> None:
             await asyncio.wait({group.create_task(agent.missed.hear(since))}, timeout=HEARD_WITHIN_S)
         if await agent.recovery.expires(agent.clock.now()):
             await agent.receiving.hear_people()
+        if agent.several:
+            await agent.several.nudging.keep()
         await agent.recovery.keep_time(agent.clock)
 
 
 async def _inform_bus(agent: Agent, forgotten_at: datetime) -> None:
-    said = await agent.recovery.say_again(forgotten_at, agent.clock.now())
-    log.info("the bus is informed", extra={"runs": said})
-    await agent.receiving.recall(agent.recovery.nameless)
-    if agent.recovery.may_be_unheard:
-        await agent.receiving.hear_results()
-        await agent.recovery.ask_again(agent.clock.now())
+    """Of several agents that notice it, one does it."""
+    if agent.several:
+        await agent.several.queue.say_again(forgotten_at)
+    else:
+        await inform_bus(agent.recovery, agent.receiving, forgotten_at, agent.clock.now())

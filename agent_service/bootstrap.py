@@ -1,7 +1,9 @@
 """The composition root: puts the agent together from its settings, also as one of several that share a store."""
 
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache, partial
 from typing import Any
 
@@ -20,6 +22,7 @@ from agent_service.bus.endings import head_told
 from agent_service.bus.messages import NatsBus, NatsIntake
 from agent_service.bus.retention import NatsBesideRuns
 from agent_service.bus.skills import NatsSkills
+from agent_service.bus.turn_queue import TurnQueue
 from agent_service.history import log_line
 from agent_service.kill_switch import Brake, Draining, Halting
 from agent_service.metrics.runs import AgentMetrics
@@ -30,6 +33,7 @@ from agent_service.run.model_calls import Thinker
 from agent_service.run.moments import Elsewhere, Moment
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import PromptText, Provider, Question
+from agent_service.run.queued_turns import Nudging, QueuedTurns
 from agent_service.run.recovery import Recovery, Starter
 from agent_service.run.schema_check import ArgumentSchemas
 from agent_service.run.turn import OnCommit, Turns
@@ -43,12 +47,12 @@ from agent_service.trust.signing import Signing
 from agent_service.views.folder.keeping import Folders
 from agent_service.views.folder.workspace import Workspace
 from agent_service.views.journal import JournalReader
-from agent_service.views.spans.sending import MARGIN, Mark, Traces
+from agent_service.views.spans.sending import Mark, Traces
 from groundwork.nats.connection import Needs
 from groundwork.nats.leases.members import Members
 from groundwork.service.beginning import loaded
 from groundwork.service.errors import Fatal, TryAgain
-from groundwork.service.foundations import Ground, SharedGround
+from groundwork.service.foundations import Ground
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.settings import sampler
 from schemas import subjects
@@ -59,6 +63,18 @@ NEEDS = Needs(_MAY.publish, _MAY.subscribe, "give it the permissions of the role
 
 Http = Callable[..., Coroutine[Any, Any, None]]
 """Serves the API, with what `serving_http.serve_http` takes."""
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Several:
+    """What an agent has that shares its store with others."""
+
+    queue: TurnQueue
+    turns: QueuedTurns
+    nudging: Nudging
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +97,8 @@ class Agent:
     pruning: Pruning
     beside_runs: NatsBesideRuns
     starter: Starter
+    several: Several | None
+    """None for one alone."""
     turns: Turns
     metrics: AgentMetrics
     feed: Feed
@@ -134,7 +152,8 @@ def build(
     traces = _traces(settings, store, Mark(workspaces / ".traced"))
 
     limits = _limits(settings, clock, members)
-    committed = _committed(folders, traces, feed, metrics, limits)
+    queue = TurnQueue(link, background) if settings.shared else None
+    committed = _committed(folders, traces, feed, metrics, limits, queue)
     evidence = Evidence(store, proven)
     thinker = Thinker(model, ArgumentSchemas(), evidence, clock, brake, limits, slots=settings.turns)
     turns = Turns(store, publisher, thinker, clock, committed, proven, capabilities, brake)
@@ -162,6 +181,7 @@ def build(
     starter = Starter(intake, store, background, brake, slots=settings.turns)
     recovery = Recovery(turns, store, store, publisher, background, brake, slots=settings.turns)
 
+    several = _several(store, queue, (turns, intake, recovery), brake, clock)
     receiving = NatsIntake(
         link,
         intake,
@@ -169,7 +189,7 @@ def build(
         background,
         incoming,
         slots=settings.turns,
-        shared=settings.shared,
+        turns=several.turns if several else None,
     )
 
     belongings = RunBelongings(workspaces, artifacts, folders.at_rest)
@@ -194,6 +214,7 @@ def build(
         pruning=Pruning(store.forgetting, belongings, settings.keep_runs, settings.limits.reopen_days, clock),
         beside_runs=NatsBesideRuns(link, settings.keep_runs, clock),
         starter=starter,
+        several=several,
         turns=turns,
         metrics=metrics,
         feed=feed,
@@ -202,6 +223,22 @@ def build(
         signing=signing,
         thinker=thinker,
         clock=clock,
+    )
+
+
+def _several(
+    store: SqliteStore,
+    queue: TurnQueue | None,
+    runs: tuple[Turns, Intake, Recovery],
+    brake: Brake,
+    clock: SystemClock,
+) -> Several | None:
+    if queue is None or not isinstance(store, SharedStore):
+        return None
+    return Several(
+        queue=queue,
+        turns=QueuedTurns(store, *runs, brake, clock),
+        nudging=Nudging(store, queue, brake, clock),
     )
 
 
@@ -237,10 +274,17 @@ def _traces(settings: AgentSettings, store: SqliteStore, mark: Mark) -> Traces |
 
 
 def _committed(
-    folders: Folders, traces: Traces | None, feed: Feed, metrics: AgentMetrics, limits: SharedLimits
+    folders: Folders,
+    traces: Traces | None,
+    feed: Feed,
+    metrics: AgentMetrics,
+    limits: SharedLimits,
+    queue: TurnQueue | None,
 ) -> OnCommit:
 
     def committed(moment: Moment) -> None:
+        if queue:
+            queue.committed(moment)
         folders.committed(moment)
         if traces:
             traces.committed(moment)
@@ -260,30 +304,30 @@ def _new_runs(settings: AgentSettings, model: Provider) -> NewRuns:
     )
 
 
+async def inform_bus(recovery: Recovery, receiving: NatsIntake, forgotten_at: datetime, now: datetime) -> None:
+    """Says again what the bus may have forgotten at `forgotten_at`. Raises TryAgain."""
+    said = await recovery.say_again(forgotten_at, now)
+    log.info("the bus is informed", extra={"runs": said})
+    await receiving.recall(recovery.nameless)
+    if recovery.may_be_unheard:
+        await receiving.hear_results()
+        await recovery.ask_again(now)
+
+
 def join_in(agent: Agent, background: Background) -> None:
-    """Subscribes to the other agents' commits and deaths, if there are any. Called before `agent` begins."""
-    store, ground = agent.store, agent.ground
-    if not isinstance(store, SharedStore) or not isinstance(ground, SharedGround):
+    """Has turns go by the queue, and hears what other agents commit, if there are any. Called before `agent` begins."""
+    store, several = agent.store, agent.several
+    if not isinstance(store, SharedStore) or several is None:
         return
-    members, turns, recovery = ground.members, agent.turns, agent.recovery
-    overtaken = Overtaken(members.me, turns, agent.thinker, store, recovery, background)
+    agent.turns.undone, agent.turns.again = several.queue, several.turns.again
+    several.turns.say_again = lambda at: inform_bus(agent.recovery, agent.receiving, at, agent.clock.now())
+    if agent.traces:
+        several.turns.on_taken_over = agent.traces.send_again
+    overtaken = Overtaken(agent.turns, agent.thinker, store, background)
     listeners = overtaken.hear, agent.feed.tell, agent.limits.elsewhere
 
     def hear(told: Elsewhere) -> None:
         for listener in listeners:
             listener(told)
 
-    def take_over(member: str) -> None:
-        recovery.left.set()
-        turns.accepted.set()
-        background.start(_tell_for(member, agent, partial(members.mine, member)))
-
     store.on_elsewhere, store.on_halt = hear, agent.halting.hear
-    members.gone.append(take_over)
-
-
-async def _tell_for(dead: str, agent: Agent, is_ours: Callable[[str], bool]) -> None:
-    """Sends the traces that a dead member may not have sent of runs that are ours now."""
-    if agent.traces:
-        moved = await agent.store.members.runs_moved_by(dead, agent.clock.now() - MARGIN)
-        agent.traces.send_again(list(filter(is_ours, moved)))

@@ -20,14 +20,14 @@ RoleName = Literal["setup", "agent", "gateway", "executor", "publisher", "approv
 INBOX = "_INBOX"
 ANSWERS = (f"{INBOX}.>", "_R_.>")
 STREAMS = tuple(subjects.STREAMS)
-SHARED_STREAMS = (subjects.STREAM_RUNS, subjects.STREAM_LEDGER)
+SHARED_STREAMS = (subjects.STREAM_RUNS, subjects.STREAM_LEDGER, subjects.STREAM_TURNS)
 BUCKETS = (f"OBJ_{subjects.ARTIFACT_BUCKET}", f"KV_{subjects.LEASE_BUCKET}")
 AGENTS = subjects.member(subjects.LEASE_AGENT, "*")
 GATEWAYS = subjects.member(subjects.LEASE_GATEWAY, "*")
 IN_FLIGHT = f"{subjects.IN_FLIGHT}.*"
 AGENT_CONSUMERS, GATEWAY_CONSUMERS = (
     tuple((stream, name) for name, (stream, _) in consumers.items())
-    for consumers in (subjects.AGENT_CONSUMERS, subjects.GATEWAY_CONSUMERS)
+    for consumers in (subjects.AGENT_CONSUMERS | subjects.SHARED_CONSUMERS, subjects.GATEWAY_CONSUMERS)
 )
 ORDERS = (subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL)
 ACCOUNTS = ("", "*.*.")
@@ -60,13 +60,13 @@ def indispensable(role: RoleName) -> Permissions:
 
 
 def _setup(login: str) -> Permissions:
-    streams = (*STREAMS, *SHARED_STREAMS, *BUCKETS)
+    streams, consumed = (*STREAMS, *SHARED_STREAMS, *BUCKETS), (*STREAMS, subjects.STREAM_TURNS)
     return Permissions(
         publish=(
             *ADVISED_ON,
             *_api(("STREAM.CREATE", "STREAM.UPDATE", "STREAM.INFO", "STREAM.RESTORE"), streams),
             *(f"$JS.SNAPSHOT.RESTORE.{stream}.>" for stream in streams),
-            *_api(("CONSUMER.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE"), [f"{stream}.>" for stream in STREAMS]),
+            *_api(("CONSUMER.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE"), [f"{one}.>" for one in consumed]),
             *_api(("STREAM.DELETE", "CONSUMER.LIST"), (subjects.STREAM_REQUESTS, subjects.STREAM_PROGRESS)),
         ),
         subscribe=(_inbox(login),),
@@ -82,6 +82,7 @@ def _agent(login: str) -> Permissions:
             subjects.ALL_TOOL_REQUESTS,
             *subjects.TOLD,
             subjects.REJECTED,
+            subjects.TURN,
             subjects.DEAD_LETTERS_LOOP,
             subjects.DEAD_LETTERS_CONTROL,
             f"{subjects.SETTLED}.*",
@@ -95,7 +96,9 @@ def _agent(login: str) -> Permissions:
             *_artifacts(),
             *ADVISED_ON,
             *_api(("STREAM.INFO", "STREAM.MSG.GET"), (*STREAMS, *BUCKETS)),
-            *_api(("STREAM.INFO",), (subjects.STREAM_LEDGER,)),  # whether it is there, and has room
+            *_api(
+                ("STREAM.INFO",), (subjects.STREAM_LEDGER, subjects.STREAM_TURNS)
+            ),  # whether it is there, and has room
             *_api(("CONSUMER.INFO",), _pairs(consumers)),
             *_reading(reads),
             *_consuming(AGENT_CONSUMERS),

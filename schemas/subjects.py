@@ -49,9 +49,11 @@ STREAM_DEAD_LETTERS = "AGENTIC_DLQ"
 STREAM_RUNS = "AGENTIC_RUNS"
 """What agents commit, where several share a store: the journals of all runs, in the one order that counts."""
 STREAM_LEDGER = "AGENTIC_LEDGER"
+STREAM_TURNS = "AGENTIC_TURNS"
+"""Turns of runs that no other message drives, where several agents share a store: begins, timers, words by HTTP."""
 STORE = "agentic-store"
 LEDGER = "agentic-ledger"
-STORED_TOLD = f"{STORE}.told"
+TURN = "agentic-turn"
 STORED_HALT = f"{STORE}.halt"
 STORED_GONE = f"{STORE}.gone"
 STORED_MOVED = f"{STORE}.moved"
@@ -64,6 +66,7 @@ DURABLE_CONTROL = "control"
 """The agent's consumer of cancels and signals: apart from the loop, so that no slow turn delays a cancel."""
 DURABLE_CHILDREN = "children"
 """The agent's consumer of tool requests that it carries out itself: runs that are steps of runs."""
+DURABLE_TURNS = "turns"
 DURABLE_TOOLS = "tools"
 DURABLE_LIFECYCLE = "lifecycle"
 """The gateway's consumer of endings, which it passes on to Ductile, to callbacks and to subscribers."""
@@ -118,6 +121,8 @@ GATEWAY_CONSUMERS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 CONSUMERS = AGENT_CONSUMERS | GATEWAY_CONSUMERS
 """Each consumer with its stream, and what it takes of it."""
+SHARED_CONSUMERS = {DURABLE_TURNS: (STREAM_TURNS, (TURN,))}
+"""Of agents that share a store."""
 
 NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
 

@@ -110,25 +110,25 @@ class Pruning:
         await asyncio.sleep(FIRST_LOOK_S)
         while True:
             try:
-                await self.prune(due=self._store.is_ours())
+                await self.prune()
             except TryAgain as error:
                 log.warning("runs whose time is over are still there", extra={"why": str(error)})
             await asyncio.sleep(LOOK_S)
 
-    async def prune(self, within_s: float | None = None, *, rest: float = REST_S, due: bool = True) -> Pruned:
-        """Rest `rest` times as long as work; `within_s` seconds at most. Not `due`: only leftovers of deleted runs."""
+    async def prune(self, within_s: float | None = None, *, rest: float = REST_S) -> Pruned:
+        """Rest `rest` times as long as work; `within_s` seconds at most."""
         pruned = Pruned()
         async with self._turn:
             with self._store.making_room():
-                await self._pass(pruned, within_s, rest=rest, due=due)
+                await self._pass(pruned, within_s, rest=rest)
         for rule, runs in (*pruned.runs.items(), *pruned.artifacts.items()):
             log.info("runs are kept no longer", extra={"runs": runs, "rule": rule})
         return pruned
 
-    async def _pass(self, pruned: Pruned, within_s: float | None, *, rest: float, due: bool) -> None:
+    async def _pass(self, pruned: Pruned, within_s: float | None, *, rest: float) -> None:
         loop = asyncio.get_running_loop()
         began = stepped = loop.time()
-        async for going in self._steps(pruned, due=due):
+        async for going in self._steps(pruned):
             if going.runs:
                 pruned.add(going)
             if within_s is not None and loop.time() - began > within_s:
@@ -145,14 +145,12 @@ class Pruning:
             would.add(Going(rule=going.rule, runs=new, artifacts=going.artifacts))
         return would
 
-    async def _steps(self, pruned: Pruned, *, due: bool) -> AsyncIterator[Going]:
+    async def _steps(self, pruned: Pruned) -> AsyncIterator[Going]:
         nothing = Going(rule="", runs=())
         while not pruned.trouble and (behind := await self._store.behind(LOOKED_UP)):
             await self._clear(behind, pruned)
             yield nothing
         async for going in self._due(rounds=ROUNDS):
-            if not due:
-                break
             forget = self._store.forget_artifacts if going.artifacts else self._store.forget
             behind = await forget(going.runs, going.rule, self._clock.now())
             await self._clear(behind, pruned)

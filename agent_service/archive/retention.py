@@ -63,9 +63,6 @@ class BesideRuns(Protocol):
 class Forgetting(Protocol):
     """All methods raise TryAgain."""
 
-    def is_ours(self) -> bool:
-        """Whether this process deletes expired runs."""
-
     def making_room(self) -> AbstractContextManager[None]:
         """Inside, on a full disk, the reserve is used; only this port may write then."""
 

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from agent_service.background import Background
 from agent_service.bus.tap import Overheard
@@ -18,6 +18,7 @@ from agent_service.errors import Damaged
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.run.arrival import Arrival, UnknownRun, Unreadable
 from agent_service.run.children.executor import ChildRuns
+from agent_service.run.in_hand import IN_HAND, Message
 from agent_service.run.intake import Intake
 from agent_service.run.outbox import SOURCE
 from agent_service.trust.signing import Signing
@@ -28,7 +29,7 @@ from groundwork.nats.publishing import Stored
 from groundwork.service.errors import Failure, GiveUp, NoRoom, TryAgain
 from groundwork.service.machine import monotonic, new_uuid, utc_now
 from schemas import subjects
-from schemas.envelope import RUN_ID, SIGNATURE, rejection, without_capability
+from schemas.envelope import MSG_ID, RUN_ID, SIGNATURE, rejection, without_capability
 
 CONTROL_SLOTS = 16
 STARTS_SLOTS = 16
@@ -58,6 +59,8 @@ STARTS = Source(subjects.STREAM_STARTS, subjects.DURABLE_STARTS, subjects.DEAD_L
 RESULTS = Source(subjects.STREAM_RESULTS, subjects.DURABLE_LOOP, subjects.DEAD_LETTERS_LOOP)
 CONTROL = Source(subjects.STREAM, subjects.DURABLE_CONTROL, subjects.DEAD_LETTERS_CONTROL)
 CHILDREN = Source(subjects.STREAM_REQUESTS, subjects.DURABLE_CHILDREN, subjects.DEAD_LETTERS_LOOP)
+TURNS = Source(subjects.STREAM_TURNS, subjects.DURABLE_TURNS, subjects.DEAD_LETTERS_LOOP)
+"""Only where several agents share a store."""
 
 
 class NatsBus:
@@ -94,6 +97,10 @@ class NatsBus:
             await self._link.tell(subject, body, msg_id=key, headers=headers)
 
 
+class Receiver(Protocol):
+    async def receive(self, arrival: Arrival) -> None: ...
+
+
 class NatsIntake:
     def __init__(
         self,
@@ -104,20 +111,22 @@ class NatsIntake:
         incoming: IncomingMetrics,
         *,
         slots: int,
-        shared: bool = False,
+        turns: Receiver | None,
     ) -> None:
-        """`shared`: other agents take messages too."""
+        """`turns`: who takes queued turns, where other agents take messages too."""
         self._link = link
-        self._shared = shared
+        self._shared = turns is not None
         self._intake = intake
-        self._children = children
         self._background = background
         self._overheard = Overheard(self._take_dropped)
-        self._patience = {source: _Patience() for source in (STARTS, RESULTS, CONTROL, CHILDREN)}
         self._dropped = 0
         self._running: asyncio.Task[None] | None = None
         self._incoming = incoming
+        self._receivers: dict[Source, Receiver] = {STARTS: intake, RESULTS: intake, CONTROL: intake, CHILDREN: children}
         at_once = {RESULTS: slots, STARTS: STARTS_SLOTS, CONTROL: CONTROL_SLOTS, CHILDREN: CHILDREN_SLOTS}
+        if turns is not None:
+            self._receivers[TURNS], at_once[TURNS] = turns, slots
+        self._patience = {source: _Patience() for source in self._receivers}
         self._loops = {source: self._loop(link, source, slots=most) for source, most in at_once.items()}
 
     @property
@@ -179,9 +188,9 @@ class NatsIntake:
             self._overheard.delivered(delivery)
         why: Exception | None = None
         began = time.perf_counter()
+        IN_HAND.set(message_of(source, delivery))  # of this message's own task
         try:
-            receiver = self._children if source is CHILDREN else self._intake
-            await receiver.receive(arrival_of(delivery))
+            await self._receivers[source].receive(arrival_of(delivery))
         except Exception as error:  # whatever it is, it is measured
             why = await self._refusal(source, delivery, error)
             if why is error:
@@ -249,7 +258,18 @@ class _Patience:
         return UNKNOWN_RUN_DELAYS_S[tried]
 
 
+def message_of(source: Source, delivery: Delivery) -> Message:
+    place = _place(delivery)
+    if source is TURNS:
+        return Message.of_turn(delivery.headers.get(MSG_ID, ""), place, delivery.delivered)
+    return Message(name=f"{source.durable}/{place}", delivered=delivery.delivered)
+
+
 def arrival_of(delivery: Delivery) -> Arrival:
-    # The sequence alone may be given out again by a server that lost its newest messages.
-    place = f"{delivery.stream_seq}-{delivery.at:%Y%m%dT%H%M%S%f}"
+    place = _place(delivery)
     return Arrival(subject=delivery.subject, body=delivery.body, place=place, headers=delivery.headers, at=delivery.at)
+
+
+def _place(delivery: Delivery) -> str:
+    # The sequence alone may be given out again by a server that lost its newest messages.
+    return f"{delivery.stream_seq}-{delivery.at:%Y%m%dT%H%M%S%f}"

@@ -17,7 +17,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured, TryAgain
 from schemas import subjects
 
-OF_STORES = (subjects.STREAM_RUNS, subjects.STREAM_LEDGER)
+OF_STORES = (subjects.STREAM_RUNS, subjects.STREAM_LEDGER, subjects.STREAM_TURNS)
 LOOK_S, LOOK_AGAIN_S = 5.0, 1.0
 ANSWER_WITHIN_S = 2.0
 NEARLY_FULL = 0.8

@@ -119,7 +119,7 @@ def topology(
 ) -> Topology:
     """`replicas` is 1, 3 or 5; `max_gib` bounds work, artifacts and shared runs, each. See `reserved_gib`."""
     kept = _stores(replicas, max_gib) if shared else ()
-    consumers = (_consumer(*row, shared=shared) for row in _CONSUMERS)
+    consumers = (_consumer(*row, shared=shared) for row in (*_CONSUMERS, *([_TURNS] if shared else ())))
     return Topology(
         streams=(*_streams(replicas, max_gib), *kept, *_buckets(replicas, max_gib)),
         consumers=(*consumers, *map(_of_executor, executors)),
@@ -173,13 +173,16 @@ def _to_the_log(said: str) -> RePublish:
 
 
 def _stores(replicas: int, gib: float) -> Iterator[StreamSpec]:
-    """Of agents and gateways that share one. The gateways' newest fact of a subject replaces those before."""
+    """Of agents and gateways that share one, and the agents' queue of turns. The gateways' newest fact of a subject
+    replaces those before."""
     told = "shared by several. Durable; back it up."
     own = _KEPT | {"discard": "new", "retention": "limits", "duplicate_window": 120.0}
     runs = {"subjects": [f"{subjects.STORE}.>"]}
     ledger = {"subjects": [f"{subjects.LEDGER}.>"], "allow_rollup_hdrs": True}
     yield _stream(subjects.STREAM_RUNS, f"the journals of all runs, {told}", replicas, gib, own | runs)
     yield _stream(subjects.STREAM_LEDGER, f"what gateways know of calls, {told}", replicas, gib / 2, own | ledger)
+    queue = own | {"subjects": [subjects.TURN], "retention": "workqueue", "duplicate_window": 30.0}
+    yield _stream(subjects.STREAM_TURNS, "turns of runs that no other message drives.", replicas, gib / 8, queue)
 
 
 def _buckets(replicas: int, gib: float) -> tuple[StreamSpec, ...]:
@@ -205,9 +208,11 @@ _CONSUMERS = (
     (subjects.DURABLE_PROGRESS, "The gateway tells progress to whoever asked for it.", 256, "new"),
 )
 
+_TURNS = (subjects.DURABLE_TURNS, "Agents that share a store take turns of runs.", 64, "all")
+
 
 def _consumer(name: str, description: str, most: int, deliver: str, *, shared: bool) -> ConsumerSpec:
-    stream, filters = subjects.CONSUMERS[name]
+    stream, filters = (subjects.CONSUMERS | subjects.SHARED_CONSUMERS)[name]
     spec = _consuming(stream, name, description, filters, most * SHARERS if shared else most)
     ack_wait = SHARED_ACK_WAIT_S if shared else ACK_WAIT_S
     return ConsumerSpec(stream, name, {**spec.settings, "ack_wait": ack_wait, "deliver_policy": deliver})

@@ -1,34 +1,25 @@
 """Invalidates cached runs and in-flight model calls when another process of the same store commits.
 
-An entry of ours whose acknowledgement was lost is performed now. Nothing rests on these messages: a missed one is made
-good by the store's version and by recovery.
+Nothing rests on these messages: a missed one is made good by the store's version.
 """
 
 from agent_service.background import Background
 from agent_service.run.model_calls import Thinker
 from agent_service.run.moments import Elsewhere
 from agent_service.run.ports import RunStore
-from agent_service.run.recovery import Recovery
 from agent_service.run.turn import Turns
 
 
 class Overtaken:
-    def __init__(
-        self, me: str, turns: Turns, thinker: Thinker, store: RunStore, recovery: Recovery, background: Background
-    ) -> None:
-        self._me = me
+    def __init__(self, turns: Turns, thinker: Thinker, store: RunStore, background: Background) -> None:
         self._turns = turns
         self._thinker = thinker
         self._store = store
-        self._recovery = recovery
         self._background = background
 
     def hear(self, told: Elsewhere) -> None:
         self._turns.forget(told.run_id, told.entry.seq)
-        if told.by == self._me:
-            self._turns.undone.found(told.run_id, (told.entry.seq,))
-            self._recovery.try_again()
-        elif self._thinker.calls_of(told.run_id):
+        if self._thinker.calls_of(told.run_id):
             self._background.start(self._look(told.run_id))
 
     async def _look(self, run_id: str) -> None:

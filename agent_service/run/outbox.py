@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import Protocol
 
+from agent_service.errors import Stopped
 from agent_service.kill_switch import Brake
 from agent_service.run.messages import Publish
 from agent_service.run.ports import Bus
@@ -26,9 +27,9 @@ log = logging.getLogger(__name__)
 
 
 class Told(Protocol):
-    """All that the run's entries from `since` up to `seq` ask for is done."""
+    """All that the run's entries up to `seq` ask for is done."""
 
-    def __call__(self, run_id: str, seq: int, *, since: int) -> None: ...
+    def __call__(self, run_id: str, seq: int) -> None: ...
 
 
 class Publisher:
@@ -83,7 +84,7 @@ class Publisher:
 
 
 class Undone:
-    """Entries not fully dispatched, per run, in order; only owned ones. `told` hears of contiguous ones."""
+    """Entries not fully dispatched, per run, in order. `told` hears up to which all are."""
 
     def __init__(self, told: Told) -> None:
         self._told = told
@@ -93,6 +94,11 @@ class Undone:
         """Entries that nobody has in hand."""
         self.held: set[str] = set()
         """Runs that wait until everything goes on."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether a turn goes on in the task that committed its entry."""
+        return True
 
     def begin(self, run_id: str, seqs: Iterable[int]) -> None:
         self._entries.setdefault(run_id, {}).update(dict.fromkeys(seqs, False))
@@ -106,7 +112,8 @@ class Undone:
     def leave(self, run_id: str, seqs: Iterable[int]) -> None:
         self.left.setdefault(run_id, set()).update(seqs)
 
-    def hold(self, run_id: str, seqs: Iterable[int]) -> None:
+    def hold(self, run_id: str, seqs: Collection[int], error: Stopped) -> None:
+        del error
         self.leave(run_id, seqs)
         self.held.add(run_id)
 
@@ -125,14 +132,14 @@ class Undone:
         for seq in seqs:
             if seq in entries:
                 entries[seq] = True
-        told = []
+        told = 0
         while entries and entries[oldest := min(entries)]:
             del entries[oldest]
-            told.append(oldest)
+            told = oldest
         if not entries:
             self._entries.pop(run_id, None)
         if told:
-            self._told(run_id, told[-1], since=told[0])
+            self._told(run_id, told)
         if run_id in self._put_off:  # the bus has taken them
             self._put_off.discard(run_id)
             if not self._put_off:

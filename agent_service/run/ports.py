@@ -43,9 +43,7 @@ class Place:
 
 
 class RunStore(Protocol):
-    """The truth. Entry and state are one atomic commit, guarded by the run's version. A process of a shared store owns
-    the runs whose newest entry it committed, the entries that it committed, and those of a dead one whose heir it is.
-    """
+    """The truth. Entry and state are one atomic commit, guarded by the run's version."""
 
     async def accept(self, wake: Wake, commit: Commit) -> str:
         """Stores a new run and returns its id; for a known `wake_id` with the same digest, that run's. Raises
@@ -67,23 +65,20 @@ class RunStore(Protocol):
     def quarantine(self, found: Damaged) -> None:
         """Leave the run of `found` alone until the next start: not due, not queued, no commits."""
 
-    def told(self, run_id: str, seq: int, *, since: int = 1) -> None:
-        """Owned entries from `since` up to `seq` are dispatched. Written later, in a batch; a crash may lose it."""
+    def told(self, run_id: str, seq: int) -> None:
+        """Entries up to `seq` are dispatched. Written later, in a batch; a crash may lose it."""
 
     async def untold(self, limit: int) -> Sequence[Untold]:
-        """Owned runs, oldest first, with entries not known to be dispatched."""
+        """Runs, oldest first, with entries not known to be dispatched, and that no message drives."""
 
     async def due(self, now: datetime, limit: int) -> Sequence[str]:
-        """Owned runs whose `due_at` is not after `now`, earliest first."""
+        """Runs whose `due_at` is not after `now`, earliest first."""
 
     async def queued(self, limit: int) -> Sequence[str]:
         """Runs that have not begun, oldest first."""
 
-    async def ours(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """Those that this process owns."""
-
-    async def sees_to(self, run_id: str, seq: int) -> bool:
-        """Whether this process owns entry `seq`."""
+    async def may_ask(self, run_id: str, call: int) -> bool:
+        """Whether no other process may be making model call `call`, which was asked for before."""
 
     async def is_current(self, run_id: str, version: int) -> bool:
         """Whether `version` is the newest entry, wherever it was committed. Raises TryAgain."""

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from agent_service.background import Background
-from agent_service.core.events import CallReserved, TimerFired, ToolReturned
-from agent_service.core.facts import CallAsked
+from agent_service.core.events import TimerFired, ToolReturned
 from agent_service.core.state import RunState
 from agent_service.core.tools import results
 from agent_service.core.waiting import Status
@@ -66,31 +65,25 @@ class Recovery:
         self._unheard: dict[str, RunState] = {}
         self.nameless: set[str] = set()
         """Places of results that answered earlier attempts without naming them, of the last `say_again`."""
-        self.left = asyncio.Event()
-        """Set when another process of the same store has died."""
 
     async def resume_all(self) -> int:
-        await self.look()
+        for run in await self._store.untold(MOST_LEFT):
+            self._turns.undone.found(run.run_id, run.seqs)
         self._resumed = set(self._turns.undone.left)
         self.try_again()
         return len(self._resumed)
 
-    async def look(self) -> None:
-        """Resumes what the store has open and nobody here has in hand. Raises TryAgain."""
-        for run in await self._store.untold(MOST_LEFT):
-            self._turns.undone.found(run.run_id, run.seqs)
-
     def try_again(self) -> None:
         undone = self._turns.undone
         for run_id in set(undone.left) - (undone.held if self._brake.holds else set()):
-            self._background.start(self._resume(run_id, undone.take(run_id)))
+            self._background.start(self.resume(run_id, undone.take(run_id)))
 
     async def say_again(self, forgotten_at: datetime, now: datetime) -> int:
         """Publishes again what the bus may have forgotten at `forgotten_at`; returns of how many runs. Later decisions,
         and runs resumed at start, are said by themselves: an executor without a consumer would hear them twice. Raises
         TryAgain when the bus is away.
         """
-        run_ids = await self._store.ours(await self._archive.unsettled(forgotten_at - FORGETTABLE))
+        run_ids = await self._archive.unsettled(forgotten_at - FORGETTABLE)
         self._unheard.clear()
         self.nameless.clear()
         for some in (run_ids[i : i + SAID_AT_ONCE] for i in range(0, len(run_ids), SAID_AT_ONCE)):
@@ -128,13 +121,13 @@ class Recovery:
         if self._brake.holds:
             return
         for run_id in await self._store.due(now, DUE_AT_ONCE):
-            self._background.start(self._fire(run_id, now))
+            self._background.start(self.fire(run_id, now))
 
     def let_go(self, run_ids: Sequence[str], now: datetime) -> None:
         for run_id in run_ids:
-            self._background.start(self._fire(run_id, now))
+            self._background.start(self.fire(run_id, now))
 
-    async def _fire(self, run_id: str, now: datetime) -> None:
+    async def fire(self, run_id: str, now: datetime) -> None:
         due = True
         while due:
             led_to = await self._turns.take(run_id, TimerFired(at=now))
@@ -151,20 +144,7 @@ class Recovery:
             await asyncio.sleep(LEFT_EVERY_S)
             self.try_again()
 
-    async def keep_looking(self) -> None:
-        """Takes up, for ever, what dead processes of the same store left; at once when `left` is set."""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LEFT_EVERY_S):
-                    await self.left.wait()
-            self.left.clear()
-            try:
-                await self.look()
-            except TryAgain as error:
-                log.warning("what others left cannot be read", extra={"why": str(error)})
-            self.try_again()
-
-    async def _resume(self, run_id: str, seqs: set[int]) -> None:
+    async def resume(self, run_id: str, seqs: set[int]) -> None:
         """A few at a time, so that the service answers meanwhile."""
         async with self._slots:
             try:
@@ -186,13 +166,8 @@ class Recovery:
         records = [entry.record() for entry in entries if entry.seq in seqs and entry.seq <= state.version]
         told = {one.key: one for record in records for one in _told_by(state, record)}
         told |= {one.key: one for one in messages.outstanding(state)}
-        return tuple(told.values()), await self._asks(state, records)
-
-    async def _asks(self, state: RunState, records: Sequence[Record]) -> bool:
-        if (calling := state.calling) is None:
-            return False
-        since = max((one.entry.seq for one in records if _asks(one, calling.call)), default=state.version)
-        return await self._store.sees_to(state.run_id, since)
+        calling = state.calling
+        return tuple(told.values()), calling is not None and await self._store.may_ask(state.run_id, calling.call)
 
     async def _say(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:
         run = await self._readable(run_id)
@@ -207,9 +182,9 @@ class Recovery:
                 for message in messages.outstanding(run.state):
                     await self._publisher.publish(run_id, message, at=run.state.updated_at)
             await self._turns.children.look_after(run.state)
-        except Stopped:
+        except Stopped as error:
             self._turns.undone.begin(run_id, (run.state.version,))
-            self._turns.undone.hold(run_id, (run.state.version,))
+            self._turns.undone.hold(run_id, (run.state.version,), error)
 
     async def _readable(self, run_id: str) -> Run | None:
         try:
@@ -221,11 +196,6 @@ class Recovery:
 def _told_by(state: RunState, record: Record) -> list[Publish]:
     newest = record.entry.seq == state.version
     return messages.of(state, record) if newest else messages.alone(state, record, entry=record.entry.seq)
-
-
-def _asks(record: Record, call: int) -> bool:
-    reserved = isinstance(record.event, CallReserved) and record.event.call == call
-    return reserved or any(asked.call == call for asked in record.all(CallAsked))
 
 
 def _waits_since(state: RunState) -> datetime:

@@ -17,7 +17,7 @@ what cannot be performed is tried again first. A fault in a cancel or signal is 
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -75,6 +75,8 @@ class Turns:
         self._known: OrderedDict[str, Run] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.undone = Undone(store.told)
+        self.again: Callable[[str], Awaitable[None]] = _nothing_more
+        """Does again what a message asked for that was in hand of another process."""
         self.accepted = asyncio.Event()
         """Set whenever a run was accepted."""
 
@@ -154,7 +156,9 @@ class Turns:
         return True
 
     async def follow(self, transition: Transition | None) -> None:
-        while transition and transition.state and not transition.ignored:
+        if transition and transition.state and transition.ignored:
+            await self.again(transition.state.run_id)
+        while transition and transition.state and not transition.ignored and self.undone.is_here:
             state, said = transition.state, partial(messages.of, transition.state, transition)
             transition = await self._carry_out(state, (state.version,), said, asks=asks_the_model(transition))
 
@@ -167,8 +171,8 @@ class Turns:
             await self._tell(state, said())
             calling = state.calling  # a call that was put off is asked for again by its timer
             answer = await self._thinker.think(state, calling) if asks and calling else None
-        except Stopped:
-            self.undone.hold(state.run_id, seqs)
+        except Stopped as error:
+            self.undone.hold(state.run_id, seqs, error)
             return None
         except TryAgain as error:
             self.undone.put_off(state.run_id, seqs, error)
@@ -258,6 +262,10 @@ class Turns:
             del self._known[run_id]
         elif len(self._known) > REMEMBERED_RUNS:
             self._known.popitem(last=False)
+
+
+async def _nothing_more(run_id: str) -> None:
+    del run_id  # what is undone is taken up from the store
 
 
 def asks_the_model(outcome: Outcome) -> bool:

@@ -12,13 +12,14 @@ from functools import partial
 from typing import Any
 
 from agent_service.archive.runs import ArchivedRun, Said
+from agent_service.run.in_hand import own_turn
 from agent_service.run.journal import Commit, Entry, flaw_in_chain, growth_of
 from agent_service.run.moments import retell
 from agent_service.store.retention import SqliteGraves
 from agent_service.store.rows import rows_of
 from agent_service.store.shared_log.applying import Applying, Skipped
 from agent_service.store.shared_log.facts import VERSION, Buried, EntryFact, GoneFact, HaltFact, SeenFact
-from agent_service.store.shared_log.ownership import Log
+from agent_service.store.shared_log.ports import Log
 from agent_service.store.side_tables import halt_of
 from agent_service.store.sql.database import load_queries
 from agent_service.store.sqlite import SqliteStore
@@ -89,8 +90,8 @@ def flaw_of(run: ArchivedRun, entries: Sequence[Entry]) -> str | None:
 
 
 def facts_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[EntryFact]:
-    """The newest has all that grew. Raises ValueError, with what is wrong, for entries that cannot be followed, or that
-    are not those of the run."""
+    """The newest has all that grew. Those of which not all is done are of one turn, which an agent queues. Raises
+    ValueError, with what is wrong, for entries that cannot be followed, or that are not those of the run."""
     if flaw := flaw_of(run, entries):
         raise ValueError(flaw)
     wake = run.wake_id, run.digest, microseconds(run.accepted_at)
@@ -106,9 +107,10 @@ def facts_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[EntryFact]:
             paid_usd=moment.paid_usd,
             opened=moment.opened,
         )
-        told = ((1, run.dispatched_up_to),) if newest and run.dispatched_up_to else ()
+        told = run.dispatched_up_to if newest else 0
+        by = own_turn(run.run_id, run.version) if moment.entry.seq > run.dispatched_up_to else ""
         caller, asked = moment.after.brief.caller, wake if first else None
-        facts.append(EntryFact.of(rows_of(commit), by="", caller=caller, told=told, asked=asked))
+        facts.append(EntryFact.of(rows_of(commit), by=by, caller=caller, told=told, asked=asked))
     return facts
 
 

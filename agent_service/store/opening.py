@@ -11,13 +11,12 @@ from pathlib import Path
 from agent_service.settings import AgentSettings
 from agent_service.store.shared_log.applying import Applying
 from agent_service.store.shared_log.marks import refuse_moved_away, refuse_unless_here
-from agent_service.store.shared_log.ownership import Members
 from agent_service.store.shared_log.store import SharedStore
 from agent_service.store.sql.database import FILE, load_queries, open_database
 from agent_service.store.sqlite import Held, SqliteStore
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import Fact, SharedLog
-from groundwork.service.errors import Failure, Misconfigured
+from groundwork.service.errors import Misconfigured
 from groundwork.service.foundations import Ground, SharedGround
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import OnCommit, nobody
@@ -64,9 +63,6 @@ async def copied(link: NatsLink, folder: Path) -> AsyncIterator[Copied]:
         copying.cancel()
 
 
-LAST_WORDS_S = 2.0
-"""How long is waited at the end until the others are told what is done."""
-
 log = logging.getLogger(__name__)
 
 
@@ -74,7 +70,6 @@ log = logging.getLogger(__name__)
 async def open_shared(
     folder: Path,
     facts: SharedLog,
-    members: Members,
     *,
     held: Held,
     on_commit: OnCommit = nobody,
@@ -84,17 +79,12 @@ async def open_shared(
     async with _copy_in(folder, on_commit) as database, asyncio.TaskGroup() as group:
         await database.write(applying.outgrow)
         replica = Replica(facts, database, applying.apply, forget=applying.forget)
-        store = SharedStore(database, (facts, replica, members), applying, held=held)
+        store = SharedStore(database, facts, replica, applying, held=held)
         replica.applied = store.applied
         following = group.create_task(replica.run())
         await replica.caught_up()
         await store.begin()
-        telling = group.create_task(store.keep_telling())
         yield store
-        telling.cancel()
-        with contextlib.suppress(Failure, TimeoutError):
-            async with asyncio.timeout(LAST_WORDS_S):
-                await store.tell()
         following.cancel()
 
 
@@ -117,7 +107,7 @@ async def open_store(settings: AgentSettings, ground: Ground, on_commit: OnCommi
     if isinstance(ground, SharedGround):
         log, held = log_of_runs(ground.link), ground.lease.held
         await refuse_unless_here(log)
-        async with open_shared(ground.folder, log, ground.members, held=held, on_commit=on_commit) as shared:
+        async with open_shared(ground.folder, log, held=held, on_commit=on_commit) as shared:
             yield shared
     else:
         refuse_moved_away(settings.store)

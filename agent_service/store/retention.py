@@ -65,7 +65,7 @@ def row_of(stone: Tombstone) -> tuple[Any, ...]:
     return stone.run_id, stone.wake_id, stone.wake_digest, stone.status.value, stone.last, *instants, stone.rule
 
 
-OF_A_RUN = ("told_apart", "items", "briefs", "dismissals", "artifacts_gone", "journal", "runs")
+OF_A_RUN = ("items", "briefs", "dismissals", "artifacts_gone", "journal", "runs")
 """The tables that hold something of a run, each before those that it refers to."""
 
 T = TypeVar("T")
@@ -79,9 +79,6 @@ class SqliteForgetting:
         self._database = database
         self._intact = intact
         self._sql = load_queries()
-
-    def is_ours(self) -> bool:
-        return True
 
     def making_room(self) -> AbstractContextManager[None]:
         return self._database.making_room()

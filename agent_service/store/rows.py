@@ -162,7 +162,7 @@ Asked = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """The committing member (empty: this agent alone), and its position in the journal of all runs; None: the next."""
+    """The message under which it was committed (empty: alone), and its position in the journal; None: the next."""
 
     by: str = ""
     position: int | None = None
@@ -175,14 +175,14 @@ class Writing:
 
     def add(self, rows: Rows, mark: Mark, asked: Asked, connection: sqlite3.Connection) -> bool:
         """A new run; False where its id is taken, and nothing is written."""
-        if connection.execute(self._sql["add_run"], (*rows.run, mark.by, *asked)).rowcount == 0:
+        if connection.execute(self._sql["add_run"], (*rows.run, *asked)).rowcount == 0:
             return False
         self._append(rows, mark, connection)
         return True
 
     def advance(self, rows: Rows, mark: Mark, connection: sqlite3.Connection) -> bool:
         """A run's next entry; False where the run is not at the entry before, and nothing is written."""
-        if connection.execute(self._sql["advance_run"], (*rows.run, mark.by)).rowcount == 0:
+        if connection.execute(self._sql["advance_run"], rows.run).rowcount == 0:
             return False
         self._append(rows, mark, connection)
         return True

@@ -1,4 +1,4 @@
-"""The side tables of the run store on SQLite: the kill switch, the inbox, members, and shared limits."""
+"""The side tables of the run store on SQLite: the kill switch, the inbox, and shared limits."""
 
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -70,13 +70,7 @@ def _dismissal(run_id: str, row: tuple[Any, ...]) -> Dismissal:
 
 
 LATE_PLACES = 30_000
-"""Positions that are looked at, at most, for what a member did, or called, of late."""
-
-
-class SqliteMembers(_Tables):
-    async def runs_moved_by(self, member: str, since: datetime) -> Sequence[str]:
-        rows = await self._database.read(self._sql["runs_moved_by"], (LATE_PLACES, member, microseconds(since)))
-        return list(dict.fromkeys(run_id for (run_id,) in rows))
+"""Positions that are looked at, at most, for calls of late."""
 
 
 class SqliteTaken(_Tables):

@@ -25,7 +25,7 @@ from agent_service.run.ports import Place, Untold, Wake
 from agent_service.store.listing import read_list
 from agent_service.store.retention import SqliteForgetting, SqliteGraves
 from agent_service.store.rows import Loaded, Mark, Rows, Writing, entry_of, rows_of
-from agent_service.store.side_tables import SqliteHalts, SqliteInbox, SqliteMembers, SqliteTaken
+from agent_service.store.side_tables import SqliteHalts, SqliteInbox, SqliteTaken
 from agent_service.store.sql.database import load_queries, open_database
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.file import SqliteFile, microseconds
@@ -36,11 +36,8 @@ class Alone:
     async def caught_up(self) -> None:
         return
 
-    async def ours(self, run_ids: Sequence[str]) -> Sequence[str]:
-        return run_ids
-
-    async def sees_to(self, run_id: str, seq: int) -> bool:
-        del run_id, seq
+    async def may_ask(self, run_id: str, call: int) -> bool:
+        del run_id, call
         return True
 
     async def is_current(self, run_id: str, version: int) -> bool:
@@ -109,7 +106,6 @@ class SqliteStore(Alone):
         self.inbox = SqliteInbox(database)
         self.halts = SqliteHalts(database)
         self.taken = SqliteTaken(database)
-        self.members = SqliteMembers(database)
         self._quarantine = Quarantine()
         self.graves = SqliteGraves(database)
         self.forgetting = SqliteForgetting(database, self._intact)
@@ -190,8 +186,7 @@ class SqliteStore(Alone):
         entry, rows = commit.entry, rows_of(commit, self._told.pop(commit.entry.run_id, 0))
         await self._database.write(partial(self._commit, entry, rows))
 
-    def told(self, run_id: str, seq: int, *, since: int = 1) -> None:
-        del since  # one process tells of all entries, in their order
+    def told(self, run_id: str, seq: int) -> None:
         self._told[run_id] = seq
         if self._told_later is None:
             self._told_later = asyncio.get_running_loop().call_later(TOLD_WITHIN_S, self._write_told)
@@ -242,9 +237,9 @@ class SqliteStore(Alone):
         return self._quarantine.without(run_id for (run_id,) in rows)
 
     async def moved_since(self, since: datetime) -> Sequence[str]:
-        """Owned runs with an entry at or after `since`."""
+        """Runs with an entry at or after `since`."""
         rows = await self._database.read(self._sql["moved_since"], (microseconds(since),))
-        return await self.ours(self._quarantine.without(run_id for (run_id,) in rows))
+        return self._quarantine.without(run_id for (run_id,) in rows)
 
     async def held(self) -> Sequence[str]:
         return self._quarantine.without(run_id for (run_id,) in await self._database.read(self._sql["held"]))

@@ -38,8 +38,9 @@ def test_the_roles_know_all_streams_and_consumers_and_no_others() -> None:
     made = topology()
     assert {*permissions.STREAMS, *permissions.BUCKETS} == {stream.name for stream in made.streams}
     consumers = {*permissions.AGENT_CONSUMERS, *permissions.GATEWAY_CONSUMERS}
-    assert consumers == {(consumer.stream, consumer.name) for consumer in made.consumers}
-    shared = {stream.name for stream in topology(shared=True).streams}
+    several = topology(shared=True)
+    assert consumers == {(consumer.stream, consumer.name) for consumer in several.consumers}
+    shared = {stream.name for stream in several.streams}
     assert shared - {stream.name for stream in made.streams} == set(permissions.SHARED_STREAMS)
 
 

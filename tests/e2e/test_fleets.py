@@ -60,13 +60,17 @@ async def test_an_older_agent_leaves_alone_what_a_newer_one_has_moved_on_and_goe
     async with fleet(cluster, fleet_options(tmp_path, store="jetstream", agents=2)) as ships:
         older, newer = ships.agents
         await newer.end()
+        own = await wake(older)
+        await have(older, [own], steps=1)
+        older.stop()
         newer.code = a_newer_version(tmp_path / "newer")
         newer.start()
         await newer.ready()
-        own, ahead = await wake(older), await wake(newer)
-        await have(older, [own], steps=1)
+        ahead = await wake(newer)
         await have(newer, [ahead], steps=1)
         newer.kill()
+        older.go_on()
+        await older.ready()
         for step in (1, 2):
             touch(go, step)
         await have(older, [own], steps=3)

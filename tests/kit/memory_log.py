@@ -1,6 +1,6 @@
 """A shared store whose log is in memory: members that open it, and what may go wrong on the way to the log.
 
-async with joined(log, folder, "b", live={"a", "b"}) as b:
+async with joined(log, folder, "b") as b:
     b.wire.next.append("lost")             # the next fact is stored, and its acknowledgement is lost
     b.copy.open.clear()                    # what others store does not reach the copy, until it is set
 """
@@ -8,7 +8,7 @@ async with joined(log, folder, "b", live={"a", "b"}) as b:
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -106,18 +106,6 @@ class MemoryCopy:
             self._apply(connection, fact)
 
 
-class MemoryMembers:
-    """Those who live are said; the heir of all that is left is the first of them."""
-
-    def __init__(self, me: str, live: Iterable[str] = ()) -> None:
-        self.me = me
-        self.live = frozenset(live) | {me}
-
-    def mine(self, owner: str, key: str) -> bool:
-        del key
-        return owner == self.me or (owner not in self.live and min(self.live) == self.me)
-
-
 class Wire:
     """One member's way to the log. What is `next` happens to what it appends next: stored, and no answer; refused."""
 
@@ -155,24 +143,21 @@ class Member:
     store: SharedStore
     wire: Wire
     copy: MemoryCopy
-    members: MemoryMembers
     halts: list[Halt]
 
 
 @asynccontextmanager
-async def joined(log: MemoryLog, folder: Path, me: str, *, live: Iterable[str] = ()) -> AsyncIterator[Member]:
-    """A member with a copy of its own in `folder`, which begins anew each time."""
-    applying, wire, members = Applying(), Wire(log), MemoryMembers(me, live)
+async def joined(log: MemoryLog, folder: Path) -> AsyncIterator[Member]:
+    """A process with a copy of its own in `folder`, which begins anew each time."""
+    applying, wire = Applying(), Wire(log)
     with TemporaryDirectory(dir=folder) as place:
         async with open_database(Path(place)) as database, asyncio.TaskGroup() as group:
             copy = MemoryCopy(log, database, applying.apply)
-            store = copy.store = SharedStore(database, (wire, copy, members), applying, held=held)
-            tasks = [group.create_task(copy.run())]
+            store = copy.store = SharedStore(database, wire, copy, applying, held=held)
+            copying = group.create_task(copy.run())
             await copy.caught_up()
             await store.begin()
-            tasks.append(group.create_task(store.keep_telling()))
-            member = Member(store=store, wire=wire, copy=copy, members=members, halts=[])
+            member = Member(store=store, wire=wire, copy=copy, halts=[])
             store.on_halt = member.halts.append
             yield member
-            for task in tasks:
-                task.cancel()
+            copying.cancel()

@@ -40,13 +40,13 @@ def log() -> MemoryLog:
 
 @pytest.fixture
 async def a(log: MemoryLog, tmp_path: Path) -> AsyncIterator[Member]:
-    async with joined(log, tmp_path, "a", live={"a", "b"}) as member:
+    async with joined(log, tmp_path) as member:
         yield member
 
 
 @pytest.fixture
 async def b(log: MemoryLog, tmp_path: Path) -> AsyncIterator[Member]:
-    async with joined(log, tmp_path, "b", live={"a", "b"}) as member:
+    async with joined(log, tmp_path) as member:
         yield member
 
 

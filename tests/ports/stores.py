@@ -17,7 +17,7 @@ from groundwork.nats.shared_log import SharedLog
 from groundwork.nats.topology import Topology, set_up
 from schemas import subjects
 from tests.kit.cluster import delete
-from tests.kit.memory_log import MemoryMembers, held
+from tests.kit.memory_log import held
 from tests.kit.runs import wake_of
 
 
@@ -53,7 +53,7 @@ def on_jetstream(folder: Path, settings: NatsSettings, replicas: int) -> Opener:
                 await anew(link, replicas)
                 made.append(subjects.STREAM_RUNS)
             facts = SharedLog(link, subjects.STREAM_RUNS, root=subjects.STORE)
-            shared = open_shared(folder, facts, MemoryMembers("me"), held=held)
+            shared = open_shared(folder, facts, held=held)
             store = await stack.enter_async_context(shared)
             yield Opened(store, store)
 
@@ -76,7 +76,7 @@ async def stored(store: RunStore, commits: Sequence[Commit]) -> Commit:
     return commits[-1]
 
 
-async def untold(store: RunStore) -> list[tuple[str, int, int]]:
+async def untold(store: SqliteStore) -> list[tuple[str, int, int]]:
     """Of each run: up to which entry all is done, and its newest entry."""
     return [(run.run_id, run.seqs[0] - 1, run.seqs[-1]) for run in await store.untold(100)]
 

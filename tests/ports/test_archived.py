@@ -105,7 +105,7 @@ async def test_a_log_holds_every_run_and_tombstone_and_an_agent_goes_on_with_it(
     async with source(tmp_path / "old") as old:
         await copy_into_log(log, old)
         stone = await SqliteStore(old).tombstone(run_id(LAST))
-    async with joined(log, tmp_path, "me") as member:
+    async with joined(log, tmp_path) as member:
         assert stone is not None
         found = await member.store.tombstone(run_id(LAST))
         assert found is not None

@@ -14,8 +14,7 @@ from agent_service.run.moments import as_decided
 from agent_service.run.ports import Archive, RunStore
 from schemas.events import Constraints, Signal
 from tests.kit.runs import NOON, SECOND, accepted, after, run_id, started, wake_of, whole_run
-from tests.kit.waiting import until
-from tests.ports.stores import Opener, as_loaded, stored, untold
+from tests.ports.stores import Opener, as_loaded, stored
 
 HOUR = timedelta(hours=1)
 
@@ -32,7 +31,6 @@ async def test_a_repeated_wake_gets_the_first_run_and_stores_nothing(store: RunS
     assert await store.accept(wake_of(second), second) == run_id(1)
     assert await store.load(run_id(2)) is None
     assert (await archive.counts())[Status.QUEUED] == 1
-    assert await untold(store) == [(run_id(1), 0, 1)]
 
 
 async def test_a_wake_id_for_another_request_is_a_conflict_that_names_the_run(store: RunStore) -> None:
@@ -82,14 +80,12 @@ async def test_a_commit_whose_place_is_taken_or_that_leaves_a_gap_stores_nothing
 ) -> None:
     commits = whole_run(1)
     last = await stored(store, commits[:3])
-    before = await untold(store)
     for wrong in (*(commits[place] for place in (0, 1, 2, 4)), *whole_run(2)[:2]):
         with pytest.raises(VersionMoved):
             await store.commit(wrong)
     assert await store.load(run_id(2)) is None
     assert await store.load(run_id(1)) == as_loaded(last)
     assert len(await archive.entries(run_id(1))) == 3
-    assert await untold(store) == before
 
 
 async def test_of_commits_decided_at_once_on_one_version_one_wins(store: RunStore, archive: Archive) -> None:
@@ -100,36 +96,6 @@ async def test_of_commits_decided_at_once_on_one_version_one_wins(store: RunStor
     assert sum(isinstance(answer, VersionMoved) for answer in answers) == 19
     assert [await store.load(run_id(1))] == [as_loaded(winner) for winner in winners]
     assert (await archive.entries(run_id(1)))[2:] == [winner.entry for winner in winners]
-
-
-async def test_runs_of_which_not_all_is_known_to_be_done_are_named_oldest_first(store: RunStore) -> None:
-    for commit in (accepted(2), accepted(1)):
-        await store.accept(wake_of(commit), commit)
-    await store.commit(started(accepted(1)))
-    assert await untold(store) == [(run_id(1), 0, 2), (run_id(2), 0, 1)]
-    assert [run.run_id for run in await store.untold(1)] == [run_id(1)]
-
-
-async def test_how_far_a_run_is_told_is_stored_after_a_moment_without_a_further_commit(store: RunStore) -> None:
-    await stored(store, whole_run(1)[:2])
-
-    async def nothing_is_owed() -> bool:
-        return await untold(store) == []
-
-    store.told(run_id(1), 1)
-    store.told(run_id(1), 2)
-    await until(nothing_is_owed)
-
-
-async def test_a_run_is_never_told_less_than_before_nor_more_than_there_is(opener: Opener) -> None:
-    async with opener() as opened:
-        await stored(opened.store, whole_run(1)[:3])
-        opened.store.told(run_id(1), 2)
-    for run, seq in ((1, 1), (1, 0), (1, 9), (7, 1)):
-        async with opener() as again:
-            again.store.told(run_id(run), seq)
-        async with opener() as once_more:
-            assert await untold(once_more.store) == [(run_id(1), 2, 3)], (run, seq)
 
 
 async def test_runs_fall_due_and_are_queued_the_earliest_first(store: RunStore) -> None:
@@ -152,11 +118,9 @@ async def test_after_closing_and_opening_everything_is_as_it_was(opener: Opener)
     commits = whole_run(1, steps=2)[:6]
     async with opener() as opened:
         last = await stored(opened.store, commits)
-        opened.store.told(run_id(1), 4)
     async with opener() as again:
         assert await again.store.load(run_id(1)) == as_loaded(last)
         assert list(await again.archive.entries(run_id(1))) == [commit.entry for commit in commits]
-        assert await untold(again.store) == [(run_id(1), 4, 6)]
         with pytest.raises(VersionMoved):
             await again.store.commit(commits[2])
         with pytest.raises(WakeConflict):

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.core.events import CancelRequested, SignalReceived
+from agent_service.core.events import CallReserved, CancelRequested, SignalReceived
+from agent_service.core.waiting import Reserve
 from agent_service.errors import Damaged, Newer, VersionMoved
+from agent_service.run.in_hand import IN_HAND, Message, own_turn
 from agent_service.run.journal import Commit
 from agent_service.store.rows import rows_of
 from agent_service.store.shared_log.facts import VERSION, EntryFact
@@ -15,7 +17,7 @@ from schemas import subjects
 from schemas.events import Signal
 from schemas.status import Halt
 from tests.kit.memory_log import Member, MemoryLog, joined
-from tests.kit.runs import NOON, accepted, after, run_id, wake_of, whole_run
+from tests.kit.runs import NOON, accepted, after, run_id, started, wake_of, whole_run
 from tests.ports.stores import as_loaded, stored
 
 HOUR = timedelta(hours=1)
@@ -54,7 +56,7 @@ async def test_a_fact_that_no_agent_wrote_sets_its_run_aside_and_no_other(
     for run, body in zip(damaged, NO_FACTS, strict=True):
         log.store(subjects.stored_run(run[0].state.run_id), body, after=None)
     await a.store.commit(sound[2])
-    async with joined(log, tmp_path, "b") as b:
+    async with joined(log, tmp_path) as b:
         assert await b.store.load(sound[0].state.run_id) == as_loaded(sound[2])
         for run in damaged:
             for member in (a, b):
@@ -88,10 +90,9 @@ async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(
             await a.store.is_current(run_id(number), 2)
         with pytest.raises(VersionMoved):
             await a.store.commit(commits[2])
-        async with joined(log, tmp_path, f"b{number}") as b:
+        async with joined(log, tmp_path) as b:
             with pytest.raises(Newer):
                 await b.store.load(run_id(number))
-    a.members.live = frozenset({"a"})
     assert await a.store.due(NOON + 100 * HOUR, 9) == []
 
 
@@ -118,3 +119,58 @@ async def test_a_stop_is_everybodys_and_who_comes_late_with_another_word_looks_a
         await a.store.halts.keep(stop)
     await a.copy.caught_up()
     assert await a.store.halts.newest() == over
+
+
+def in_hand(name: str, delivered: int = 1, turn: str = "") -> Message:
+    """From now on the test works on this message."""
+    message = Message(name=name, delivered=delivered, turn=turn)
+    IN_HAND.set(message)
+    return message
+
+
+async def test_what_a_message_began_is_found_by_its_name_whichever_delivery_it_was(a: Member, b: Member) -> None:
+    accepted_, begun, *later = whole_run(1)
+    await stored(a.store, [accepted_])
+    in_hand("loop/7")
+    await a.store.commit(begun)
+    again = in_hand("loop/7", delivered=2)
+    await a.store.commit(later[0])
+    in_hand("loop/77")
+    await a.store.commit(later[1])
+    await b.copy.caught_up()
+    assert await b.store.led_to_by(RUN, again) == {2, 3}
+    assert await b.store.led_to_by(RUN, Message.of_turn(own_turn(RUN, 1), "5", 1)) == {1}
+
+
+async def test_a_reserved_call_is_made_again_by_the_message_that_reserved_it_and_by_no_other(a: Member) -> None:
+    begun = await stored(a.store, whole_run(1)[:2])
+    assert begun.state.calling
+    call = begun.state.calling.call
+    in_hand("loop/7")
+    assert await a.store.may_ask(RUN, call), "nothing is set aside for it"
+    reserve = Reserve(tokens=2000, cost_usd=0.02, reply_tokens=500)
+    await a.store.commit(after(begun, CallReserved(at=NOON, call=call, model="m", reserve=reserve)))
+    assert await a.store.may_ask(RUN, call)
+    assert not await a.store.superseded(RUN, call, 0)
+    in_hand("loop/7", delivered=2)
+    assert await a.store.may_ask(RUN, call)
+    assert await a.store.superseded(RUN, call, 0), "another process may have the first delivery still"
+    in_hand("control/8", delivered=2)
+    assert not await a.store.may_ask(RUN, call)
+
+
+async def test_an_entry_that_no_message_led_to_is_named_by_any_agent_until_its_turn_is_seen(
+    a: Member, b: Member, log: MemoryLog, tmp_path: Path
+) -> None:
+    a.store.followed_within_s = b.store.followed_within_s = 0.0
+    await stored(a.store, [accepted(1)])
+    await stored(a.store, [accepted(2)])
+    IN_HAND.set(Message.of_turn(own_turn(RUN, 1), "5", 1))
+    await a.store.commit(started(accepted(1)))
+    await b.copy.caught_up()
+    assert (a.store.unfollowed(), b.store.unfollowed()) == ([(run_id(2), 1)], [(run_id(2), 1)])
+    assert b.store.unfollowed() == []
+    async with joined(log, tmp_path) as c:
+        c.store.followed_within_s = 0.0
+        await c.store.begin()
+        assert c.store.unfollowed() == [(run_id(2), 1)], "also one that starts later"

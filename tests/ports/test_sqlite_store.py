@@ -23,7 +23,9 @@ from groundwork.nats.leases.lease import Taken
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from groundwork.sqlite.file import SqliteFile
 from tests.kit.disks import watched_disk
-from tests.kit.runs import accepted, run_id, wake_of, whole_run
+from tests.kit.runs import accepted, run_id, started, wake_of, whole_run
+from tests.kit.waiting import until
+from tests.ports.stores import stored, untold
 
 PAGE = 4096
 
@@ -120,7 +122,7 @@ def plan(connection: sqlite3.Connection, statement: str) -> list[str]:
 SMALL = {"json_each", "tallies", "callers", "halts", "CONSTANT", "gone", "artifacts_gone", "skipped"}
 READ_WHOLE = {
     "untold": ["SCAN runs USING INDEX runs_untold"],
-    "untold_of": ["SCAN runs USING INDEX runs_untold"],
+    "unfollowed": ["SCAN runs USING INDEX runs_untold"],
     "for_people": ["SCAN runs USING INDEX runs_for_people"],
     "artifacts": ["SCAN items USING INDEX items_of_run"],
     "all_dismissals": ["SCAN dismissals USING INDEX sqlite_autoindex_dismissals_1"],
@@ -242,3 +244,33 @@ async def test_an_agent_that_may_have_lost_its_bus_takes_nothing_new_and_goes_on
         with pytest.raises(TryAgain, match=str(taken)):
             await store.commit(others[2])
         assert len(await store.entries(run_id(1))) == 3
+
+
+async def test_runs_of_which_not_all_is_known_to_be_done_are_named_oldest_first(store: SqliteStore) -> None:
+    for commit in (accepted(2), accepted(1)):
+        await store.accept(wake_of(commit), commit)
+    await store.commit(started(accepted(1)))
+    assert await untold(store) == [(run_id(1), 0, 2), (run_id(2), 0, 1)]
+    assert [run.run_id for run in await store.untold(1)] == [run_id(1)]
+
+
+async def test_how_far_a_run_is_told_is_stored_after_a_moment_without_a_further_commit(store: SqliteStore) -> None:
+    await stored(store, whole_run(1)[:2])
+
+    async def nothing_is_owed() -> bool:
+        return await untold(store) == []
+
+    store.told(run_id(1), 1)
+    store.told(run_id(1), 2)
+    await until(nothing_is_owed)
+
+
+async def test_a_run_is_never_told_less_than_before_nor_more_than_there_is(tmp_path: Path) -> None:
+    async with SqliteStore.open(tmp_path) as store:
+        await stored(store, whole_run(1)[:3])
+        store.told(run_id(1), 2)
+    for run, seq in ((1, 1), (1, 0), (1, 9), (7, 1)):
+        async with SqliteStore.open(tmp_path) as again:
+            again.told(run_id(run), seq)
+        async with SqliteStore.open(tmp_path) as once_more:
+            assert await untold(once_more) == [(run_id(1), 2, 3)], (run, seq)

@@ -276,7 +276,7 @@ def agent(member: Member, folder: Path, shelf: Shelf) -> tuple[SharedStore, Work
 
 async def test_a_folder_is_as_new_as_the_newest_entry_and_not_shown_where_it_is_not(tmp_path: Path) -> None:
     log, shelf, commits = MemoryLog(), Shelf(dict(ARTIFACTS)), commits_of(worked_example())
-    async with joined(log, tmp_path, "a") as a, joined(log, tmp_path, "b") as b:
+    async with joined(log, tmp_path) as a, joined(log, tmp_path) as b:
         agents = [agent(member, tmp_path / name, shelf) for member, name in ((a, "of-a"), (b, "of-b"))]
         for number, commit in enumerate(commits[:-1]):
             await committed(agents[number % 2][0], commit)

@@ -132,7 +132,7 @@ async def test_what_a_dead_agent_of_the_store_committed_is_told_again(
     monkeypatch.setattr(sending, "MARGIN", datetime.now(UTC) - NOON)
     receiver = Receiver()
     async with sent(sending_to(receiver, Journals(ENTRIES), mark)) as traces:
-        traces.send_again([ENTRIES[0].run_id])
+        traces.send_again(ENTRIES[0].run_id)
         await until(lambda: receiver.got == ALL)
 
 
@@ -140,7 +140,7 @@ async def test_a_journal_that_cannot_be_told_holds_up_no_other(mark: Mark) -> No
     receiver, journals = Receiver(), Journals(ENTRIES, entries_of(worked_example(run_id=OTHER)))
     journals.journals[OTHER][2] = replace(journals.journals[OTHER][2], event="{}")
     async with sent(sending_to(receiver, journals, mark)) as traces:
-        traces.send_again([OTHER])
+        traces.send_again(OTHER)
         traces.committed(MOMENTS[-1])
         await until(lambda: receiver.got == ALL)
 

@@ -337,6 +337,7 @@ BUGS = (
     Bug(
         "a cancel is acknowledged and not looked at", (STRANDED,), settled_unseen(subjects.CANCEL, seen=False), "cancel"
     ),
+    Bug("queued turns are never taken up", (STRANDED,), hears(unsaid, subjects.TURN), "two agents"),
     Bug("results are never heard", (STRANDED,), hears(unsaid, subjects.TOOL_RESULT)),
     Bug("requests are never heard", (STRANDED,), hears(unsaid, subjects.TOOL_REQUEST, by="gateway")),
     Bug("requests for another agent are never heard", (STRANDED,), hears(unsaid, subjects.TOOL_REQUEST), "child"),

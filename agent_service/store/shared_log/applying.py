@@ -4,7 +4,6 @@ A fact that cannot be taken in is skipped and noted: its run is left alone here,
 """
 
 import sqlite3
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agent_service.store.retention import OF_A_RUN
@@ -18,8 +17,6 @@ from agent_service.store.shared_log.facts import (
     Newer,
     Poisoned,
     SeenFact,
-    Span,
-    ToldFact,
     decoded,
     run_named_by,
     shape_of,
@@ -79,9 +76,6 @@ class Applying:
         match said:
             case EntryFact():
                 self._append(connection, said, fact.seq)
-            case ToldFact():
-                for run_id, spans in said.runs.items():
-                    self._tell(connection, run_id, spans)
             case HaltFact(halt=halt):
                 connection.execute(self._sql["keep_halt"], halt_row(halt))
             case SeenFact() if self._standing(connection, said.run_id):
@@ -95,35 +89,18 @@ class Applying:
         if entry.asked:
             if entry.seq != 1 or connection.execute(self._sql["wake"], (entry.asked[0],)).fetchall():
                 raise Poisoned("its wake is the first entry of another run")
-            told, apart = merged(0, entry.seq, entry.told)
-            if not self._writing.add(entry.rows(told), mark, entry.asked, connection):
+            if not self._writing.add(entry.rows(), mark, entry.asked, connection):
                 raise Poisoned("its run is there already")
         else:
-            version, head, before = self._standing(connection, entry.run_id) or (0, b"", 0)
+            version, head = self._standing(connection, entry.run_id) or (0, b"")
             if version == 0 or (version, head.hex()) != (entry.seq - 1, entry.previous):
                 raise Poisoned(f"it does not continue entry {version} of its run")
-            told, apart = merged(before, entry.seq, [*self._apart(connection, entry.run_id), *entry.told])
-            self._writing.advance(entry.rows(told), mark, connection)
-        self._keep_apart(connection, entry.run_id, apart)
+            self._writing.advance(entry.rows(), mark, connection)
 
-    def _tell(self, connection: sqlite3.Connection, run_id: str, spans: Sequence[Span]) -> None:
-        for version, _, before in filter(None, (self._standing(connection, run_id),)):
-            told, apart = merged(before, version, [*self._apart(connection, run_id), *spans])
-            connection.execute(self._sql["tell"], (run_id, told))
-            self._keep_apart(connection, run_id, apart)
-
-    def _standing(self, connection: sqlite3.Connection, run_id: str) -> tuple[int, bytes, int] | None:
-        for version, head, told in connection.execute(self._sql["standing"], (run_id,)).fetchall():
-            return version, head, told
+    def _standing(self, connection: sqlite3.Connection, run_id: str) -> tuple[int, bytes] | None:
+        for version, head in connection.execute(self._sql["standing"], (run_id,)).fetchall():
+            return version, head
         return None
-
-    def _apart(self, connection: sqlite3.Connection, run_id: str) -> list[Span]:
-        return connection.execute(self._sql["told_apart"], (run_id,)).fetchall()
-
-    def _keep_apart(self, connection: sqlite3.Connection, run_id: str, spans: Sequence[Span]) -> None:
-        if self._apart(connection, run_id) != spans:
-            connection.execute(self._sql["forget_told_apart"], (run_id,))
-            connection.executemany(self._sql["tell_apart"], [(run_id, *span) for span in spans])
 
     def _forget(self, connection: sqlite3.Connection, gone: GoneFact) -> None:
         """A run that moved on has more entries; one has fewer where the log was cleared of some already."""
@@ -143,16 +120,3 @@ class Applying:
         run_id = run_named_by(fact.subject) or skipped.run_id
         self._outcomes[fact.seq] = skipped = Skipped(run_id=run_id, level=skipped.level, why=skipped.why)
         connection.execute(self._sql["skip"], (fact.seq, skipped.run_id, skipped.level, skipped.why))
-
-
-def merged(told: int, version: int, spans: Iterable[Span]) -> tuple[int, list[Span]]:
-    """Up to which entry all is done, and the spans of entries beyond: `told` and `spans` of at most `version`."""
-    apart: list[Span] = []
-    for since, upto in sorted((since, min(upto, version)) for since, upto in spans):
-        if since <= told + 1:
-            told = max(told, upto)
-        elif since <= upto and apart and since <= apart[-1][1] + 1:
-            apart[-1] = apart[-1][0], max(apart[-1][1], upto)
-        elif since <= upto:
-            apart.append((since, upto))
-    return told, apart

@@ -26,8 +26,6 @@ RULES_BELOW = 1000
 Whole = Annotated[int, Field(ge=0, lt=2**63)]
 Instant = Annotated[int, Field(ge=0, le=253_402_300_799_999_999)]
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Span = tuple[Whole, Whole]
-"""Entries of a run, from the first to the last."""
 
 
 class Poisoned(ValueError):
@@ -44,7 +42,7 @@ class Newer(ValueError):
 
 
 class _Said(BaseModel):
-    """The version of a fact's shape, and the member that wrote it (empty: none in particular)."""
+    """The version of a fact's shape, and the message under which it was written (empty: under none)."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
@@ -85,7 +83,8 @@ class EntryFact(_Said):
     added: tuple[tuple[str, str], ...] = ()
     spent: tuple[str, str, float, Whole] | None = None
     opened: tuple[str, int] | None = None
-    told: tuple[Span, ...] = ()
+    told: Whole = 0
+    """All is known to be done that entries up to this one ask for."""
     asking: Asking | None = None
 
     @classmethod
@@ -95,7 +94,7 @@ class EntryFact(_Said):
         *,
         by: str,
         caller: str = "",
-        told: tuple[Span, ...] = (),
+        told: int = 0,
         asked: Asked | None = None,
     ) -> Self:
         """A commit as a fact; `asked` is that of the first entry of a run."""
@@ -160,12 +159,11 @@ class EntryFact(_Said):
     def mark(self, position: int) -> Mark:
         return Mark(by=self.by, position=position)
 
-    def rows(self, told: int) -> Rows:
-        """The rows that it is written as, where the run is told up to entry `told`."""
+    def rows(self) -> Rows:
         head, previous = bytes.fromhex(self.hash), bytes.fromhex(self.previous)
         state, run_id = self.state, self.run_id
         return Rows(
-            run=(self.status.value, self.seq, head, self.summary, self.at, self.due_at, state, run_id, told),
+            run=(self.status.value, self.seq, head, self.summary, self.at, self.due_at, state, run_id, self.told),
             brief=None if self.brief is None else (run_id, self.goal, self.brief),
             entry=(run_id, self.seq, self.at, self.kind, self.event, self.facts, previous, head),
             dropped=tuple((run_id, field, count) for field, count in self.dropped),
@@ -173,12 +171,6 @@ class EntryFact(_Said):
             spent=self.spent,
             opened=self.opened,
         )
-
-
-class ToldFact(_Said):
-    """Up to which entries the outbox of each run is dispatched."""
-
-    runs: dict[str, tuple[Span, ...]]
 
 
 class HaltFact(_Said):
@@ -233,12 +225,11 @@ class GoneFact(_Said):
     at: Instant = 0
 
 
-AnyFact = EntryFact | ToldFact | HaltFact | SeenFact | GoneFact
+AnyFact = EntryFact | HaltFact | SeenFact | GoneFact
 
 KNOWN_LEVEL = VERSION * RULES_BELOW + RULES
 _ENTRIES = tuple(f"{subjects.STORE}.{of}." for of in ("run", "wake"))
 _SHAPES: dict[str, type[AnyFact]] = {
-    subjects.STORED_TOLD: ToldFact,
     subjects.STORED_HALT: HaltFact,
     subjects.STORED_GONE: GoneFact,
 }

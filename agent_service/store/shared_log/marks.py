@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agent_service.store.shared_log.ownership import Log
+from agent_service.store.shared_log.ports import Log
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from schemas import subjects

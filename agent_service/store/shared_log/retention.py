@@ -1,6 +1,6 @@
 """Deletes runs of a shared store: chosen in the copy, and told to all as a fact.
 
-    a fact with tombstones, which every copy applies ─▶ the log is purged of the runs ─▶ each member removes its files
+    a fact with tombstones, which every copy applies ─▶ the log is purged of the runs ─▶ each process removes its files
 
 After a crash the next pass finishes such a fact first. Runs that moved on, or have pending entries, stay.
 """
@@ -11,40 +11,33 @@ from datetime import datetime
 from agent_service.archive.retention import Behind, Ended
 from agent_service.store.retention import Intact, SqliteForgetting, behind_of, tombstone_of
 from agent_service.store.shared_log.facts import VERSION, Buried, GoneFact
-from agent_service.store.shared_log.ownership import Copy, Log, Members
+from agent_service.store.shared_log.ports import Copy, Log
 from groundwork.nats.shared_log import Moved
 from groundwork.sqlite.file import SqliteFile, microseconds
 from schemas import subjects
 
-KEEPER = "keeper of ended runs"
-
 
 class SharedForgetting(SqliteForgetting):
-    """For one member; `database` is its copy. One member at a time deletes for all."""
+    """`database` is this process's copy. Of processes that delete at the same time, one does it for all."""
 
-    def __init__(self, database: SqliteFile, intact: Intact, standing_on: tuple[Log, Copy, Members]) -> None:
+    def __init__(self, database: SqliteFile, intact: Intact, log: Log, copy: Copy) -> None:
         super().__init__(database, intact)
-        self._log, self._copy, self._members = standing_on
+        self._log, self._copy = log, copy
         self._removed = 0
         """The position of the fact of which all is removed from the log."""
-
-    def is_ours(self) -> bool:
-        return self._members.mine("", KEEPER)
 
     async def forget(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
         buried = [one for run in runs if await self._intact(run.run_id) for one in self._going(run, rule, now)]
         versions = {run.run_id: run.version for run in runs}
         gone = {one.run_id: (versions[one.run_id], one.wake_id) for one in buried}
-        fact = GoneFact(v=VERSION, by=self._members.me, runs=gone, tombstones=tuple(buried))
+        fact = GoneFact(v=VERSION, by="", runs=gone, tombstones=tuple(buried))
         if not await self._say(fact):
             return []
         return [behind_of(one.run_id, one.artifacts) for one in buried if not self._is_there(one.run_id)]
 
     async def forget_artifacts(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
         of = {run.run_id: run.version for run in runs}
-        if not await self._say(
-            GoneFact(v=VERSION, by=self._members.me, runs={}, artifacts=of, rule=rule, at=microseconds(now))
-        ):
+        if not await self._say(GoneFact(v=VERSION, by="", runs={}, artifacts=of, rule=rule, at=microseconds(now))):
             return []
         return [one for one in await self.behind(len(of)) if one.run_id in of and not one.folder]
 
@@ -57,7 +50,7 @@ class SharedForgetting(SqliteForgetting):
             yield Buried.of(tombstone_of((*told, microseconds(now), rule)), artifacts)
 
     async def _say(self, fact: GoneFact) -> bool:
-        """Appends and applies the fact; False where another member did. Raises TryAgain."""
+        """Appends and applies the fact; False where another process did. Raises TryAgain."""
         if not (fact.runs or fact.artifacts):
             return False
         after = await self._remove_what_is_left()
@@ -70,7 +63,7 @@ class SharedForgetting(SqliteForgetting):
         return True
 
     async def _remove_what_is_left(self) -> int:
-        """Finishes the newest deletion, of any member; returns its position, or 0."""
+        """Finishes the newest deletion; returns its position, or 0."""
         last = await self._log.newest(subjects.STORED_GONE)
         if last and last.seq != self._removed:
             await self._copy.wait(last.seq)
@@ -88,6 +81,3 @@ class SharedForgetting(SqliteForgetting):
                 await self._log.purge(subjects.stored_seen(run_id))
                 await self._log.purge(subjects.stored_wake(wake_id), before=position)
         self._removed = position
-        ((oldest,),) = self._database.look_up(self._sql["oldest"])
-        if oldest:  # what was told before is of runs that are gone
-            await self._log.purge(subjects.STORED_TOLD, before=oldest)

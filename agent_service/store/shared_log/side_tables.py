@@ -2,7 +2,7 @@
 
 from agent_service.run.ports import Dismissal
 from agent_service.store.shared_log.facts import VERSION, HaltFact, SeenFact
-from agent_service.store.shared_log.ownership import Copy, Log
+from agent_service.store.shared_log.ports import Copy, Log
 from agent_service.store.side_tables import SqliteHalts, SqliteInbox
 from groundwork.nats.shared_log import Moved
 from groundwork.service.errors import TryAgain
@@ -34,12 +34,12 @@ class SharedHalts(SqliteHalts):
 
 
 class SharedInbox(SqliteInbox):
-    def __init__(self, database: SqliteFile, log: Log, copy: Copy, me: str) -> None:
+    def __init__(self, database: SqliteFile, log: Log, copy: Copy) -> None:
         super().__init__(database)
-        self._log, self._copy, self._me = log, copy, me
+        self._log, self._copy = log, copy
 
     async def dismiss(self, dismissal: Dismissal) -> Dismissal:
-        said = SeenFact.of(dismissal, by=self._me)
+        said = SeenFact.of(dismissal, by="")
         position = await self._log.append(subjects.stored_seen(dismissal.run_id), said.encoded(), after=None)
         await self._copy.wait(position)
         return await self.dismissal(dismissal.run_id) or dismissal

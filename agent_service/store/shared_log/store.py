@@ -2,65 +2,72 @@
 
     decide ─▶ append, if the run's newest fact is the one it was decided on ─▶ acknowledged ─▶ the copy has it ─▶ done
 
-A commit with an unknown outcome raises TryAgain: its caller loads and decides again. If it was stored after all,
-`on_elsewhere` hears of it as of commits of other members, because no process has begun its effects.
+A commit with an unknown outcome raises TryAgain: its message is delivered again. If it was stored after all,
+`on_elsewhere` hears of it as of those of other processes. What an entry asks for is done under its message (`in_hand`).
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
+from agent_service.core.waiting import FINAL
 from agent_service.errors import Changed, Damaged, Newer, VersionMoved, WakeConflict
+from agent_service.run.in_hand import IN_HAND, Message, is_own_turn, own_turn
 from agent_service.run.journal import Commit, Run
 from agent_service.run.moments import Elsewhere
 from agent_service.run.ports import Untold, Wake
 from agent_service.store.rows import rows_of
-from agent_service.store.shared_log.appending import Appending, OwnEntries, Telling
+from agent_service.store.shared_log.appending import Appending
 from agent_service.store.shared_log.applying import Applying, Skipped
-from agent_service.store.shared_log.facts import EntryFact, HaltFact, ToldFact
-from agent_service.store.shared_log.ownership import Copy, Log, Members, Share
+from agent_service.store.shared_log.facts import EntryFact, HaltFact
+from agent_service.store.shared_log.ports import Copy, Log
 from agent_service.store.shared_log.retention import SharedForgetting
 from agent_service.store.shared_log.side_tables import SharedHalts, SharedInbox
 from agent_service.store.sqlite import Held, SqliteStore, moved
 from groundwork.nats.shared_log import Fact
 from groundwork.service.errors import Failure, TryAgain
+from groundwork.service.machine import monotonic, token_hex
 from groundwork.sqlite.file import SqliteFile, microseconds
 from schemas import subjects
 from schemas.status import Halt
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
+FOLLOWED_WITHIN_S = 5.0
+"""An entry that no message led to is followed by its turn within it, or its agent died before it queued that."""
+
+logger = logging.getLogger(__name__)
 
 
 def _nobody(_: object) -> None: ...
 
 
 class SharedStore(SqliteStore):
-    """`held` raises unless this process is the member. `on_elsewhere`, `on_halt` hear what other members commit."""
+    """`held` raises unless this process may commit. `on_elsewhere`, `on_halt` hear what other processes commit."""
 
     def __init__(
         self,
         database: SqliteFile,
-        standing_on: tuple[Log, Copy, Members],
+        log: Log,
+        copy: Copy,
         applying: Applying,
         *,
         held: Held,
     ) -> None:
         super().__init__(database, held)
-        self._log, self._copy, self._members = standing_on
+        self._log, self._copy, self._me = log, copy, token_hex(8)
         self._applying = applying
-        self._share = Share(database, self._members)
-        self._own = OwnEntries()
-        self.forgetting = SharedForgetting(database, self._intact, standing_on)
-        self._appending = Appending(self._log, self._copy)
+        self.followed_within_s = FOLLOWED_WITHIN_S
+        self._expected: dict[str, tuple[float, str, int]] = {}
+        """Turns of which nothing was seen yet: until when there is time, and of which entry."""
+        self.forgetting = SharedForgetting(database, self._intact, log, copy)
+        self._appending = Appending(log, copy)
         self._newer: set[str] = set()
         self._began_at = float("inf")
         """The position up to which nothing is news."""
-        self._telling = Telling(self._own, self._log, self._members.me, self._permitted)
-        self.inbox = SharedInbox(database, self._log, self._copy, self._members.me)
-        self.halts = SharedHalts(database, self._log, self._copy, self._members.me)
+        self.inbox = SharedInbox(database, log, copy)
+        self.halts = SharedHalts(database, log, copy, self._me)
         self.on_elsewhere: Callable[[Elsewhere], object] = _nobody
         self.on_halt: Callable[[Halt], object] = _nobody
 
@@ -69,6 +76,8 @@ class SharedStore(SqliteStore):
         self._began_at = self._copy.reached
         for run_id, level, why, _ in await self._database.read(self._sql["skipped"]):
             self._leave_alone(Skipped(run_id=run_id, level=level, why=why))
+        for run_id, seq in await self._database.read(self._sql["unfollowed"]):
+            self._expect_turn(run_id, seq)
 
     async def caught_up(self) -> None:
         await self._copy.wait(await self._log.end())
@@ -81,9 +90,10 @@ class SharedStore(SqliteStore):
         if self.version(commit.entry.run_id):
             raise moved(commit.entry)
         asked = wake.wake_id, wake.digest, microseconds(commit.state.accepted_at)
-        fact = EntryFact.of(rows_of(commit), by=self._members.me, caller=commit.state.brief.caller, asked=asked)
+        by = own_turn(commit.entry.run_id, commit.entry.seq)
+        fact = EntryFact.of(rows_of(commit), by=by, caller=commit.state.brief.caller, asked=asked)
         try:
-            await self._append(fact, 0)
+            await self._appending.append(fact, 0)
         except VersionMoved:
             return self._named(wake) or self._refused(wake, commit)
         return commit.entry.run_id
@@ -98,56 +108,43 @@ class SharedStore(SqliteStore):
         entry = commit.entry
         self._quarantine.check(entry.run_id)
         await self._permitted()
-        after = self._position_of(commit)
-        told = self._own.to_tell(entry.run_id)
-        try:
-            caller = commit.state.brief.caller
-            fact = EntryFact.of(rows_of(commit), by=self._members.me, caller=caller, told=told)
-            await self._append(fact, after)
-        except BaseException:
-            self._own.not_told(entry.run_id, told)
-            raise
-
-    def told(self, run_id: str, seq: int, *, since: int = 1) -> None:
-        if self._own.done(run_id, since, seq):
-            self._telling.is_due.set()
-
-    async def keep_telling(self) -> None:
-        await self._telling.keep()
-
-    async def tell(self) -> None:
-        await self._telling.tell()
+        by = str(IN_HAND.get() or own_turn(entry.run_id, entry.seq))
+        told = entry.seq if commit.state.status in FINAL else 0
+        fact = EntryFact.of(rows_of(commit), by=by, caller=commit.state.brief.caller, told=told)
+        await self._appending.append(fact, self._position_of(commit))
 
     async def untold(self, limit: int) -> Sequence[Untold]:
-        untold = await self._share.untold(self._copy.reached)
-        left = ((run.run_id, self._own.left(run.run_id, run.seqs)) for run in untold)
-        found = [Untold(run_id=run_id, seqs=seqs) for run_id, seqs in left if seqs][:limit]
-        for run in found:
-            self._own.add(run.run_id, run.seqs)
-        return found
+        del limit  # what is not dispatched is under a message
+        return []
 
     async def due(self, now: datetime, limit: int) -> Sequence[str]:
-        return self._workable(await self._share.due(now), limit)
+        return [run_id for run_id, _ in await self.due_turns(now, limit)]
 
-    async def queued(self, limit: int) -> Sequence[str]:
-        return self._workable(await self._share.queued(), limit)
+    async def due_turns(self, now: datetime, limit: int) -> list[tuple[str, int]]:
+        """Runs that are due, with their newest entries."""
+        found = dict(await self._database.read(self._sql["due_turns"], (microseconds(now), limit)))
+        return [(run_id, found[run_id]) for run_id in self._quarantine.without(found) if run_id not in self._newer]
 
-    async def held(self) -> Sequence[str]:
-        return self._workable(await self._share.held())
+    def unfollowed(self) -> list[tuple[str, int]]:
+        """Entries that no message led to, and of whose turns nothing was seen in time. Each once."""
+        late = [turn for turn, (until, _, _) in self._expected.items() if until <= monotonic()]
+        return [self._expected.pop(turn)[1:] for turn in late]
 
-    async def ours(self, run_ids: Sequence[str]) -> Sequence[str]:
-        return [run_id for run_id in run_ids if self._share.is_ours(run_id)]
+    async def led_to_by(self, run_id: str, message: Message) -> set[int]:
+        values = run_id, message.prefix, message.turn or None
+        return {seq for (seq,) in self._database.look_up(self._sql["led_to_by"], values)}
 
-    async def sees_to(self, run_id: str, seq: int) -> bool:
-        written = self._database.look_up(self._sql["written"], (run_id, seq))
-        return any(self._members.mine(by, run_id) for _, _, by in written)
+    async def may_ask(self, run_id: str, call: int) -> bool:
+        message = IN_HAND.get()
+        reserved = self._database.look_up(self._sql["reserved"], (run_id, 0, call))
+        return message is not None and all(message.has(by) for (by,) in reserved[-1:])
 
     async def is_current(self, run_id: str, version: int) -> bool:
         return await self._newest_here(run_id) == version
 
     async def superseded(self, run_id: str, call: int, since: int) -> bool:
         reserved = self._database.look_up(self._sql["reserved"], (run_id, since, call))
-        return any(by != self._members.me for (by,) in reserved)
+        return any(by != str(IN_HAND.get()) for (by,) in reserved)
 
     async def run_of(self, wake_id: str) -> str | None:
         if known := await super().run_of(wake_id):
@@ -162,10 +159,7 @@ class SharedStore(SqliteStore):
             match self._applying.outcome(fact):
                 case EntryFact() as entry:
                     self._heard(entry, fact.seq)
-                case ToldFact(by=by, runs=runs) if by == self._members.me:
-                    for run_id, told in runs.items():
-                        self._own.heard(run_id, told)
-                case HaltFact(by=by, halt=halt) if by != self._members.me:
+                case HaltFact(by=by, halt=halt) if by != self._me:
                     self._tell_of(self.on_halt, halt, fact.seq)
                 case Skipped() as skipped:
                     self._leave_alone(skipped)
@@ -175,10 +169,6 @@ class SharedStore(SqliteStore):
             await self._held()
         except Failure as error:
             raise TryAgain(f"nothing is stored: {error}") from error
-
-    async def _append(self, fact: EntryFact, after: int) -> None:
-        with self._own.coming(fact.run_id, fact.seq):
-            await self._appending.append(fact, after)
 
     def _named(self, wake: Wake) -> str:
         for run_id, digest in self._database.look_up(self._sql["wake"], (wake.wake_id,)):
@@ -224,14 +214,12 @@ class SharedStore(SqliteStore):
         return version
 
     def _heard(self, entry: EntryFact, position: int) -> None:
-        if entry.by == self._members.me:
-            self._own.heard(entry.run_id, entry.told)
-            if self._own.say_again(entry.run_id):  # with an earlier try of the same entry, which has won
-                self._telling.is_due.set()
-            if self._appending.expected(entry):
-                return
-            if position > self._began_at:
-                self._own.add(entry.run_id, (entry.seq,))
+        if is_own_turn(entry.by, entry.run_id, entry.seq) and position > self._began_at:
+            self._expect_turn(entry.run_id, entry.seq)
+        elif self._expected:
+            self._expected.pop(entry.by.partition("/")[0], None)
+        if self._appending.expected(entry):
+            return
         told = Elsewhere(
             entry=entry.entry(),
             position=position,
@@ -249,7 +237,7 @@ class SharedStore(SqliteStore):
         try:
             hears(news)
         except Exception:  # who is told must not keep the copy from going on
-            log.exception("what another agent stored could not be told of")
+            logger.exception("what another agent stored could not be told of")
 
     def _leave_alone(self, skipped: Skipped) -> None:
         if skipped.level and skipped.run_id:
@@ -257,7 +245,7 @@ class SharedStore(SqliteStore):
         elif skipped.run_id:
             self.quarantine(Changed(skipped.run_id, f"a fact in the log of all runs: {skipped.why}"))
         else:
-            log.warning("a fact in the log of all runs is skipped", extra={"why": skipped.why})
+            logger.warning("a fact in the log of all runs is skipped", extra={"why": skipped.why})
 
-    def _workable(self, run_ids: Iterable[str], limit: int | None = None) -> Sequence[str]:
-        return self._quarantine.without(run_id for run_id in run_ids if run_id not in self._newer)[:limit]
+    def _expect_turn(self, run_id: str, seq: int) -> None:
+        self._expected[own_turn(run_id, seq)] = monotonic() + self.followed_within_s, run_id, seq

@@ -7,19 +7,19 @@ UNION ALL
 SELECT run_id, wake_digest FROM gone WHERE wake_id = ?1;
 
 -- name: add_run
--- The first ten parameters are those of advance_run.
+-- The first nine parameters are those of advance_run.
 INSERT INTO runs (
-    status, version, head, summary, touched_at, due_at, state, run_id, told, owner,
+    status, version, head, summary, touched_at, due_at, state, run_id, told,
     wake_id, wake_digest, accepted_at
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_id) DO NOTHING;
 
 -- name: advance_run
 -- Compare and swap: no row is changed when the run is not at the version before.
 UPDATE runs
 SET status = ?1, version = ?2, head = ?3, summary = ?4, touched_at = max(touched_at, ?5), due_at = ?6, state = ?7,
-    told = max(told, ?9), owner = ?10
+    told = max(told, ?9)
 WHERE run_id = ?8 AND version = ?2 - 1;
 
 -- name: put_brief
@@ -74,11 +74,6 @@ FROM entries WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?;
 -- Of the other entries of the run no more than the kind is looked at.
 SELECT seq, at, kind, event, facts, previous, hash
 FROM entries WHERE run_id = ? AND kind = 'SignalReceived' AND event ->> '$.signal.signal_id' = ? ORDER BY seq;
-
--- name: runs_moved_by
--- Of the newest ?1 places.
-SELECT run_id FROM journal
-WHERE position > (SELECT coalesce(max(position), 0) FROM journal) - ?1 AND by = ?2 AND at >= ?3;
 
 -- name: version
 SELECT version FROM runs WHERE run_id = ?;
@@ -211,16 +206,7 @@ SELECT number, since, by, reason, until, until_by, over FROM halts ORDER BY numb
 SELECT version, by, at FROM dismissals WHERE run_id = ?;
 
 -- name: standing
-SELECT version, head, told FROM runs WHERE run_id = ?;
-
--- name: told_apart
-SELECT since, upto FROM told_apart WHERE run_id = ? ORDER BY since;
-
--- name: forget_told_apart
-DELETE FROM told_apart WHERE run_id = ?;
-
--- name: tell_apart
-INSERT INTO told_apart (run_id, since, upto) VALUES (?, ?, ?);
+SELECT version, head FROM runs WHERE run_id = ?;
 
 -- name: skip
 INSERT INTO skipped (position, run_id, version, why) VALUES (?, ?, ?, ?) ON CONFLICT (position) DO NOTHING;
@@ -240,44 +226,23 @@ SELECT position, hash, by FROM journal WHERE run_id = ? AND seq = ?;
 -- The run's newest entry: its number, its position, and its hash.
 SELECT version, position, head FROM runs JOIN journal USING (run_id) WHERE runs.run_id = ? AND seq = version;
 
--- name: owned
--- Who wrote the newest entry.
-SELECT owner FROM runs WHERE run_id = ?;
-
--- name: due_of
--- Of ?2, and of those who are not among the others that live, which ?3 lists (here and below).
-SELECT run_id, owner FROM runs
-WHERE due_at <= ?1 AND (owner = ?2 OR owner NOT IN (SELECT value FROM json_each(?3)))
-ORDER BY due_at LIMIT ?4;
-
--- name: queued_of
-SELECT run_id, owner FROM runs
-WHERE status = 'queued' AND (owner = ?1 OR owner NOT IN (SELECT value FROM json_each(?2)))
-ORDER BY run_id LIMIT ?3;
-
--- name: held_of
-SELECT run_id, owner FROM runs
-WHERE status = 'running' AND (owner = ?1 OR owner NOT IN (SELECT value FROM json_each(?2)))
-AND CASE WHEN json_valid(state) THEN json_extract(state, '$.waiting.still_since') END IS NOT NULL;
-
--- name: untold_of
--- Up to position ?3: of what comes behind it nobody was told yet.
-SELECT runs.run_id, journal.seq, journal.by FROM runs INDEXED BY runs_untold
-JOIN journal ON journal.run_id = runs.run_id AND journal.seq > runs.told
-WHERE runs.told < runs.version AND (journal.by = ?1 OR journal.by NOT IN (SELECT value FROM json_each(?2)))
-AND journal.position <= ?3 AND NOT EXISTS (
-    SELECT 1 FROM told_apart
-    WHERE told_apart.run_id = runs.run_id AND journal.seq BETWEEN told_apart.since AND told_apart.upto
-)
-ORDER BY runs.run_id;
-
 -- name: reserved
--- Who set something aside for a model call of a run after entry ?2.
+-- Under which messages something was set aside for a model call of a run after entry ?2.
 SELECT by FROM journal
-WHERE run_id = ?1 AND seq > ?2 AND kind = 'CallReserved' AND CASE WHEN json_valid(event) THEN json_extract(event, '$.call') END = ?3;
+WHERE run_id = ?1 AND seq > ?2 AND kind = 'CallReserved' AND CASE WHEN json_valid(event) THEN json_extract(event, '$.call') END = ?3
+ORDER BY seq;
 
--- name: oldest
-SELECT coalesce(min(position), 0) FROM journal;
+-- name: led_to_by
+-- Entries of a run under any delivery of a message, whose names begin with ?2, and the one that a turn was queued for.
+SELECT seq FROM journal WHERE run_id = ?1 AND (substr(by, 1, length(?2)) = ?2 OR by = ?3);
+
+-- name: due_turns
+SELECT run_id, version FROM runs WHERE due_at <= ? ORDER BY due_at LIMIT ?;
+
+-- name: unfollowed
+-- Runs whose newest entry no message led to, unless all is known to be done that it asks for.
+SELECT run_id, seq FROM runs INDEXED BY runs_untold JOIN journal USING (run_id)
+WHERE told < version AND seq = version AND by = run_id || ':' || seq;
 
 -- name: tombstone
 SELECT run_id, wake_id, wake_digest, status, last, ended_at, at, rule

@@ -97,11 +97,9 @@ class Traces:
         if rests(moment):
             self._mark_due(moment.entry.run_id, moment.at)
 
-    def send_again(self, run_ids: Sequence[str]) -> None:
+    def send_again(self, run_id: str) -> None:
         """Spans of the last minute of another agent, which is dead and may not have sent them."""
-        since = utc_now() - MARGIN
-        for run_id in run_ids:
-            self._mark_due(run_id, since)
+        self._mark_due(run_id, utc_now() - MARGIN)
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -15,8 +15,7 @@ CREATE TABLE runs (
     touched_at  INTEGER NOT NULL,             -- latest `at` of all entries; a clock set back does not lower it
     due_at      INTEGER,                      -- the run's only timer
     state       TEXT    NOT NULL,             -- JSON without the brief and without `items`
-    told        INTEGER NOT NULL DEFAULT 0,   -- all is done that entries up to this one ask for
-    owner       TEXT    NOT NULL DEFAULT ''   -- the member that wrote the newest entry; '': this agent alone
+    told        INTEGER NOT NULL DEFAULT 0    -- all is done that entries up to this one ask for
 ) STRICT;
 
 CREATE INDEX runs_by_status ON runs (status, run_id);
@@ -75,7 +74,7 @@ CREATE TABLE journal (
     facts          TEXT    NOT NULL,            -- JSON
     previous       BLOB    NOT NULL,            -- hash of the entry before
     hash           BLOB    NOT NULL,
-    by             TEXT    NOT NULL DEFAULT '', -- the member that wrote it; '': this agent alone
+    by             TEXT    NOT NULL DEFAULT '', -- the message under which it was committed; '': alone
     common         INTEGER REFERENCES common_texts, -- as in briefs
     rest_after     INTEGER,
     UNIQUE (run_id, seq)
@@ -106,14 +105,6 @@ CREATE TABLE items (
 ) STRICT;
 
 CREATE INDEX items_of_run ON items (run_id, field);
-
--- Entries beyond `told` of which all is done as well, while an older one of another member is not.
-CREATE TABLE told_apart (
-    run_id TEXT    NOT NULL REFERENCES runs,
-    since  INTEGER NOT NULL,
-    upto   INTEGER NOT NULL,
-    PRIMARY KEY (run_id, since)
-) STRICT, WITHOUT ROWID;
 
 -- Runs that ended in the hands of a person who has seen to it: who said so, and which entry was the newest then.
 CREATE TABLE dismissals (

@@ -1,0 +1,77 @@
+"""The queue of turns, where several agents share a store; and what becomes of a turn that cannot be carried out.
+
+Nothing waits in memory: a turn that is put off fails, so that its message is delivered again.
+"""
+
+import json
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime
+from math import ceil
+
+from agent_service.background import Background
+from agent_service.errors import Stopped
+from agent_service.run.in_hand import IN_HAND, own_turn
+from agent_service.run.moments import Moment
+from agent_service.run.outbox import Undone
+from agent_service.run.queued_turns import FORGOTTEN_AT, RUN_ID
+from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Failure, TryAgain
+from schemas import subjects
+from schemas.envelope import MSG_ID
+
+TOGETHER_S = 10
+"""What several agents notice within it is one thing."""
+AGAIN_S = 1.0
+
+
+class TurnQueue(Undone):
+    def __init__(self, link: NatsLink, background: Background) -> None:
+        super().__init__(_nothing)
+        self._link = link
+        self._background = background
+
+    @property
+    def is_here(self) -> bool:
+        """Where the task works on no message, the turn is queued."""
+        return IN_HAND.get() is not None
+
+    def committed(self, moment: Moment) -> None:
+        if IN_HAND.get() is None or moment.before is None:
+            run_id = moment.entry.run_id
+            self._background.start(self.put(run_id, own_turn(run_id, moment.entry.seq)))
+
+    async def put(self, run_id: str, turn: str) -> None:
+        """Raises TryAgain."""
+        await self._put({RUN_ID: run_id}, turn)
+
+    async def say_again(self, forgotten_at: datetime) -> None:
+        """Has one agent say again what the bus may have forgotten. Raises TryAgain."""
+        until = datetime.fromtimestamp(ceil(forgotten_at.timestamp() / TOGETHER_S) * TOGETHER_S, UTC)
+        await self._put({FORGOTTEN_AT: until.isoformat()}, f"say-again:{until.timestamp():.0f}")
+
+    async def _put(self, told: dict[str, str], name: str) -> None:
+        try:
+            await self._link.keep(subjects.TURN, json.dumps(told).encode(), {MSG_ID: name})
+        except Failure as error:
+            raise TryAgain(f"turn {name} is not queued: {error}") from error
+
+    def begin(self, run_id: str, seqs: Iterable[int]) -> None:
+        """Until the message is acknowledged."""
+
+    def done(self, run_id: str, seqs: Iterable[int]) -> None:
+        """The message is acknowledged."""
+
+    def leave(self, run_id: str, seqs: Iterable[int]) -> None:
+        raise TryAgain(f"run {run_id}: what entry {max(seqs)} asks for is not done", AGAIN_S)
+
+    def hold(self, run_id: str, seqs: Collection[int], error: Stopped) -> None:
+        del run_id, seqs
+        raise error
+
+    def put_off(self, run_id: str, seqs: Collection[int], error: TryAgain) -> None:
+        del run_id, seqs
+        raise error
+
+
+def _nothing(run_id: str, seq: int) -> None:
+    del run_id, seq

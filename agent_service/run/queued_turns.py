@@ -1,0 +1,141 @@
+"""Turns that no message from outside drives, where several agents share a store: each is a message of a work queue.
+
+a wake, a word by HTTP ─▶ entry ─▶ turn queued ─▶ any agent takes it, and acknowledges once the run rests
+a timer that is due, and an entry of which no turn was seen ─▶ every agent queues the turn, and the queue keeps one
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import NoReturn, Protocol
+
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Status
+from agent_service.errors import Damaged
+from agent_service.kill_switch import Brake
+from agent_service.run.arrival import Arrival
+from agent_service.run.in_hand import IN_HAND, Message
+from agent_service.run.intake import Intake
+from agent_service.run.ports import Clock
+from agent_service.run.recovery import Recovery
+from agent_service.run.turn import Turns
+from groundwork.service.errors import TryAgain
+
+RUN_ID, FORGOTTEN_AT = "run_id", "forgotten_at"
+LOOK_S = 0.5
+DUE_AT_ONCE = 200
+QUEUED_AGAIN_S = 10.0
+"""After how long a turn that is due still is queued once more: its message may be lost."""
+
+log = logging.getLogger(__name__)
+
+
+class Store(Protocol):
+    async def led_to_by(self, run_id: str, message: Message) -> set[int]: ...
+    async def due_turns(self, now: datetime, limit: int) -> list[tuple[str, int]]: ...
+    def unfollowed(self) -> list[tuple[str, int]]: ...
+
+
+class Queue(Protocol):
+    async def put(self, run_id: str, turn: str) -> None:
+        """Raises TryAgain."""
+
+
+class QueuedTurns:
+    def __init__(
+        self,
+        store: Store,
+        turns: Turns,
+        intake: Intake,
+        recovery: Recovery,
+        brake: Brake,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._turns = turns
+        self._intake = intake
+        self._recovery = recovery
+        self._brake = brake
+        self._clock = clock
+        self.say_again: Callable[[datetime], Awaitable[None]] = _nothing
+        """What the bus may have forgotten at an instant."""
+        self.on_taken_over: Callable[[str], object] = _nobody
+
+    async def receive(self, arrival: Arrival) -> None:
+        """One queued turn. Raises TryAgain."""
+        self._brake.check()
+        told = json.loads(arrival.body)
+        if forgotten_at := told.get(FORGOTTEN_AT):
+            await self.say_again(datetime.fromisoformat(forgotten_at))
+            return
+        try:
+            await self._turn(told[RUN_ID])
+        except Damaged as error:
+            log.info("left alone", extra={"run_id": error.run_id})
+
+    async def again(self, run_id: str) -> None:
+        """Does again what the entries of the message in hand ask for, if it was in hand of another agent before."""
+        message = IN_HAND.get()
+        if message is None or not message.may_have_begun:
+            return
+        if seqs := await self._store.led_to_by(run_id, message):
+            if message.delivered > 1:
+                self.on_taken_over(run_id)
+            await self._recovery.resume(run_id, seqs)
+
+    async def _turn(self, run_id: str) -> None:
+        await self.again(run_id)
+        state, now = await self._turns.current(run_id), self._clock.now()
+        if state and state.status is Status.QUEUED:
+            await self._intake.begin(run_id)
+        elif state and _is_due(state, now):
+            await self._recovery.fire(run_id, now)
+
+
+async def _nothing(_: datetime) -> None: ...
+
+
+def _nobody(_: str) -> None: ...
+
+
+def _is_due(state: RunState, now: datetime) -> bool:
+    return state.due_at is not None and state.due_at <= now
+
+
+class Nudging:
+    """Queues turns that are due, and those that an agent may have died before it queued them."""
+
+    def __init__(self, store: Store, queue: Queue, brake: Brake, clock: Clock) -> None:
+        self._store = store
+        self._queue = queue
+        self._brake = brake
+        self._clock = clock
+        self._queued: dict[str, float] = {}
+
+    async def keep(self) -> NoReturn:
+        while True:
+            try:
+                await self.look()
+            except TryAgain as error:
+                log.warning("turns that are due are not queued", extra={"why": str(error)})
+            await asyncio.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        if self._brake.holds:
+            return
+        due = [(run_id, f"{run_id}:{version}:due") for run_id, version in await self._due()]
+        unfollowed = [(run_id, f"{run_id}:{seq}") for run_id, seq in self._store.unfollowed()]
+        for run_id, turn in (*due, *unfollowed):
+            await self._put(run_id, turn)
+
+    async def _due(self) -> list[tuple[str, int]]:
+        return await self._store.due_turns(self._clock.now(), DUE_AT_ONCE)
+
+    async def _put(self, run_id: str, turn: str) -> None:
+        now = asyncio.get_running_loop().time()
+        self._queued = {known: at for known, at in self._queued.items() if now - at < QUEUED_AGAIN_S}
+        if turn not in self._queued:
+            await self._queue.put(run_id, turn)
+            self._queued[turn] = now

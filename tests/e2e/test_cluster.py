@@ -26,6 +26,8 @@ CLOCK = r"\d\d:\d\d UTC|\d+ minutes"
 ELSEWHERE_WITHIN_S = 6.0
 """The time in which what a process had in hand is another's, and a second."""
 WITHIN_S = 90.0
+RESERVED = '"event":"CallReserved"'
+"""In the log of the agent that committed it."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,7 @@ async def ships_of_file(tmp_path_factory: pytest.TempPathFactory, model: FakeAnt
         store="jetstream",
         plugins=(PROBES,),
         written=(folder / "marks",),
-        agent=asking(model.base_url),
+        agent=asking(model.base_url) | {"log": {"level": "info"}},
     )
     async with Cluster(folder / "nodes") as cluster, fleet(cluster, options) as made:
         yield made
@@ -63,6 +65,13 @@ def mind(request: pytest.FixtureRequest, ships: Fleet, model: FakeAnthropic) -> 
     made = RecordingMind(ships.options.written[0] / request.function.__name__[:40])
     model.policy, model.calls[:] = made, []
     return made
+
+
+def thinking(ships: Fleet, run_id: str) -> tuple[Member, Member]:
+    """The agent that makes the run's first model call, and another one."""
+    said = {agent: agent.log.read_text().splitlines() for agent in ships.agents}
+    (thinks,) = (agent for agent, lines in said.items() if any(run_id in line and RESERVED in line for line in lines))
+    return thinks, next(agent for agent in ships.agents if agent is not thinks)
 
 
 async def kinds(member: Member, run_id: str) -> list[str]:
@@ -111,9 +120,9 @@ async def test_a_run_whose_agent_is_killed_while_the_model_thinks_goes_on_elsewh
 ) -> None:
     """Who reads it misses nothing, and the other asks the model in the same words."""
     held = mind.hold(1)
-    first, second, third = ships.agents
-    run_id = await wake(first)
+    run_id = await wake(ships.agents[0])
     await until(held.reached.is_set)
+    first, second = thinking(ships, run_id)
     told = await followed(first, run_id, most=3)
     first.kill()
     killed_at = time.monotonic()
@@ -126,6 +135,7 @@ async def test_a_run_whose_agent_is_killed_while_the_model_thinks_goes_on_elsewh
     lost, made = (re.sub(CLOCK, "", json.dumps(request)) for request in model.requests[:2])
     assert lost == made
     assert [event.id for event in told] == list(range(1, len(told) + 1))
+    (third,) = set(ships.agents) - {first, second}
     assert await kinds(third, run_id) == await kinds(second, run_id)
 
 
@@ -133,9 +143,9 @@ async def test_the_reply_of_an_agent_that_was_stopped_for_too_long_counts_for_no
     ships: Fleet, model: FakeAnthropic, mind: RecordingMind
 ) -> None:
     held, again = mind.hold(1), mind.hold(2)
-    first, second, _ = ships.agents
-    run_id = await wake(first)
+    run_id = await wake(ships.agents[0])
     await until(held.reached.is_set)
+    first, second = thinking(ships, run_id)
     first.stop()
     await until(again.reached.is_set)
     held.over.set()

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CLOCK = r"\d\d:\d\d UTC|\d+ minutes"
 """What a prompt says of the time."""
-ELSEWHERE_WITHIN_S = 6.0
-"""The time in which what a process had in hand is another's, and a second."""
+ELSEWHERE_WITHIN_S = 8.0
+"""The 5 s after which what a process had in hand is another's, and what a busy machine takes to begin with it."""
 WITHIN_S = 90.0
 RESERVED = '"event":"CallReserved"'
 """In the log of the agent that committed it."""

@@ -54,13 +54,13 @@ class LogLine:
 
 def write(moment: Moment) -> None:
     may_be_trouble = isinstance(moment.event, ModelUnavailable) or not moment.kinds.isdisjoint(_OF_TROUBLE)
-    if log.isEnabledFor(logging.INFO) or (may_be_trouble and log.isEnabledFor(logging.WARNING) and _trouble(moment)):
+    if log.isEnabledFor(logging.INFO) or (may_be_trouble and log.isEnabledFor(logging.WARNING) and _wrong(moment)[1]):
         line = log_line(moment)
         log.log(line.level, line.message, extra=line.fields)
 
 
 def log_line(moment: Moment) -> LogLine:
-    run, trouble = moment.after, _trouble(moment)
+    run, (error_class, trouble) = moment.after, _wrong(moment)
     fields = {
         "run_id": run.run_id,
         "wake_id": run.wake_id,
@@ -70,7 +70,7 @@ def log_line(moment: Moment) -> LogLine:
         "state_transition": moment.state_transition,
         **_of_step(moment),
         "latency_ms": _latency_ms(moment),
-        "error_class": _error_class(moment),
+        "error_class": error_class,
         **_spent(moment),
         **_besides(moment),
     }
@@ -103,36 +103,19 @@ def _latency_ms(moment: Moment) -> int | None:
     return max(0, round((moment.entry.at - since).total_seconds() * 1000))
 
 
-def _error_class(record: Record) -> str | None:
-    if stop := _stopped(record):
-        return stop[0]
-    if isinstance(record.event, ModelUnavailable):
-        return record.event.error_class
-    answer = record.first(AttemptAnswered)
+def _wrong(moment: Moment) -> tuple[str | None, str]:
+    """The class of what went wrong, and its reason where that is trouble."""
+    event, answer = moment.event, moment.first(AttemptAnswered)
+    for fact in moment.facts:
+        stop = fact.ask if isinstance(fact, PersonAsked) else fact
+        if isinstance(stop, Stop) or (isinstance(stop, Ended) and stop.status not in AS_ASKED):
+            return stop.ending_class, str(stop.reason)
+    if isinstance(event, ModelUnavailable):
+        return event.error_class, str(event.message)
     if answer and answer.error:
-        return answer.error.error_class
-    return next((one.error_class for one in record.all(Decided) if one.error_class), None)
-
-
-def _stopped(record: Record) -> tuple[str, str] | None:
-    """The class and the reason of a stop that was not asked for."""
-    for fact in record.facts:
-        if isinstance(fact, Ended) and fact.status not in AS_ASKED:
-            return fact.ending_class, str(fact.reason)
-        if isinstance(fact, PersonAsked) and isinstance(fact.ask, Stop):
-            return fact.ask.ending_class, str(fact.ask.reason)
-    return None
-
-
-def _trouble(moment: Moment) -> str:
-    if stop := _stopped(moment):
-        return stop[1]
-    if isinstance(moment.event, ModelUnavailable):
-        return str(moment.event.message)
-    answer = moment.first(AttemptAnswered)
-    error = answer.error if answer else None
-    out_of_reach = error and (error.retryable or isinstance(moment.event, TimerFired))
-    return error.message if error and out_of_reach else ""
+        out_of_reach = answer.error.retryable or isinstance(event, TimerFired)
+        return answer.error.error_class, answer.error.message if out_of_reach else ""
+    return next((one.error_class for one in moment.all(Decided) if one.error_class), None), ""
 
 
 def _spent(moment: Moment) -> Fields:

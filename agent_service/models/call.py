@@ -262,5 +262,5 @@ def _decision(reply: Reply, request: Request) -> Read:
     if reply.cut:
         full = "window" in reply.stop_reason
         bound = "the end of the model's window" if full else f"{request.reply_tokens} tokens"
-        return read_cut(request.question, reply.text, bound), None
+        return read_cut(reply.text, bound), None
     return read(request.question, reply.text)

@@ -1,8 +1,8 @@
 """What a reply decides, or everything that is wrong with it, so that one repair can mend it all.
 
 A part that the question does not ask for is left alone, and so is a text beside the parts. A plan that cannot be used
-spoils neither the framing nor the
-reflection beside it. Unproven claims of a reflection are no flaw here: they are refused without a repair.
+spoils neither the framing nor the reflection beside it. Unproven claims of a reflection are no flaw here: they are
+refused without a repair.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,21 +32,21 @@ class _Judged:
 def read(question: Question, text: str) -> Read:
     """The decision in a reply to `question`, and what came along; Unusable, with all flaws, where it cannot be used."""
     found = found_in(text)
-    judged = _judged(question, found)
-    wrong, main, beside = _flaws_of_whole(question, found), judged.main, judged.beside
+    wrong = _flaws_of_whole(question, found)
+    if not isinstance(found.value, dict):
+        return unusable(wrong, text), None
+    judged = _judged(question, found.value)
+    main, beside = judged.main, judged.beside
     if wrong or main.decided is None:
         return unusable((*wrong, *main.flaws, *beside.flaws), text), None
     return main.decided, unusable(beside.flaws, text) if beside.flaws else beside.decided
 
 
-def read_cut(question: Question, text: str, bound: str) -> Unusable:
-    """All that is wrong with a reply that ended because it had reached its `bound`: the most tokens, or the window."""
+def read_cut(text: str, bound: str) -> Unusable:
+    """A reply that ended because it had reached its `bound`: the most tokens, or the window."""
     length = f"it breaks off after {len(text)} characters" if text else "nothing of it was written down yet"
     cut = f"the reply was cut at {bound}, thinking included: {length}. Think and write less"
-    found = Found(value=found_in(text).value, flaw=cut, whole=False)
-    judged = _judged(question, found)
-    wrong = (*_flaws_of_whole(question, found), *judged.main.flaws, *judged.beside.flaws)
-    return unusable(wrong, text, cut=True)
+    return unusable((cut,), text, cut=True)
 
 
 def unusable(flaws: Iterable[str], text: str, *, cut: bool = False) -> Unusable:
@@ -60,10 +60,8 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
 
 
-def _judged(question: Question, found: Found) -> _Judged:
-    given = found.value if isinstance(found.value, dict) else {}
-    whole = found.whole and isinstance(found.value, dict)
-    parts = Parts(given=given, state=question.state, now=question.now, whole=whole)
+def _judged(question: Question, given: dict[str, Any]) -> _Judged:
+    parts = Parts(given=given, state=question.state, now=question.now)
     match question.phase:
         case Phase.FRAME:
             return _framed(parts, with_plan=question.with_plan)
@@ -71,9 +69,9 @@ def _judged(question: Question, found: Found) -> _Judged:
             return _Judged(main=_planned(parts), beside=Part())
         case Phase.COMPACT:
             memory = parts.memory()
-            return _Judged(main=_null("memory", parts) if memory.empty else memory, beside=Part())
+            return _Judged(main=_null("memory") if memory.empty else memory, beside=Part())
         case Phase.VERIFY:
-            return _Judged(main=verification_in(_without_asides(given), whole=whole), beside=Part())
+            return _Judged(main=verification_in(_without_asides(given)), beside=Part())
     return _reflected(parts, with_plan=question.with_plan)
 
 
@@ -92,7 +90,7 @@ def _planned(parts: Parts) -> Part[Decision]:
 def _given_up(parts: Parts, asked: str) -> Part[Decision]:
     reflection = parts.reflection()
     if reflection.empty:
-        return _null(asked, parts)
+        return _null(asked)
     if reflection.decided and reflection.decided.verdict is not Verdict.ESCALATE:
         instead = "`ask` or a reflection that escalates" if asked == "framing" else "a reflection that escalates"
         return Part(flaws=(f"{asked}: null, and without it only {instead} is an answer",))
@@ -102,14 +100,14 @@ def _given_up(parts: Parts, asked: str) -> Part[Decision]:
 def _reflected(parts: Parts, *, with_plan: bool) -> _Judged:
     reflection = parts.reflection()
     if reflection.empty:
-        return _Judged(main=_null("reflection", parts), beside=parts.next() if with_plan else Part())
+        return _Judged(main=_null("reflection"), beside=parts.next() if with_plan else Part())
     if reflection.decided is None:
         return _Judged(main=reflection, beside=parts.next() if with_plan else Part())
     return _Judged(main=_consistent(reflection.decided, parts), beside=_after(reflection.decided, parts, with_plan))
 
 
-def _null(what: str, parts: Parts) -> Part[Decision]:
-    return Part(flaws=(f"{what}: null, and this is what is asked for",)) if parts.whole else Part()
+def _null(what: str) -> Part[Decision]:
+    return Part(flaws=(f"{what}: null, and this is what is asked for",))
 
 
 def _consistent(reflection: Reflection, parts: Parts) -> Part[Decision]:

@@ -9,7 +9,6 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from agent_service.core.model import framing, planning
 from agent_service.core.phases import (
-    MIN_DONE_ITEMS,
     Action,
     Ask,
     Digest,
@@ -61,16 +60,15 @@ class Part(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """A reply in its parts, `given` by their names. `whole`: nothing is missing for the reply having been cut."""
+    """A reply in its parts, `given` by their names."""
 
     given: Mapping[str, Any]
     state: RunState
     now: datetime
-    whole: bool = True
 
     def framing(self) -> Part[Framing]:
         raw = self.given.get("framing")
-        flaws = tuple(_framing_flaws(raw, self.state, whole=self.whole))
+        flaws = tuple(_framing_flaws(raw, self.state))
         return self._part("framing", _FRAMING, lambda said: said.decision(), flaws)
 
     def reflection(self) -> Part[Reflection]:
@@ -107,11 +105,11 @@ class Parts:
         raw = self.given.get(name)
         if raw is None:
             return Part()
-        return _shaped(raw, name, shape, decision, flaws, whole=self.whole)
+        return _shaped(raw, name, shape, decision, flaws)
 
 
-def verification_in(value: Any, *, whole: bool) -> Part[Verification]:
-    return _shaped(value, "", _VERIFICATION, lambda said: said.decision(), whole=whole)
+def verification_in(value: Any) -> Part[Verification]:
+    return _shaped(value, "", _VERIFICATION, lambda said: said.decision())
 
 
 def _shaped(
@@ -120,26 +118,24 @@ def _shaped(
     shape: TypeAdapter[S],
     decision: Callable[[S], T | None],
     flaws: Sequence[str] = (),
-    *,
-    whole: bool,
 ) -> Part[T]:
     try:
         said = shape.validate_python(raw)
     except ValidationError as error:
-        return Part(flaws=(*_flaws_of(error, place, whole=whole), *flaws))
+        return Part(flaws=(*_flaws_of(error, place), *flaws))
     return Part(flaws=tuple(flaws)) if flaws else Part(decided=decision(said))
 
 
-def _flaws_of(error: ValidationError, place: str, *, whole: bool) -> Iterator[str]:
+def _flaws_of(error: ValidationError, place: str) -> Iterator[str]:
     found = error.errors(include_url=False, include_input=False, include_context=False)
-    for flaw in [flaw for flaw in found if whole or flaw["type"] != "missing"][:MOST_FLAWS]:
+    for flaw in found[:MOST_FLAWS]:
         path = ".".join(map(str, (place, *flaw["loc"]) if place else flaw["loc"]))[:LONGEST_PLACE]
         yield f"{path}: {'Input should be an object' if flaw['type'] == 'model_type' else flaw['msg']}"
 
 
-def _framing_flaws(raw: Any, state: RunState, *, whole: bool) -> Iterator[str]:
+def _framing_flaws(raw: Any, state: RunState) -> Iterator[str]:
     items = raw.get("definition_of_done") if isinstance(raw, dict) else None
-    if not isinstance(items, list) or not (whole or len(items) >= MIN_DONE_ITEMS):
+    if not isinstance(items, list):
         return
     said = [item if isinstance(item, dict) else {} for item in items]
     framed = Framing(

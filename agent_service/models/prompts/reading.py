@@ -11,7 +11,6 @@ from math import isfinite
 from typing import Any
 
 from pydantic import JsonValue
-from pydantic_core import from_json
 
 LONGEST_SAID = 60
 
@@ -21,11 +20,10 @@ _FENCED = re.compile(r"```[a-z0-9]*\s*(\{.*\})\s*```", re.DOTALL | re.IGNORECASE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The value in a text. With a `flaw` it is only a guess; `whole`: its end is there."""
+    """The value in a text. With a `flaw` it is only a guess."""
 
     value: Any
     flaw: str = ""
-    whole: bool = True
 
 
 def found_in(text: str) -> Found:
@@ -90,15 +88,8 @@ def _broken(said: str, error: json.JSONDecodeError, before: str) -> Found:
     beside = [f"before the JSON object stands {_shown(before)}"] if before else []
     if error.msg.startswith("Unterminated string") or error.pos >= len(said) - len("fals"):
         flaw = f"the reply breaks off after {len(said)} characters, before the JSON object ends"
-        return Found(value=_begun(said), flaw="; ".join((*beside, flaw)), whole=False)
+        return Found(value=None, flaw="; ".join((*beside, flaw)))
     return Found(value=None, flaw="; ".join((*beside, f"the reply is no JSON: {flaw_of(error)}")))
-
-
-def _begun(said: str) -> Any:
-    try:
-        return from_json(said, allow_partial=True)
-    except ValueError:
-        return None
 
 
 def _leniently(said: str) -> Any:

@@ -7,7 +7,7 @@ these. Its requests are pushed to it, on a subject that `agentic setup --executo
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
@@ -258,61 +258,44 @@ class Login:
     role: RoleName
 
 
-SHIPPED = (
-    Login("setup", "setup"),
-    Login("agent", "agent"),
-    Login("gateway", "gateway"),
-    Login("executor", "executor"),
-    Login("publisher", "publisher"),
-    Login("approver", "approver"),
-    Login("operator", "operator"),
-    Login("observer", "observer"),
-)
+SHIPPED = tuple(Login(role, role) for role in _ROLES)
 
 
 def accounts(logins: Iterable[Login], key_of: Callable[[str], str]) -> str:
-    users = (line for login in logins for line in _user(login, key_of(login.name)))
-    return "\n".join((*_head(), *users, *_tail(key_of(SYSTEM)), ""))
+    users = "\n".join(_user(login, key_of(login.name)) for login in logins)
+    return f"""\
+# Made by the program from schemas/permissions.py: who may say and hear what. docs/BUS.md says why.
+accounts {{
+  {ACCOUNT} {{
+    jetstream: enabled
+    limits {{ max_connections: {MOST_CONNECTIONS}, max_subscriptions: {MOST_SUBSCRIPTIONS} }}
+    users: [
+{users}
+    ]
+  }}
+  SYS {{ users: [ {{ nkey: {key_of(SYSTEM)} }} ] }}
+}}
+system_account: SYS
+"""
 
 
 def key_variable(name: str) -> str:
     return f"$NKEY_{name.upper().replace('-', '_')}"
 
 
-def _head() -> Iterator[str]:
-    yield "# Made by the program from schemas/permissions.py: who may say and hear what. docs/BUS.md says why."
-    yield "accounts {"
-    yield f"  {ACCOUNT} {{"
-    yield "    jetstream: enabled"
-    yield f"    limits {{ max_connections: {MOST_CONNECTIONS}, max_subscriptions: {MOST_SUBSCRIPTIONS} }}"
-    yield "    users: ["
-
-
-def _user(login: Login, key: str) -> Iterator[str]:
+def _user(login: Login, key: str) -> str:
     may = permissions_of(login.role, login.name)
-    yield f"      {{ # {login.name}"
-    yield f"        nkey: {key}"
-    yield "        permissions {"
-    yield f"          publish {{ allow: {_list(may.publish)} }}"
-    yield f"          subscribe {{ allow: {_list(may.subscribe)} }}"
-    yield from _answers(may)
-    yield "        }"
-    yield "      }"
-
-
-def _answers(may: Permissions) -> Iterator[str]:
-    if may.answers:
-        yield f'          allow_responses {{ max: 1, expires: "{ANSWER_WITHIN}" }}'
+    answers = f'\n          allow_responses {{ max: 1, expires: "{ANSWER_WITHIN}" }}' if may.answers else ""
+    return f"""\
+      {{ # {login.name}
+        nkey: {key}
+        permissions {{
+          publish {{ allow: {_list(may.publish)} }}
+          subscribe {{ allow: {_list(may.subscribe)} }}{answers}
+        }}
+      }}"""
 
 
 def _list(patterns: Iterable[str]) -> str:
     lines = "".join(f"\n            {json.dumps(pattern)}" for pattern in dict.fromkeys(patterns))
     return f"[{lines}\n          ]"
-
-
-def _tail(key: str) -> Iterator[str]:
-    yield "    ]"
-    yield "  }"
-    yield f"  SYS {{ users: [ {{ nkey: {key} }} ] }}"
-    yield "}"
-    yield "system_account: SYS"

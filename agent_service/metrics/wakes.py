@@ -13,7 +13,6 @@ from agent_service.errors import OverQuota, WakeConflict
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, GiveUp, TryAgain
 from groundwork.telemetry.metrics import Instruments
-from schemas.events import ToolResult
 
 NONE = ""
 """Prometheus takes a label without text for a missing one."""
@@ -21,27 +20,18 @@ OTHER = "other"
 
 DENIED = frozenset({"not_allowed"})
 TIMED_OUT = frozenset({"timeout", "expired"})
-TOOL_ERRORS = frozenset(
-    {
-        *("artifact_changed", "bad_continuation", "bad_output", "budget", "configuration", "dependency", "in_doubt"),
-        *(
-            "invalid_arguments",
-            "invalid_result",
-            "not_approved",
-            "not_found",
-            "overruled",
-            "rate_limit",
-            "storage_full",
-        ),
-        *("storage_full", "tool_error", "transient", "unavailable"),
-    }
-) | (DENIED | TIMED_OUT)
-
-
-def tool_error(result: ToolResult) -> str:
-    if result.status == "ok":
-        return NONE
-    return known_class(result.error.error_class if result.error else "tool_error")
+TOOL_ERRORS = DENIED | TIMED_OUT
+TOOL_ERRORS |= {
+    "artifact_changed",
+    "bad_continuation",
+    "bad_output",
+    "budget",
+    "configuration",
+    "dependency",
+    "in_doubt",
+}
+TOOL_ERRORS |= {"invalid_arguments", "invalid_result", "not_approved", "not_found", "overruled", "rate_limit"}
+TOOL_ERRORS |= {"in_doubt", "storage_full", "tool_error", "transient", "unavailable"}
 
 
 def known_class(error_class: str) -> str:

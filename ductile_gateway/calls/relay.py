@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from ductile_gateway.calls import continuing, policy, results
 from ductile_gateway.calls.admission import FULL, Lanes
-from ductile_gateway.calls.answers import Answers
+from ductile_gateway.calls.answers import Answers, Contents
 from ductile_gateway.calls.call import (
     AlreadyStarted,
     Answer,
@@ -32,7 +32,6 @@ from ductile_gateway.calls.call import (
     Unwanted,
     Verdict,
 )
-from ductile_gateway.calls.contents import Contents
 from ductile_gateway.calls.waiting import Standstill, WaitingCalls, Wanted, insist
 from ductile_gateway.ports import Artifacts, Clock, Ledger, Observer, Offers, Ownership, Runs, ToolRunner
 from groundwork.service.errors import Broken, Misconfigured, TryAgain

@@ -14,10 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+from ductile_gateway.bus.ownership import Members
 from ductile_gateway.store import MIGRATIONS
-from ductile_gateway.store.calls import CallLedger, CallReceipts, OverdueJobs
+from ductile_gateway.store.calls import ALONE, CallLedger, CallReceipts, OverdueJobs
 from ductile_gateway.store.moving import refuse_unless_here
-from ductile_gateway.store.outbox import Members, Owed, OwedNotifications, ReceivedDeliveries
+from ductile_gateway.store.outbox import Owed, OwedNotifications, ReceivedDeliveries
 from ductile_gateway.store.pins import FilePins, RowPins, copied_pins
 from ductile_gateway.store.rows import LocalRows, Rows, kind_of
 from ductile_gateway.store.stream import CopiedRows, StreamRows, copy
@@ -36,14 +37,6 @@ KEPT_S = 86400.0
 _OWED = f"{subjects.LEDGER}.{kind_of(Owed)}."
 
 
-@dataclass(frozen=True, slots=True)
-class Alone:
-    """Fills Members where there is only one gateway."""
-
-    me: str = ""
-    live: frozenset[str] = frozenset({""})
-
-
 @dataclass(slots=True, kw_only=True)
 class Stores:
     """`on_owed` is called where several gateways owe notifications, after any of them has changed what is owed."""
@@ -58,20 +51,23 @@ class Stores:
     on_owed: Callable[[], None] = lambda: None
 
     @classmethod
-    def of(cls, rows: Rows, pins: Pins, *, members: Members, run_bytes: int) -> Self:
+    def of(
+        cls, rows: Rows, pins: Pins, *, run_bytes: int, by: str = ALONE, live: Callable[[], frozenset[str]] = frozenset
+    ) -> Self:
+        """`by`: this gateway among others; `live`: all that may act."""
         return cls(
             rows=rows,
-            ledger=CallLedger(rows, by=members.me, run_bytes=run_bytes),
-            receipts=CallReceipts(rows, by=members.me),
+            ledger=CallLedger(rows, by=by, run_bytes=run_bytes),
+            receipts=CallReceipts(rows, by=by),
             overdue=OverdueJobs(rows),
             deliveries=ReceivedDeliveries(rows),
-            outbox=OwedNotifications(rows, members),
+            outbox=OwedNotifications(rows, by=by, live=live),
             pins=pins,
         )
 
     @classmethod
     def embedded(cls, file: SqliteFile, *, folder: Path, run_bytes: int) -> Self:
-        return cls.of(LocalRows(file), FilePins(folder), members=Alone(), run_bytes=run_bytes)
+        return cls.of(LocalRows(file), FilePins(folder), run_bytes=run_bytes)
 
 
 @asynccontextmanager
@@ -84,7 +80,8 @@ async def open_shared(
     async with kept_copy(log, folder, on_commit) as (file, replica), asyncio.TaskGroup() as group:
         await refuse_unless_here(StreamRows(log))
         rows = CopiedRows(log, file, replica.wait)
-        stores = Stores.of(rows, RowPins(partial(copied_pins, file), rows), members=members, run_bytes=run_bytes)
+        pins = RowPins(partial(copied_pins, file), rows)
+        stores = Stores.of(rows, pins, run_bytes=run_bytes, by=members.me, live=lambda: members.live)
 
         def applied(facts: Sequence[Fact]) -> None:
             if any(fact.subject.startswith(_OWED) for fact in facts):

@@ -5,11 +5,11 @@ A notification belongs to the gateway that added it; of one that is gone any oth
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import partial
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from ductile_gateway.store.rows import Rows, listed
 from ductile_gateway.webhooks.notifications import Notification
@@ -86,16 +86,6 @@ def postponed(one: Owed | None, due_at: datetime, *, tries: int, why: str, by: s
     return one._replace(at=microseconds(due_at), tries=tries, why=why)
 
 
-class Members(Protocol):
-    """The gateways of a bus. `me` is this one, `live` all that may act."""
-
-    @property
-    def me(self) -> str: ...
-
-    @property
-    def live(self) -> frozenset[str]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Backlog:
     """`oldest`: since when. `lane`, `why`: of the first that met an obstacle. `dead`: given up, and still
@@ -111,15 +101,17 @@ class Backlog:
 class OwedNotifications:
     """All methods are durable on return, and raise TryAgain."""
 
-    def __init__(self, rows: Rows, members: Members) -> None:
+    def __init__(self, rows: Rows, *, by: str, live: Callable[[], frozenset[str]]) -> None:
+        """`by`: this gateway; `live`: all that may act."""
         self._rows = rows
-        self._members = members
+        self._by = by
+        self._live = live
 
     async def add(self, notifications: Sequence[Notification]) -> None:
         """What has been added before, or goes to who wants no more of its run, is left out."""
         wanted = [one for one in notifications if not self._rows.file.look_up(_IS_GONE, (one.lane, one.run_id))]
         for one in wanted:
-            await self._rows.change(Owed, partial(owed, one=one, by=self._members.me), one.target, one.key)
+            await self._rows.change(Owed, partial(owed, one=one, by=self._by), one.target, one.key)
 
     async def lanes_due(self, now: datetime) -> Sequence[str]:
         """The lanes in which something is to be tried now by this gateway."""
@@ -134,10 +126,10 @@ class OwedNotifications:
         """Whether it is this gateway's to send, right before that; False where another has it, or had."""
         names = notification.target, notification.key
         one = await self._rows.read(Owed, *names)
-        if one and one.by != self._members.me:
-            claiming = partial(claimed, by=self._members.me, others=self._others())
+        if one and one.by != self._by:
+            claiming = partial(claimed, by=self._by, others=self._others())
             one = await self._rows.change(Owed, claiming, *names)
-        return one is not None and one.state == WAITING and one.by == self._members.me
+        return one is not None and one.state == WAITING and one.by == self._by
 
     async def settle(self, notification: Notification, outcome: Outcome, *, at: datetime) -> None:
         """`gone` settles all that waits for the same lane and run."""
@@ -149,7 +141,7 @@ class OwedNotifications:
             await asyncio.gather(*(self._rows.change(Owed, settling, one.target, one.key) for one in rest))
 
     async def postpone(self, notification: Notification, due_at: datetime, *, why: str) -> None:
-        later = partial(postponed, due_at=due_at, tries=notification.tries, why=why, by=self._members.me)
+        later = partial(postponed, due_at=due_at, tries=notification.tries, why=why, by=self._by)
         await self._rows.change(Owed, later, notification.target, notification.key)
 
     async def forget_before(self, instant: datetime) -> None:
@@ -173,7 +165,7 @@ class OwedNotifications:
         return listed(Owed, self._rows.file.look_up(statement, values))
 
     def _others(self) -> list[str]:
-        return sorted(self._members.live - {self._members.me})
+        return sorted(self._live() - {self._by})
 
 
 class Received(NamedTuple):

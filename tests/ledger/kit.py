@@ -65,7 +65,8 @@ class Crowd:
             rows = CopiedRows(self.log, file, own.wait)
             tasks = [group.create_task(work) for work in (own.run(), rows.write_soon())]
             pins = RowPins(partial(copied_pins, file), rows)
-            yield Stores.of(rows, pins, members=Party(name, self.live), run_bytes=1 << 30)
+            party = Party(name, self.live)
+            yield Stores.of(rows, pins, run_bytes=1 << 30, by=name, live=lambda: party.live)
             for task in tasks:
                 task.cancel()
 

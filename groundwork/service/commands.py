@@ -121,6 +121,17 @@ def told_to_a_shell(program: str) -> tuple[str, ...]:
     )
 
 
+_WORDS = {
+    "Value error, ": "",
+    "Input should be greater than or equal to ": "must be at least ",
+    "Input should be less than or equal to ": "must be at most ",
+    "Input should be a valid integer, unable to parse string as an integer": "must be a whole number",
+    "Input should be a valid number, unable to parse string as a number": "must be a number",
+    "Input should be ": "must be ",
+}
+"""What typer has from pydantic of a wrong value, and what a person is told."""
+
+
 def run(app: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command line, typed as `name`. Raises SystemExit; unknown errors stay."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -134,7 +145,9 @@ def run(app: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> 
         sys.exit(Exit.CLOSED_PIPE)
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
-        message = error.format_message().replace(": Value error, ", ": ").rstrip(".")
+        message = error.format_message().rstrip(".")
+        for of_a_library, said in _WORDS.items():
+            message = message.replace(f": {of_a_library}", f": {said}")
         command = context.command_path if context else name
         _complain(NotDone(f"{message}: see `{command} --help`", Exit.USAGE), name, arguments)
     except Exception as error:

@@ -7,11 +7,8 @@ from datetime import datetime
 from functools import cache, partial
 from typing import Any
 
-from agent_service.admission.capacity import Admission, Room
-from agent_service.admission.limits import SharedLimits
-from agent_service.admission.quotas import Quotas
-from agent_service.admission.rate_limits import Pace
-from agent_service.admission.shares import ALONE, Company
+from agent_service.admission.limits import Admission, Quotas, Room, SharedLimits
+from agent_service.admission.rate_limits import ALONE, Company, Pace
 from agent_service.admission.spending import Spending
 from agent_service.api.feed import Feed
 from agent_service.archive.pruning import Pruning, RunBelongings

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from agent_service.admission.shares import ALONE, Company, Share
+from agent_service.admission.rate_limits import ALONE, Company, Share
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL

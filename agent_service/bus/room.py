@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from agent_service.admission.capacity import FULL_S, QUEUED_S, Room
+from agent_service.admission.limits import FULL_S, QUEUED_S, Room
 from agent_service.bus.topology import CONSUMED
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured, TryAgain

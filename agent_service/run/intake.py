@@ -17,8 +17,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from agent_service.admission.callers import BUS
-from agent_service.admission.capacity import Admission
 from agent_service.admission.granting import LimitPolicy, LimitRefused, check_caps, grant
+from agent_service.admission.limits import Admission
 from agent_service.core.brief import Brief, Limits, Parent
 from agent_service.core.events import (
     CancelRequested,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.admission.capacity import Room
+from agent_service.admission.limits import Room
 from agent_service.bus.messages import NatsBus
 from agent_service.bus.reading import NatsWhereabouts
 from agent_service.bus.room import is_leaderless, of_stream

@@ -21,10 +21,8 @@ from pydantic import SecretStr
 from starlette.types import ASGIApp
 
 from agent_service.admission.callers import HttpSettings, TokenSettings
-from agent_service.admission.capacity import Admission, Room
 from agent_service.admission.granting import LimitPolicy
-from agent_service.admission.limits import SharedLimits
-from agent_service.admission.quotas import Quotas
+from agent_service.admission.limits import Admission, Quotas, Room, SharedLimits
 from agent_service.admission.rate_limits import Pace
 from agent_service.admission.spending import Spending
 from agent_service.api.feed import Feed

@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from agent_service.admission.callers import QuotaSettings
-from agent_service.admission.limits import SharedLimits
-from agent_service.admission.quotas import Quotas
-from agent_service.admission.rate_limits import Pace
-from agent_service.admission.shares import Company
+from agent_service.admission.limits import Quotas, SharedLimits
+from agent_service.admission.rate_limits import Company, Pace
 from agent_service.admission.spending import Aside, Spending
 from agent_service.core.events import CallReserved, Event
 from agent_service.core.waiting import Reserve

@@ -7,8 +7,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from agent_service.admission.capacity import Admission, Room
-from agent_service.admission.limits import SharedLimits
+from agent_service.admission.limits import Admission, Room, SharedLimits
 from agent_service.admission.rate_limits import Pace
 from agent_service.core.events import ModelUsage, TimerFired
 from agent_service.core.phases import Refusal, Unusable

@@ -1,11 +1,10 @@
 """The names that a run's folder and its files may have, and files by descriptor, beneath an open folder, one plain
 name at a time: names are checked before they get there.
 
-Only a regular file with one name, on the folder's own mount, is read; links, pipes, sockets, devices and mounts are
+Only a regular file with one name, on the folder's own device, is read; links, pipes, sockets, devices and mounts are
 refused (Unsafe), also when they take a file's place between two calls.
 """
 
-import ctypes
 import errno
 import os
 import re
@@ -128,16 +127,6 @@ def clear(beneath: int) -> None:
             shutil.rmtree(name, dir_fd=beneath)
 
 
-def sync_file_system(descriptor: int) -> None:
-    """Raises OSError. One syncfs for a batch takes a third of the time of an fsync per file, from four runs on."""
-    library = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(library, "syncfs"):
-        os.sync()
-    elif library.syncfs(descriptor) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-
-
 def _open_settled(name: str, beneath: int) -> tuple[int, int]:
     for _ in range(MAX_REPLACED):
         descriptor = _open_unchecked(name, beneath)
@@ -145,7 +134,7 @@ def _open_settled(name: str, beneath: int) -> tuple[int, int]:
             opened = os.fstat(descriptor)
             # No name at all: a rename is putting another file in its place at this very moment.
             if opened.st_nlink > 0:
-                _check_plain(descriptor, opened, name, beneath)
+                _check_plain(opened, name, beneath)
                 if _still_has(name, beneath, descriptor, opened):
                     return descriptor, opened.st_size
         except OSError:
@@ -178,17 +167,9 @@ def _open_unchecked(name: str, beneath: int) -> int:
         raise _unsafe(error, name) if error.errno in _NO_FILE else error from None
 
 
-def _check_plain(descriptor: int, facts: os.stat_result, name: str, beneath: int) -> None:
-    if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1 or _mount(descriptor) != _mount(beneath):
+def _check_plain(facts: os.stat_result, name: str, beneath: int) -> None:
+    if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1 or facts.st_dev != os.fstat(beneath).st_dev:
         raise Unsafe(errno.EINVAL, "is no plain file with one name: remove it", name)
-
-
-def _mount(descriptor: int) -> int:
-    try:
-        facts = Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii")
-    except OSError:
-        return os.fstat(descriptor).st_dev
-    return int(facts.partition("mnt_id:")[2].split(maxsplit=1)[0])
 
 
 def _unsafe(error: OSError, name: str) -> Unsafe:

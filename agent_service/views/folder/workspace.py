@@ -31,7 +31,6 @@ from agent_service.views.folder.disk import (
     make_folder,
     place_of,
     plain_file,
-    sync_file_system,
     write_new,
 )
 from groundwork.service import store_folder
@@ -106,12 +105,12 @@ class Workspace:
     def remove(self, *run_ids: str) -> None:
         with self._writing() as (root, _):
             if [name for name in map(checked, run_ids) if _removed(name, root)]:
-                sync_file_system(root)
+                os.fsync(root)
 
     def remove_artifacts(self, *run_ids: str) -> None:
         with self._writing() as (root, _):
-            if [name for name in map(checked, run_ids) if _without_artifacts(name, root)]:
-                sync_file_system(root)
+            for name in map(checked, run_ids):
+                _remove_artifacts(name, root)
 
     def sizes(self) -> dict[str, int]:
         if not self._root.is_dir():
@@ -216,12 +215,10 @@ def _removed(name: str, beneath: int) -> bool:
     return True
 
 
-def _without_artifacts(name: str, beneath: int) -> bool:
-    try:
-        with folder(name, beneath=beneath) as run:
-            return _removed(ARTIFACTS, run)
-    except (FileNotFoundError, Unsafe):
-        return False
+def _remove_artifacts(name: str, beneath: int) -> None:
+    with suppress(FileNotFoundError, Unsafe), folder(name, beneath=beneath) as run:
+        if _removed(ARTIFACTS, run):
+            os.fsync(run)
 
 
 def _bytes_in(folder_of_run: os.DirEntry[str]) -> int:

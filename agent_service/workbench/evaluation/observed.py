@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
-from agent_service.core.events import CancelRequested, ModelReplied, ModelUnavailable
+from agent_service.core.events import CancelRequested, ModelReplied
 from agent_service.core.model import thinking
 from agent_service.core.noted import MemoryNote
 from agent_service.core.state import RunState
@@ -149,20 +149,13 @@ def _memory(state: RunState) -> list[MemoryNote]:
     return [note for note in state.notes if isinstance(note, MemoryNote)]
 
 
-def _model_wait(moment: Moment) -> bool:
-    return isinstance(moment.event, ModelUnavailable) and moment.event.remedy == "try_again"
-
-
-def _late_result(moment: Moment) -> bool:
-    return len(moment.after.late) > (len(moment.before.late) if moment.before else 0)
-
-
 def _cancel_while_pending(moment: Moment) -> bool:
     return isinstance(moment.event, CancelRequested) and moment.before is not None and moment.before.pending is not None
 
 
-def _outrun(moment: Moment, before: RunState) -> bool:
-    return isinstance(moment.event, ModelReplied) and thinking.outrun(before, moment.event)
+def _outrun(moment: Moment) -> bool:
+    event, before = moment.event, moment.before
+    return before is not None and isinstance(event, ModelReplied) and thinking.outrun(before, event)
 
 
 def _unticked(moment: Moment) -> bool:
@@ -176,14 +169,10 @@ def _bad_continuation(moment: Moment) -> bool:
     return any(output.get("class") == "bad_continuation" for output in (*told, *(one.output for one in evidence)))
 
 
-def _parallel_tasks(moment: Moment) -> bool:
-    return sum(bool(pending.task) for pending in moment.after.pendings) > 1
-
-
 _SIGNS: dict[Happening, Callable[[Moment], bool]] = {
     "bad_continuation": _bad_continuation,
     "continuation": lambda moment: bool(gatherings(moment.after.waiting)),
-    "parallel_tasks": _parallel_tasks,
+    "parallel_tasks": lambda moment: sum(bool(pending.task) for pending in moment.after.pendings) > 1,
     "step_budget": lambda moment: any(record.status == "budget" for record in moment.after.completed),
     "task_failed": lambda moment: any(evidence.status == "error" for evidence in moment.after.evidence),
     "approval": lambda moment: isinstance(moment.after.ask, Approval),
@@ -191,9 +180,9 @@ _SIGNS: dict[Happening, Callable[[Moment], bool]] = {
     "compaction": _compaction,
     "done_refused": lambda moment: moment.after.refused_done > 0,
     "claim_refused": lambda moment: bool(moment.after.refusals),
-    "late_result": _late_result,
-    "model_wait": _model_wait,
-    "outrun": lambda moment: moment.before is not None and _outrun(moment, moment.before),
+    "late_result": lambda moment: len(moment.after.late) > (len(moment.before.late) if moment.before else 0),
+    "model_wait": lambda moment: getattr(moment.event, "remedy", "") == "try_again",
+    "outrun": _outrun,
     "parallel_reads": lambda moment: len({pending.step for pending in moment.after.pendings}) > 1,
     "pause": lambda moment: moment.after.status is Status.PAUSED,
     "question": lambda moment: isinstance(moment.after.ask, Question),

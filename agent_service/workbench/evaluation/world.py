@@ -44,14 +44,6 @@ LOOK_AGAIN_S = 300.0
 PLAYED_MODEL = "played"
 
 
-def _kept(_: str) -> bool:
-    return True
-
-
-def _no_head(_: str) -> str:
-    return ""
-
-
 class FaultyModel:
     """Gives any model thinking time and faults. Fills the port Model."""
 
@@ -148,7 +140,7 @@ class World:
         )
         ring = KeyRing.fresh()
         capabilities, signing = Capabilities(ring), Signing(ring, folder)
-        publisher = Publisher(self._bus, _kept, capabilities, signing, _no_head, brake)
+        publisher = Publisher(self._bus, lambda _: True, capabilities, signing, lambda _: "", brake)
         parts = store, publisher, thinker, self._clock, self._committed, self.gateway.artifacts, capabilities, brake
         self._turns = Turns(*parts)
         self._intake = Intake(

@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
-from agent_service.cli import naming
+from agent_service.cli import naming, output
 from agent_service.cli.naming import Candidate
 from agent_service.cli.whereabouts import address_of
 from agentic_client.calls import token_of
@@ -16,6 +16,7 @@ from agentic_client.errors import AgenticError, Broken, Unreachable
 from agentic_client.over_http import OverHttp, refuse_if_overheard
 from groundwork.service.address import without_login
 from groundwork.service.exits import Exit, NotDone
+from groundwork.service.invisible import visible
 
 AWAY_AT_MOST_S = 300.0
 LOOK_AGAIN_S = 0.5
@@ -25,12 +26,6 @@ FINAL = frozenset({"done", "escalated", "failed", "cancelled"})
 
 Json = dict[str, Any]
 T = TypeVar("T")
-Away = Callable[[str], None]
-"""Is told why the agent does not answer, and the empty text when it does again."""
-
-
-def patiently(_: str) -> None:
-    """Waits for an agent that is away without a word."""
 
 
 class AgentClient:
@@ -76,8 +71,8 @@ class AgentClient:
         newest = [Candidate(*(str(line.get(part)) for part in ("run_id", "status", "goal"))) for line in page["runs"]]
         return naming.meant(name, newest)
 
-    def run_in_time(self, run_id: str, away: Away) -> Json:
-        absence = _Absence(away)
+    def run_in_time(self, run_id: str) -> Json:
+        absence = _Absence()
         while True:
             try:
                 view = self.run(run_id)
@@ -87,23 +82,23 @@ class AgentClient:
                 absence.over()
                 return view
 
-    def follow(self, run_id: str, after: int = 0, *, away: Away = patiently) -> Generator[Json, None, None]:
+    def follow(self, run_id: str, after: int = 0) -> Generator[Json, None, None]:
         """The run's entries after entry `after`, each once, to its end, through restarts of the agent."""
         status = ""
-        for entry in self._followed(run_path(run_id, "events"), after, "seq", away):
+        for entry in self._followed(run_path(run_id, "events"), after, "seq"):
             if entry is not None:
                 status = entry["status"]
                 yield entry
-            elif status in FINAL or self.run_in_time(run_id, away)["status"] in FINAL:
+            elif status in FINAL or self.run_in_time(run_id)["status"] in FINAL:
                 return
 
-    def follow_all(self, *, away: Away = patiently) -> Generator[Json, None, None]:
+    def follow_all(self) -> Generator[Json, None, None]:
         """The entries of all runs from now on, each with its run, through restarts of the agent."""
-        yield from filter(None, self._followed("/v1/events", 0, "position", away))
+        yield from filter(None, self._followed("/v1/events", 0, "position"))
 
-    def _followed(self, path: str, after: int, number: str, away: Away) -> Iterator[Json | None]:
+    def _followed(self, path: str, after: int, number: str) -> Iterator[Json | None]:
         """Events without end; None where the agent ended the stream."""
-        absence = _Absence(away)
+        absence = _Absence()
         while True:
             try:
                 for event in self._events(path, after):
@@ -167,26 +162,26 @@ def run_path(run_id: str, *parts: str) -> str:
 
 
 class _Absence:
-    """How long the agent has been away; `bear` waits a little, and raises what it is given when it was too long."""
+    """How long the agent has been away, which is told once; `bear` waits a little, and raises what it is given when it
+    was too long."""
 
-    def __init__(self, away: Away) -> None:
-        self._away = away
-        self._since: float | None = None
+    _since: float | None = None
 
     def bear(self, error: NotDone) -> None:
         if error.exit_code not in PASSING:
             raise error
         now = time.monotonic()
-        self._since = self._since or now
-        if now - self._since > AWAY_AT_MOST_S:
+        if self._since is None:
+            self._since = now
+            output.complain(f"waiting for the agent: {visible(str(error))}")
+        elif now - self._since > AWAY_AT_MOST_S:
             raise error
-        self._away(str(error))
         time.sleep(LOOK_AGAIN_S)
 
     def over(self) -> None:
         if self._since is not None:
             self._since = None
-            self._away("")
+            output.complain("the agent is back")
 
 
 _EXITS = {

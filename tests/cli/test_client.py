@@ -104,18 +104,20 @@ def test_a_wake_whose_answer_is_lost_can_be_asked_again_safely() -> None:
     assert "--wake-id cli-" in called.err
 
 
-def test_a_stream_that_is_cut_off_is_gone_on_with_after_the_last_entry_seen() -> None:
+def test_a_stream_that_is_cut_off_is_gone_on_with_after_the_last_entry_seen(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     cut_off = (200, EVENTS, events(1, 2), True)
     ended_early = (200, EVENTS, events(3), False)
     busy = refusal(503, "try_again")
     rest = (200, EVENTS, events(4) + events(5, status="done"), False)
-    absences: list[bool] = []
     under_way = (200, JSON, '{"status": "running"}', False)
     with serving(cut_off, ended_early, under_way, busy, rest) as server, AgentClient(server.url, None) as agent:
-        seen = [entry["seq"] for entry in agent.follow("run_1", away=lambda why: absences.append(bool(why)))]
+        seen = [entry["seq"] for entry in agent.follow("run_1")]
     assert seen == [1, 2, 3, 4, 5]
     assert [sent.get("last-event-id") for sent in server.sent] == [None, "2", None, "3", "3"]
-    assert absences == [True, False, True, True, False]
+    told = [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()]
+    assert told == 2 * ["waiting for the agent", "the agent is back"], "each absence is told once"
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from agent_service.cli import output
 from agent_service.cli.client import AgentClient, Json, run_path
 from agent_service.cli.options import Asking, Cursor, RunOrAll, Since, Until, Watch, of_agent, of_run
 from agent_service.cli.runs import show, views
-from agent_service.cli.runs.watching import ToldOnce, leaving, show_to_the_end, tell_to_the_end
+from agent_service.cli.runs.watching import leaving, show_to_the_end, tell_to_the_end
 from groundwork.service.commands import examples
 from groundwork.service.exits import Exit, NotDone
 
@@ -130,10 +130,10 @@ def tail(
         asking.agent.get(run_path(run_id) if run_id else "/v1/runs")  # an agent that was never there is not waited for
         if run_id is None:
             output.complain("following all runs; Ctrl-C leaves")
-            for event in asking.agent.follow_all(away=ToldOnce().away):
+            for event in asking.agent.follow_all():
                 _print_line(event, views.event, asking)
         elif asking.as_json:
-            for entry in asking.agent.follow(run_id, after, away=ToldOnce().away):
+            for entry in asking.agent.follow(run_id, after):
                 output.document(entry)
         else:
             tell_to_the_end(asking.agent, run_id, after)

@@ -13,7 +13,6 @@ from agent_service.cli.runs import show
 from agent_service.cli.runs.drawing import fit
 from agent_service.cli.runs.rows import Look, NewRows, hanging
 from groundwork.service.exits import Exit, NotDone
-from groundwork.service.invisible import visible
 
 OF_STATUS = {
     "done": Exit.OK,
@@ -24,87 +23,62 @@ OF_STATUS = {
 }
 """Of the states in which a run waits for nobody but a person, or nobody at all."""
 PAUSED = "paused"
+Saw = Callable[[Json], None]
+"""Is told each entry of a run that is watched."""
 
 
-class Watcher:
-    """Watches silently."""
-
-    def saw(self, entry: Json) -> None: ...
-
-    def away(self, why: str) -> None:
-        """The agent does not answer; with an empty text: it does again."""
-
-
-class ToldOnce(Watcher):
-    """Says once on standard error that the agent is away, and once that it is back."""
-
-    def __init__(self) -> None:
-        self._waiting = False
-
-    def away(self, why: str) -> None:
-        if bool(why) != self._waiting:
-            self._waiting = bool(why)
-            output.complain(f"waiting for the agent: {visible(why)}" if why else "the agent is back")
-
-
-class Rows(ToldOnce):
+def rows(timeline: Look, write: Callable[[Text], None], *, after: int = 0, stands: Callable[[], object] = tuple) -> Saw:
     """Writes the rows after entry `after`. `stands` is called after each entry, to show how the run stands."""
+    new_rows = NewRows(lambda: fit(timeline()), after)
 
-    def __init__(
-        self, timeline: Look, write: Callable[[Text], None], *, after: int = 0, stands: Callable[[], None] | None = None
-    ) -> None:
-        super().__init__()
-        self._new_rows = NewRows(lambda: fit(timeline()), after)
-        self._write = write
-        self._stands = stands
-
-    def saw(self, entry: Json) -> None:
+    def saw(entry: Json) -> None:
         with unless_away():  # then a later entry tells of this one too
-            for row in self._new_rows.so_far(entry):
-                self._write(row)
-            if self._stands:
-                self._stands()
+            for row in new_rows.so_far(entry):
+                write(row)
+            stands()
+
+    return saw
 
 
 @contextmanager
-def watching(client: AgentClient, run_id: str, console: Console) -> Iterator[Watcher]:
+def watching(client: AgentClient, run_id: str, console: Console) -> Iterator[Saw]:
     timeline = partial(client.timeline, run_id)
     if not console.is_interactive or console.is_dumb_terminal:
-        yield Rows(timeline, partial(console.print, soft_wrap=True))
+        yield rows(timeline, partial(console.print, soft_wrap=True))
         return
     with console.status("") as line:
-        yield Rows(
+        yield rows(
             timeline,
             lambda row: console.print(hanging(row)),
             stands=lambda: line.update(show.now(fit(client.run(run_id)))),
         )
 
 
-def to_the_end(client: AgentClient, run_id: str, watcher: Watcher) -> Json:
+def to_the_end(client: AgentClient, run_id: str, saw: Saw) -> Json:
     """Follow the run from its first entry. Its view, when it has ended or pauses for a person."""
-    with closing(client.follow(run_id, away=watcher.away)) as entries:
+    with closing(client.follow(run_id)) as entries:
         for entry in entries:
-            watcher.saw(entry)
-            if entry["status"] == PAUSED and client.run_in_time(run_id, watcher.away)["status"] == PAUSED:
+            saw(entry)
+            if entry["status"] == PAUSED and client.run_in_time(run_id)["status"] == PAUSED:
                 break  # what one entry says may be past
-    return client.run_in_time(run_id, watcher.away)
+    return client.run_in_time(run_id)
 
 
 def show_to_the_end(client: AgentClient, run_id: str, *, watch: bool, as_json: bool) -> Exit:
-    seen = watching(client, run_id, output.console(stderr=True)) if watch and not as_json else nullcontext(Watcher())
-    with leaving(run_id), seen as watcher:
-        view = to_the_end(client, run_id, watcher)
+    is_shown = watch and not as_json
+    with leaving(run_id), watching(client, run_id, output.console(stderr=True)) if is_shown else nullcontext() as saw:
+        view = to_the_end(client, run_id, saw or (lambda _: None))
     output.show(view, lambda view: show.run(view, client.timeline(run_id)), as_json=as_json)
     return OF_STATUS.get(view["status"], Exit.FAILED)
 
 
 def tell_to_the_end(client: AgentClient, run_id: str, after: int) -> None:
-    told = Rows(partial(client.timeline, run_id), _draw, after=after)
-    for entry in client.follow(run_id, after, away=told.away):
-        told.saw(entry)
+    saw = rows(partial(client.timeline, run_id), _draw, after=after)
+    for entry in client.follow(run_id, after):
+        saw(entry)
         if entry["status"] in OF_STATUS:
-            view = client.run_in_time(run_id, told.away)
-            told.saw(entry)  # what could not be asked a moment ago
+            view = client.run_in_time(run_id)
+            saw(entry)  # what could not be asked a moment ago
             for line in show.stopped(view):
                 _draw(line)
 

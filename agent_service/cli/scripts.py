@@ -11,13 +11,11 @@ from agent_service.models.script_review import review
 from groundwork.service.commands import examples
 from groundwork.service.exits import Exit
 
-commands = typer.Typer()
+commands = typer.Typer(no_args_is_help=True)
 
 
-@commands.callback(invoke_without_command=True)
-def about(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        output.draw(context.get_help())
+@commands.callback()
+def about() -> None: ...
 
 
 @commands.command(epilog=examples("agentic script check script.yaml", "agentic script check scripts/*.yaml"))

@@ -146,6 +146,8 @@ def run(app: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> 
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         message = error.format_message().rstrip(".")
+        if not message:  # a group was named alone, and its help was shown
+            sys.exit(Exit.OK)
         for of_a_library, said in _WORDS.items():
             message = message.replace(f": {of_a_library}", f": {said}")
         command = context.command_path if context else name

@@ -14,14 +14,12 @@ from groundwork.service.commands import examples
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import Key, KeyRing, read, write
 
-commands = typer.Typer()
+commands = typer.Typer(no_args_is_help=True)
 
 
-@commands.callback(invoke_without_command=True)
-def about(context: typer.Context) -> None:
+@commands.callback()
+def about() -> None:
     """They are in one file beside the store (`agent.keys_file`): back it up with the store, and apart from it."""
-    if context.invoked_subcommand is None:
-        output.draw(context.get_help())
 
 
 @commands.command(name="list", epilog=examples("agentic keys list", "agentic keys list --json"))

@@ -31,17 +31,15 @@ LONGEST_CELL = 120
 COLUMNS = ("id", "when (UTC)", "subject", "reason", "deliveries", "run")
 
 
-commands = typer.Typer()
+commands = typer.Typer(no_args_is_help=True)
 
 Number = Annotated[int, typer.Argument(min=1, help="As `agentic dlq ls` shows it.", metavar="ID")]
 Numbers = Annotated[list[int], typer.Argument(min=1, help="As `agentic dlq ls` shows them.", metavar="ID")]
 
 
-@commands.callback(invoke_without_command=True)
-def about(context: typer.Context) -> None:
+@commands.callback()
+def about() -> None:
     """Those of both services, straight from the bus: no service has to run."""
-    if context.invoked_subcommand is None:
-        output.draw(context.get_help())
 
 
 @commands.command(epilog=examples("agentic dlq ls", "agentic dlq ls --all --json"))

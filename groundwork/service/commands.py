@@ -144,20 +144,22 @@ def run(app: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> 
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that nothing complains while it ends
         sys.exit(Exit.CLOSED_PIPE)
     except typer.TyperException as error:
-        context = getattr(error, "ctx", None)
-        message = error.format_message().rstrip(".")
-        if not message:  # a group was named alone, and its help was shown
+        if not error.format_message():  # a group was named alone, and its help was shown
             sys.exit(Exit.OK)
-        for of_a_library, said in _WORDS.items():
-            message = message.replace(f": {of_a_library}", f": {said}")
-        command = context.command_path if context else name
-        _complain(NotDone(f"{message}: see `{command} --help`", Exit.USAGE), name, arguments)
+        _complain(_usage(error, name), name, arguments)
     except Exception as error:
         complaint = complaint_of(error)
         if complaint is None:
             raise
         _complain(complaint, name, arguments)
     sys.exit(code or Exit.OK)
+
+
+def _usage(error: typer.TyperException, name: str) -> NotDone:
+    context, message = getattr(error, "ctx", None), error.format_message().rstrip(".")
+    for of_a_library, said in _WORDS.items():
+        message = message.replace(f": {of_a_library}", f": {said}")
+    return NotDone(f"{message}: see `{context.command_path if context else name} --help`", Exit.USAGE)
 
 
 def _complain(complaint: NotDone, name: str, arguments: Sequence[str]) -> NoReturn:

@@ -13,6 +13,8 @@ SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 READY := $(VENV)/ready
 # A seed of the simulator is one schedule, the order of sets included.
 export PYTHONHASHSEED := 0
+# Tests start hundreds of processes: with no bytecode kept, each would compile the program for a second.
+unexport PYTHONDONTWRITEBYTECODE
 # Nothing is built from source, which would run it: only what has no wheel, from a source that its hash names.
 LOCKED := -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all:
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \

@@ -1,5 +1,6 @@
 """Fixtures that tests of every folder may ask for, and modules that assert on behalf of tests."""
 
+import gc
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from groundwork.service.beginning import collect_seldom
 from tests.kit.bus import link as link
 from tests.kit.bus import nats_server as nats_server
 from tests.kit.bus import shared_server as shared_server
@@ -23,6 +25,7 @@ from tests.lanes import pytest_collection_modifyitems as pytest_collection_modif
 from tests.lanes import pytest_ignore_collect as pytest_ignore_collect
 
 pytest.register_assert_rewrite("tests.core.rules")
+gc.disable()  # until all tests are collected: nothing of them becomes garbage
 
 # The same examples on every machine, unless HYPOTHESIS_PROFILE asks for more.
 settings.register_profile(
@@ -45,6 +48,12 @@ if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
 # A shell that runs the tests in the background has them ignore Ctrl-C, and with them all that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+    collect_seldom()
+
 
 OF_THIS_USER = ("AGENT", "ANTHROPIC_", "OPENAI_", "OTEL_", "SSL_CERT")
 

@@ -15,6 +15,7 @@ import tempfile
 import venv
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -116,8 +117,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="agentic-installed-") as name:
         place = Path(name)
         (place / "source").mkdir()
-        check_sdist_has_it_all(place / "source")
-        installed = Installed(place, the_built(".whl"))
+        with ThreadPoolExecutor() as beside:
+            sdist = beside.submit(check_sdist_has_it_all, place / "source")
+            installed = Installed(place, the_built(".whl"))
+            sdist.result()
         installed.run("python", "-I", "-c", WHERE)
         installed.run("agentic", "--version")
         installed.run("ductile-gateway", "--version")

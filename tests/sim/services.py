@@ -118,7 +118,7 @@ class Services:
             if process.alive or process.why is None:
                 continue
             if not any(isinstance(cause, TryAgain) for cause in causes(process.why)):
-                raise Stuck(f"{process.name} ended by itself") from process.why
+                raise Stuck(f"{process.name} ended by itself: {process.why!r}") from process.why
             process.why = None
             self.start_later(process)
 

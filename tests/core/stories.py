@@ -472,10 +472,7 @@ def a_gathering(moves: list[Move]) -> Script:
     return script
 
 
-OF_A_GATHERING: list[Move] = [
-    *[some_request] * 8,
-    *[MOVES_BY_WORD["again"], *NEWEST, UPSTREAM, word("error not_found"), timer],
-]
+OF_A_GATHERING: list[Move] = [*[some_request] * 8, *words("again ; error not_found"), *NEWEST, UPSTREAM, timer]
 
 
 def gathered(number: int) -> Script:

@@ -51,8 +51,7 @@ async def stack_of_file(tmp_path_factory: pytest.TempPathFactory, marks: Path) -
     """A stack for all tests of a file, which writes nothing that its agent did not sign.
 
     What a run does is said by its goal: `fetch web …` the worked example, `look up …` a tool of docs/CONTINUATIONS.md
-    that asks for more, `slowly …` thinks before it frames, `ask …` asks an agent, whose goal is
-    `another`; any other is the name of what it records.
+    that asks for more, `slowly …` thinks before it frames; any other is the name of what it records.
     """
     folder = tmp_path_factory.mktemp("stack")
     files_of(ROOT / "docs" / "CONTINUATIONS.md", folder)
@@ -65,7 +64,6 @@ async def stack_of_file(tmp_path_factory: pytest.TempPathFactory, marks: Path) -
         *(rule for rule in demo if rule.get("when", {}).get("goal", "").startswith("fetch web")),
         *of_goal("^look up", planning("look-up", question="When was the old bridge built?"), DONE),
         *of_goal("^slowly", FRAME | {"wait_s": THINKS_S}),
-        *of_goal("^ask ", planning("agent", "run", goal="another"), DONE),
         *records["rules"],
     ]
     async with running(
@@ -73,7 +71,6 @@ async def stack_of_file(tmp_path_factory: pytest.TempPathFactory, marks: Path) -
         records | {"rules": rules},
         plugins=(PLUGINS, PROBES, folder / "plugins"),
         plugin_config={"fetch": {"allow_private": True}, "knowledge": {"folder": str(folder / "pages")}},
-        agent={"limits": {"max_depth": 1}},
         gateway={"require_signed_writes": True},
     ) as stack:
         yield stack

@@ -82,17 +82,6 @@ async def test_a_process_killed_while_a_tool_runs_costs_no_run_and_repeats_no_wr
     assert await steps_on_the_bus(made, run_id) == [1, 2]
 
 
-async def test_a_child_and_its_parent_go_on_after_a_kill_of_their_agent(made: DevStack, marks: Path) -> None:
-    run_id = await wake(made, "ask another agent")
-    await until(lambda: lines(marks / "another") == 1)
-    made.agent.kill()
-    for step in (1, 2):
-        touch(marks / "another.go", step)
-    ended = await to_the_end(made, run_id)
-    assert (ended["state"], len(ended["children"]), lines(marks / "another")) == ("done", 1, 2)
-    assert await steps_on_the_bus(made, run_id) == [1]
-
-
 @pytest.mark.attack(108)
 async def test_nothing_begins_until_somebody_lets_it_go_on_also_after_kills(made: DevStack, marks: Path) -> None:
     run_id = await wake(made, "halted")

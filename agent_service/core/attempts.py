@@ -36,7 +36,9 @@ class OfRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending(OfRequest):
-    """The instants are those of the newest request."""
+    """A request without an answer. The instants are those of the newest one. `retry_at`: when the attempt is sent; null
+    once it is.
+    """
 
     attempt: int
     action: Action
@@ -49,18 +51,11 @@ class Pending(OfRequest):
     """Places in the stream of messages that answered earlier attempts without naming them."""
     untrusted: bool = False
     grant: Grant | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flight:
-    """`retry_at`: when the attempt is sent; null once it is."""
-
-    pending: Pending
     retry_at: datetime | None = None
 
     @property
     def due_at(self) -> datetime:
-        return self.retry_at or self.pending.deadline_at
+        return self.retry_at or self.deadline_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +82,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gathering:
+class TaskGraph:
     """What a step gathers. `first`: its own request, answered with the first continuation at `since`. `round`:
     continuations so far. `tasks`: open ones, first the step's own question. `stopped`: why nothing more begins;
     possible writes are waited for. `heard`: places of messages that answered without naming a request. `words`: words

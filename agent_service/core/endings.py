@@ -19,7 +19,6 @@ from agent_service.core.waiting import (
     Status,
     Stop,
     Thinking,
-    acting_of,
     under_way,
 )
 from agent_service.sentences import Text, say
@@ -108,7 +107,7 @@ def _final(
 
 
 def _out(state: RunState, came: tuple[ToolResult, ...]) -> tuple[Pending, ...]:
-    sent = (flight.pending for flight in acting_of(state.waiting).flights if flight.retry_at is None)
+    sent = state.sent
     known = {(r.step, r.task or "", r.round or 0) for r in came if not r.error or r.error.error_class != "in_doubt"}
     return tuple(pending for pending in sent if pending.name not in known)
 

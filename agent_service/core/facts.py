@@ -90,7 +90,12 @@ class RetrySet:
 
     kind: Literal["retry_set"] = "retry_set"
     pending: Pending
-    retry_at: datetime
+
+    @property
+    def retry_at(self) -> datetime:
+        at = self.pending.retry_at
+        assert at is not None, "a retry has its instant"
+        return at
 
 
 AnswerStatus = Literal["ok", "error", "budget", "continuation", "late", "refused"]

@@ -251,7 +251,7 @@ def on_stood_still(state: RunState, event: StoodStill) -> RunState | Text:
         case NeedsPerson():
             return say("stands_still_already")
         case Acting() as acting:
-            later = acting.with_later_answers(event.at - since).with_later_gatherings(event.at - since)
+            later = acting.with_later_answers(event.at - since).with_later_graphs(event.at - since)
             known = replace(known, waiting=later)
         case Thinking(still_since=datetime() as held_since) as waiting:  # its time stood still already
             overlap = event.at - max(since, held_since)

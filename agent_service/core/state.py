@@ -222,12 +222,17 @@ class RunState:
 
     @property
     def pending(self) -> Pending | None:
-        flights = acting_of(self.waiting).flights
-        return flights[0].pending if flights else None
+        pendings = self.pendings
+        return pendings[0] if pendings else None
 
     @property
     def pendings(self) -> tuple[Pending, ...]:
         return acting_of(self.waiting).pendings
+
+    @property
+    def sent(self) -> tuple[Pending, ...]:
+        """Requests that are out."""
+        return tuple([pending for pending in self.pendings if pending.retry_at is None])
 
     @property
     def reserve(self) -> Reserve | None:
@@ -251,7 +256,7 @@ class RunState:
         if isinstance(waiting, Thinking):
             stands_still = waiting.still_since is not None
         else:
-            stands_still = any(flight.pending.grant for flight in acting_of(waiting).flights)
+            stands_still = any(pending.grant for pending in self.pendings)
         return _NEVER if stands_still else brief.limits.deadline_at
 
     @property
@@ -297,9 +302,9 @@ class RunState:
     def open_steps(self) -> tuple[int, ...]:
         """Steps whose results are waited for."""
         now = acting_of(self.waiting)
-        steps = {flight.pending.step for flight in now.flights}
-        if now.gatherings:
-            steps.update(one.step for one in now.gatherings)
+        steps = {pending.step for pending in now.pendings}
+        if now.graphs:
+            steps.update(one.step for one in now.graphs)
         return tuple(sorted([step for step in steps if not self.has_finished(step)]))
 
     def has_finished(self, step: int) -> bool:

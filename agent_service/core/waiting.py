@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from agent_service.core.attempts import Flight, Gathering, Pending
+from agent_service.core.attempts import Pending, TaskGraph
 from agent_service.core.brief import Spent
 from agent_service.core.phases import Ask, Framing, Phase, Plan
 from agent_service.sentences import Text
@@ -157,46 +157,42 @@ class Thinking:
 class Acting:
     """Waits for the results of tool requests: of one step, of several reads, or of what steps gather.
 
-    `flights` are the attempts that are sent, or are sent again at an instant of their own (`retry_at`), in the order of
-    their steps. `gatherings`: one for each step whose tool asked for more before it can answer; what waits there for
-    its turn or for the results of others has no flight yet.
+    `pendings` are the attempts that are sent, or are sent again at an instant of their own (`retry_at`), by step.
+    `graphs`: one for each step whose tool asked for more before it can answer; what waits there for its turn or
+    for the results of others is not pending yet.
 
     Came here: a plan was accepted.
     Owed to the bus: the `agentic.tool_request` of each attempt that is sent.
     Moved by: `ToolReturned`: another attempt follows, what waited for it is sent, the tool is asked again, the model
         reflects when the last step is finished, or a person has to look. `TimerFired`: the next attempt is sent; no
         answer came in time: another attempt where it may be repeated, else the run is in doubt and ends; or the time of
-        a gathering is over.
+        a graph is over.
     """
 
     kind: Literal["acting"] = "acting"
-    flights: tuple[Flight, ...] = ()
-    gatherings: tuple[Gathering, ...] = ()
+    pendings: tuple[Pending, ...] = ()
+    graphs: tuple[TaskGraph, ...] = ()
     status: ClassVar[Status] = Status.RUNNING
 
     @property
-    def pendings(self) -> tuple[Pending, ...]:
-        return tuple(flight.pending for flight in self.flights)
-
-    @property
-    def ticking(self) -> tuple[Gathering, ...]:
+    def ticking(self) -> tuple[TaskGraph, ...]:
         """Gatherings whose time runs: those that are not stopped, and wait for no child."""
-        if not self.gatherings:
+        if not self.graphs:
             return ()
         children = {pending.step for pending in self.pendings if pending.grant}
-        return tuple(one for one in self.gatherings if not one.stopped and one.step not in children)
+        return tuple(one for one in self.graphs if not one.stopped and one.step not in children)
 
     @property
-    def timed(self) -> tuple[Flight | Gathering, ...]:
-        return *self.ticking, *self.flights
+    def timed(self) -> tuple[Pending | TaskGraph, ...]:
+        return *self.ticking, *self.pendings
 
-    def with_later_gatherings(self, by: timedelta) -> "Acting":
-        later = tuple([replace(one, until=one.until + by) for one in self.gatherings])
-        return replace(self, gatherings=later)
+    def with_later_graphs(self, by: timedelta) -> "Acting":
+        later = tuple([replace(one, until=one.until + by) for one in self.graphs])
+        return replace(self, graphs=later)
 
     def with_later_answers(self, by: timedelta) -> "Acting":
-        later = ((one, replace(one.pending, deadline_at=one.pending.deadline_at + by)) for one in self.flights)
-        return replace(self, flights=tuple([replace(one, pending=pending) for one, pending in later]))
+        later = tuple([replace(one, deadline_at=one.deadline_at + by) for one in self.pendings])
+        return replace(self, pendings=later)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from agent_service.core.attempts import Flight, Pending
+from agent_service.core.attempts import Pending
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Acting, Approval, NeedsPerson, Question, Sleeping, Stop, Thinking, Waiting
 from agent_service.history import words
@@ -32,7 +32,7 @@ def text_of(waiting: Waiting) -> str:
     match waiting:
         case Thinking():
             return _of_thinking(waiting)
-        case Acting(flights=(Flight(pending=pending, retry_at=datetime() as at),)):
+        case Acting(pendings=(Pending(retry_at=datetime() as at) as pending,)):
             return f"{instant(at)}, when {words.attempt_of(pending)} is sent"
         case Acting(pendings=(pending,)):
             return f"the result of {words.attempt_of(pending)}"

@@ -117,10 +117,10 @@ def _kind(waiting: Waiting) -> WaitsForKind | None:
             return "budget"
         case Thinking(retry_at=at):
             return "model_retry" if at else "model"
-        case Acting(flights=flights, pendings=pendings):
-            if flights and all(pending.grant for pending in pendings):
+        case Acting(pendings=pendings):
+            if pendings and all(pending.grant for pending in pendings):
                 return "child"
-            return "tool_retry" if flights and all(flight.retry_at for flight in flights) else "tool"
+            return "tool_retry" if pendings and all(pending.retry_at for pending in pendings) else "tool"
         case Sleeping():
             return "time"
         case NeedsPerson(ask=Stop(ending_class=ending_class)):
@@ -132,8 +132,8 @@ def _kind(waiting: Waiting) -> WaitsForKind | None:
 
 def _since(waiting: Waiting) -> datetime | None:
     match waiting:
-        case Acting(flights=flights) if flights and not all(flight.retry_at for flight in flights):
-            return min(flight.pending.requested_at for flight in flights)
+        case Acting(pendings=pendings) if pendings and not all(pending.retry_at for pending in pendings):
+            return min(pending.requested_at for pending in pendings)
         case Thinking(still_since=datetime() as since):
             return since
         case NeedsPerson(ask=Stop()):

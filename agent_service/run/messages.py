@@ -24,7 +24,6 @@ from agent_service.core.limits import budget_use
 from agent_service.core.phases import Action
 from agent_service.core.state import RunState
 from agent_service.core.tools import acting, tasks
-from agent_service.core.tools.flights import flights
 from agent_service.core.waiting import NeedsPerson, Status
 from agent_service.run.asks import petition, remedy
 from schemas import events as wire
@@ -100,7 +99,7 @@ def outstanding(state: RunState) -> list[Publish]:
     """What a run owes where it stands."""
     said = [announcement(state)] if state.status is Status.QUEUED and state.brief.announced else []
     said += _stopped(state)
-    said += (request(state, flight.pending) for flight in flights(state.waiting) if flight.retry_at is None)
+    said += (request(state, pending) for pending in state.sent)
     return said
 
 

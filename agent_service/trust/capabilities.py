@@ -3,7 +3,6 @@
 from agent_service.core.attempts import Pending
 from agent_service.core.events import Proof
 from agent_service.core.state import RunState
-from agent_service.core.tools.flights import flights
 from groundwork.service.keys import KeyRing
 from schemas import keys
 from schemas.events import ToolRequest, ToolResult
@@ -48,8 +47,8 @@ class Capabilities:
         return self._ring.checks(given, PURPOSE, *request)
 
 
-def _pending(state: RunState | None) -> list[Pending]:
-    return [flight.pending for flight in flights(state.waiting)] if state else []
+def _pending(state: RunState | None) -> tuple[Pending, ...]:
+    return state.pendings if state else ()
 
 
 def _named(result: ToolResult, attempt: int) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from pydantic import JsonValue
 
 from agent_service.core.attempts import asker_of
 from agent_service.core.state import RunState
-from agent_service.core.tools.flights import flights
 from agent_service.history.history import History
 from agent_service.history.items import Failure, Item, ItemStatus, as_tree
 from agent_service.history.plain import View
@@ -252,8 +251,8 @@ def _attempt(records: Sequence[Record], item: Item, answered: Item) -> AttemptVi
 
 def pending_views(run: RunState, present: frozenset[str] | None, trouble: str) -> Iterator[PendingView]:
     """`present`: executors that answered the last catalog query; `trouble` is of the first."""
-    for place, flight in enumerate(flights(run.waiting)):
-        pending, executor = flight.pending, executor_of(run, flight.pending)
+    for place, pending in enumerate(run.pendings):
+        executor = executor_of(run, pending)
         yield PendingView(
             step=pending.step,
             task=pending.task or None,
@@ -265,7 +264,7 @@ def pending_views(run: RunState, present: frozenset[str] | None, trouble: str) -
             executor=executor,
             requested_at=pending.requested_at,
             deadline_at=pending.deadline_at,
-            retry_at=flight.retry_at,
+            retry_at=pending.retry_at,
             present=None if present is None or executor is None else executor in present,
             trouble="" if place else trouble,
         )

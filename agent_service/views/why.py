@@ -10,7 +10,6 @@ from typing import Literal
 
 from agent_service.core.attempts import Pending
 from agent_service.core.state import RunState
-from agent_service.core.tools.flights import flights
 from agent_service.core.tools.grants import run_id_of
 from agent_service.core.waiting import Status
 from agent_service.history.plain import OfRun, View, instant
@@ -121,7 +120,7 @@ def why_view(run: RunState, seen: Seen) -> WhyView:
 
 
 def out_longest(run: RunState) -> Pending | None:
-    sent = (flight.pending for flight in flights(run.waiting) if flight.retry_at is None)
+    sent = run.sent
     return min(sent, key=lambda pending: pending.requested_at, default=None)
 
 

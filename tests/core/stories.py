@@ -18,7 +18,6 @@ from agent_service.core.brief import Continuations
 from agent_service.core.events import Event, ToolReturned
 from agent_service.core.model import planning
 from agent_service.core.phases import Phase, Plan, Unusable
-from agent_service.core.tools.flights import flights
 from agent_service.core.waiting import Acting, NeedsPerson, Reserve, Status, Stop, Thinking
 from tests.core import cues
 from tests.core.cues import DEADLINE, a_run_of, due, framing, made, plan, queued, reflection, replies, returns, several
@@ -61,14 +60,14 @@ def situation(script: Script) -> str:
 
 
 def _acting(acting: Acting, reads: int) -> str:
-    if acting.gatherings:
+    if acting.graphs:
         return "tasks"
     if reads > 1:
         return "reads"
-    (flight,) = acting.flights
-    if flight.retry_at:
+    (pending,) = acting.pendings
+    if pending.retry_at:
         return "tool_retry"
-    return "tool again" if flight.pending.attempt > 1 else "tool"
+    return "tool again" if pending.attempt > 1 else "tool"
 
 
 def answers(script: Script, **reply: Any) -> Event:
@@ -108,7 +107,7 @@ def result(script: Script) -> Event:
 
 def some_request(script: Script) -> Event:
     """One of the requests that are out returns, the last that was sent first; or the next is sent."""
-    sent = [flight.pending for flight in flights(script.state.waiting) if flight.retry_at is None]
+    sent = script.state.sent
     return made(returns(of=sent[-1]), script) if sent else timer(script)
 
 

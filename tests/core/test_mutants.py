@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from agent_service.core import decide, endings
-from agent_service.core.attempts import Flight
 from agent_service.core.events import CancelRequested, Transition
 from agent_service.core.facts import RequestSent
 from agent_service.core.model import planning
@@ -22,7 +21,6 @@ from agent_service.core.phases import Framing, Phase, Refusal, Unusable
 from agent_service.core.proof import Judged
 from agent_service.core.state import RunState, with_facts
 from agent_service.core.tools.correlate import Judgement, Relation
-from agent_service.core.tools.flights import flights
 from agent_service.core.waiting import Acting, Ended, NeedsPerson, Thinking
 from tests.core.rules import Rule, deciding, order, people, spending, steps, tasks
 from tests.core.rules import notes as kept
@@ -115,9 +113,8 @@ def match_ignored(judged: Judgement) -> Judgement:
 def same_attempt(retried: RunState | None) -> RunState | None:
     if retried is None or retried.pending is None:
         return retried
-    (flight,) = flights(retried.waiting)
-    flight = replace(flight, pending=replace(flight.pending, attempt=flight.pending.attempt - 1))
-    return replace(retried, waiting=Acting(flights=(flight,)))
+    (pending,) = retried.pendings
+    return replace(retried, waiting=Acting(pendings=(replace(pending, attempt=pending.attempt - 1),)))
 
 
 def retryable(state: RunState, pending: Any, error: Any) -> tuple[Any, ...]:
@@ -126,7 +123,7 @@ def retryable(state: RunState, pending: Any, error: Any) -> tuple[Any, ...]:
 
 def not_sent(sent: RunState) -> RunState:
     assert sent.pending is not None
-    return replace(sent, waiting=Acting(flights=(Flight(pending=sent.pending, retry_at=sent.updated_at),)))
+    return replace(sent, waiting=Acting(pendings=(replace(sent.pending, retry_at=sent.updated_at),)))
 
 
 def every_item_ticked(state: RunState, reflection: Any, _seen: Any) -> Judged:
@@ -200,7 +197,7 @@ ONLY_TIME = behind(lambda reached: reached if reached and reached[0] == "budget_
 WITHOUT_PEOPLE = behind(
     lambda state: replace(state, notes=tuple(n for n in state.notes if n.kind not in ("message", "ruling")))
 )
-NEEDS_NOTHING = before(lambda gathering, task, came: (gathering, replace(task, needs=()), came))
+NEEDS_NOTHING = before(lambda graph, task, came: (graph, replace(task, needs=()), came))
 NOTHING_LOST = but(lost_calls=0, lost_tokens=0, lost_cost_usd=0.0)
 
 BUGS: tuple[tuple[Rule, str, Sow], ...] = (

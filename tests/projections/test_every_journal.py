@@ -8,7 +8,7 @@ import pytest
 
 from agent_service.core.events import ModelReplied
 from agent_service.core.facts import RequestSent
-from agent_service.core.tools.flights import flights, gatherings
+from agent_service.core.tools.in_flight import graphs
 from agent_service.history.history import History
 from agent_service.history.items import id_of
 from agent_service.history.log_line import log_line
@@ -77,7 +77,7 @@ def check_timeline(moments: list[Moment]) -> None:
         still = {item.kind for item in view.items if item.ended_at is None}
         assert view.status == moment.after.status
         assert bool(still) is not moment.after.final
-        sent = [flight.pending.step for flight in flights(moment.after.waiting) if flight.retry_at is None]
+        sent = [pending.step for pending in moment.after.sent]
         open_attempts = [item.step or 0 for item in view.items if item.kind == "attempt" and item.ended_at is None]
         # Told in the order in which they were sent, held in the order of their steps.
         assert sorted(open_attempts) == sent
@@ -136,10 +136,10 @@ def test_what_is_open_of_a_gathering_is_what_the_run_waits_for_and_each_request_
     moments, history = list(retell(entries_of(gathered(number)))), History()
     for moment in moments:
         history.hear([moment])
-        under_way, asked = flights(moment.after.waiting), gatherings(moment.after.waiting)
-        sent = {id_of(f.pending.name) + f":attempt:{f.pending.attempt}" for f in under_way if f.retry_at is None}
+        under_way, asked = moment.after.pendings, graphs(moment.after.waiting)
+        sent = {id_of(one.name) + f":attempt:{one.attempt}" for one in moment.after.sent}
         assert {item.id for item in history.items if item.ended_at is None and ":attempt:" in item.id} == sent
-        still = {f.pending.name[1:] for f in under_way if f.pending.task}
+        still = {one.name[1:] for one in under_way if one.task}
         still |= {(task.id, task.round) for one in asked for task in one.tasks if task.id}
         views = [task for step in step_views(moment.after, history) for task in step.tasks]
         going_on = {(view.id, view.round) for view in views if view.status in ("waiting", "pending")}

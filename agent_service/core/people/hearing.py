@@ -79,9 +79,9 @@ def _hear_word_on_stop(state: RunState, waiting: NeedsPerson, stop: Stop, event:
 
 
 def _held_until(waiting: NeedsPerson, at: datetime) -> Waiting:
-    """What goes on after the pause, which counts against no gathering's time."""
+    """What goes on after the pause, which counts against no graph's time."""
     held = waiting.held
-    return held.with_later_gatherings(at - waiting.since) if isinstance(held, Acting) else held or Deciding()
+    return held.with_later_graphs(at - waiting.since) if isinstance(held, Acting) else held or Deciding()
 
 
 def hear_while_waiting(state: RunState, event: SignalReceived) -> RunState | Text:
@@ -156,7 +156,7 @@ def go_on(state: RunState, *, said: bool) -> RunState:
             return carry_out(running, plan)
         case Thinking(asking=Asking(phase=Phase.PLAN, feedback=feedback)) if said:
             return asking.think_anew(replace(state, waiting=Deciding()), feedback=feedback)
-        case Acting(gatherings=(_, *_)):
+        case Acting(graphs=(_, *_)):
             return continuing.launch(state)
     return asking.put(state, state.asking) if state.asking else state
 

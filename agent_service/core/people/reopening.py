@@ -14,7 +14,7 @@ from agent_service.core.model import asking
 from agent_service.core.people import hearing
 from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.tools import acting, continuing, finishing, results
-from agent_service.core.tools.flights import answer, flights, gathering_of, gatherings
+from agent_service.core.tools.in_flight import answer, graph_of, graphs
 from agent_service.core.waiting import Acting, Deciding, Ended, Planned, Queued, Status, Waiting, acting_of
 from agent_service.sentences import Text, say
 from schemas.events import Outcome, ToolError, ToolOutput, ToolResult
@@ -46,7 +46,7 @@ def reopen(state: RunState, event: SignalReceived) -> RunState | Text:
 def _told_of(state: RunState, ended: Ended) -> RunState:
     held = acting_of(ended.held).pendings
     kept = tuple(pending.name for pending in acting_of(state.waiting).pendings if pending in held)
-    tasks = ((one.step, task.id, task.round) for one in gatherings(state.waiting) for task in one.tasks)
+    tasks = ((one.step, task.id, task.round) for one in graphs(state.waiting) for task in one.tasks)
     reopened = Reopened(ending_class=ended.stop.ending_class, waits_for=kept, tasks=tuple(tasks))
     return replace(state, happened=(reopened, *state.happened))
 
@@ -100,18 +100,18 @@ def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) ->
     if isinstance(state.waiting, Deciding):
         why = say("goes_on_with_answer", ending=ended.stop.ending_class)
         return asking.think_anew(state, feedback=(why,))
-    state = _gathering_on(state, event.at - ended.at)
+    state = _graphs_on(state, event.at - ended.at)
     meant = _meant(state, state.waiting, ended)
-    for flight in flights(state.waiting):
-        state = _with_the_step(state, flight.pending, ended, event, _said_of(flight.pending, meant, event))
-    if gatherings(state.waiting):
+    for pending in state.pendings:
+        state = _with_the_step(state, pending, ended, event, _said_of(pending, meant, event))
+    if graphs(state.waiting):
         return continuing.launch(state)
     return asking.reflect(state) if isinstance(state.waiting, Deciding) else state
 
 
-def _gathering_on(state: RunState, waited: timedelta) -> RunState:
+def _graphs_on(state: RunState, waited: timedelta) -> RunState:
     held = state.waiting
-    return replace(state, waiting=held.with_later_gatherings(waited)) if isinstance(held, Acting) else state
+    return replace(state, waiting=held.with_later_graphs(waited)) if isinstance(held, Acting) else state
 
 
 def _with_the_step(
@@ -128,7 +128,7 @@ def _with_the_step(
     else:
         state = finishing.with_strangers(state, pending, result)
         state = with_facts(state, answer(pending, "ok" if result.status == "ok" else "error", result.error))
-    if gathering_of(state.waiting, pending.step):
+    if graph_of(state.waiting, pending.step):
         return continuing.settled(state, pending, result)
     return finishing.finish_step(state, pending, result)
 
@@ -144,13 +144,13 @@ def _in_question(state: RunState, pending: Pending, ended: Ended) -> bool:
 
 
 def _meant(state: RunState, held: Waiting, ended: Ended) -> tuple[Pending, ...]:
-    asked = [flight.pending for flight in flights(held)]
+    asked = acting_of(held).pendings
     unknown = (one for one in asked if _in_question(state, one, ended) and results.known(ended, one) is None)
     return tuple(one for one in asked if results.was_first_in_doubt(ended, one)) or tuple(unknown)
 
 
 def _unclear(state: RunState, held: Waiting, ended: Ended) -> Text:
-    if not any(_in_question(state, flight.pending, ended) for flight in flights(held)):
+    if not any(_in_question(state, pending, ended) for pending in acting_of(held).pendings):
         return say("nothing_in_doubt")
     several = [f"step {one.step} {one.task}".rstrip() for one in _meant(state, held, ended)]
     return say("several_in_doubt", writes=", ".join(several)) if len(several) > 1 else ""

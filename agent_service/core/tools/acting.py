@@ -8,13 +8,13 @@ import hashlib
 import json
 from datetime import datetime, timedelta
 
-from agent_service.core.attempts import Flight, Pending
+from agent_service.core.attempts import Pending
 from agent_service.core.brief import Brief
 from agent_service.core.facts import RequestSent, RetrySet
 from agent_service.core.phases import Action, Plan
 from agent_service.core.state import RunState, replace, with_facts
-from agent_service.core.tools.flights import flights, with_flight
 from agent_service.core.tools.grants import granted, with_asked
+from agent_service.core.tools.in_flight import with_pending
 from agent_service.core.waiting import Acting, Waiting
 from agent_service.sentences import Text, say
 from schemas import subjects
@@ -64,12 +64,12 @@ def dispatch(state: RunState, plan: Plan) -> RunState:
     first = tuple([first_attempt(state, step, action) for step, action in numbered])
     begun = replace(state, step=first[-1].step)
     pendings = granted(begun, first)
-    return _depart(begun, Acting(flights=tuple([Flight(pending=one) for one in pendings])), pendings)
+    return _depart(begun, Acting(pendings=pendings), pendings)
 
 
 def send(state: RunState, pending: Pending) -> RunState:
     sent = _sent(state, pending)
-    return _depart(state, with_flight(state.waiting, Flight(pending=sent)), (sent,))
+    return _depart(state, with_pending(state.waiting, sent), (sent,))
 
 
 def first_attempt(state: RunState, step: int, action: Action, *, task: str = "", asked_in: int = 0) -> Pending:
@@ -96,6 +96,7 @@ def _sent(state: RunState, pending: Pending) -> Pending:
         deadline_at=at + timedelta(seconds=time_s + ANSWER_GRACE_S),
         until=end if end <= at + timedelta(seconds=time_s) else None,
         untrusted=bool(state.strangers),
+        retry_at=None,
     )
 
 
@@ -127,7 +128,7 @@ def retry(state: RunState, pending: Pending, error: ToolError) -> RunState | Non
     if attempts_left(state) <= 0:
         return None
     delay = timedelta(seconds=_backoff_s(limits.retry_base_s, state.run_id, pending))
-    following = replace(pending, attempt=pending.attempt + 1)
+    following = replace(pending, attempt=pending.attempt + 1, retry_at=state.updated_at + delay)
     summary = say(
         "retries",
         step=pending.step,
@@ -136,13 +137,12 @@ def retry(state: RunState, pending: Pending, error: ToolError) -> RunState | Non
         error_class=error.error_class,
         attempt=following.attempt,
     )
-    waiting = with_flight(state.waiting, Flight(pending=following, retry_at=state.updated_at + delay))
-    waited = replace(state, waiting=waiting, summary=summary)
-    return with_facts(waited, RetrySet(pending=following, retry_at=state.updated_at + delay))
+    waited = replace(state, waiting=with_pending(state.waiting, following), summary=summary)
+    return with_facts(waited, RetrySet(pending=following))
 
 
 def attempts_left(state: RunState) -> int:
-    taken = sum(flight.retry_at is not None for flight in flights(state.waiting))
+    taken = sum(pending.retry_at is not None for pending in state.pendings)
     return state.brief.limits.max_attempts_of_run - state.attempts - taken
 
 

@@ -9,13 +9,13 @@ from datetime import timedelta
 
 from pydantic import JsonValue
 
-from agent_service.core.attempts import Evidence, Flight, Gathering, Name, Pending, Task, asker_of
+from agent_service.core.attempts import Evidence, Name, Pending, Task, TaskGraph, asker_of
 from agent_service.core.facts import RequestDropped, RequestSent, TaskFinished, TasksAsked
 from agent_service.core.people import approving
 from agent_service.core.phases import Plan
 from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.tools import acting, finishing, grants, tasks
-from agent_service.core.tools.flights import answer, flights, gathering_of, gatherings, gathers, without_flight
+from agent_service.core.tools.in_flight import answer, graph_of, graphs, with_graph, without_pending
 from agent_service.core.tools.tasks import (
     OVERRULED,
     UNHEARD,
@@ -38,22 +38,22 @@ MAX_WISH, MAX_REASON = 200, 4000
 def take_continuation(
     state: RunState, pending: Pending, result: ToolResult, *, unfit: tuple[Text, ...] = ()
 ) -> RunState:
-    gathering = gathering_of(state.waiting, pending.step) or _begun(state, pending)
-    asker = tasks.task_of(gathering, pending.task)
+    graph = graph_of(state.waiting, pending.step) or _begun(state, pending)
+    asker = tasks.task_of(graph, pending.task)
     assert asker is not None, "what is asked is not answered yet"
-    number, most = gathering.round + 1, state.brief.limits.continuations.max_plugin_continuations
-    asked = gathering.stopped or _asked(state, asker, result, number, unfit)
+    number, most = graph.round + 1, state.brief.limits.continuations.max_plugin_continuations
+    asked = graph.stopped or _asked(state, asker, result, number, unfit)
     if not isinstance(asked, tuple):
         refused = _refused(result, asked)
         return take_answer(with_facts(state, answer(pending, "error", refused.error)), pending, refused)
     wish, needed = asked
-    rest = gathers(state, gathering, without_flight(state.waiting, pending))
+    rest = with_graph(state, graph, without_pending(state.waiting, pending))
     if number > most:
         why = say("continuations_used", most=most, tool=pending.action.tool, wish=wish)
         over = ToolError(error_class="budget", message=str(why))
-        return _stop(with_facts(rest, answer(pending, "budget", over)), gathering, why)
-    waiting = tuple(replace(task, asks=number) if task is asker else task for task in gathering.tasks)
-    larger = replace(gathering, round=number, tasks=(*waiting, *needed))
+        return _stop(with_facts(rest, answer(pending, "budget", over)), graph, why)
+    waiting = tuple(replace(task, asks=number) if task is asker else task for task in graph.tasks)
+    larger = replace(graph, round=number, tasks=(*waiting, *needed))
     rest = with_facts(rest, answer(pending, "continuation"), TasksAsked(step=pending.step, tasks=needed))
     return launch(
         _with(rest, larger), news=say("asks_for_more", step=pending.step, tool=pending.action.tool, wish=wish)
@@ -62,37 +62,37 @@ def take_continuation(
 
 def take_answer(state: RunState, pending: Pending, result: ToolResult) -> RunState:
     """`pending` may also be the step's own request, answered at once."""
-    gathering = gathering_of(state.waiting, pending.step)
-    task = tasks.task_of(gathering, pending.task) if gathering else None
-    if gathering is None or task is None:
+    graph = graph_of(state.waiting, pending.step)
+    task = tasks.task_of(graph, pending.task) if graph else None
+    if graph is None or task is None:
         known = finishing.finish_step(state, pending, result)
-        return launch(known) if gatherings(known.waiting) else finishing.go_on(known)
+        return launch(known) if graphs(known.waiting) else finishing.go_on(known)
     known = settled(state, pending, result)
     return launch(known, news=say("task_came", step=pending.step, task=pending.task, status=result.status))
 
 
 def settled(state: RunState, pending: Pending, result: ToolResult) -> RunState:
-    gathering = gathering_of(state.waiting, pending.step)
-    assert gathering is not None, "the step gathers"
-    task = tasks.task_of(gathering, pending.task)
+    graph = graph_of(state.waiting, pending.step)
+    assert graph is not None, "the step gathers"
+    task = tasks.task_of(graph, pending.task)
     assert task is not None, "what is under way is not answered yet"
     if not task.id:
-        return finishing.finish_step(state, gathering.first, result)
+        return finishing.finish_step(state, graph.first, result)
     if pending.grant:  # it has budgets of its own, and may have waited for people
-        gathering = replace(gathering, until=gathering.until + (state.updated_at - pending.requested_at))
-    rest = gathers(grants.settled(state, pending, result), gathering, without_flight(state.waiting, pending))
-    return _with_evidence(rest, gathering, task, result)
+        graph = replace(graph, until=graph.until + (state.updated_at - pending.requested_at))
+    rest = with_graph(grants.settled(state, pending, result), graph, without_pending(state.waiting, pending))
+    return _with_evidence(rest, graph, task, result)
 
 
-def on_time_over(state: RunState, gathering: Gathering) -> RunState:
+def on_time_over(state: RunState, graph: TaskGraph) -> RunState:
     granted = state.brief.limits.continuations.max_plugin_total_time_ms
-    return _stop(state, gathering, say("gathering_over", most=granted))
+    return _stop(state, graph, say("gathering_over", most=granted))
 
 
 def launch(state: RunState, *, news: Text = "", sent: tuple[Pending, ...] = ()) -> RunState:
     """Send what may be sent beside `sent`, or ask for the first approval; nothing after the run's deadline."""
     passed, barred = set[Name](), list[tuple[Ready, Text]]()
-    for stopped in (one for one in gatherings(state.waiting) if one.stopped and not _of_step(state, one)):
+    for stopped in (one for one in graphs(state.waiting) if one.stopped and not _of_step(state, one)):
         state = _over(state, stopped)
     while ready := next_of(state, passed, begins=may_begin(state)):
         passed.add(ready.known_as)
@@ -103,7 +103,7 @@ def launch(state: RunState, *, news: Text = "", sent: tuple[Pending, ...] = ()) 
         else:
             state, pending = _sent(state, ready)
             state, sent = with_facts(state, RequestSent(pending=pending)), (*sent, pending)
-    if barred and not flights(state.waiting):
+    if barred and not state.pendings:
         return _ask(state, *barred[0])
     return _resting(state, sent, news)
 
@@ -127,13 +127,13 @@ def heeding(state: RunState, before: RunState) -> RunState:
     held = state.waiting
     if not isinstance(held, Acting):
         return state
-    heeds = (one if is_unheard(before, one) else replace(one, words=state.heard) for one in held.gatherings)
-    return replace(state, waiting=replace(held, gatherings=tuple(heeds)))
+    heeds = (one if is_unheard(before, one) else replace(one, words=state.heard) for one in held.graphs)
+    return replace(state, waiting=replace(held, graphs=tuple(heeds)))
 
 
-def _begun(state: RunState, pending: Pending) -> Gathering:
+def _begun(state: RunState, pending: Pending) -> TaskGraph:
     granted = state.brief.limits.continuations.max_plugin_total_time_ms
-    return Gathering(
+    return TaskGraph(
         step=pending.step,
         first=pending,
         since=state.updated_at,
@@ -144,8 +144,8 @@ def _begun(state: RunState, pending: Pending) -> Gathering:
     )
 
 
-def _with(state: RunState, gathering: Gathering) -> RunState:
-    return gathers(state, gathering, flights(state.waiting))
+def _with(state: RunState, graph: TaskGraph) -> RunState:
+    return with_graph(state, graph, state.pendings)
 
 
 def _asked(
@@ -177,33 +177,33 @@ def _refused(result: ToolResult, why: Text) -> ToolResult:
 
 
 def _in_question(state: RunState, approval: Approval) -> Ready:
-    gathering = gathering_of(state.waiting, approval.step)
-    task = tasks.task_of(gathering, approval.task) if gathering else None
-    assert gathering is not None, "its step gathers still"
+    graph = graph_of(state.waiting, approval.step)
+    task = tasks.task_of(graph, approval.task) if graph else None
+    assert graph is not None, "its step gathers still"
     assert task is not None, "what is asked for is not answered yet"
-    return ready_for(state, gathering, task, (approval.step, approval.task, approval.round))
+    return ready_for(state, graph, task, (approval.step, approval.task, approval.round))
 
 
 def _sent(state: RunState, ready: Ready) -> tuple[RunState, Pending]:
     step, name, asked_in = ready.known_as
     first = acting.first_attempt(state, step, ready.task.action, task=name, asked_in=asked_in)
-    (pending,) = grants.granted(state, (first,), among=grants.to_come(state, ready.gathering))
-    under_way = (*flights(state.waiting), Flight(pending=pending))
+    (pending,) = grants.granted(state, (first,), among=grants.to_come(state, ready.graph))
+    under_way = (*state.pendings, pending)
     asked = grants.with_asked(state, (pending,))
-    return gathers(asked, ready.gathering, tuple(sorted(under_way, key=lambda one: one.pending.step))), pending
+    return with_graph(asked, ready.graph, tuple(sorted(under_way, key=lambda one: one.step))), pending
 
 
 def _failed(state: RunState, ready: Ready, error_class: str, why: Text) -> RunState:
-    gathering, error = ready.gathering, ToolError(error_class=error_class, message=str(why))
-    result = finishing.in_place_of(state, gathering.first, error=error)
+    graph, error = ready.graph, ToolError(error_class=error_class, message=str(why))
+    result = finishing.in_place_of(state, graph.first, error=error)
     if not ready.task.id:
-        return finishing.finish_step(state, gathering.first, result)
-    return _with_evidence(state, gathering, ready.task, result)
+        return finishing.finish_step(state, graph.first, result)
+    return _with_evidence(state, graph, ready.task, result)
 
 
-def _with_evidence(state: RunState, gathering: Gathering, task: Task, result: ToolResult) -> RunState:
+def _with_evidence(state: RunState, graph: TaskGraph, task: Task, result: ToolResult) -> RunState:
     evidence = Evidence(
-        step=gathering.step,
+        step=graph.step,
         task=task.id,
         round=task.round,
         place=task.place,
@@ -231,29 +231,29 @@ def _with_evidence(state: RunState, gathering: Gathering, task: Task, result: To
         evidence=(*state.evidence, evidence),
         artifacts=finishing.with_artifacts(state, result),
     )
-    return _with(known, replace(gathering, tasks=tuple(one for one in gathering.tasks if one.id != task.id)))
+    return _with(known, replace(graph, tasks=tuple(one for one in graph.tasks if one.id != task.id)))
 
 
-def _stop(state: RunState, gathering: Gathering, why: Text) -> RunState:
-    mine = _of_step(state, gathering)
-    given_up = [one for one in mine if acting.is_repeatable(state, one.pending) and not one.pending.grant]
-    left = tuple(one for one in flights(state.waiting) if one not in given_up)
-    dropped = (RequestDropped(step=f.pending.step, task=f.pending.task, round=f.pending.round) for f in given_up)
-    stopped = gathers(with_facts(state, *dropped), replace(gathering, stopped=why), left)
+def _stop(state: RunState, graph: TaskGraph, why: Text) -> RunState:
+    mine = _of_step(state, graph)
+    given_up = [one for one in mine if acting.is_repeatable(state, one) and not one.grant]
+    left = tuple(one for one in state.pendings if one not in given_up)
+    dropped = (RequestDropped(step=one.step, task=one.task, round=one.round) for one in given_up)
+    stopped = with_graph(with_facts(state, *dropped), replace(graph, stopped=why), left)
     name = "gathering_waits" if len(given_up) < len(mine) else "gathering_stopped"
-    return launch(stopped, news=say(name, step=gathering.step, why=why))
+    return launch(stopped, news=say(name, step=graph.step, why=why))
 
 
-def _of_step(state: RunState, gathering: Gathering) -> list[Flight]:
-    return [flight for flight in flights(state.waiting) if flight.pending.step == gathering.step]
+def _of_step(state: RunState, graph: TaskGraph) -> list[Pending]:
+    return [pending for pending in state.pendings if pending.step == graph.step]
 
 
-def _over(state: RunState, gathering: Gathering) -> RunState:
-    message = str(say("gathered_so_far", why=gathering.stopped))
-    known = tasks.told(state, gathering.step)
+def _over(state: RunState, graph: TaskGraph) -> RunState:
+    message = str(say("gathered_so_far", why=graph.stopped))
+    known = tasks.told(state, graph.step)
     told: dict[str, JsonValue] = {"class": "budget", "message": message, "gathered": known}
-    result = finishing.in_place_of(state, gathering.first, error=ToolError(error_class="budget", message=message))
-    return finishing.finish_step(state, gathering.first, result, told=told, over_budget=True)
+    result = finishing.in_place_of(state, graph.first, error=ToolError(error_class="budget", message=message))
+    return finishing.finish_step(state, graph.first, result, told=told, over_budget=True)
 
 
 def _ask(state: RunState, ready: Ready, why: Text) -> RunState:
@@ -269,7 +269,7 @@ def _ask(state: RunState, ready: Ready, why: Text) -> RunState:
 def _who_asks(ready: Ready) -> Text:
     if ready.task.asks:
         return say("asked_again", tool=ready.task.action.tool)
-    asker = tasks.task_of(ready.gathering, asker_of(ready.task.id))
+    asker = tasks.task_of(ready.graph, asker_of(ready.task.id))
     assert asker is not None, "who asked waits for what it asked for"
     why = " ".join(ready.task.reason.split())
     return say("tool_asks", tool=asker.action.tool, why=why)

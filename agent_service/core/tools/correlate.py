@@ -23,11 +23,11 @@ another before.
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from agent_service.core.attempts import AGAIN, Flight, Gathering, Pending
+from agent_service.core.attempts import AGAIN, Pending, TaskGraph
 from agent_service.core.brief import Brief
 from agent_service.core.events import Proof
 from agent_service.core.state import RunState
-from agent_service.core.tools.flights import flight_of, flights, gathering_of, gatherings
+from agent_service.core.tools.in_flight import graph_of, graphs, pending_of
 from agent_service.sentences import Text, say
 from schemas.events import ToolResult
 
@@ -60,40 +60,40 @@ def judge(state: RunState, result: ToolResult, place: str = "") -> Judgement:
         return Judgement(Relation.STALE, say("step_given_up", step=result.step))
     if not steps:
         return Judgement(Relation.VIOLATION, say("nothing_pending", which=which))
-    if gathering := gathering_of(state.waiting, result.step):
-        return _judge_sub_request(state, gathering, result, which, place)
-    flight = flight_of(state.waiting, result.step)
-    if flight is None:
+    if graph := graph_of(state.waiting, result.step):
+        return _judge_sub_request(state, graph, result, which, place)
+    pending = pending_of(state.waiting, result.step)
+    if pending is None:
         return Judgement(Relation.VIOLATION, say("from_the_future", which=which, pending=steps[-1]))
     if result.task:
         return Judgement(Relation.VIOLATION, say("task_never_asked", which=which, task=result.task))
-    return _judge_flight(flight, result, which, place)
+    return _judge_pending(pending, result, which, place)
 
 
-def _judge_sub_request(state: RunState, gathering: Gathering, result: ToolResult, which: Text, place: str) -> Judgement:
+def _judge_sub_request(state: RunState, graph: TaskGraph, result: ToolResult, which: Text, place: str) -> Judgement:
     if not result.task:
-        return _judge_nameless(state, gathering, result, place)
-    if result.round is None and place in gathering.heard:
-        return Judgement(Relation.STALE, say("message_answered_request", step=gathering.step))
-    asked_in = result.round or next((f.pending.round for f in _of_step(state, gathering, result.task)), 0)
-    flight = flight_of(state.waiting, gathering.step, result.task, asked_in)
-    if flight:
-        return _judge_flight(flight, result, say("which_task", which=which, task=result.task), place)
-    if not _was_ever_sent(state, gathering, result.task, asked_in):
+        return _judge_nameless(state, graph, result, place)
+    if result.round is None and place in graph.heard:
+        return Judgement(Relation.STALE, say("message_answered_request", step=graph.step))
+    asked_in = result.round or next((one.round for one in _of_step(state, graph, result.task)), 0)
+    pending = pending_of(state.waiting, graph.step, result.task, asked_in)
+    if pending:
+        return _judge_pending(pending, result, say("which_task", which=which, task=result.task), place)
+    if not _was_ever_sent(state, graph, result.task, asked_in):
         return Judgement(Relation.VIOLATION, say("task_never_sent", which=which, task=result.task, round=asked_in))
-    return Judgement(Relation.STALE, say("task_answered", task=result.task, step=gathering.step))
+    return Judgement(Relation.STALE, say("task_answered", task=result.task, step=graph.step))
 
 
-def _was_ever_sent(state: RunState, gathering: Gathering, name: str, asked_in: int) -> bool:
-    rounds = (asked_in,) if asked_in else range(1, gathering.round + 2)
-    under_way = any(f.pending.task == name for f in flights(state.waiting) if f.pending.step == gathering.step)
-    return (not asked_in and under_way) or any(_was_sent(state, gathering, name, one) for one in rounds)
+def _was_ever_sent(state: RunState, graph: TaskGraph, name: str, asked_in: int) -> bool:
+    rounds = (asked_in,) if asked_in else range(1, graph.round + 2)
+    under_way = any(one.task == name for one in state.pendings if one.step == graph.step)
+    return (not asked_in and under_way) or any(_was_sent(state, graph, name, one) for one in rounds)
 
 
-def _was_sent(state: RunState, gathering: Gathering, name: str, asked_in: int) -> bool:
-    if gathering.stopped:
-        return asked_in <= gathering.round + 1
-    gathers = [task for task in gathering.tasks if task.asks]
+def _was_sent(state: RunState, graph: TaskGraph, name: str, asked_in: int) -> bool:
+    if graph.stopped:
+        return asked_in <= graph.round + 1
+    gathers = [task for task in graph.tasks if task.asks]
     if any(name == task.id and asked_in == task.round for task in gathers):
         return True
     if any(name == task.again and 1 < asked_in <= task.asks for task in gathers):
@@ -101,46 +101,45 @@ def _was_sent(state: RunState, gathering: Gathering, name: str, asked_in: int) -
     known = {one.name for one in state.evidence}
     task_id, _, last = name.rpartition(".")
     finished = last == AGAIN and any(done == task_id for _, done, _ in known)
-    return (gathering.step, name, asked_in) in known or (finished and 1 < asked_in <= gathering.round + 1)
+    return (graph.step, name, asked_in) in known or (finished and 1 < asked_in <= graph.round + 1)
 
 
-def _judge_nameless(state: RunState, gathering: Gathering, result: ToolResult, place: str) -> Judgement:
-    if not place or place in gathering.heard:
-        return Judgement(Relation.STALE, say("request_answered", step=gathering.step))
-    asked = [flight for flight in _of_step(state, gathering) if flight.pending.action.tool == result.tool]
+def _judge_nameless(state: RunState, graph: TaskGraph, result: ToolResult, place: str) -> Judgement:
+    if not place or place in graph.heard:
+        return Judgement(Relation.STALE, say("request_answered", step=graph.step))
+    asked = [pending for pending in _of_step(state, graph) if pending.action.tool == result.tool]
     if len(asked) != 1:
         return Judgement(Relation.STALE, say("answers_which", count=len(asked), tool=result.tool))
-    return _judge_flight(asked[0], result, say("which_step", step=result.step), place)
+    return _judge_pending(asked[0], result, say("which_step", step=result.step), place)
 
 
-def _of_step(state: RunState, gathering: Gathering, task: str = "") -> list[Flight]:
-    of_step = (f for f in flights(state.waiting) if f.pending.step == gathering.step and f.pending.grant is None)
-    return [flight for flight in of_step if task in ("", flight.pending.task)]
+def _of_step(state: RunState, graph: TaskGraph, task: str = "") -> list[Pending]:
+    of_step = (one for one in state.pendings if one.step == graph.step and one.grant is None)
+    return [one for one in of_step if task in ("", one.task)]
 
 
-def _judge_flight(flight: Flight, result: ToolResult, which: Text, place: str) -> Judgement:
-    pending, sent = flight.pending, flight.retry_at is None
+def _judge_pending(pending: Pending, result: ToolResult, which: Text, place: str) -> Judgement:
     if result.tool != pending.action.tool:
         return Judgement(
             Relation.VIOLATION, say("other_tool", which=which, tool=result.tool, pending=pending.action.tool)
         )
     if result.attempt is None:
-        return _judge_unnamed(pending, place, sent=sent)
-    return _judge_attempt(pending, result.attempt, sent=sent)
+        return _judge_unnamed(pending, place)
+    return _judge_attempt(pending, result.attempt)
 
 
-def _judge_unnamed(pending: Pending, place: str, *, sent: bool) -> Judgement:
-    if not sent:
+def _judge_unnamed(pending: Pending, place: str) -> Judgement:
+    if pending.retry_at:
         return Judgement(Relation.STALE, say("attempt_not_sent", attempt=pending.attempt, step=pending.step))
     if place and place in pending.heard:
         return Judgement(Relation.STALE, say("message_answered_attempt", step=pending.step))
     return Judgement(Relation.MATCH, "", pending)
 
 
-def _judge_attempt(pending: Pending, attempt: int, *, sent: bool) -> Judgement:
+def _judge_attempt(pending: Pending, attempt: int) -> Judgement:
     if attempt < pending.attempt:
         return Judgement(Relation.STALE, say("attempt_given_up", attempt=attempt, now=pending.attempt))
-    if attempt > pending.attempt or not sent:
+    if attempt > pending.attempt or pending.retry_at:
         return Judgement(Relation.VIOLATION, say("attempt_never_sent", attempt=attempt, step=pending.step))
     return Judgement(Relation.MATCH, "", pending)
 
@@ -169,5 +168,5 @@ def _echoes(brief: Brief, tool: str) -> bool:
 
 
 def _asked(state: RunState) -> list[str]:
-    asked = [flight.pending.action.tool for flight in flights(state.waiting)]
-    return [*asked, *(gathering.first.action.tool for gathering in gatherings(state.waiting))]
+    asked = [pending.action.tool for pending in state.pendings]
+    return [*asked, *(graph.first.action.tool for graph in graphs(state.waiting))]

@@ -17,7 +17,7 @@ from agent_service.core.model import asking
 from agent_service.core.phases import Action
 from agent_service.core.state import Doubt, LastResult, RunState, StepRecord, replace
 from agent_service.core.tools import acting, grants
-from agent_service.core.tools.flights import gatherings, landed
+from agent_service.core.tools.in_flight import graphs, without_step
 from agent_service.sentences import Text, say
 from schemas.events import ARTIFACT_PATH, Outcome, Signal, ToolError, ToolOutput, ToolResult
 
@@ -64,13 +64,13 @@ def finish_step(
         summary=record.summary,
         error_class="" if record.status == "ok" else str(output.get("class", "")),
     )
-    others_gather = any(one.step != record.step for one in gatherings(state.waiting))
+    others_gather = any(one.step != record.step for one in graphs(state.waiting))
     noted = notes.with_step(state, pending, record, output)
     return replace(
         noted,
         happened=(*noted.happened, finished),
         waits=0,
-        waiting=landed(state.waiting, record.step),
+        waiting=without_step(state.waiting, record.step),
         evidence=state.evidence if others_gather else (),
         completed=(*state.completed, record),
         last_result=LastResult(step=record.step, status=record.status, output=output),

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 from pydantic import JsonValue, ValidationError
 from ulid import ULID
 
-from agent_service.core.attempts import Gathering, Pending
+from agent_service.core.attempts import Pending, TaskGraph
 from agent_service.core.brief import Brief, Grant, Spent
 from agent_service.core.limits import cost_so_far, set_aside
 from agent_service.core.phases import Action
 from agent_service.core.state import Child, Doubt, RunState, replace
-from agent_service.core.tools.flights import flights, gatherings
+from agent_service.core.tools.in_flight import graphs
 from agent_service.core.waiting import Ended, Status
 from agent_service.sentences import Text, say
 from schemas import catalog, subjects
@@ -54,10 +54,10 @@ def most_at_once(brief: Brief, tool: str) -> int:
     return brief.limits.max_children if needs_one(brief, tool) else sys.maxsize
 
 
-def to_come(state: RunState, gathering: Gathering) -> int:
-    sent = {flight.pending.name for flight in flights(state.waiting)}
-    asked = (task for task in gathering.tasks if needs_one(state.brief, task.action.tool))
-    return sum((gathering.step, task.id, task.round) not in sent for task in asked)
+def to_come(state: RunState, graph: TaskGraph) -> int:
+    sent = {pending.name for pending in state.pendings}
+    asked = (task for task in graph.tasks if needs_one(state.brief, task.action.tool))
+    return sum((graph.step, task.id, task.round) not in sent for task in asked)
 
 
 # What is granted
@@ -151,7 +151,7 @@ def with_asked(state: RunState, pendings: Sequence[Pending]) -> RunState:
 
 def wanted(state: RunState) -> tuple[Pending, ...]:
     """Granted requests whose results the run can use."""
-    stopped = {gathering.step for gathering in gatherings(state.waiting) if gathering.stopped}
+    stopped = {graph.step for graph in graphs(state.waiting) if graph.stopped}
     return () if state.final else tuple(p for p in state.pendings if p.grant and p.step not in stopped)
 
 

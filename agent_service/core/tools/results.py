@@ -7,13 +7,13 @@ one by one, and the model reflects when the last is finished. Continuations are 
 from datetime import datetime
 
 from agent_service.core import endings
-from agent_service.core.attempts import AGAIN, Gathering, Pending
+from agent_service.core.attempts import AGAIN, Pending, TaskGraph
 from agent_service.core.events import Refusal, ToolReturned
 from agent_service.core.facts import AnswerStatus, AttemptAnswered
 from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.tools import acting, continuing, finishing, grants
 from agent_service.core.tools.correlate import Relation, judge, unbelieved
-from agent_service.core.tools.flights import answer, flight_of, flights, gathering_of, gathers, with_flight
+from agent_service.core.tools.in_flight import answer, graph_of, pending_of, with_graph, with_pending
 from agent_service.core.waiting import Ended, acting_of
 from agent_service.sentences import Text, instant, say
 from schemas import keys
@@ -66,12 +66,10 @@ def _take(state: RunState, pending: Pending, event: ToolReturned) -> RunState:
 
 
 def on_due(state: RunState) -> RunState:
-    flight = min(acting_of(state.waiting).timed, key=lambda one: one.due_at)
-    if isinstance(flight, Gathering):
-        return continuing.on_time_over(state, flight)
-    if flight.retry_at is not None:
-        return acting.send(state, flight.pending)
-    return _on_silence(state, flight.pending)
+    due = min(acting_of(state.waiting).timed, key=lambda one: one.due_at)
+    if isinstance(due, TaskGraph):
+        return continuing.on_time_over(state, due)
+    return _on_silence(state, due) if due.retry_at is None else acting.send(state, due)
 
 
 def _on_silence(state: RunState, pending: Pending) -> RunState:
@@ -90,22 +88,20 @@ def unheard(state: RunState, *, at: datetime) -> tuple[ToolResult, ...]:
     """
     return tuple(
         finishing.in_place_of(state, pending, error=_UNHEARD, at=at)
-        for pending in (flight.pending for flight in flights(state.waiting) if flight.retry_at is None)
+        for pending in state.sent
         if pending.heard and 1 < pending.attempt < state.brief.limits.max_attempts
         if acting.is_repeatable(state, pending) and acting.attempts_left(state) > 0
     )
 
 
 def _heard(state: RunState, pending: Pending, place: str) -> tuple[RunState, Pending]:
-    flight = flight_of(state.waiting, *pending.name)
-    assert flight is not None, "the result was matched with what is under way"
     pending = replace(pending, heard=(*pending.heard, place))
-    state = replace(state, waiting=with_flight(state.waiting, replace(flight, pending=pending)))
-    gathering = gathering_of(state.waiting, pending.step)
-    if gathering is None:
+    state = replace(state, waiting=with_pending(state.waiting, pending))
+    graph = graph_of(state.waiting, pending.step)
+    if graph is None:
         return state, pending
-    known = replace(gathering, heard=(*gathering.heard, place))
-    return gathers(state, known, flights(state.waiting)), pending
+    known = replace(graph, heard=(*graph.heard, place))
+    return with_graph(state, known, state.pendings), pending
 
 
 def _malformed(state: RunState, pending: Pending, result: ToolResult) -> ToolResult:
@@ -133,8 +129,8 @@ def _on_late(state: RunState, event: ToolReturned, why: Text) -> RunState | Text
 
 def _answered_unasked(state: RunState, result: ToolResult, status: AnswerStatus) -> AttemptAnswered:
     task, asked_in = result.task or "", result.round or 0
-    flight = flight_of(state.waiting, result.step, task, asked_in)
-    newest = flight.pending.attempt if flight else 1
+    pending = pending_of(state.waiting, result.step, task, asked_in)
+    newest = pending.attempt if pending else 1
     return AttemptAnswered(
         step=result.step,
         task=task,
@@ -183,10 +179,10 @@ def _as_error(result: ToolResult) -> ToolResult:
 
 def _on_error(state: RunState, pending: Pending, result: ToolResult, *, brought: bool = False) -> RunState:
     """`brought`: by its executor, and not made here because none came."""
-    error, gathering = result.error, gathering_of(state.waiting, pending.step)
+    error, graph = result.error, graph_of(state.waiting, pending.step)
     assert error is not None, "an error result carries its error"
     state = with_facts(state, answer(pending, "error", error))
-    stopped = gathering is not None and gathering.stopped
+    stopped = graph is not None and graph.stopped
     again = None if stopped else acting.retry(state, pending, error)
     if again:
         return again
@@ -203,7 +199,7 @@ def _on_error(state: RunState, pending: Pending, result: ToolResult, *, brought:
     of_task = pending.task not in ("", AGAIN)
     if error.error_class == "in_doubt" or (error.error_class in HANDED_TO_A_PERSON and not of_task):
         return endings.escalate(state, error.error_class, what, came=(result,))
-    alone = gathering is None and (state.plan is None or not state.plan.also)
+    alone = graph is None and (state.plan is None or not state.plan.also)
     if alone and acting.could_be_retried(state, pending, error):
         what = say("failed_for_good", what=what, attempt=pending.attempt)
         return endings.escalate(state, _spent_attempts(state), what, came=(result,))

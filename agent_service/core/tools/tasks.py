@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from agent_service.core.attempts import Evidence, Gathering, Name, Pending, Task, asker_of
+from agent_service.core.attempts import Evidence, Name, Pending, Task, TaskGraph, asker_of
 from agent_service.core.brief import Brief, Continuations
 from agent_service.core.people import approving
 from agent_service.core.phases import Action
 from agent_service.core.state import RunState, replace
 from agent_service.core.tools import finishing, grants
 from agent_service.core.tools.acting import flaws_of_action
-from agent_service.core.tools.flights import flights, gathering_of, gatherings
+from agent_service.core.tools.in_flight import graph_of, graphs
 from agent_service.core.waiting import Status
 from agent_service.sentences import Text, say
 from schemas.catalog import ToolCommand, ToolOffer
@@ -141,16 +141,16 @@ MAX_TOLD = 600
 
 
 def as_sent(state: RunState, pending: Pending) -> Action:
-    gathering = gathering_of(state.waiting, pending.step) if pending.task else None
-    task = task_of(gathering, pending.task) if gathering else None
+    graph = graph_of(state.waiting, pending.step) if pending.task else None
+    task = task_of(graph, pending.task) if graph else None
     if task is None:
         return pending.action
     request, granted = (pending.task, pending.round), state.brief.limits.continuations
     return replace(pending.action, given=given(state.evidence, pending.step, task, request, granted))
 
 
-def task_of(gathering: Gathering, name: str) -> Task | None:
-    return next((task for task in gathering.tasks if name in (task.id, task.again)), None)
+def task_of(graph: TaskGraph, name: str) -> Task | None:
+    return next((task for task in graph.tasks if name in (task.id, task.again)), None)
 
 
 def given(
@@ -229,7 +229,7 @@ UNHEARD = say("task_void")
 class Ready:
     """A request that nothing has to come before. `known_as`: step, name and round; `action`: as it is sent."""
 
-    gathering: Gathering
+    graph: TaskGraph
     task: Task
     known_as: Name
     action: Action
@@ -239,47 +239,47 @@ def next_of(state: RunState, passed: set[Name], *, begins: bool) -> Ready | None
     """The first request, in the order of steps and tasks, that can be sent or has to fail now, and is not in `passed`.
     `begins`: whether anything may be sent. Requests without room are skipped: with a hundred tasks they are most.
     """
-    sent = {flight.pending.name[:2] for flight in flights(state.waiting)}
+    sent = {pending.name[:2] for pending in state.pendings}
     came = {one.name: one.status for one in state.evidence}
-    for gathering in gatherings(state.waiting):
-        for task in () if gathering.stopped else gathering.tasks:
-            name = _name_of(gathering, task)
-            if name[:2] in sent or name in passed or not _nothing_before(gathering, task, came):
+    for graph in graphs(state.waiting):
+        for task in () if graph.stopped else graph.tasks:
+            name = _name_of(graph, task)
+            if name[:2] in sent or name in passed or not _nothing_before(graph, task, came):
                 continue
-            if _has_failed_before(gathering, task, came) or (begins and _has_room(state, task.action.tool)):
-                return ready_for(state, gathering, task, name)
+            if _has_failed_before(graph, task, came) or (begins and _has_room(state, task.action.tool)):
+                return ready_for(state, graph, task, name)
     return None
 
 
-def _name_of(gathering: Gathering, task: Task) -> Name:
-    asked_in = gathering.round + 1 if task.asks else task.round
-    return gathering.step, task.again if task.asks else task.id, asked_in
+def _name_of(graph: TaskGraph, task: Task) -> Name:
+    asked_in = graph.round + 1 if task.asks else task.round
+    return graph.step, task.again if task.asks else task.id, asked_in
 
 
-def _nothing_before(gathering: Gathering, task: Task, came: Mapping[Name, str]) -> bool:
+def _nothing_before(graph: TaskGraph, task: Task, came: Mapping[Name, str]) -> bool:
     if task.asks:
-        return not any(other.id and asker_of(other.id) == task.id for other in gathering.tasks)
+        return not any(other.id and asker_of(other.id) == task.id for other in graph.tasks)
     if not task.id:  # the step's own request, which was sent before there was anything to gather
         return False
-    needed = _needed(gathering, task, came)
+    needed = _needed(graph, task, came)
     return all(needed) or "error" in needed
 
 
-def _has_failed_before(gathering: Gathering, task: Task, came: Mapping[Name, str]) -> bool:
-    return not task.asks and "error" in _needed(gathering, task, came)
+def _has_failed_before(graph: TaskGraph, task: Task, came: Mapping[Name, str]) -> bool:
+    return not task.asks and "error" in _needed(graph, task, came)
 
 
-def _needed(gathering: Gathering, task: Task, came: Mapping[Name, str]) -> list[str | None]:
-    return [came.get((gathering.step, need, task.round)) for need in task.needs]
+def _needed(graph: TaskGraph, task: Task, came: Mapping[Name, str]) -> list[str | None]:
+    return [came.get((graph.step, need, task.round)) for need in task.needs]
 
 
-def ready_for(state: RunState, gathering: Gathering, task: Task, name: Name) -> Ready:
-    handed_on = given(state.evidence, gathering.step, task, name[1:], state.brief.limits.continuations)
-    return Ready(gathering, task, name, replace(task.action, given=handed_on))
+def ready_for(state: RunState, graph: TaskGraph, task: Task, name: Name) -> Ready:
+    handed_on = given(state.evidence, graph.step, task, name[1:], state.brief.limits.continuations)
+    return Ready(graph, task, name, replace(task.action, given=handed_on))
 
 
 def flaw_of(state: RunState, ready: Ready) -> tuple[str, Text] | None:
-    asked_for = (one for one in state.evidence if one.step == ready.gathering.step and one.round == ready.task.round)
+    asked_for = (one for one in state.evidence if one.step == ready.graph.step and one.round == ready.task.round)
     failed = [one.task for one in asked_for if one.status == "error" and one.task in ready.task.needs]
     if failed and not ready.task.asks:
         return "dependency", say("dependency_failed", tasks=", ".join(failed))
@@ -291,13 +291,13 @@ def flaw_of(state: RunState, ready: Ready) -> tuple[str, Text] | None:
         return "not_approved", say("all_of", flaws=flaws)
     command = state.brief.command(ready.action)
     writes = command is None or command.tier == "write"
-    return (OVERRULED, UNHEARD) if writes and is_unheard(state, ready.gathering) else None
+    return (OVERRULED, UNHEARD) if writes and is_unheard(state, ready.graph) else None
 
 
 def _lacking(state: RunState, ready: Ready) -> Text:
     if not grants.needs_one(state.brief, ready.task.action.tool):
         return ""
-    return grants.lacking(state, (ready.task.action,), among=grants.to_come(state, ready.gathering))
+    return grants.lacking(state, (ready.task.action,), among=grants.to_come(state, ready.graph))
 
 
 def may_begin(state: RunState) -> bool:
@@ -305,10 +305,10 @@ def may_begin(state: RunState) -> bool:
 
 
 def _has_room(state: RunState, tool: str) -> bool:
-    granted, busy = state.brief.limits.continuations, [one.pending.action.tool for one in flights(state.waiting)]
+    granted, busy = state.brief.limits.continuations, [one.action.tool for one in state.pendings]
     most = min(granted.parallel_per_tool, grants.most_at_once(state.brief, tool))
     return len(busy) < granted.parallel and busy.count(tool) < most
 
 
-def is_unheard(state: RunState, gathering: Gathering) -> bool:
-    return state.heard > max(state.shown, gathering.words)
+def is_unheard(state: RunState, graph: TaskGraph) -> bool:
+    return state.heard > max(state.shown, graph.words)

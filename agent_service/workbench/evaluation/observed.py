@@ -12,7 +12,7 @@ from agent_service.core.events import CancelRequested, ModelReplied
 from agent_service.core.model import thinking
 from agent_service.core.noted import MemoryNote
 from agent_service.core.state import RunState
-from agent_service.core.tools.flights import gatherings
+from agent_service.core.tools.in_flight import graphs
 from agent_service.core.waiting import Approval, Question, Sleeping, Status
 from agent_service.run.journal import Entry
 from agent_service.run.moments import Moment, retell
@@ -171,7 +171,7 @@ def _bad_continuation(moment: Moment) -> bool:
 
 _SIGNS: dict[Happening, Callable[[Moment], bool]] = {
     "bad_continuation": _bad_continuation,
-    "continuation": lambda moment: bool(gatherings(moment.after.waiting)),
+    "continuation": lambda moment: bool(graphs(moment.after.waiting)),
     "parallel_tasks": lambda moment: sum(bool(pending.task) for pending in moment.after.pendings) > 1,
     "step_budget": lambda moment: any(record.status == "budget" for record in moment.after.completed),
     "task_failed": lambda moment: any(evidence.status == "error" for evidence in moment.after.evidence),

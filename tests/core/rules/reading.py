@@ -10,7 +10,6 @@ from agent_service.core.brief import Limits
 from agent_service.core.events import ModelReplied, ModelUsage, RunStarted, SignalReceived, TimerFired, ToolReturned
 from agent_service.core.events import WakeAccepted as Woken
 from agent_service.core.state import RunState
-from agent_service.core.tools.flights import flights
 from agent_service.core.waiting import Acting, Approval, Status, Waiting
 from agent_service.run import journal
 from schemas import subjects
@@ -142,12 +141,12 @@ def _instants(run: RunState) -> Iterator[tuple[datetime, Name | None]]:
     """When each attempt is due, with its name; without one when the time of a step is over in which it gathers."""
     if not isinstance(run.waiting, Acting):
         return
-    yield from ((one.until, None) for one in run.waiting.gatherings if not one.stopped)
-    yield from ((one.retry_at or one.pending.deadline_at, one.pending.name) for one in run.waiting.flights)
+    yield from ((one.until, None) for one in run.waiting.graphs if not one.stopped)
+    yield from ((one.retry_at or one.deadline_at, one.name) for one in run.waiting.pendings)
 
 
 def _retries(run: RunState) -> set[Name]:
-    return {one.pending.name for one in flights(run.waiting) if one.retry_at}
+    return {one.name for one in run.pendings if one.retry_at}
 
 
 def name_of(result: ToolResult) -> Name:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agent_service.core.attempts import Pending
 from agent_service.core.events import ToolReturned
 from agent_service.core.state import RunState
-from agent_service.core.tools.flights import gathering_of, gatherings
+from agent_service.core.tools.in_flight import graph_of, graphs
 from agent_service.core.waiting import Acting
 from schemas.events import ToolResult
 from schemas.subjects import OUR_OWN_ROUTES
@@ -84,7 +84,7 @@ def out(run: RunState) -> tuple[Pending, ...]:
     """The attempts that are sent and not answered."""
     if not isinstance(run.waiting, Acting):
         return ()
-    return tuple(flight.pending for flight in run.waiting.flights if flight.retry_at is None)
+    return run.sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class Return:
     def is_of_a_step_that_gathers(self) -> bool:
         """Its own request is answered, with a continuation."""
         run, result = self.moment.before, self.result
-        return run is not None and not result.task and gathering_of(run.waiting, result.step) is not None
+        return run is not None and not result.task and graph_of(run.waiting, result.step) is not None
 
     @property
     def is_of_a_step_asked_for(self) -> bool:
@@ -172,7 +172,7 @@ def _is_settled(moment: Moment, name: Name) -> bool:
     run, (step, task, _) = after(moment), name
     if run.final:
         return False
-    stopped = any(one.step == step and one.stopped for one in gatherings(run.waiting))
+    stopped = any(one.step == step and one.stopped for one in graphs(run.waiting))
     over = run.has_finished(step) or (task and stopped) or reopened(moment)
     return bool(over) and name not in {pending.name for pending in run.pendings}
 
@@ -248,10 +248,10 @@ def no_more_is_under_way_than_one_run_may_have(story: Story) -> None:
         waiting = after(moment).waiting
         if (
             isinstance(waiting, Acting)
-            and waiting.gatherings
+            and waiting.graphs
             and [request for request in requests_of(moment) if request.task]
         ):
-            busy = [flight.pending.action.tool for flight in waiting.flights]
+            busy = [pending.action.tool for pending in waiting.pendings]
             first = woken(story).brief.limits.parallel_reads
             assert len(busy) <= max(granted.parallel, first)
             assert all(busy.count(tool) <= max(granted.parallel_per_tool, first) for tool in busy)
@@ -260,4 +260,4 @@ def no_more_is_under_way_than_one_run_may_have(story: Story) -> None:
 def what_was_gathered_is_forgotten_with_the_last_step_that_gathers(story: Story) -> None:
     for moment in story:
         run = after(moment)
-        assert run.final or gatherings(run.waiting) or run.evidence == ()
+        assert run.final or graphs(run.waiting) or run.evidence == ()

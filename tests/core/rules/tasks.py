@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from agent_service.core.events import ToolReturned
-from agent_service.core.tools.flights import flights
 from agent_service.core.waiting import Acting
 from tests.core.rules.reading import Story, after, entries, requests_of
 from tests.core.script import Moment
@@ -35,8 +34,8 @@ def who_asked_for_tasks_is_told_of_all_in_their_order(story: Story) -> None:
 def a_step_that_gathers_waits_for_something(story: Story) -> None:
     for moment in entries(story):
         waiting, limits = after(moment).waiting, after(moment).brief.limits
-        if isinstance(waiting, Acting) and waiting.gatherings and moment.event.at < limits.deadline_at:
-            assert flights(waiting)
+        if isinstance(waiting, Acting) and waiting.graphs and moment.event.at < limits.deadline_at:
+            assert waiting.pendings
 
 
 def _wishes(story: Story, step: int, above: str) -> Iterator[list[dict[str, Any]]]:

@@ -92,7 +92,7 @@ class Message:
     stream_seq: int = 41
 
 
-def told(body: object, **headers: str) -> dict[str, Any]:
+def told(body: object, /, **headers: str) -> dict[str, Any]:
     """What is told of it when it is refused."""
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
     event, _ = rejection(Message(sent, headers), stream="AGENTIC", reason="no", source="/me", at=AT)

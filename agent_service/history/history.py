@@ -76,9 +76,9 @@ class History:
             CallReserved: self._reserved,
             ModelReplied: self._replied,
             ModelUnavailable: self._unavailable,
-            CancelRequested: self._cancel,
+            CancelRequested: self._said,
             SignalReceived: self._signal,
-            StoodStill: self._stood_still,
+            StoodStill: self._said,
             CallAsked: self._ask,
             CallPutOff: self._put_off,
             Slept: self._sleep,
@@ -132,8 +132,7 @@ class History:
 
     def _accepted(self, event: WakeAccepted) -> None:
         self.accepted, self._began = event, event.at
-        text = words.said_by(event.by, event.brief.goal)
-        self._items.begin("accepted", kind="accepted", title="Accepted", text=text)
+        self._items.begin("accepted", kind="accepted", title="Accepted", text=_apart(words.of_event(event)))
 
     def _started(self, _: RunStarted) -> None:
         self.started = self._items.record
@@ -187,21 +186,15 @@ class History:
         self._open_call(event.call)
         self._items.close(CALL, "error", text=str(words.unavailable(event)), error=error)
 
-    def _cancel(self, event: CancelRequested) -> None:
-        self._said("Cancel", words.said_by(event.by, event.reason))
-
     def _signal(self, event: SignalReceived) -> None:
         signal, raised = event.signal, self._items.record.first(LimitsRaised)
         named = {"signal_id": signal.signal_id, "arguments_hash": signal.arguments_hash, "outcome": signal.outcome}
         limits = {"limits": tuple(words.limits(raised.limits))} if raised else {}
-        self._said(words.SIGNALS[signal.kind], words.in_their_words(event), **named, **limits)
+        self._said(event, **named, **limits)
 
-    def _stood_still(self, event: StoodStill) -> None:
-        self._said("Goes on", words.stopped_by(event))
-
-    def _said(self, title: str, text: str, **about: Any) -> None:
-        item_id = f"person:{self._items.record.entry.seq}"
-        self._items.begin(item_id, kind="person", title=title, text=text, about=about)
+    def _said(self, event: CancelRequested | SignalReceived | StoodStill, **about: Any) -> None:
+        item_id, said = f"person:{self._items.record.entry.seq}", words.of_event(event)
+        self._items.begin(item_id, kind="person", title=said.bare.capitalize(), text=_apart(said), about=about)
         self._items.close(item_id, "ok")
 
     # What it led to
@@ -274,3 +267,8 @@ class History:
         title = fact.status.capitalize()
         self._items.begin(item_id, kind="ending", title=title, text=str(fact.reason), error=error, end=fact)
         self._items.close(item_id, status, opened_at=self._began)
+
+
+def _apart(said: words.Said) -> str:
+    """What it says, where its title is told apart."""
+    return said.more.removeprefix(" by ").removeprefix(" from ").removeprefix(": ")

@@ -14,7 +14,7 @@ from agent_service.history.items import Thought
 from agent_service.history.plain import instant, one_line
 from agent_service.history.results import execution_of, result_of, summary_of_answer
 from agent_service.run.journal import Record
-from schemas.events import Signal, SignalKind, ToolResult
+from schemas.events import SignalKind, ToolResult
 
 MAX_SAYING = 500
 
@@ -27,12 +27,12 @@ DONE = {
     phases.Phase.COMPACT: "compacted",
 }
 SIGNALS: dict[SignalKind, str] = {
-    "message": "Message",
-    "answer": "Answer",
-    "approve": "Approved",
-    "reject": "Rejected",
-    "resume": "Resumed",
-    "raise_budget": "Budget raised",
+    "message": "message",
+    "answer": "answer",
+    "approve": "approved",
+    "reject": "rejected",
+    "resume": "resumed",
+    "raise_budget": "budget raised",
 }
 OUTCOMES = {
     "ok": "ok",
@@ -95,7 +95,7 @@ def happened(record: Record) -> Iterator[Said]:
             due = "the time has come" if isinstance(event, events.TimerFired) else "a result"
             yield from [answered(record, answer) for answer in record.all(facts.AttemptAnswered)] or [Said(due)]
         case _:
-            yield _OF_EVENTS[type(event)](event)
+            yield of_event(event)
 
 
 def speaker(model: str) -> str:
@@ -223,41 +223,37 @@ def _named(name: Name, attempt: int, said: Said) -> Said:
 # People
 
 
-def stopped_by(event: events.StoodStill) -> str:
-    return f"everything was stopped by {event.by} since {instant(event.since)}: {event.reason or 'no reason'}"
+def _signalled(event: events.SignalReceived) -> Said:
+    signal = event.signal
+    return _said(
+        SIGNALS[signal.kind], event.by or "a person", signal.message or (signal.outcome or "").replace("_", " ")
+    )
 
 
-def in_their_words(event: events.SignalReceived) -> str:
-    said = event.signal.message or (event.signal.outcome or "").replace("_", " ")
-    return said_by(event.by or "a person", said) if said else f"by {event.by or 'a person'}"
+def _stood_still(event: events.StoodStill) -> Said:
+    since = f"everything was stopped by {event.by} since {instant(event.since)}"
+    return Said("goes on", f": {since}: {event.reason or 'no reason'}")
 
 
-def said_by(who: str, said: str) -> str:
-    return f"{who}: {said}" if who else said
+def _said(what: str, by: str, said: str) -> Said:
+    return Said(what, (f" by {by}" if by else "") + (f": {said}" if said else ""))
 
 
-def _besides(signal: Signal) -> str:
-    said = signal.outcome or signal.arguments_hash or signal.signal_id
-    return said.replace("_", " ")
-
-
-def _from(by: str) -> str:
-    return f" (from {by})" if by else ""
+def of_event(event: events.Event) -> Said:
+    return _OF_EVENTS[type(event)](event)
 
 
 _OF_EVENTS: dict[type[Any], Callable[[Any], Said]] = {
-    events.WakeAccepted: lambda event: Said("accepted", f"{_from(event.by)}: {event.brief.goal}"),
+    events.WakeAccepted: lambda event: Said("accepted", f"{event.by and f' from {event.by}'}: {event.brief.goal}"),
     events.RunStarted: lambda event: Said(
         f"started with {len(event.skills)} tools", f": {', '.join(skill.name for skill in event.skills)}"
     ),
     events.CallReserved: lambda event: Said(f"set aside {reserved(event)}"),
     events.ModelUnavailable: unavailable,
-    events.CancelRequested: lambda event: Said("cancel", f"{_from(event.by)}: {event.reason}"),
-    events.SignalReceived: lambda event: Said(
-        f"signal {event.signal.kind}", f"{_from(event.by)}: {event.signal.message or _besides(event.signal)}"
-    ),
+    events.CancelRequested: lambda event: _said("cancel", event.by, event.reason),
+    events.SignalReceived: _signalled,
     events.TurnBroke: lambda _: Said("the agent broke"),
-    events.StoodStill: lambda event: Said("goes on", f": {stopped_by(event)}"),
+    events.StoodStill: _stood_still,
 }
 _OF_FACTS: dict[type[Any], Callable[[Any], Said]] = {
     facts.CallAsked: asked_for,

@@ -17,7 +17,6 @@ from rich.console import RenderableType
 
 from agent_service.cli import output
 from agent_service.cli.client import AgentClient, run_path
-from agent_service.cli.naming import is_whole
 from agent_service.history.plain import one_line, rfc3339
 from groundwork.service import installed
 from groundwork.service.exits import NotDone
@@ -39,12 +38,6 @@ def named(text: str | None) -> str | None:
     """A name of a run. Raises BadParameter for what can be none."""
     if text is not None and not _NAME.fullmatch(text):
         raise typer.BadParameter(f"a run is named by its id, such as {AN_ID}, a part of it, or `last`")
-    return text
-
-
-def _whole(text: str | None) -> str | None:
-    if text is not None and not is_whole(text):
-        raise typer.BadParameter(f"it is the whole id of a run, such as {AN_ID}")
     return text
 
 
@@ -121,7 +114,7 @@ RunOrAll = Annotated[
 ]
 Cursor = Annotated[
     str | None,
-    typer.Option(help="Go on after this run: `next_cursor` of --json.", callback=_whole, metavar="RUN"),
+    typer.Option(help="Go on after this run: `next_cursor` of --json.", metavar="RUN"),
 ]
 Config = Annotated[
     Path | None,
@@ -166,7 +159,7 @@ ArgumentsHash = Annotated[
     str | None,
     typer.Option("--hash", help="Of the arguments, as it was asked under.", rich_help_panel=_WHAT, metavar="HASH"),
 ]
-Reason = Annotated[str | None, typer.Option(help="Why; the run is told.", metavar="TEXT")]
+Reason = Annotated[str | None, typer.Option(help="Why; whoever asks is told.", metavar="TEXT")]
 
 
 def invocation() -> str:

@@ -71,7 +71,7 @@ def wake(
 @of_run
 def cancel(
     asking: Asking,
-    reason: Annotated[str | None, typer.Option(help="Why; it is kept with the run.", metavar="TEXT")] = None,
+    reason: Reason = None,
 ) -> None:
     answer = asking.agent.post(asking.path("cancel"), given(reason=reason))
     asking.tell(answer, f"{asking.run_id} is cancelled")
@@ -210,7 +210,7 @@ def _tell(asking: Asking, heard: Any, what: str) -> None:
 @of_agent
 def stop_all(
     asking: Asking,
-    reason: Annotated[str | None, typer.Option(help="Why; everybody who asks is told.", metavar="TEXT")] = None,
+    reason: Reason = None,
 ) -> None:
     """What is under way ends by itself, and its result is kept. `agentic go-on` lets everything go on."""
     answer = asking.agent.post("/v1/stop-all", given(reason=reason))

@@ -16,16 +16,15 @@ from agent_service import settings
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.cli import output, whereabouts
 from agent_service.cli.options import AsJson, ConfigNearby
+from agent_service.cli.services.alone import bus_at_hand
 from agent_service.history.plain import instant, one_line
 from agent_service.views.inbox import DeadLetter, NoSuchLetter, NotSentAgain, Stored
-from groundwork.nats import link as nats_link
 from groundwork.service.commands import examples
 from groundwork.service.exits import Exit, NotDone
 from groundwork.service.process import user_name
 
 T = TypeVar("T")
 
-CONNECT_WITHIN_S = 5.0
 LONGEST_CELL = 120
 """Characters; `show` has the whole."""
 COLUMNS = ("id", "when (UTC)", "subject", "reason", "deliveries", "run")
@@ -112,16 +111,12 @@ def who() -> str:
 
 
 async def _with(config: Path | None, work: Callable[[NatsDeadLetters], Awaitable[T]]) -> T:
-    loaded = settings.load(whereabouts.nearby(config))
-    link = await nats_link.connect(loaded.nats, name="agentic-dlq", timeout_s=CONNECT_WITHIN_S)
-    try:
-        return await work(NatsDeadLetters(link))
-    except NoSuchLetter as error:
-        raise NotDone(str(error), Exit.NOT_FOUND) from error
-    except NotSentAgain as error:
-        raise NotDone(str(error), Exit.REFUSED) from error
-    finally:
-        await link.close()
+    async with bus_at_hand(settings.load(whereabouts.nearby(config))) as link:
+        try:
+            return await work(NatsDeadLetters(link))
+        except (NoSuchLetter, NotSentAgain) as error:
+            code = Exit.NOT_FOUND if isinstance(error, NoSuchLetter) else Exit.REFUSED
+            raise NotDone(str(error), code) from error
 
 
 def _table(letters: Sequence[DeadLetter], everything: bool) -> Table:

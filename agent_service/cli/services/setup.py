@@ -12,17 +12,15 @@ from agent_service import settings
 from agent_service.bus.topology import MAX_GIB, Executor, offered_gib, reserved_gib, set_up_within, size_found, topology
 from agent_service.cli import output, whereabouts
 from agent_service.cli.options import AsJson, Config
+from agent_service.cli.services.alone import bus_at_hand
 from agent_service.cli.services.serve import serve as served
 from agent_service.history.plain import one_line
-from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import COMPRESSION, MODE, RESTART, Deviation, Topology, check_topology
 from groundwork.nats.topology import set_up as create_all
 from groundwork.service.commands import examples
 from groundwork.service.errors import Misconfigured, NoRoom
 from groundwork.service.exits import Exit
-
-CONNECT_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +34,14 @@ class Asked:
     change: bool = False
     dry_run: bool = False
 
-    async def sized(self, link: NatsLink) -> "Sized":
+    async def sized(self, link: NatsLink) -> tuple[int, float, bool]:
+        """Replicas, GiB, and whether that size was not asked for, so that less will do."""
         found, replicas, gib = await size_found(link)
         replicas = self.replicas or replicas
         chosen = self.max_gib is None and not found
         if chosen:
             gib = await offered_gib(link, lambda gib: reserved_gib(gib, shared=self.shared), replicas)
-        return Sized(replicas, self.max_gib or gib, chosen=chosen)
+        return replicas, self.max_gib or gib, chosen
 
     def topology(self, replicas: int, gib: float) -> Topology:
         return topology(replicas=replicas, max_gib=gib, executors=self.executors, shared=self.shared)
@@ -54,71 +53,48 @@ class Asked:
         return finding.harmless or (self.change and self.heeds(finding))
 
 
-@dataclass(frozen=True, slots=True)
-class Sized:
-    """`chosen`: not asked for, so that less will do."""
-
-    replicas: int
-    gib: float
-    chosen: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    findings: list[Deviation]
-    gib: float
-
-
 async def set_up(config: Path | None, asked: Asked, *, as_json: bool) -> Exit:
     """FAILED when something exists that differs. Raises Misconfigured, and what the bus raises."""
     loaded = settings.load(whereabouts.own(config))
     asked = replace(asked, shared=asked.shared or loaded.shared)
-    link = await nats_link.connect(loaded.nats, name="agentic-setup", timeout_s=CONNECT_WITHIN_S)
-    try:
-        sized = await asked.sized(link)
-        done = await _carried_out(link, asked, sized)
-    except NoRoom as error:
-        raise _without_room(error, asked, sized) from error
-    finally:
-        await link.close()
-    differs = any(finding.kind == "differs" for finding in done.findings)
-    aside = reserved_gib(done.gib, shared=asked.shared)
+    async with bus_at_hand(loaded) as link:
+        replicas, gib, chosen = await asked.sized(link)
+        try:
+            if asked.dry_run:
+                found = await check_topology(link, asked.topology(replicas, gib))
+            elif chosen:
+                found, gib = await set_up_within(link, gib, partial(asked.topology, replicas))
+            else:
+                found = await create_all(link, asked.topology(replicas, gib), changes=asked.changes)
+        except NoRoom as error:
+            raise _without_room(error, asked, gib, chosen=chosen) from error
+    found = [one for one in found if asked.heeds(one)]
+    differs = any(finding.kind == "differs" for finding in found)
+    aside = reserved_gib(gib, shared=asked.shared)
     if as_json:
-        room = {"max_gib": done.gib, "reserved_gib": round(aside, 3)}
-        told = {"ok": not differs, "dry_run": asked.dry_run, **room, "findings": [asdict(one) for one in done.findings]}
+        room = {"max_gib": gib, "reserved_gib": round(aside, 3)}
+        told = {"ok": not differs, "dry_run": asked.dry_run, **room, "findings": [asdict(one) for one in found]}
         output.document(told)
     else:
-        lines = [_planned(one, asked) if asked.dry_run else _line(one) for one in done.findings]
-        if any(one.kind in ("created", "missing") for one in done.findings):
-            lines.append(_room_taken(done.gib, aside, asked, sized))
+        lines = [_line(one, asked) for one in found]
+        if any(one.kind in ("created", "missing") for one in found):
+            lines.append(_room_taken(gib, aside, asked, chosen=chosen))
         output.draw("\n".join(lines) or "everything is there already", wrap=False)
     return Exit.FAILED if differs and not asked.dry_run else Exit.OK
 
 
-async def _carried_out(link: NatsLink, asked: Asked, sized: Sized) -> Outcome:
-    wanted, gib = asked.topology(sized.replicas, sized.gib), sized.gib
-    if asked.dry_run:
-        found = await check_topology(link, wanted)
-    elif sized.chosen:
-        found, gib = await set_up_within(link, gib, partial(asked.topology, sized.replicas))
-    else:
-        found = await create_all(link, wanted, changes=asked.changes)
-    return Outcome([one for one in found if asked.heeds(one)], gib)
-
-
-def _without_room(error: NoRoom, asked: Asked, sized: Sized) -> Misconfigured:
-    aside = reserved_gib(sized.gib, shared=asked.shared)
-    if sized.chosen:
-        needed, less = "no size was found that fits", "name a small one with --max-gib N --change"
-    else:
-        needed, less = f"with --max-gib {sized.gib:g} it sets {aside:.1f} GiB aside", "name less, with --change"
+def _without_room(error: NoRoom, asked: Asked, gib: float, *, chosen: bool) -> Misconfigured:
+    needed, less = "no size was found that fits", "name a small one with --max-gib N --change"
+    if not chosen:
+        aside = reserved_gib(gib, shared=asked.shared)
+        needed, less = f"with --max-gib {gib:g} it sets {aside:.1f} GiB aside", "name less, with --change"
     remedy = f"{less}, or raise max_file_store of the server or the limits of the account"
     return Misconfigured(f"the NATS server has no room: {error}; {needed}: {remedy}")
 
 
-def _room_taken(gib: float, aside: float, asked: Asked, sized: Sized) -> str:
+def _room_taken(gib: float, aside: float, asked: Asked, *, chosen: bool) -> str:
     why = "as was asked for" if asked.max_gib else "as what is there"
-    if sized.chosen:
+    if chosen:
         why = "as usual" if gib == MAX_GIB else "for which there is room"
     more = "" if asked.max_gib else "; --max-gib N --change makes it another size"
     verb = "would set" if asked.dry_run else "sets"
@@ -129,34 +105,35 @@ def _size(gib: float) -> str:
     return f"{gib:.1f} GiB" if gib >= 1 else f"{gib * 1024:.0f} MiB"
 
 
-def _line(finding: Deviation) -> str:
-    if finding.kind == "created":
-        return f"created {finding.what}"
-    if finding.kind == "changed":
-        told = f"{finding.field} is {finding.expected} now, and was {finding.actual or 'not set'}"
-        if finding.field == COMPRESSION:
-            told += f". Then {RESTART}"
-        return one_line(f"changed {finding.what}: {told}", 1000)
-    if finding.kind == "remade":
-        told = f"made anew, with its consumers ({finding.expected}): what lay there is said again"
-        return one_line(f"remade {finding.what}: {told}", 1000)
-    return one_line(f"differs {finding.what}: {_is_and_should_be(finding)}. Left as it is: --change changes it", 1000)
+def _line(finding: Deviation, asked: Asked) -> str:
+    should = f"{finding.field} is {finding.actual or 'not set'}, expected {finding.expected}"
+    should = f"{finding.field} lacks {finding.expected}" if finding.lacks else should
+    planned = asked.dry_run and finding.kind == "differs"
+    did, told = _planned(finding, asked, should) if planned else _done(finding, should)
+    return one_line(f"{did} {finding.what}{': ' if told else ''}{told}", 1000)
 
 
-def _planned(finding: Deviation, asked: Asked) -> str:
-    if finding.kind == "missing":
-        return f"would create {finding.what}"
+def _done(finding: Deviation, should: str) -> tuple[str, str]:
+    match finding.kind:
+        case "missing":
+            return "would create", ""
+        case "changed":
+            then = f". Then {RESTART}" if finding.field == COMPRESSION else ""
+            was = finding.actual or "not set"
+            return "changed", f"{finding.field} is {finding.expected} now, and was {was}{then}"
+        case "remade":
+            return "remade", f"made anew, with its consumers ({finding.expected}): what lay there is said again"
+        case "differs":
+            return "differs", f"{should}. Left as it is: --change changes it"
+    return finding.kind, ""
+
+
+def _planned(finding: Deviation, asked: Asked, should: str) -> tuple[str, str]:
     if not asked.changes(finding):
-        return one_line(f"would leave {finding.what}: {_is_and_should_be(finding)}; --change changes it", 1000)
+        return "would leave", f"{should}; --change changes it"
     if finding.field == MODE:
-        return f"would remake {finding.what}: it is made anew, and what lies there is said again"
-    return one_line(f"would change {finding.what}: {_is_and_should_be(finding)}", 1000)
-
-
-def _is_and_should_be(finding: Deviation) -> str:
-    if finding.lacks:
-        return f"{finding.field} lacks {finding.expected}"
-    return f"{finding.field} is {finding.actual or 'not set'}, expected {finding.expected}"
+        return "would remake", "it is made anew, and what lies there is said again"
+    return "would change", should
 
 
 TakeOver = Annotated[

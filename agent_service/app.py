@@ -109,6 +109,7 @@ def _claim(settings: AgentSettings, *, take_over: bool) -> Claim:
         lease_s=settings.lease_s,
         check=partial(check, shared=settings.shared),
         take_over=take_over,
+        missed_after_s=settings.lease_s,  # its messages are others' after `ack_wait`
     )
 
 

@@ -8,12 +8,13 @@ from functools import cache, partial
 from typing import Any
 
 from agent_service.admission.limits import Admission, Quotas, Room, SharedLimits
-from agent_service.admission.rate_limits import ALONE, Company, Pace
+from agent_service.admission.rate_limits import Pace
 from agent_service.admission.spending import Spending
+from agent_service.admission.takings import NoOthers, Takings
 from agent_service.api.feed import Feed
 from agent_service.archive.pruning import Pruning, RunBelongings
 from agent_service.background import Background
-from agent_service.bus.buckets import NatsArtifacts, NatsBoard
+from agent_service.bus.buckets import NatsArtifacts, NatsBoard, NatsValues
 from agent_service.bus.catch_up import Missed
 from agent_service.bus.endings import head_told
 from agent_service.bus.messages import NatsBus, NatsIntake
@@ -46,7 +47,6 @@ from agent_service.views.folder.workspace import Workspace
 from agent_service.views.journal import JournalReader
 from agent_service.views.spans.sending import Mark, Traces
 from groundwork.nats.connection import Needs
-from groundwork.nats.leases.members import Members
 from groundwork.service.beginning import loaded
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.foundations import Ground
@@ -137,7 +137,7 @@ def build(
     background: Background,
 ) -> Agent:
     link, clock, feed, brake = ground.link, SystemClock(), Feed(store), Brake()
-    folder, members = ground.folder, ground.members
+    folder = ground.folder
     workspaces = folder / "workspaces" if settings.shared else settings.workspaces
     capabilities, signing = Capabilities(keys), Signing(keys, folder, progress=settings.shared)
     bus, head = NatsBus(link, signing, shared=settings.shared), partial(head_told, keys, store.head)
@@ -148,7 +148,7 @@ def build(
     folders = folders_of(store, workspace, artifacts, keep=settings.keep_pages)
     traces = _traces(settings, store, Mark(workspaces / ".traced"))
 
-    limits = _limits(settings, clock, members)
+    limits = _limits(settings, clock, Takings(NatsValues(link)) if settings.shared else NoOthers())
     queue = TurnQueue(link, background) if settings.shared else None
     committed = _committed(folders, traces, feed, metrics, limits, queue)
     evidence = Evidence(store, proven)
@@ -239,20 +239,15 @@ def _several(
     )
 
 
-def _limits(settings: AgentSettings, clock: SystemClock, members: Members | None) -> SharedLimits:
+def _limits(settings: AgentSettings, clock: SystemClock, takings: NoOthers) -> SharedLimits:
     rates, limits = settings.model, settings.limits
-    company = _company(members) if members else ALONE
     pace = Pace(
-        requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute, company=company
+        requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute, takings=takings
     )
     spending = Spending(
-        clock, limits.usd_per_day, lambda caller: settings.quota_of(caller).usd_per_day, company=company
+        clock, limits.usd_per_day, lambda caller: settings.quota_of(caller).usd_per_day, takings=takings
     )
-    return SharedLimits(pace, spending, Quotas(clock, spending, settings.quota_of, company=company))
-
-
-def _company(members: Members) -> Company:
-    return Company(members=lambda: len(members.live), rank=lambda: sorted(members.live).index(members.me))
+    return SharedLimits(pace, spending, Quotas(clock, spending, settings.quota_of, takings=takings))
 
 
 def prompt_of(question: Question) -> PromptText:

@@ -91,7 +91,7 @@ def _agent(login: str) -> Permissions:
             subjects.CALLBACK,
             subjects.PRUNE,
             *ANSWERS,
-            *_leases(subjects.LEASE_AGENT, subjects.HALT_KEY, AGENTS),
+            *_leases(subjects.LEASE_AGENT, subjects.HALT_KEY, AGENTS, subjects.member(subjects.LIMIT, "*")),
             *_storing(subjects.STORE, subjects.STREAM_RUNS),
             *_artifacts(),
             *ADVISED_ON,

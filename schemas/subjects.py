@@ -80,6 +80,8 @@ LEASE_GATEWAY = "gateway"
 IN_FLIGHT = "in-flight"
 """With the name of a tool behind it, in the same bucket: whose calls of it are under way, over all gateways."""
 HALT_KEY = "halt"
+LIMIT = "limit"
+"""With the digest of a limit's name behind it: what agents that share a store have just taken of it."""
 
 SERVICE_AGENT = "agentic-loop"
 REQUESTS_FOR_CHILDREN = f"{TOOL_REQUEST}.{SERVICE_AGENT}"

@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from itertools import count
 from typing import Protocol, Self
 
 from agent_service.admission.callers import UNBOUNDED, QuotaSettings
-from agent_service.admission.rate_limits import ALONE, MINUTE_S, Bucket, Company, Pace, Share
+from agent_service.admission.rate_limits import MINUTE_S, Bucket, Pace
 from agent_service.admission.spending import Aside, Spending
+from agent_service.admission.takings import NoOthers
 from agent_service.core.waiting import Status
 from agent_service.errors import OverQuota
 from agent_service.kill_switch import Brake
@@ -33,12 +33,11 @@ QuotaOf = Callable[[str], QuotaSettings]
 
 
 class Quotas:
-    def __init__(self, clock: Clock, spending: Spending, of: QuotaOf, *, company: Company = ALONE) -> None:
+    def __init__(self, clock: Clock, spending: Spending, of: QuotaOf, *, takings: NoOthers = NoOthers()) -> None:  # noqa: B008 - it has no state
         self._clock = clock
-        self._company = company
-        self._shares: defaultdict[str, Share] = defaultdict(lambda: Share(company))
-        """By caller: of its wakes."""
-        self._numbers = count()
+        self._takings = takings
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """By caller."""
         self._spending = spending
         self._of = of
         self._minutes: dict[str, Bucket] = {}
@@ -56,17 +55,17 @@ class Quotas:
     async def wake(self, caller: str, *, known: bool = False) -> AsyncIterator[None]:
         """Inside, a wake is accepted; one that is `known` only counts as a request. Raises OverQuota."""
         quota = self._of(caller)
-        if quota.wakes_per_minute is not None:
-            await self._take_one(caller, quota.wakes_per_minute)
-        if not known:
-            while not self._check(caller, quota):
-                await self._company.news()
-        self._entering[caller] += 1
-        self._shares[caller].take(wake := str(next(self._numbers)), 1)
+        async with self._turns[caller]:
+            if quota.wakes_per_minute is not None:
+                await self._take_one(caller, quota.wakes_per_minute)
+            if not known:
+                while not await self._is_open(caller, quota):
+                    await self._takings.news()
+            self._entering[caller] += 1
         try:
             yield
         finally:
-            self._entered(caller, wake)
+            self._entered(caller)
 
     def committed(self, moment: Moment) -> None:
         caller = moment.after.brief.caller
@@ -86,17 +85,17 @@ class Quotas:
             self._minute(one.caller, most).take(1, self._seconds())
 
     async def _take_one(self, caller: str, most: int) -> None:
-        while not self._of_minute(caller, most):
-            await self._company.news()
+        while not await self._of_minute(caller, most):
+            await self._takings.news()
         self._minute(caller, most).take(1, self._seconds())
 
-    def _of_minute(self, caller: str, most: int) -> bool:
+    async def _of_minute(self, caller: str, most: int) -> bool:
         minute, now = self._minute(caller, most), self._seconds()
         if (wait_s := minute.wait_s(1, now, behind=0)) > 0:
             raise OverQuota(f"{caller} has asked for {most} wakes within a minute", "wakes_per_minute", wait_s)
-        return self._shares[caller].allows(1, left=minute.left(now))
+        return await self._takings.take(f"wakes of {caller}", 1, left=minute.left(now))
 
-    def _check(self, caller: str, quota: QuotaSettings) -> bool:
+    async def _is_open(self, caller: str, quota: QuotaSettings) -> bool:
         runs = self._open[caller] + self._entering[caller] - self._arrived[caller]
         taken = self._of_today()[caller]
         if quota.open_runs is not None and runs >= quota.open_runs:
@@ -105,7 +104,9 @@ class Quotas:
             raise OverQuota(f"{caller} has sent {taken} bytes today (UTC)", "bytes_per_day", self._left_of_today())
         if quota.usd_per_day is not None and (why := self._spending.reached_by(caller)):
             raise OverQuota(why, "usd_per_day", self._left_of_today())
-        return quota.open_runs is None or self._shares[caller].allows(1, left=quota.open_runs - runs)
+        if quota.open_runs is None:
+            return True
+        return await self._takings.take(f"open runs of {caller}", 1, left=quota.open_runs - runs)
 
     def _minute(self, caller: str, most: int) -> Bucket:
         minute = self._minutes.get(caller)
@@ -116,10 +117,9 @@ class Quotas:
     def _seconds(self) -> float:
         return self._clock.now().timestamp()
 
-    def _entered(self, caller: str, wake: str) -> None:
+    def _entered(self, caller: str) -> None:
         self._entering[caller] -= 1
         self._arrived[caller] -= self._arrived[caller] > 0
-        self._shares[caller].heard(wake)
 
     def _of_today(self) -> Counter[str]:
         if self._day != (today := self._clock.now().date()):

@@ -2,11 +2,6 @@
 
 A long wait becomes a durable timer instead of a task. When the provider says "too many", all runs hold back. Processes
 that share a store count each other's calls by their journal entries.
-
-A share is what one of several processes may take of a limit before all of them know of it. Journal entries tell every
-process what was taken, a little late. Until then a process takes no more than its part of what is left; where that is
-too little for one, they take turns of some tenths of a second by the clock. So they exceed the limit by at most one
-taking each, which a rate makes good by waiting. A process that is alone takes all.
 """
 
 import asyncio
@@ -14,87 +9,13 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from agent_service.admission.takings import NoOthers
 from agent_service.core.events import CallReserved, Event, ModelReplied, ModelUnavailable
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
 from agent_service.run.journal import Entry
 from agent_service.run.moments import Elsewhere, Moment
-from groundwork.service.machine import epoch_seconds, monotonic
-
-HEARD_WITHIN_S = 0.2
-"""After a process has heard of its own entry, the others have too."""
-FORGOTTEN_AFTER_S = 1.0
-"""An entry that is not heard of by then may never come: its process went on to something else."""
-PAUSE_S = 0.05
-TURN_S = 0.2
-"""Only in its first half something is taken, so that it is heard of before the next one's turn."""
-
-
-def alone() -> int:
-    return 1
-
-
-def first() -> int:
-    return 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Company:
-    """How many processes share limits; this one's number from 0. `now`, `sleep` in s; `clock`: common, since 1970."""
-
-    members: Callable[[], int] = alone
-    rank: Callable[[], int] = first
-    now: Callable[[], float] = monotonic
-    clock: Callable[[], float] = epoch_seconds
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-
-    @property
-    def has_its_turn(self) -> bool:
-        turn, into = divmod(self.clock(), TURN_S)
-        return into < TURN_S / 2 and int(turn) % self.members() == self.rank()
-
-    async def news(self) -> None:
-        await self.sleep(PAUSE_S)
-
-
-ALONE = Company()
-
-
-class Share:
-    """This process's recent takings of one limit, by run."""
-
-    def __init__(self, company: Company) -> None:
-        self._company = company
-        self._taken: dict[str, tuple[float, float]] = {}
-        """How much, and until when it counts."""
-
-    def allows(self, amount: float, *, left: float) -> bool:
-        members = self._company.members()
-        if members <= 1:
-            return True
-        mine = self._mine()
-        return mine + amount <= (left + mine) / members or (not mine and self._company.has_its_turn)
-
-    def take(self, run_id: str, amount: float) -> None:
-        if self._company.members() > 1:
-            self._forget()
-            self._taken[run_id] = amount, self._company.now() + FORGOTTEN_AFTER_S
-
-    def heard(self, run_id: str) -> None:
-        """An entry tells of it, or it was given back."""
-        if run_id in self._taken:
-            amount, until = self._taken[run_id]
-            self._taken[run_id] = amount, min(until, self._company.now() + HEARD_WITHIN_S)
-
-    def _mine(self) -> float:
-        now = self._company.now()
-        return sum(amount for amount, until in self._taken.values() if until > now)
-
-    def _forget(self) -> None:
-        now = self._company.now()
-        while self._taken and self._taken[oldest := next(iter(self._taken))][1] <= now:
-            del self._taken[oldest]
-
+from groundwork.service.machine import monotonic
 
 MINUTE_S = 60.0
 LONGEST_WAIT_S = 20.0
@@ -149,13 +70,11 @@ class Pace:
         tokens_per_minute: int | None = None,
         now: Callable[[], float] = monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        company: Company = ALONE,
+        takings: NoOthers = NoOthers(),  # noqa: B008 - it has no state
     ) -> None:
         self._now = now
         self._sleep = sleep
-        self._company = company
-        self._shares = Share(company), Share(company)
-        """Of requests, and of tokens."""
+        self._takings = takings
         self._rates = requests_per_minute, tokens_per_minute
         self.limited = any(self._rates)
         self._requests, self._tokens = self._full(now())
@@ -167,7 +86,7 @@ class Pace:
         self._waiting: list[int] = []
         """The tokens of each call that waits for its turn."""
 
-    async def admit(self, tokens: int, run_id: str = "") -> None:
+    async def admit(self, tokens: int) -> None:
         """Return when a call of `tokens` may be made. Raises ModelError (try again) when that takes long."""
         self._check(self._wait_s(tokens, behind=self._waiting))
         self._waiting.append(tokens)
@@ -175,22 +94,17 @@ class Pace:
             async with self._turn:
                 await self._until_there(tokens)
                 self._take(1, tokens)
-                for share, amount in zip(self._shares, (1, tokens), strict=True):
-                    share.take(run_id, amount)
         finally:
             self._waiting.remove(tokens)
 
-    def settle(self, admitted: int, used: int, run_id: str = "") -> None:
+    def settle(self, admitted: int, used: int) -> None:
         """Give back what a call was admitted for and did not use, or take what it used beyond."""
         self._take(0, used - admitted)
-        self._heard(run_id)
 
     def committed(self, moment: Moment) -> None:
-        self._heard(moment.entry.run_id)
         self.others.pop(moment.entry.run_id, None)
 
     def elsewhere(self, one: Elsewhere) -> None:
-        self._heard(one.run_id)
         if one.entry.kind in OF_CALLS:
             self._count(one.entry, one.by)
         elif one.status in FINAL:
@@ -217,18 +131,16 @@ class Pace:
             if (wait := self._wait_s(tokens)) > 0:
                 self._check(wait)
                 await self._sleep(wait)
-            elif self._is_ours(tokens):
+            elif await self._is_ours(tokens):
                 return
             else:
-                await self._company.news()
+                await self._takings.news()
 
-    def _is_ours(self, tokens: int) -> bool:
-        now, wanted = self._now(), zip(self._shares, (self._requests, self._tokens), (1, tokens), strict=True)
-        return all(rate is None or share.allows(amount, left=rate.left(now)) for share, rate, amount in wanted)
-
-    def _heard(self, run_id: str) -> None:
-        for share in self._shares:
-            share.heard(run_id)
+    async def _is_ours(self, tokens: int) -> bool:
+        for name, rate, amount in (("requests", self._requests, 1), ("tokens", self._tokens, tokens)):
+            if rate and not await self._takings.take(name, min(amount, rate.per_minute), left=rate.left(self._now())):
+                return False
+        return True
 
     def _count(self, entry: Entry, by: str = "", at: float | None = None) -> None:
         """Counts a call that was not made here now, but `by` another, `at` that instant."""

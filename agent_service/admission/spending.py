@@ -4,12 +4,13 @@ A call is let through only if the money suffices for its upper bound, beside all
 until the day is over or more may be spent, while its run's time stands still. A free model is never held.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from agent_service.admission.rate_limits import ALONE, Company, Share
+from agent_service.admission.takings import NoOthers
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL
@@ -41,12 +42,11 @@ class Spending:
         usd_per_day: float | None = None,
         of_caller: Callable[[str], float | None] = lambda _: None,
         *,
-        company: Company = ALONE,
+        takings: NoOthers = NoOthers(),  # noqa: B008 - it has no state
     ) -> None:
         self._clock = clock
-        self._company = company
-        self._shares: defaultdict[str | None, Share] = defaultdict(lambda: Share(company))
-        """By caller; None: of all runs."""
+        self._takings = takings
+        self._turn = asyncio.Lock()
         self._limit = usd_per_day
         self._of_caller = of_caller
         self._day: date | None = None
@@ -91,19 +91,16 @@ class Spending:
             return
         if usd is None:
             raise self._hold(f"the price of the model is not known, so {SETTING} cannot be kept: set agent.model.price")
-        while not self._check_all(caller, state.run_id, usd + lost):
-            await self._company.news()
-        self.aside[state.run_id] = Aside(caller, usd)
-        for of in (caller, None):
-            self._shares[of].take(state.run_id, usd)
+        async with self._turn:
+            while not await self._take(caller, state.run_id, usd + lost):
+                await self._takings.news()
+            self.aside[state.run_id] = Aside(caller, usd)
 
     def committed(self, moment: Moment) -> None:
         after = moment.after
         if moment.paid_usd:
             self._of_today()[after.brief.caller] += moment.paid_usd
-        if after.reserve is not None:
-            self._heard(after.run_id, after.brief.caller)
-        elif after.run_id in self.aside and not _will_be_made(moment):
+        if after.reserve is None and after.run_id in self.aside and not _will_be_made(moment):
             del self.aside[after.run_id]
 
     def elsewhere(self, one: Elsewhere) -> None:
@@ -113,35 +110,32 @@ class Spending:
             self._set_aside(one)
         elif one.entry.kind in _SETTLES or one.status in FINAL:
             self.aside.pop(one.run_id, None)
-        self._heard(one.run_id, one.caller)
 
     def _set_aside(self, one: Elsewhere) -> None:
         reserved = one.entry.decoded()
         if isinstance(reserved, CallReserved):
             self.aside[one.run_id] = Aside(one.caller, reserved.reserve.cost_usd or 0.0)
 
-    def _heard(self, run_id: str, caller: str) -> None:
-        for of in (caller, None):
-            if of in self._shares:
-                self._shares[of].heard(run_id)
-
     def _of_today(self) -> defaultdict[str, float]:
         if self._day != (today := self.today):
             self._day, self._spent = today, defaultdict(float)
         return self._spent
 
-    def _check_all(self, caller: str, run_id: str, wanted: float) -> bool:
+    async def _take(self, caller: str, run_id: str, wanted: float) -> bool:
         bounds = (
             (self._of_caller(caller), caller, f"by {caller} (usd_per_day of its quota)"),
             (self._limit, None, f"({SETTING})"),
         )
-        return all(self._check(run_id, wanted, most, of, whose) for most, of, whose in bounds if most is not None)
+        for most, of, whose in bounds:
+            if most is not None and not await self._take_one(run_id, wanted, most, of, whose):
+                return False
+        return True
 
-    def _check(self, run_id: str, wanted: float, most: float, of: str | None, whose: str) -> bool:
+    async def _take_one(self, run_id: str, wanted: float, most: float, of: str | None, whose: str) -> bool:
         if (taken := self._taken(of, run_id)) + wanted > most:
             held = f"{taken:.4f} of {most:.4f} USD of today are spent or set aside {whose}"
             raise self._hold(f"{held}, and the next model call may cost {wanted:.4f}")
-        return self._shares[of].allows(wanted, left=most - taken)
+        return await self._takings.take("usd" if of is None else f"usd of {of}", wanted, left=most - taken)
 
     def _taken(self, caller: str | None, run_id: str) -> float:
         """Spent or set aside today by a caller (None: by all), but for what was set aside for the run before."""

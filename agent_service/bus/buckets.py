@@ -1,16 +1,18 @@
 """Buckets on the bus: artifacts (`artifacts/<name>` of a run is `<run_id>/<name>`), and the kill switch's record."""
 
+import hashlib
 import mimetypes
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
+from agent_service.admission.takings import Amounts
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.asking import newest
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import Refused
+from groundwork.nats.publishing import WRONG_SEQUENCE, Refused
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
 from groundwork.service.machine import new_uuid
 from schemas import subjects
@@ -80,3 +82,33 @@ class NatsBoard:
             return Halt.model_validate_json(found) if found else None
         except ValidationError:
             return None
+
+
+class NatsValues:
+    """Fills the port Values: what is taken of limits."""
+
+    def __init__(self, link: NatsLink) -> None:
+        self._link = link
+
+    async def look(self, limit: str) -> tuple[Amounts, int]:
+        found = await newest(self._link, subjects.LEASE_BUCKET, _key_of(limit))
+        try:
+            return _AMOUNTS.validate_json(found.body or b"{}"), found.seq
+        except ValidationError:  # whoever wrote that has taken nothing
+            return {}, found.seq
+
+    async def swap(self, limit: str, taken: Amounts, after: int) -> int | None:
+        subject = f"$KV.{subjects.LEASE_BUCKET}.{_key_of(limit)}"
+        try:
+            return await self._link.swap(subject, _AMOUNTS.dump_json(dict(taken)), after=after)
+        except Refused as error:
+            if error.code == WRONG_SEQUENCE:
+                return None
+            raise TryAgain(f"what is taken of {limit} cannot be written: {error}") from error
+
+
+_AMOUNTS = TypeAdapter(dict[str, float])
+
+
+def _key_of(limit: str) -> str:
+    return subjects.member(subjects.LIMIT, hashlib.sha256(limit.encode()).hexdigest()[:16])

@@ -114,7 +114,7 @@ class Thinker:
         self._wanted.pop((run_id, call), None)
         admitted = self._admitted.pop((run_id, call), None)
         if admitted:
-            self._pace.settle(admitted.tokens, 0, run_id)
+            self._pace.settle(admitted.tokens, 0)
         task = self._calls.get((run_id, call))
         if task is not None:
             task.cancel()
@@ -149,18 +149,18 @@ class Thinker:
             return await self._event(await call.make(), question, heard=question.state.heard)
         tokens = call.estimate.reserve.tokens
         await self._spending.admit(question.state, call.estimate.reserve.cost_usd)
-        await self._pace.admit(tokens, question.state.run_id)
-        self._check_again(tokens, question.state.run_id)
+        await self._pace.admit(tokens)
+        self._check_again(tokens)
         state = question.state
         self._admitted[key] = _Admitted(call=call, tokens=tokens, version=state.version, heard=state.heard)
         return self._reserved(call.estimate, question.call)
 
-    def _check_again(self, admitted: int, run_id: str) -> None:
+    def _check_again(self, admitted: int) -> None:
         """Raises Stopped."""
         try:
             self._brake.check()
         except Stopped:
-            self._pace.settle(admitted, 0, run_id)
+            self._pace.settle(admitted, 0)
             raise
 
     async def _second_half(self, admitted: _Admitted, question: Question) -> Reply:

@@ -51,7 +51,7 @@ class SharedGround(Ground):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """`role`: on the bus. `store`: a folder, made if absent. `check` raises Misconfigured for an unusable bus.
-    `take_over`: end the owner, and wait `hand_over_s` for what it leaves."""
+    `take_over`: end the owner, and wait `hand_over_s` for what it leaves. `missed_after_s`: of one of several."""
 
     name: str
     role: Role
@@ -61,6 +61,7 @@ class Claim:
     check: Callable[[NatsLink], Awaitable[None]]
     take_over: bool
     hand_over_s: float = HAND_OVER_S
+    missed_after_s: float = MISSED_AFTER_S
 
 
 @contextlib.asynccontextmanager
@@ -84,7 +85,7 @@ async def shared(claim: Claim) -> AsyncIterator[SharedGround]:
         await claim.check(link)
         with _usable(claim):
             folder = ours.enter_context(claimed(claim.store))
-            owner = Owner.here(folder, ttl_s=min(claim.lease_s, MISSED_AFTER_S))
+            owner = Owner.here(folder, ttl_s=min(claim.lease_s, claim.missed_after_s))
         members, lease = await ours.enter_async_context(joined(link, claim.role, owner))
         yield SharedGround(link=link, lease=lease, predecessor=None, members=members, folder=folder)
 

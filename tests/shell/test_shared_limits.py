@@ -13,24 +13,49 @@ import pytest
 
 from agent_service.admission.callers import QuotaSettings
 from agent_service.admission.limits import Quotas, SharedLimits
-from agent_service.admission.rate_limits import Company, Pace
+from agent_service.admission.rate_limits import Pace
 from agent_service.admission.spending import Aside, Spending
+from agent_service.admission.takings import Amounts, NoOthers, Takings
+from agent_service.bus.buckets import NatsValues
+from agent_service.bus.topology import topology
 from agent_service.core.events import CallReserved, Event
 from agent_service.core.waiting import Reserve
 from agent_service.errors import ModelError, OverQuota
 from agent_service.run.journal import Commit
 from agent_service.run.moments import Elsewhere, Moment
 from agent_service.store.sqlite import SqliteStore
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import set_up
 from tests.kit.fakes import FakeClock
 from tests.kit.runs import FRAMING, NOON, accepted, after, replied, started, wake_of
 from tests.kit.virtual_time import VirtualTime
 
 LAG_S, CALL_S = 0.02, 0.3
 """After how long an entry is in the store and heard of, and a model answers."""
+VALUE_S = 0.003
 CALLER = "token ci"
 TOKENS, COST_USD = 1100, 0.01
 """What each call uses, by the entries of the kit."""
 MAY = Reserve(tokens=2000, cost_usd=0.02, reply_tokens=500)
+
+
+class MemoryValues:
+    """Values that take a moment to be read and changed."""
+
+    def __init__(self, time: VirtualTime) -> None:
+        self._time = time
+        self._values: dict[str, tuple[Amounts, int]] = {}
+
+    async def look(self, limit: str) -> tuple[Amounts, int]:
+        await self._time.sleep(VALUE_S)
+        return self._values.get(limit, ({}, 0))
+
+    async def swap(self, limit: str, taken: Amounts, after: int) -> int | None:
+        await self._time.sleep(VALUE_S)
+        if self._values.get(limit, ({}, 0))[1] != after:
+            return None
+        self._values[limit] = taken, after + 1
+        return after + 1
 
 
 class Fleet(VirtualTime):
@@ -42,12 +67,13 @@ class Fleet(VirtualTime):
         self.journal: list[Commit] = []
         self.admitted = 0
         self.live: list[SharedLimits] = []
-        for number in range(size):
-            here: Any = {"members": lambda: size, "rank": lambda number=number: number}
-            company = Company(now=lambda: self.now, clock=lambda: self.now, sleep=self.sleep, **here)
-            pace = Pace(**rates, now=company.now, sleep=company.sleep, company=company)
-            spending = Spending(FakeClock(), usd, company=company)
-            quotas = Quotas(FakeClock(), spending, lambda _: quota or QuotaSettings(), company=company)
+        values = MemoryValues(self)
+        for _ in range(size):
+            several = Takings(values, now=lambda: self.now, sleep=self.sleep)
+            takings = several if size > 1 else NoOthers()
+            pace = Pace(**rates, now=lambda: self.now, sleep=self.sleep, takings=takings)
+            spending = Spending(FakeClock(), usd, takings=takings)
+            quotas = Quotas(FakeClock(), spending, lambda _: quota or QuotaSettings(), takings=takings)
             self.live.append(SharedLimits(pace, spending, quotas))
 
     async def busy(
@@ -76,14 +102,13 @@ class Fleet(VirtualTime):
     async def call(self, limits: SharedLimits) -> None:
         """One model call of a run of its own. Raises ModelError where it may not be made."""
         base = started(accepted(next(self._numbers)))
-        run_id = base.state.run_id
         await limits.spending.admit(base.state, MAY.cost_usd)
-        await limits.pace.admit(MAY.tokens, run_id)
+        await limits.pace.admit(MAY.tokens)
         self.admitted += 1
         reserves = CallReserved(at=base.entry.at, call=1, model="m", reserve=MAY)
         reserved = await self.store(limits, base, after(base, reserves), reserves)
         await self.sleep(CALL_S)
-        limits.pace.settle(MAY.tokens, TOKENS, run_id)
+        limits.pace.settle(MAY.tokens, TOKENS)
         answer = replied(reserved, FRAMING)
         await self.store(limits, reserved, answer, answer.entry.decoded())
 
@@ -153,3 +178,16 @@ async def test_what_the_store_knows_to_be_taken_is_recalled(tmp_path: Path) -> N
     with pytest.raises(OverQuota, match="has 1 runs that have not ended"):
         async with limits.quotas.wake(CALLER):
             pytest.fail("it has a run that has not ended")
+
+
+async def test_what_processes_take_of_a_limit_at_the_same_time_stands_in_one_value_of_the_bus(link: NatsLink) -> None:
+    await set_up(link, topology(max_gib=1, shared=True))
+    one, other = Takings(NatsValues(link)), Takings(NatsValues(link))
+    assert await one.take("usd", 1.0, left=3.0)
+    assert await other.take("usd", 1.5, left=3.0)
+    assert not await one.take("usd", 1.0, left=2.0), "the other's may not be told of yet"
+    assert await one.take("usd", 0.5, left=2.0)
+    assert not await other.take("usd", 0.5, left=1.5)
+    assert await other.take("usd of ann", 0.5, left=1.5), "of another limit"
+    taken = await asyncio.gather(*(each.take("requests", 1, left=10) for each in (one, other) * 5))
+    assert all(taken)

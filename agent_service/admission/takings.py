@@ -1,0 +1,81 @@
+"""What processes have taken of a limit and the journal does not tell yet: one compare-and-swap value for each limit.
+
+Entries tell every process what was taken, a little late. Until then it stands in the value, so that all together never
+exceed the limit. No clocks are compared: each process passes over a taking once it has seen it for a while.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+from groundwork.service.machine import monotonic, token_hex
+
+TOLD_WITHIN_S = 2.0
+"""After it everybody has heard of a taking by an entry, or it came to nothing."""
+PAUSE_S = 0.05
+
+Amounts = Mapping[str, float]
+
+
+class Values(Protocol):
+    async def look(self, limit: str) -> tuple[Amounts, int]:
+        """What is taken, by name, and the value's sequence. Raises TryAgain."""
+
+    async def swap(self, limit: str, taken: Amounts, after: int) -> int | None:
+        """The new sequence; None where another process has changed the value since. Raises TryAgain."""
+
+
+class NoOthers:
+    """Of a process that is alone: all is its own."""
+
+    async def take(self, limit: str, amount: float, *, left: float) -> bool:
+        del limit, amount, left
+        return True
+
+    async def news(self) -> None:
+        """There is none to wait for."""
+
+
+class Takings(NoOthers):
+    def __init__(
+        self,
+        values: Values,
+        *,
+        now: Callable[[], float] = monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._values = values
+        self._now = now
+        self._sleep = sleep
+        self._me = token_hex(6)
+        self._number = 0
+        self._known: dict[str, tuple[Amounts, int]] = {}
+        self._seen: dict[str, float] = {}
+        """By name: since when."""
+
+    async def take(self, limit: str, amount: float, *, left: float) -> bool:
+        """Whether `amount` is this process's. `left`: by all that it has heard of, and with its own takings."""
+        cached = self._known.pop(limit, None)
+        known, seq = cached or await self._values.look(limit)
+        while True:
+            late = self._late(known)
+            others = sum(taken for name, taken in late.items() if not name.startswith(self._me))
+            if amount + others <= left:
+                self._number += 1
+                taken = {**late, f"{self._me}.{self._number}": amount}
+                if (swapped := await self._values.swap(limit, taken, seq)) is not None:
+                    self._known[limit] = taken, swapped
+                    return True
+            elif cached is None:
+                return False
+            cached = None
+            known, seq = await self._values.look(limit)
+
+    async def news(self) -> None:
+        await self._sleep(PAUSE_S)
+
+    def _late(self, known: Amounts) -> Amounts:
+        """Those that entries may not tell of yet."""
+        now = self._now()
+        self._seen = {name: since for name, since in self._seen.items() if now - since < 2 * TOLD_WITHIN_S}
+        return {name: taken for name, taken in known.items() if now - self._seen.setdefault(name, now) < TOLD_WITHIN_S}

@@ -9,14 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from ductile_gateway.store.rows import Rows, listed
-from ductile_gateway.webhooks.notifications import Notification
+from ductile_gateway.webhooks.notifications import Notification, Outcome
 from groundwork.sqlite.file import Values, instant, microseconds
 
 WAITING = "waiting"
-Outcome = Literal["arrived", "gone", "dead"]
 
 _LANES = """
 SELECT lane FROM (SELECT DISTINCT lane FROM rows WHERE state = 'waiting') AS waiting

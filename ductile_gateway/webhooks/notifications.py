@@ -38,7 +38,7 @@ class Notification:
     tries: int = 0
 
 
-Fate = Literal["arrived", "unheard", "gone", "put_off", "dead"]
+Outcome = Literal["arrived", "unheard", "gone", "put_off", "dead"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Try:
     more of this run. `put_off`: again later, and not before `after_s` seconds if the receiver said so. `dead`: no try
     can succeed before a person mends what `why` names."""
 
-    fate: Fate
+    outcome: Outcome
     why: str = ""
     after_s: float = 0.0
 

@@ -31,7 +31,7 @@ WIDTH = 4
 BURY_AGAIN = timedelta(seconds=30)
 
 Told = Callable[[str, str], None]
-"""Takes the target of a try to deliver, and its fate."""
+"""Takes the target of a try to deliver, and its outcome."""
 _UnderWay = dict[tuple[str, str], asyncio.Task[None]]
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Sender(Protocol):
         """Try once. The number of tries and the time between them are the caller's affair."""
 
 
-class Bus(Protocol):
+class OutboundBus(Protocol):
     async def callback_of(self, run_id: str) -> str | None:
         """Where the run wants to be told of; None where nobody knows of such a wish. Raises TryAgain for now."""
 
@@ -56,7 +56,7 @@ class Outbound:
         settings: OutboundSettings,
         outbox: OwedNotifications,
         sender: Sender,
-        bus: Bus,
+        bus: OutboundBus,
         *,
         clock: Clock,
         told: Told,
@@ -140,18 +140,18 @@ class Outbound:
 
     async def _conclude(self, notification: Notification, result: Try) -> None:
         tried = replace(notification, tries=notification.tries + 1)
-        if result.fate == "put_off":
+        if result.outcome == "put_off":
             await self._put_off(tried, result)
-        elif result.fate == "dead":
+        elif result.outcome == "dead":
             await self._bury(tried, result.why)
         else:
-            await self._outbox.settle(tried, "gone" if result.fate == "gone" else "arrived", at=self._clock.now())
-            self._told(tried.target, result.fate)
+            await self._outbox.settle(tried, "gone" if result.outcome == "gone" else "arrived", at=self._clock.now())
+            self._told(tried.target, result.outcome)
             if outage := self._away.pop(tried.lane, None):
                 outage.over()
-            if result.fate == "gone":
+            if result.outcome == "gone":
                 log.warning("the receiver wants nothing more of this run (410)", extra=_named(tried))
-            elif result.fate == "unheard":
+            elif result.outcome == "unheard":
                 self._count_unheard(tried.target, tried.type)
 
     def _count_unheard(self, target: str, event: str) -> None:

@@ -57,7 +57,7 @@ async def serve_outbound(
     """Until cancelled; `told` of each try. One gateway takes the events, and sends what it took. Raises Misconfigured
     or Broken."""
     async with open_sender(settings, clock=clock) as sender, asyncio.TaskGroup() as group:
-        outbound = Outbound(settings, stores.outbox, sender, NatsBus(link), clock=clock, told=told)
+        outbound = Outbound(settings, stores.outbox, sender, NatsOutboundBus(link), clock=clock, told=told)
         stores.on_owed = outbound.look
         status.also("outbound", partial(_look, stores.outbox, outbound, clock))
         hears = partial(hear, link, trust=trust, take=outbound.take, sole=company.is_alone)
@@ -104,8 +104,8 @@ async def hear(link: NatsLink, stream: str, durable: str, *, trust: Trust, take:
     await PullLoop(Settling(link, stream, durable, handle, buried), slots=SLOTS, sole=sole).run()
 
 
-class NatsBus:
-    """Asks the agent about a run, and keeps what cannot be delivered. Fills the port Bus."""
+class NatsOutboundBus:
+    """Asks the agent about a run, and keeps what cannot be delivered. Fills the port OutboundBus."""
 
     def __init__(self, link: NatsLink) -> None:
         self._link = link

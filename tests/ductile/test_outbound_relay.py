@@ -42,7 +42,7 @@ async def test_a_type_that_is_not_accepted_and_a_secret_that_is_wrong_say_what_t
         refused = await sender.send(a_delivery(ductile, "reopened"))
     async with a_sender(ductile, secret="another-one-altogether") as sender:  # noqa: S106 - one that is wrong
         forbidden = await sender.send(a_delivery(ductile))
-    assert (refused.fate, forbidden.fate) == ("dead", "put_off")
+    assert (refused.outcome, forbidden.outcome) == ("dead", "put_off")
     assert "add agent.reopened to `accept` there" in refused.why
     assert "403 'forbidden': the peer's secret in Ductile is not the one that is set here" in forbidden.why
 

@@ -40,7 +40,7 @@ def read(event: Any, at: datetime = NOON) -> LifecycleEvent:
 
 class Town:
     """Who is told, and when; they answer with `answers`, by target, or never where one `hangs`. A new Outbound over the
-    same town is a gateway that was started again. Fills the ports Sender and Bus."""
+    same town is a gateway that was started again. Fills the ports Sender and OutboundBus."""
 
     def __init__(
         self, folder: Path, *, subscribers: tuple[str, ...] = (), relayed: frozenset[str] = frozenset()

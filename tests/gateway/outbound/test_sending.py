@@ -128,7 +128,7 @@ async def test_an_answer_that_drips_or_has_no_end_is_left_after_the_timeout(site
     site.answer = lambda _: (200, {"Content-Length": "1000000000000"}, b"x" * 100000)
     assert await allowed(site, timeout_s=2) == Try("arrived")
     async with await asyncio.start_server(drip, "127.0.0.1", 0) as server, asyncio.timeout(3):
-        assert (await allowed(server.sockets[0].getsockname()[1], timeout_s=0.5)).fate == "put_off"
+        assert (await allowed(server.sockets[0].getsockname()[1], timeout_s=0.5)).outcome == "put_off"
         await hung_up.wait()
 
 
@@ -147,7 +147,7 @@ async def test_an_answer_that_drips_or_has_no_end_is_left_after_the_timeout(site
 async def test_nothing_is_sent_into_private_networks(site: Site, host: str, addresses: list[str]) -> None:
     names = Names({name: [addresses] for name in (host.strip("[]"), "::ffff:7f00:1")})
     verdict = await sent(f"http://{host}:{site.server_port}/", names=names, allow_http=True, ports=(site.server_port,))
-    assert (verdict.fate, site.heard) == ("dead", [])
+    assert (verdict.outcome, site.heard) == ("dead", [])
 
 
 async def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(site: Site) -> None:
@@ -155,7 +155,7 @@ async def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(sit
     assert await allowed(site, names=names) == Try("arrived")
     assert names.asked == ["hook.test"]
     verdict = await allowed(site, names=names)
-    assert verdict.fate == "dead", "the second try looks the name up again, and checks again"
+    assert verdict.outcome == "dead", "the second try looks the name up again, and checks again"
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed: install it to test TLS")
@@ -175,7 +175,7 @@ async def test_the_certificate_must_be_that_of_the_name_and_not_of_the_address(
         site.socket = server.wrap_socket(site.socket, server_side=True)
         url, names = f"https://{host}:{site.server_port}/", Names({host: [["127.0.0.1"]]})
         verdict = await sent(url, names=names, tls=trusting, allow_private=True, ports=(site.server_port,))
-    assert verdict.fate == ("arrived" if arrives else "put_off")
+    assert verdict.outcome == ("arrived" if arrives else "put_off")
     assert len(site.heard) == int(arrives)
 
 

@@ -42,7 +42,7 @@ from groundwork.service.beginning import loaded
 from groundwork.service.errors import Failure, causes
 from groundwork.service.foundations import Claim, laid, shared
 from groundwork.service.keys import KeyRing
-from groundwork.service.signals import ended_by_signals, tell_ready
+from groundwork.service.serving import ended_by_signals, tell_ready
 from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.telemetry.metrics import Instruments, push
 from schemas import subjects

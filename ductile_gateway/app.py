@@ -36,7 +36,7 @@ from groundwork.nats.keeping_informed import keep_informed
 from groundwork.nats.leases.members import may_join_anew
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, causes
-from groundwork.service.signals import tell_ready
+from groundwork.service.serving import tell_ready
 from schemas import subjects
 
 WAITING_IN_HAND = 128

@@ -28,7 +28,7 @@ from groundwork.service.errors import Misconfigured
 from groundwork.service.exits import Exit
 from groundwork.service.invisible import visible
 from groundwork.service.process import tied_to_us
-from groundwork.service.signals import cancelled_by_signals
+from groundwork.service.serving import cancelled_by_signals
 
 LOOK_S = 0.05
 EQUIP = (

@@ -26,7 +26,7 @@ from groundwork.service import json_log
 from groundwork.service.errors import Misconfigured
 from groundwork.service.exits import ClosedPipe, Exit
 from groundwork.service.invisible import visible
-from groundwork.service.signals import cancelled_by_signals
+from groundwork.service.serving import cancelled_by_signals
 
 LOOK_AT_LOGS_S = 0.2
 ENDED = ("done", "escalated", "failed", "cancelled")

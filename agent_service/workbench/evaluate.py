@@ -17,7 +17,7 @@ from agent_service.workbench.evaluation.playing import Result, evaluate, totals
 from agent_service.workbench.evaluation.scenario import Scenario, own_folder, scenarios
 from agent_service.workbench.evaluation.trials import trials_of
 from groundwork.service.exits import Exit
-from groundwork.service.signals import cancelled_by_signals
+from groundwork.service.serving import cancelled_by_signals
 
 LONGEST_LINE = 1000
 NUMBERS = ("steps", "calls", "tokens", "USD", "cached", "tasks", "broken")

@@ -23,7 +23,7 @@ from groundwork.service.commands import examples
 from groundwork.service.errors import TryAgain, Unreachable
 from groundwork.service.exits import Exit
 from groundwork.service.installed import invocation
-from groundwork.service.signals import cancelled_by_signals
+from groundwork.service.serving import cancelled_by_signals
 
 T = TypeVar("T")
 

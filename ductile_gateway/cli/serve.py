@@ -8,7 +8,7 @@ from ductile_gateway.cli.exits import settings_file
 from ductile_gateway.settings import GatewaySettings, load
 from groundwork.service import serving
 from groundwork.service.exits import Exit
-from groundwork.service.signals import ended_by_signals
+from groundwork.service.serving import ended_by_signals
 
 log = logging.getLogger(__name__)
 

@@ -85,7 +85,6 @@ LIMIT = "limit"
 
 SERVICE_AGENT = "agentic-loop"
 REQUESTS_FOR_CHILDREN = f"{TOOL_REQUEST}.{SERVICE_AGENT}"
-RUN_STATUS = f"{SERVICE_AGENT}.status"
 RUN_STANDING = f"{SERVICE_AGENT}.standing"
 """Request and reply: `{run_id}`, and its status alone, without a look into its journal. For the gateway alone."""
 RUN_CALLBACK = f"{SERVICE_AGENT}.callback"

@@ -13,6 +13,8 @@ from tests.kit.by_hand import Bench, bench
 from tests.kit.stack import one_step
 from tests.kit.waiting import until
 
+STATUS = f"{subjects.SERVICE_AGENT}.status"
+
 
 @asynccontextmanager
 async def a_run(folder: Path) -> AsyncIterator[tuple[Bench, str]]:
@@ -30,8 +32,8 @@ async def test_a_question_whose_answer_would_cancel_a_run_cancels_none(tmp_path:
     """The answer to `status` is JSON with a `run_id`: all that a cancel needs."""
     async with a_run(tmp_path) as (made, run_id):
         question = json.dumps({"run_id": run_id}).encode()
-        await made.client.publish(subjects.RUN_STATUS, question, reply=subjects.CANCEL)
-        answer = await made.client.request(subjects.RUN_STATUS, question)
+        await made.client.publish(STATUS, question, reply=subjects.CANCEL)
+        answer = await made.client.request(STATUS, question)
         assert json.loads(answer.data)["run_id"] == run_id
 
 

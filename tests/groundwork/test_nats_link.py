@@ -20,7 +20,7 @@ from groundwork.service.errors import Misconfigured, NoRoom, TryAgain, Unreachab
 from tests.kit.bus import a_stream, make_certificate, needs_openssl, server_with
 from tests.kit.waiting import until
 
-RIGHT, WRONG = "right", "wr0ng"
+RIGHT, WRONG = "right-word", "wr0ng-word"
 AT_ONCE_S = 3.0
 OVERHEAD = len(b"NATS/1.0\r\nRun: r1\r\nNats-Msg-Id: one\r\n\r\n")
 

@@ -79,9 +79,8 @@ class _Demo:
     async def play(self, made: DevStack, goal: str) -> Exit:
         self.made = made
         ended = await self._command("run", "--watch", goal)
-        with AgentClient(made.url, None) as client:
-            run_id = client.get("/v1/runs", limit=1)["runs"][0]["run_id"]
-            run, entries = client.run(run_id), client.get(f"/v1/runs/{run_id}/entries")["entries"]
+        run, entries = await asyncio.to_thread(_newest, made.url)
+        run_id = run["run_id"]
         crash = self._crash(entries) if self.killed else None
         for artifact in run["artifacts"][-1:]:
             await self._command("cat", run_id, artifact)
@@ -127,6 +126,13 @@ class _Demo:
         )
         told = {"at": at.isoformat(), "pid": pid, "pending_step": before["pending_step"]}
         return told | {"last_entry_before": before["seq"], "first_entry_after": after["seq"]}
+
+
+def _newest(url: str) -> tuple[Json, list[Json]]:
+    """The newest run, and its entries."""
+    with AgentClient(url, None) as client:
+        run = client.run(client.get("/v1/runs", limit=1)["runs"][0]["run_id"])
+        return run, client.get(f"/v1/runs/{run['run_id']}/entries")["entries"]
 
 
 @contextmanager

@@ -25,8 +25,8 @@ class _Line(BaseModel):
 
 class ArchivedRun(_Line):
     """`digest`: of its wake. `head`: hash of its newest entry, `version`. `dispatched_up_to`: the entry up to which its
-    effects are done. `positions`: of its entries in the journal of all runs; none in an export. `artifacts_gone`: why
-    they were deleted. `left_out`: artifacts and children that are not in the archive, and why."""
+    effects are done. `positions`: of its entries in the journal of all runs. `artifacts_gone`: why they were deleted.
+    `left_out`: artifacts and children that are not in the archive, and why."""
 
     run_id: str
     wake_id: str

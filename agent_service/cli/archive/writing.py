@@ -1,9 +1,8 @@
 """`agentic backup`, `agentic export --all` and `agentic export RUN`: runs into an archive.
 
-A backup is made while the agent, the gateway and the bus go on. It takes the runs as of one instant, then the ledger,
-then artifacts: so the ledger knows each call of a run in the backup, and the bucket each artifact. A run that was
-changed by other hands is left out, for the agent signs the archive. A run that is exported goes with its children,
-pages and artifacts, into an archive that proves itself anywhere.
+A backup is made while all goes on. It takes the runs as of one instant, then the ledger, then artifacts: so the ledger
+knows each call of a run in the backup, and the bucket each artifact. A run that was changed by other hands is left out,
+for the agent signs the archive. A run is exported with its children, pages and artifacts.
 """
 
 import asyncio
@@ -59,8 +58,7 @@ OPEN = frozenset({Status.QUEUED, Status.RUNNING, Status.PAUSED})
 
 @dataclass(slots=True, kw_only=True)
 class Made:
-    """`what` is in the archive, `size`: bytes that are new. `about`: counts, by service. `runs`: status by id, of an
-    export. `keys`: the files with keys, which are not in it. `then`: what comes next."""
+    """`what` is in it. `size`: new bytes. `runs`: status by id, of an export. `keys`: files that are not in it."""
 
     what: str
     file: str
@@ -121,8 +119,8 @@ async def export_all(config: Path | None, place: Path) -> Outcome:
     loaded = settings.load(path)
     async with alone(loaded) as link, _left(loaded, link), records(path) as kept:
         file = file_in(place, AGENT)
-        then = f"No agent begins on their store now: name the new one, then run `agentic restore {file}`"
-        made = Made(what="every run", file=str(file), then=then)
+        made = Made(what="every run", file=str(file))
+        made.then = f"No agent begins on their store now: name the new one, then run `agentic restore {file}`"
         with writing(file, kept.ring) as archive:
             runs, _ = await _add_runs(kept, archive, made)
             _add_folder(loaded, archive, made, with_keys=False)

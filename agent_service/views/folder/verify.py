@@ -4,13 +4,13 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Literal, Protocol
+from typing import Literal
 
 from agent_service.history.artifacts import FILES, NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.run.journal import Entry, flaw_in_chain
 from agent_service.run.moments import retell
 from agent_service.views.folder.disk import TooLarge, Unsafe
-from agent_service.views.folder.workspace import Listing
+from agent_service.views.folder.workspace import Workspace
 from agent_service.views.pages.files import pages_of
 
 JOURNAL = "journal"
@@ -33,16 +33,8 @@ class Flaw:
         return f"{where}: {self.text}"
 
 
-class Folder(Protocol):
-    """Raises as a workspace does."""
-
-    def files(self, run_id: str) -> Listing | None: ...
-
-    def read(self, run_id: str, path: str) -> bytes | None: ...
-
-
 def verify(
-    entries: Sequence[Entry], workspace: Folder, run_id: str, *, stored: Mapping[str, str] | None = None
+    entries: Sequence[Entry], workspace: Workspace, run_id: str, *, stored: Mapping[str, str] | None = None
 ) -> list[Flaw]:
     """At most one flaw per place; only the journal's where that is flawed. A folder that is not there, or has no pages,
     is rendered when it is read. `stored`: SHA-256 by path of what the object store has. Raises IllegalName.
@@ -88,7 +80,7 @@ def _flaw_in_fold(entries: Sequence[Entry]) -> str | None:
     return None
 
 
-def _read(workspace: Folder, run_id: str, path: str) -> bytes | Flaw:
+def _read(workspace: Workspace, run_id: str, path: str) -> bytes | Flaw:
     try:
         content = workspace.read(run_id, path)
     except (Unsafe, TooLarge) as error:

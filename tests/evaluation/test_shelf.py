@@ -29,7 +29,7 @@ def test_scenarios_of_a_folder_are_added_and_chosen_by_patterns(tmp_path: Path) 
 
 
 FLAWS: list[tuple[dict[str, Any], str]] = [
-    ({"gaol": "x"}, "gaol: Extra inputs are not permitted"),
+    ({"gaol": "x"}, "gaol: is not known here"),
     ({"expect": {}}, "expect: expects nothing"),
     ({"expect": {"outcome": "(on"}}, "expect.outcome: is no regular expression: missing )"),
     ({"expect": {"must_call": ["lump"]}}, "expect.must_call: no such tool: lump"),

@@ -10,9 +10,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent_service.admission.takings import Amounts
 from groundwork.nats.artifact_bucket import ArtifactBucket
-from groundwork.nats.asking import newest
+from groundwork.nats.asking import newest, replaced
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import WRONG_SEQUENCE, Refused
+from groundwork.nats.publishing import Refused
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
 from groundwork.service.machine import new_uuid
 from schemas import subjects
@@ -98,13 +98,8 @@ class NatsValues:
             return {}, found.seq
 
     async def swap(self, limit: str, taken: Amounts, after: int) -> int | None:
-        subject = f"$KV.{subjects.LEASE_BUCKET}.{_key_of(limit)}"
-        try:
-            return await self._link.swap(subject, _AMOUNTS.dump_json(dict(taken)), after=after)
-        except Refused as error:
-            if error.code == WRONG_SEQUENCE:
-                return None
-            raise TryAgain(f"what is taken of {limit} cannot be written: {error}") from error
+        body = _AMOUNTS.dump_json(dict(taken))
+        return await replaced(self._link, subjects.LEASE_BUCKET, _key_of(limit), body, after=after)
 
 
 _AMOUNTS = TypeAdapter(dict[str, float])

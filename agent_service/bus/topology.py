@@ -119,7 +119,7 @@ def topology(
 ) -> Topology:
     """`replicas` is 1, 3 or 5; `max_gib` bounds work, artifacts and shared runs, each. See `reserved_gib`."""
     kept = _stores(replicas, max_gib) if shared else ()
-    consumers = (_consumer(*row, shared=shared) for row in (*_CONSUMERS, *([_TURNS] if shared else ())))
+    consumers = (_consumer(*row, shared=shared) for row in _CONSUMERS if shared or row[0] in subjects.CONSUMERS)
     return Topology(
         streams=(*_streams(replicas, max_gib), *kept, *_buckets(replicas, max_gib)),
         consumers=(*consumers, *map(_of_executor, executors)),
@@ -131,12 +131,9 @@ def reserved_gib(max_gib: float, *, shared: bool = False) -> float:
     return float(sum(stream.settings["max_bytes"] for stream in streams)) / GIB
 
 
-_KEPT: Json = {"deny_delete": True, "allow_direct": True}
-
-
 def _streams(replicas: int, gib: float) -> Iterator[StreamSpec]:
     """`gib` bounds those of work together, on disk."""
-    durable = _KEPT | {"deny_purge": True}
+    durable = {"deny_delete": True, "deny_purge": True, "allow_direct": True}
     passing = {"persist_mode": "async" if replicas == 1 else None}
     again = "Can be published again from the journal."
     table: dict[str, tuple[str, float, Json]] = {
@@ -173,10 +170,9 @@ def _to_the_log(said: str) -> RePublish:
 
 
 def _stores(replicas: int, gib: float) -> Iterator[StreamSpec]:
-    """Of agents and gateways that share one, and the agents' queue of turns. The gateways' newest fact of a subject
-    replaces those before."""
+    """What agents and gateways share. The gateways' newest fact of a subject replaces those before."""
     told = "shared by several. Durable; back it up."
-    own = _KEPT | {"discard": "new", "retention": "limits", "duplicate_window": 120.0}
+    own = {"discard": "new", "duplicate_window": 120.0, "deny_delete": True, "allow_direct": True}
     runs = {"subjects": [f"{subjects.STORE}.>"]}
     ledger = {"subjects": [f"{subjects.LEDGER}.>"], "allow_rollup_hdrs": True}
     yield _stream(subjects.STREAM_RUNS, f"the journals of all runs, {told}", replicas, gib, own | runs)
@@ -206,9 +202,8 @@ _CONSUMERS = (
     (subjects.DURABLE_TOOLS, "The gateway takes tool requests, and holds each until it has answered.", 256, "all"),
     (subjects.DURABLE_LIFECYCLE, "The gateway tells endings, and waits for people, to callbacks.", 256, "new"),
     (subjects.DURABLE_PROGRESS, "The gateway tells progress to whoever asked for it.", 256, "new"),
+    (subjects.DURABLE_TURNS, "Agents that share a store take turns of runs.", 64, "all"),
 )
-
-_TURNS = (subjects.DURABLE_TURNS, "Agents that share a store take turns of runs.", 64, "all")
 
 
 def _consumer(name: str, description: str, most: int, deliver: str, *, shared: bool) -> ConsumerSpec:

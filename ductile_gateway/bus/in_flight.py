@@ -8,10 +8,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from ductile_gateway.bus.ownership import Members
 from ductile_gateway.calls.shared_places import Record, Share, SharedPlaces, Shares
-from groundwork.nats.asking import newest
+from groundwork.nats.asking import newest, replaced
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import WRONG_SEQUENCE, Refused
-from groundwork.service.errors import TryAgain
 from groundwork.service.machine import monotonic
 from schemas import subjects
 
@@ -36,12 +34,7 @@ class NatsRecords:
 
     async def swap(self, tool: str, shares: Shares, after: int) -> int | None:
         body = json.dumps({name: (share.has, share.needs, share.turn) for name, share in shares.items()}).encode()
-        try:
-            return await self._link.swap(_subject(tool), body, after=after)
-        except Refused as error:
-            if error.code == WRONG_SEQUENCE:
-                return None
-            raise TryAgain(f"the record of {tool} cannot be written: {error}") from error
+        return await replaced(self._link, BUCKET, _key(tool), body, after=after)
 
 
 async def hear(link: NatsLink, places: SharedPlaces) -> None:

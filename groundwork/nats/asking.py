@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from nats.aio.msg import Msg
 
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import Stored
+from groundwork.nats.publishing import WRONG_SEQUENCE, Refused, Stored
 from groundwork.service.errors import Failure, TryAgain
 
 NOBODY = "503"
@@ -49,3 +49,14 @@ async def newest(link: NatsLink, bucket: str, key: str) -> Stored:
     if found is None or _REMOVED in found.headers:
         return Stored(subject, b"", seq=found.seq if found else 0)
     return found
+
+
+async def replaced(link: NatsLink, bucket: str, key: str, body: bytes, *, after: int) -> int | None:
+    """Store a value where the newest has sequence `after`; returns its own, None where another was faster. Raises
+    TryAgain."""
+    try:
+        return await link.swap(f"$KV.{bucket}.{key}", body, after=after)
+    except Refused as error:
+        if error.code == WRONG_SEQUENCE:
+            return None
+        raise TryAgain(f"{key} cannot be written in the bucket {bucket}: {error}") from error

@@ -13,9 +13,8 @@ from agent_service import settings
 from agent_service.cli import output, whereabouts
 from agent_service.cli.runs.drawing import status
 from agent_service.history.plain import one_line
-from agent_service.workbench.evaluation.playing import Result, evaluate, totals
+from agent_service.workbench.evaluation.playing import Result, evaluate, totals, trials_of
 from agent_service.workbench.evaluation.scenario import Scenario, own_folder, scenarios
-from agent_service.workbench.evaluation.trials import trials_of
 from groundwork.service.exits import Exit
 from groundwork.service.serving import cancelled_by_signals
 

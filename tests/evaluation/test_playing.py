@@ -15,9 +15,9 @@ from agent_service.core.events import ModelUsage
 from agent_service.errors import ModelError
 from agent_service.run.ports import Answer, ModelCall, Question
 from agent_service.workbench.evaluation.played import BEGIN
-from agent_service.workbench.evaluation.playing import evaluate, play, totals
+from agent_service.workbench.evaluation.playing import WAITS_S, WaitingModel, evaluate, of_model, play, scripted, totals
 from agent_service.workbench.evaluation.scenario import follower_of
-from agent_service.workbench.evaluation.trials import WAITS_S, Mind, WaitingModel, of_model, scripted
+from agent_service.workbench.evaluation.world import Mind
 from ductile_gateway.authoring.making import Language, make
 from tests.evaluation.small import SMALL, seen_of, small
 from tests.models.model_house import framing

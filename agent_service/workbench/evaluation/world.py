@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,6 @@ from agent_service.workbench.evaluation.observed import Observed, Said
 from agent_service.workbench.evaluation.played import PlayedBus, PlayedClock, PlayedPerson
 from agent_service.workbench.evaluation.played_gateway import PlayedGateway
 from agent_service.workbench.evaluation.scenario import ModelFault, Scenario
-from agent_service.workbench.evaluation.trials import Mind
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments
 from schemas import subjects
@@ -42,6 +41,16 @@ Meanwhile = Callable[[Question], Awaitable[None]]
 THINKING_S = 5.0
 LOOK_AGAIN_S = 300.0
 PLAYED_MODEL = "played"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mind:
+    """`fused`: one call reflects and plans. `verifies`: claims are checked."""
+
+    model: Model
+    fused: bool
+    verifies: bool = False
+    short_rules: bool = False
 
 
 class FaultyModel:

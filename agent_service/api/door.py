@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from typing import Annotated, get_args
+from typing import Annotated
 
 from fastapi import Depends, Request, Security
 from fastapi.params import Depends as Dependency
@@ -22,7 +22,7 @@ from starlette.types import Scope as Connection
 
 from agent_service.admission.callers import HttpSettings, TokenSettings, of_token
 from agent_service.api.errors import MEDIA_TYPE, Code, Refusal
-from agent_service.api.requests import Caller, check_scopes
+from agent_service.api.requests import EVERY_SCOPE, Caller, check_scopes
 from agent_service.trust import identity
 from groundwork.http.requests import PROBES, has_a_path, host, only, os_user
 from groundwork.service.address import is_loopback
@@ -38,7 +38,6 @@ STOPS = "the agent stops, and what was asked for may have been done or not: ask 
 LONGEST_TOKEN = 512
 UNKNOWN = "http"
 SCHEME = "Bearer "
-EVERY_SCOPE: frozenset[Scope] = frozenset(get_args(Scope))
 
 HARDENED = {
     "cache-control": "no-store",

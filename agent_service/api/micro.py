@@ -10,23 +10,22 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from inspect import signature
-from typing import Any, get_args
+from typing import Any
 
 from nats.micro.request import Handler, Request, ServiceError
 from nats.micro.service import Service
 from pydantic import BaseModel, create_model
 
 from agent_service.api.errors import REFUSED, Refusal, broken, refusal_of
-from agent_service.api.requests import Caller, Query, read
+from agent_service.api.requests import EVERY_SCOPE, Caller, Query, read
 from groundwork.nats.link import NatsLink
 from groundwork.nats.micro_service import asker, micro_service
 from schemas import subjects
 from schemas.envelope import TRACEPARENT
 from schemas.fields import Id
-from schemas.operations import OPERATIONS, Operation, Scope
+from schemas.operations import OPERATIONS, Operation
 
 ABOUT = "A durable agent loop: accepts goals, and tells where runs stand."
-EVERY_SCOPE: frozenset[Scope] = frozenset(get_args(Scope))
 
 Served = Callable[..., Awaitable[Any]]
 Fresh = Callable[[], Awaitable[None]] | None

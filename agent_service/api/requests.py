@@ -3,7 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
@@ -19,6 +19,7 @@ from schemas.fields import Context, Count, Goal, Id, Text, rule_of
 from schemas.operations import Scope
 
 MAX_BODY_BYTES = 256 * 1024
+EVERY_SCOPE: frozenset[Scope] = frozenset(get_args(Scope))
 LONGEST_FIELD = 80
 """Characters of a field's name that an error repeats: callers name fields too."""
 MOST_ERRORS = 20

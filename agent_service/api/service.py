@@ -26,8 +26,6 @@ from schemas.status import Finding
 WITHIN_S = 4.0
 FRESH = timedelta(seconds=2)
 READY_WITHIN_S = 3.0
-EVERYBODY = "everybody"
-OK = "ok"
 
 Part = Literal["agent", "gateway", "nats", "ductile", "model", "store"]
 Look = Callable[[], Awaitable[Sequence[Finding]]]
@@ -171,7 +169,7 @@ class ServiceCalls:
     async def whoami(self, caller: Caller) -> WhoView:
         """The caller, what it may do, and which service answers."""
         return WhoView(
-            caller=caller.token or EVERYBODY,
+            caller=caller.token or "everybody",
             scopes=tuple(scope for scope in get_args(Scope) if scope in caller.scopes),
             tokens=bool(self._settings.http.tokens),
             version=installed_version(),
@@ -190,7 +188,7 @@ class ServiceCalls:
             found = dict(await asyncio.wait_for(self._readiness(), self._within_s))
         except TimeoutError:
             found = {"agent": f"did not find out within {self._within_s:g} s"}
-        checks = {name: wrong or OK for name, wrong in found.items()}
+        checks = {name: wrong or "ok" for name, wrong in found.items()}
         return Ready(ready=not any(found.values()), checks=checks, store=self._store)
 
     async def metrics(self) -> PlainTextResponse:

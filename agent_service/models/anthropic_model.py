@@ -17,11 +17,10 @@ from pydantic import Field, ValidationError
 from agent_service.core.phases import Phase, Refusal
 from agent_service.core.state import RunState
 from agent_service.models.call import LanguageModel, Reply, Request, Wire
-from agent_service.models.connection import check_way, connection
 from agent_service.models.prices import Prices, TokenCounts
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
-from agent_service.models.streaming import Body, Event, Heard, events, is_whole
+from agent_service.models.transport import Body, Event, Heard, check_way, connection, events, is_whole
 from agent_service.run.ports import Question
 from groundwork.service.errors import Misconfigured
 

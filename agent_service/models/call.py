@@ -26,7 +26,7 @@ from agent_service.models.prices import Prices, TokenCounts
 from agent_service.models.prompts.judging import Read, read, read_cut
 from agent_service.models.prompts.prompt import Prompt, compose
 from agent_service.models.settings import CONNECT_WITHIN_S, MOST_REPLY_TOKENS, ModelSettings
-from agent_service.models.streaming import Heard, SaidError
+from agent_service.models.transport import Heard, SaidError
 from agent_service.run.ports import Answer, Estimate, ModelCall, Question
 
 GRAMMAR_TOO_LARGE = "compiled grammar is too large"

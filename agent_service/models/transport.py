@@ -1,15 +1,58 @@
-"""Reads a streamed reply: its events, and what they say so far of its cost.
+"""The HTTP client under a model's SDK (no proxies of the environment, no redirects, the key as it is now), and streams.
 
-Every line is a sign of life, so that the time limit is for silence only. What came before the end is kept, so that a
-call that is cut off is charged what it said. A server that does not stream is heard as well.
+Every line of a streamed reply is a sign of life, so that the time limit is for silence only. What came before the end
+is kept, so that a call that is cut off is charged what it said. A server that does not stream is heard as well.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
 
+import httpx2
+from pydantic import SecretStr
+
 from agent_service.models.prices import TokenCounts
+from agent_service.models.settings import OF_ENVIRONMENT, ModelSettings
+from groundwork.http.tls import usual_authorities
+from groundwork.service.address import keeps_secrets, without_login
+from groundwork.service.errors import Misconfigured
+
+_KEEP_ALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 5),
+]
+_LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
+
+
+def connection(settings: ModelSettings, key: SecretStr | None) -> httpx2.AsyncClient:
+    more: dict[str, Any] = {"event_hooks": {"request": [_sent_with(key)]}} if key else {}
+    tls = usual_authorities()
+    if settings.proxy == OF_ENVIRONMENT:
+        return httpx2.AsyncClient(verify=tls, limits=_LIMITS, trust_env=True, **more)
+    transport = httpx2.AsyncHTTPTransport(
+        verify=tls, limits=_LIMITS, trust_env=False, proxy=settings.proxy, socket_options=_KEEP_ALIVE
+    )
+    return httpx2.AsyncClient(transport=transport, trust_env=False, **more)
+
+
+def check_way(settings: ModelSettings, address: str) -> None:
+    """`address` is the one called, which SDKs also take from the environment. Raises Misconfigured."""
+    if settings.api_key is None or settings.allow_http_nonloopback or keeps_secrets(address):
+        return
+    why = "the key would go over plain http to another machine, and could be read on the way"
+    remedy = "use https, or set agent.model.allow_http_nonloopback"
+    raise Misconfigured(f"agent.model.base_url {without_login(address)}: {why}: {remedy}")
+
+
+def _sent_with(key: SecretStr) -> Callable[[httpx2.Request], Awaitable[None]]:
+    async def put(request: httpx2.Request) -> None:
+        request.headers["Authorization"] = f"Bearer {key.get_secret_value()}"
+
+    return put
+
 
 Event = dict[str, Any]
 DONE = "[DONE]"

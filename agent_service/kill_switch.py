@@ -30,6 +30,8 @@ from groundwork.service.errors import TryAgain
 from schemas.status import Halt
 
 LOOK_AGAIN_S = 5.0
+ELSEWHERE_AFTER_S = 0.2
+"""Another agent of the store may take what this one leaves."""
 
 
 class Brake:
@@ -51,7 +53,7 @@ class Brake:
 
     def check(self) -> None:
         if (self.halt or self.leaving) and (why := self.holds):
-            raise Stopped(why, LOOK_AGAIN_S)
+            raise Stopped(why, LOOK_AGAIN_S if self.why else ELSEWHERE_AFTER_S)
 
 
 LOOK_S = 1.0

@@ -16,7 +16,7 @@ from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
 from agent_service.kill_switch import Brake
 from agent_service.run.arrival import Arrival
-from agent_service.run.in_hand import IN_HAND, Message
+from agent_service.run.in_hand import IN_HAND, Message, own_turn
 from agent_service.run.intake import Intake
 from agent_service.run.ports import Clock
 from agent_service.run.recovery import Recovery
@@ -36,6 +36,7 @@ class Store(Protocol):
     async def led_to_by(self, run_id: str, message: Message) -> set[int]: ...
     async def due_turns(self, now: datetime, limit: int) -> list[tuple[str, int]]: ...
     def unfollowed(self) -> list[tuple[str, int]]: ...
+    def saw_turn(self, turn: str) -> None: ...
 
 
 class Queue(Protocol):
@@ -90,8 +91,11 @@ class QueuedTurns:
         state, now = await self._turns.current(run_id), self._clock.now()
         if state and state.status is Status.QUEUED:
             await self._intake.begin(run_id)
-        elif state and _is_due(state, now):
-            await self._recovery.fire(run_id, now)
+        elif state and (due_s := _due_in(state, now)) is not None:
+            if due_s <= 0:
+                await self._recovery.fire(run_id, now)
+            elif (message := IN_HAND.get()) and message.turn == due_turn(run_id, state.version):
+                raise TryAgain(f"run {run_id} is not due by the clock of this machine", due_s)
 
 
 async def _nothing(_: datetime) -> None: ...
@@ -100,8 +104,13 @@ async def _nothing(_: datetime) -> None: ...
 def _nobody(_: str) -> None: ...
 
 
-def _is_due(state: RunState, now: datetime) -> bool:
-    return state.due_at is not None and state.due_at <= now
+def _due_in(state: RunState, now: datetime) -> float | None:
+    """In seconds."""
+    return (state.due_at - now).total_seconds() if state.due_at else None
+
+
+def due_turn(run_id: str, version: int) -> str:
+    return f"{own_turn(run_id, version)}:due"
 
 
 class Nudging:
@@ -125,13 +134,11 @@ class Nudging:
     async def look(self) -> None:
         if self._brake.holds:
             return
-        due = [(run_id, f"{run_id}:{version}:due") for run_id, version in await self._due()]
-        unfollowed = [(run_id, f"{run_id}:{seq}") for run_id, seq in self._store.unfollowed()]
-        for run_id, turn in (*due, *unfollowed):
-            await self._put(run_id, turn)
-
-    async def _due(self) -> list[tuple[str, int]]:
-        return await self._store.due_turns(self._clock.now(), DUE_AT_ONCE)
+        for run_id, version in await self._store.due_turns(self._clock.now(), DUE_AT_ONCE):
+            await self._put(run_id, due_turn(run_id, version))
+        for run_id, seq in self._store.unfollowed():
+            await self._put(run_id, own_turn(run_id, seq))
+            self._store.saw_turn(own_turn(run_id, seq))
 
     async def _put(self, run_id: str, turn: str) -> None:
         now = asyncio.get_running_loop().time()

@@ -169,6 +169,7 @@ async def test_an_entry_that_no_message_led_to_is_named_by_any_agent_until_its_t
     await a.store.commit(started(accepted(1)))
     await b.copy.caught_up()
     assert (a.store.unfollowed(), b.store.unfollowed()) == ([(run_id(2), 1)], [(run_id(2), 1)])
+    b.store.saw_turn(own_turn(run_id(2), 1))
     assert b.store.unfollowed() == []
     async with joined(log, tmp_path) as c:
         c.store.followed_within_s = 0.0

@@ -126,9 +126,11 @@ class SharedStore(SqliteStore):
         return [(run_id, found[run_id]) for run_id in self._quarantine.without(found) if run_id not in self._newer]
 
     def unfollowed(self) -> list[tuple[str, int]]:
-        """Entries that no message led to, and of whose turns nothing was seen in time. Each once."""
-        late = [turn for turn, (until, _, _) in self._expected.items() if until <= monotonic()]
-        return [self._expected.pop(turn)[1:] for turn in late]
+        """Entries that no message led to, and of whose turns nothing was seen in time."""
+        return [(run_id, seq) for until, run_id, seq in self._expected.values() if until <= monotonic()]
+
+    def saw_turn(self, turn: str) -> None:
+        self._expected.pop(turn, None)
 
     async def led_to_by(self, run_id: str, message: Message) -> set[int]:
         values = run_id, message.prefix, message.turn or None
@@ -217,7 +219,7 @@ class SharedStore(SqliteStore):
         if is_own_turn(entry.by, entry.run_id, entry.seq) and position > self._began_at:
             self._expect_turn(entry.run_id, entry.seq)
         elif self._expected:
-            self._expected.pop(entry.by.partition("/")[0], None)
+            self.saw_turn(entry.by.partition("/")[0])
         if self._appending.expected(entry):
             return
         told = Elsewhere(

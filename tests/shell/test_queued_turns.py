@@ -1,0 +1,99 @@
+"""Turns that no message from outside drives: what becomes of one that any agent takes, and which are queued again."""
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import pytest
+
+from agent_service.core.state import RunState
+from agent_service.kill_switch import Brake
+from agent_service.run.arrival import Arrival
+from agent_service.run.in_hand import IN_HAND, Message, own_turn
+from agent_service.run.queued_turns import Nudging, QueuedTurns, due_turn
+from groundwork.service.errors import TryAgain
+from schemas import subjects
+from tests.kit.fakes import FakeClock
+from tests.kit.runs import NOON, accepted, run_id, started
+
+RUN = run_id(1)
+
+
+@dataclass
+class House:
+    """The rooms around queued turns, as far as they are asked; `said` is what they were asked to do."""
+
+    state: RunState | None
+    led_to: set[int] = field(default_factory=set)
+    due: list[tuple[str, int]] = field(default_factory=list)
+    late: list[tuple[str, int]] = field(default_factory=list)
+    full: bool = False
+    said: list[str] = field(default_factory=list)
+
+    async def current(self, *_: Any) -> RunState | None:
+        return self.state
+
+    async def begin(self, *_: Any) -> None:
+        self.said.append("begin")
+
+    async def fire(self, *_: Any) -> None:
+        self.said.append("fire")
+
+    async def resume(self, _: str, seqs: set[int]) -> None:
+        self.said.append(f"again {sorted(seqs)}")
+
+    async def led_to_by(self, *_: Any) -> set[int]:
+        return self.led_to
+
+    async def due_turns(self, *_: Any) -> list[tuple[str, int]]:
+        return self.due
+
+    def unfollowed(self) -> list[tuple[str, int]]:
+        return self.late
+
+    def saw_turn(self, turn: str) -> None:
+        self.late = [one for one in self.late if own_turn(*one) != turn]
+
+    async def put(self, run_id: str, turn: str) -> None:
+        assert turn.startswith(run_id)
+        if self.full:
+            raise TryAgain("the stream is full")
+        self.said.append(turn)
+
+    async def take(self, turn: str, *, at: datetime = NOON) -> list[str]:
+        """What one agent does with a queued turn."""
+        here = cast("Any", self)
+        turns = QueuedTurns(here, here, here, here, Brake(), FakeClock(at))
+        IN_HAND.set(Message.of_turn(turn, "7", 1))
+        await turns.receive(Arrival(subject=subjects.TURN, body=json.dumps({"run_id": RUN}).encode(), place="7"))
+        return self.said
+
+
+async def test_a_turn_does_what_its_entry_asks_for_and_begins_a_run_that_waits() -> None:
+    queued = accepted(1).state
+    assert await House(queued, led_to={1}).take(own_turn(RUN, 1)) == ["again [1]", "begin"]
+    assert await House(started(accepted(1)).state).take(own_turn(RUN, 1)) == []
+    assert await House(None).take(own_turn(RUN, 1)) == []
+
+
+async def test_a_turn_that_one_agents_clock_calls_due_is_kept_until_it_is() -> None:
+    begun = started(accepted(1)).state
+    assert begun.due_at
+    turn = due_turn(RUN, begun.version)
+    with pytest.raises(TryAgain) as early:
+        await House(begun).take(turn, at=begun.due_at - timedelta(seconds=40))
+    assert early.value.delay_s == pytest.approx(40)
+    assert await House(begun).take(turn, at=begun.due_at) == ["fire"]
+    assert await House(begun).take(due_turn(RUN, 1), at=begun.due_at - timedelta(seconds=40)) == [], "it has moved on"
+
+
+async def test_what_is_due_or_missed_is_queued_once_and_not_forgotten_while_it_cannot_be() -> None:
+    house = House(None, due=[(RUN, 4)], late=[(run_id(2), 1)], full=True)
+    nudging = Nudging(house, house, Brake(), FakeClock())
+    with pytest.raises(TryAgain):
+        await nudging.look()
+    house.full = False
+    for _ in range(2):
+        await nudging.look()
+    assert (house.said, house.late) == ([due_turn(RUN, 4), own_turn(run_id(2), 1)], [])

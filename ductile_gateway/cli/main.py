@@ -1,6 +1,5 @@
 """The commands of `ductile-gateway`, put together."""
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
 
@@ -9,8 +8,7 @@ import typer
 from ductile_gateway.cli import exits
 from ductile_gateway.cli.options import Config
 from groundwork.service import commands
-from groundwork.service.commands import LazyGroup, completion_of, examples, table_of, told_to_a_shell
-from groundwork.service.installed import installed_version
+from groundwork.service.commands import LazyGroup, table_of
 
 
 class Gateway(LazyGroup):
@@ -36,28 +34,14 @@ Commands
 """)
 
 
-app = typer.Typer(
-    name=exits.NAME,
-    cls=Gateway,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-@app.callback(invoke_without_command=True)
-def about(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-) -> None:
+app = commands.program(
+    exits.NAME,
+    Gateway,
     """Carries the tool requests of agents to their tools: plugins that it runs itself, or those of a Ductile.
 
     What messages name as docs/… is at https://github.com/agentic-loop/agentic-loop/tree/main/docs
-    """
-    if version:
-        sys.stdout.write(f"{exits.NAME} {installed_version()}\n")
-    elif context.invoked_subcommand is None:
-        sys.stdout.write(f"{context.get_help()}\n")
+    """,
+)
 
 
 @app.command(rich_help_panel="Commands")
@@ -71,11 +55,6 @@ def serve(
     from ductile_gateway.cli.serve import serve as run  # 45 ms that no other command needs
 
     raise typer.Exit(run(config, take_over=take_over))
-
-
-app.command("completion", epilog=examples(*told_to_a_shell(exits.NAME)), rich_help_panel="Commands")(
-    completion_of(exits.NAME)
-)
 
 
 def main(arguments: Sequence[str] | None = None, *, name: str = exits.NAME) -> NoReturn:

@@ -4,7 +4,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
@@ -15,6 +15,7 @@ from typer._completion_shared import get_completion_script
 from typer.core import TyperCommand, TyperGroup
 
 from groundwork.service.exits import ClosedPipe, Exit, NotDone, complaint_of
+from groundwork.service.installed import installed_version
 from groundwork.service.invisible import json_visible, visible
 
 
@@ -104,21 +105,39 @@ def examples(*lines: str) -> str:
 Shell = StrEnum("Shell", ["BASH", "ZSH", "FISH"])
 
 
-def completion_of(program: str) -> Callable[[Shell], None]:
+def program(name: str, group: type[LazyGroup], about: str) -> typer.Typer:
+    """A program of the commands of `group`, and one for completion. `about`: how its help begins."""
+    app = typer.Typer(
+        name=name,
+        cls=group,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback(invoke_without_command=True, help=about)
+    def begin(
+        context: typer.Context,
+        version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    ) -> None:
+        if version:
+            sys.stdout.write(f"{name} {installed_version()}\n")
+        elif context.invoked_subcommand is None:
+            sys.stdout.write(f"{context.get_help()}\n")
+
+    told_to_a_shell = (
+        f'eval "$({name} completion bash)"   # in ~/.bashrc; zsh likewise, after compinit',
+        f"{name} completion fish > ~/.config/fish/completions/{name}.fish",
+    )
+
+    @app.command(rich_help_panel=[at.panel for at in group.table.values()][-1], epilog=examples(*told_to_a_shell))
     def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.", metavar="bash|zsh|fish")]) -> None:
         """Print what makes a shell complete the commands, options and values."""
-        variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
-        found = get_completion_script(prog_name=program, complete_var=variable, shell=shell.value)
+        variable = f"_{name.replace('-', '_').upper()}_COMPLETE"
+        found = get_completion_script(prog_name=name, complete_var=variable, shell=shell.value)
         sys.stdout.write(f"{found}\n")
 
-    return completion
-
-
-def told_to_a_shell(program: str) -> tuple[str, ...]:
-    return (
-        f'eval "$({program} completion bash)"   # in ~/.bashrc; zsh likewise, after compinit',
-        f"{program} completion fish > ~/.config/fish/completions/{program}.fish",
-    )
+    return app
 
 
 _WORDS = {

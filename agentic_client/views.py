@@ -15,7 +15,7 @@ _Class = Annotated[str, Field(validation_alias=AliasChoices("class", "ending_cla
 
 
 class _Told(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
 
 class Accepted(_Told):

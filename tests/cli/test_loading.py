@@ -12,7 +12,7 @@ from tests.cli.calling import ROOT, clean
 
 SERVERS = {
     *("fastapi", "uvicorn", "uvloop", "nats", "anthropic", "openai", "aiosqlite"),
-    *("agent_service.app", "agent_service.settings", "agent_service.core.decide"),
+    *("agent_service.app", "agent_service.settings", "agent_service.core.state"),
 }
 PROBE = """
 import sys

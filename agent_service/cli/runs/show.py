@@ -23,8 +23,8 @@ from agent_service.cli.runs.drawing import (
     status,
 )
 from agent_service.cli.runs.rows import hanging, row
+from agent_service.history.asked import asked
 from agent_service.history.plain import duration, one_line
-from agent_service.history.waiting_for import asked
 
 WIDEST = 110
 MOST_ROWS = 40

@@ -12,7 +12,7 @@ from agent_service.cli.client import LOOK_AGAIN_S, AgentClient, Json, unless_awa
 from agent_service.cli.options import ArgumentsHash, Asking, Limits, Reason, Step, Watch, given, of_agent, of_run
 from agent_service.cli.runs.drawing import fit, named_rows
 from agent_service.cli.runs.watching import show_to_the_end
-from agent_service.history.waiting_for import asked
+from agent_service.history.asked import asked
 from groundwork.service.commands import examples
 from groundwork.service.exits import Exit, NotDone
 

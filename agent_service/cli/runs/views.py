@@ -18,8 +18,8 @@ from agent_service.cli.runs.drawing import (
     status,
 )
 from agent_service.cli.runs.show import since
+from agent_service.history.asked import asked
 from agent_service.history.plain import duration, one_line
-from agent_service.history.waiting_for import asked
 from groundwork.service.invisible import visible
 
 LONGEST_STATE = 13

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
+from agent_service.history.asked import asked
 from agent_service.history.history import History
 from agent_service.history.plain import instant
-from agent_service.history.waiting_for import asked, waiting_for
+from agent_service.history.waiting_for import waiting_for
 from agent_service.history.words import speaker
 from agent_service.run.asks import petition, remedy
 from agent_service.run.journal import Record

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, NoReturn
@@ -77,7 +77,9 @@ class _Commands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if part := {
-            word.removeprefix(f"{name} "): at for word, at in self.table.items() if word.startswith(f"{name} ")
+            word.removeprefix(f"{name} "): replace(at, panel="Commands")
+            for word, at in self.table.items()
+            if word.startswith(f"{name} ")
         }:
             made = type(name, (LazyGroup,), {"table": part})
             return made(name=name, help=self.table[name].about, no_args_is_help=True)

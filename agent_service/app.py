@@ -8,7 +8,6 @@ import logging
 import socket
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -46,6 +45,7 @@ from groundwork.service.serving import ended_by_signals, tell_ready
 from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.telemetry.metrics import Instruments, push
 from schemas import subjects
+from schemas.values import dataclass
 
 INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
 """The streams that are watched for what they forget."""
@@ -68,7 +68,10 @@ class Parts:
     http: Http = serve_http
 
 
-async def serve(settings: AgentSettings, *, take_over: bool = False, parts: Parts = Parts()) -> None:
+SHIPPED = Parts()
+
+
+async def serve(settings: AgentSettings, *, take_over: bool = False, parts: Parts = SHIPPED) -> None:
     """Serves until SIGTERM or SIGINT. Raises Fatal when it cannot start or go on. `take_over` ends the bus's owner."""
     with ended_by_signals(lambda: log.info("stopping")):
         while True:

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from typing import Any
@@ -54,6 +53,7 @@ from groundwork.service.keys import KeyRing
 from groundwork.telemetry.settings import sampler
 from schemas import subjects
 from schemas.permissions import indispensable
+from schemas.values import dataclass
 
 _MAY = indispensable("agent")
 NEEDS = Needs(_MAY.publish, _MAY.subscribe, "give it the permissions of the role agent (docs/BUS.md, Permissions)")

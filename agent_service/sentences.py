@@ -4,9 +4,11 @@ A sentence is worded where it is told, and where the text of an error becomes a 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any
+
+from schemas.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
@@ -25,6 +25,7 @@ from groundwork.telemetry.settings import TelemetrySettings
 from schemas import catalog
 from schemas.catalog import Approve, ToolOffer
 from schemas.fields import ToolName, flaws_of
+from schemas.values import replace
 
 SECTION = "agent"
 ENV_PREFIX = "AGENT_"

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 
 from ductile_gateway.bus.ownership import AmongOthers, BusOwnership
@@ -20,6 +19,7 @@ from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import OnCommit
 from schemas import subjects
+from schemas.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
 from functools import partial
 
 from ductile_gateway.calls.waiting import Standstill, WaitingCalls, look_at_standstill
@@ -34,6 +33,7 @@ from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.telemetry.metrics import exposition, push
 from schemas import subjects
 from schemas.permissions import indispensable
+from schemas.values import dataclass
 
 _MAY = indispensable("gateway")
 UNANSWERED_S = 15.0

@@ -7,7 +7,6 @@ kept is run again.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NoReturn, Self
@@ -23,6 +22,7 @@ from ductile_gateway.webhooks.service import KEPT
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from schemas.status import GatewayPruned
+from schemas.values import dataclass
 
 LOOK_S = 3600.0
 ROUNDS = 5

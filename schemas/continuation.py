@@ -8,7 +8,6 @@ wait for each other, `{"action": "multi-step", "tasks": […], "reason"?, "confi
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from typing import Annotated, Any, Literal, Protocol, cast
@@ -31,6 +30,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from schemas.events import ToolOutput
 from schemas.fields import JsonObject, Text, ToolName, listed, rule_of
 from schemas.markdown_form import TASK_FIELDS, Form, Place, form_in, is_form
+from schemas.values import dataclass
 
 MOST_OF_A_CYCLE = 50
 

@@ -21,10 +21,11 @@ read. What the fields of a request mean is said by `schemas.continuation`.
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from schemas.fields import listed
+from schemas.values import dataclass
 
 RESULT = "## Plugin Result"
 REQUEST = "## Continuation Request"

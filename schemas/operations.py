@@ -5,10 +5,10 @@ are made of it. The agent serves an operation by the method of its name.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from schemas import subjects
+from schemas.values import dataclass
 
 Scope = Literal["wake", "read", "control", "operate"]
 """`control` is of one run, `operate` of the whole agent: to stop, drain or prune it, and to see to dead letters."""

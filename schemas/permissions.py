@@ -8,12 +8,12 @@ these. Its requests are pushed to it, on a subject that `agentic setup --executo
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
 from schemas import subjects
 from schemas.operations import asked_by
+from schemas.values import dataclass
 
 RoleName = Literal["setup", "agent", "gateway", "executor", "publisher", "approver", "operator", "observer"]
 

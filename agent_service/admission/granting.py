@@ -1,7 +1,6 @@
 """What a run is granted of what its caller asks for: the operator's defaults, within his caps."""
 
 import json
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -9,6 +8,7 @@ from pydantic import JsonValue
 
 from agent_service.core.brief import Limits
 from schemas.events import Constraints
+from schemas.values import dataclass, replace
 
 N = TypeVar("N", int, float)
 

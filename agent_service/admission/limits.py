@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date, datetime, timedelta
 from typing import Protocol, Self
 
@@ -25,6 +25,7 @@ from agent_service.run.journal import Entry
 from agent_service.run.moments import Elsewhere, Moment
 from agent_service.run.ports import Clock
 from groundwork.service.errors import TryAgain
+from schemas.values import dataclass
 
 OPEN_RETRY_S = 30.0
 

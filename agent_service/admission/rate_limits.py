@@ -6,7 +6,6 @@ that share a store count each other's calls by their journal entries.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import dataclass
 from datetime import datetime
 
 from agent_service.admission.takings import NoOthers
@@ -16,6 +15,7 @@ from agent_service.errors import ModelError
 from agent_service.run.journal import Entry
 from agent_service.run.moments import Elsewhere, Moment
 from groundwork.service.machine import monotonic
+from schemas.values import dataclass
 
 MINUTE_S = 60.0
 LONGEST_WAIT_S = 20.0

@@ -7,7 +7,6 @@ until the day is over or more may be spent, while its run's time stands still. A
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from agent_service.admission.takings import NoOthers
@@ -17,6 +16,7 @@ from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
 from agent_service.run.moments import Elsewhere, Moment
 from agent_service.run.ports import Clock
+from schemas.values import dataclass
 
 OF_THE_DAY = "spent_for_today"
 SETTING = "agent.limits.usd_per_day"

@@ -10,7 +10,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -28,6 +27,7 @@ from agent_service.run.ports import Archive, Place, RunStore
 from agent_service.views.journal import EntryView, entry_view
 from groundwork.service.errors import TryAgain
 from groundwork.service.invisible import json_visible
+from schemas.values import dataclass
 
 LOOK_EVERY_S = 1.0
 LOOKS_PER_SIGN_OF_LIFE = 15

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
@@ -17,6 +16,7 @@ from groundwork.service.machine import new_uuid
 from schemas.events import AgenticStart, Cancel, Constraints, Outcome, Signal, SignalKind
 from schemas.fields import Context, Count, Goal, Id, Text, rule_of
 from schemas.operations import Scope
+from schemas.values import dataclass
 
 MAX_BODY_BYTES = 256 * 1024
 EVERY_SCOPE: frozenset[Scope] = frozenset(get_args(Scope))

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -42,6 +41,7 @@ from groundwork.service.errors import TryAgain
 from groundwork.service.machine import new_uuid, utc_now
 from schemas.events import Signal
 from schemas.fields import Instant
+from schemas.values import dataclass
 
 SOON = timedelta(seconds=2)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Annotated, Literal, Protocol, get_args
 
@@ -10,6 +10,7 @@ from pydantic import Field
 
 from agent_service.core.waiting import FINAL, Status
 from groundwork.service.config_file import Section
+from schemas.values import dataclass
 
 LISTED = 1000
 

@@ -7,7 +7,6 @@ are not judged where a file was changed.
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from agent_service.archive.runs import ARTIFACTS, BESIDE, JOURNAL, RUNS, ArchivedRun, Runs
 from agent_service.core.state import RunState
@@ -19,6 +18,7 @@ from agent_service.views.folder.verify import Flaw, flaw_in_journal
 from agent_service.views.pages.files import pages_of
 from groundwork.archive.format import MANIFEST, SIGNATURE, Archive
 from groundwork.service.installed import installed_version
+from schemas.values import replace
 
 
 def judge(archive: Archive, *, key: str | None = None) -> Sequence[Flaw]:

@@ -10,7 +10,6 @@ nats-server 2.15 would forget all message ids of the stream at its next crash.
 import asyncio
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from nats.js.api import ConsumerConfig, DeliverPolicy
@@ -35,6 +34,7 @@ from groundwork.service.errors import GiveUp, Misconfigured
 from schemas import subjects
 from schemas.envelope import RETRIED_BY, RUN_ID
 from schemas.fields import MAX_COUNT
+from schemas.values import replace
 
 RETRY_OF = "Agentic-Retry-Of"
 _BURIED, _SETTLED, _BY = "Dead-Letter-Buried", "Dead-Letter-Settled", "Dead-Letter-By"

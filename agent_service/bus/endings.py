@@ -1,7 +1,6 @@
 """The head of a run's journal, as the run's signed ending says it on the bus."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
@@ -9,6 +8,7 @@ from agent_service.bus.reading import headers_of
 from groundwork.nats.link import NatsLink
 from groundwork.service.keys import KeyRing
 from schemas import envelope, subjects
+from schemas.values import dataclass
 
 PURPOSE = "head"
 

@@ -5,7 +5,6 @@ JetStream finds no message by its id: those of the subject are read from the ins
 
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import aclosing
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -20,6 +19,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import NO_SUCH_STREAM, matches
 from groundwork.nats.topology import asked
 from groundwork.service.errors import Misconfigured, TryAgain
+from schemas.values import replace
 
 NEXT_WITHIN_S = 5.0
 AT_ONCE = 256

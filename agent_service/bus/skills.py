@@ -12,7 +12,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from difflib import get_close_matches
 
 from nats.aio.msg import Msg
@@ -26,6 +25,7 @@ from schemas import subjects
 from schemas.argument_schemas import schema_flaw
 from schemas.catalog import UNNAMED, Catalog, ToolOffer
 from schemas.fields import ToolName, flaws_of
+from schemas.values import dataclass
 
 LONGEST_FLAW = 200
 

@@ -13,7 +13,6 @@ taken, so one stream as large as all of them is tried there first.
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Self
 
 from nats.js.api import RePublish
@@ -35,6 +34,7 @@ from groundwork.nats.topology import (
 )
 from groundwork.service.errors import Failure, Misconfigured, NoRoom
 from schemas import subjects
+from schemas.values import dataclass
 
 DAY_S = 86400.0
 GIB = 1024**3

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from agent_service.history.plain import one_line
 from groundwork.service.exits import Exit, NotDone
+from schemas.values import dataclass
 
 LAST = "last"
 LOOKED_AT = 6

@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, wraps
 from inspect import Parameter, Signature, signature
@@ -20,6 +19,7 @@ from agent_service.cli.client import AgentClient, run_path
 from agent_service.history.plain import one_line, rfc3339
 from groundwork.service import installed
 from groundwork.service.exits import NotDone
+from schemas.values import dataclass
 
 NAME = "agentic"
 T = TypeVar("T")

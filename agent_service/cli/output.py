@@ -5,7 +5,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import typer
@@ -14,6 +13,7 @@ from rich.console import Console, RenderableType
 from groundwork.service import json_log
 from groundwork.service.exits import ClosedPipe, Exit, NotDone
 from groundwork.service.invisible import json_visible, visible
+from schemas.values import dataclass
 
 WIDTH_OF_A_FILE = 120
 """Columns of what is drawn into a file or pipe."""

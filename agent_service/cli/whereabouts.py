@@ -7,12 +7,12 @@ import os
 import re
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
 from groundwork.service.address import called, is_loopback
 from groundwork.service.strict import NotYaml, parse
+from schemas.values import dataclass
 
 OWN = Path("agentic.yaml")
 OF_DEV = Path(".agentic") / "agentic.yaml"

@@ -3,7 +3,6 @@
 A tool may ask for more first (a continuation): tasks of its step, with dependencies, that may ask for more in turn.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
@@ -12,6 +11,7 @@ from pydantic import JsonValue
 from agent_service.core.brief import Grant
 from agent_service.core.phases import Action
 from agent_service.sentences import Text
+from schemas.values import dataclass
 
 AGAIN = "again"
 """The name of the request that asks a tool once more; of a task: behind its id and a dot."""

@@ -1,6 +1,6 @@
 """What a run was asked and given. It is the same for every entry, so a store keeps it once."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from agent_service.core.phases import Action
 from schemas.catalog import ToolCommand, ToolOffer
+from schemas.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ TABLE says for each state and event who decides, and where that may lead; docs/S
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, get_args
 
 from agent_service.core import endings, limits
@@ -31,10 +30,11 @@ from agent_service.core.facts import Resumed, Stands
 from agent_service.core.model import asking, planning, thinking
 from agent_service.core.people import hearing, reopening
 from agent_service.core.phases import Phase
-from agent_service.core.state import RunState, replace
+from agent_service.core.state import RunState
 from agent_service.core.tools import results
 from agent_service.core.waiting import Acting, Deciding, Ended, NeedsPerson, Queued, Sleeping, Status, Thinking, Waiting
 from agent_service.sentences import Text, say
+from schemas.values import dataclass, replace
 
 Decider = Callable[[Any, Any], RunState | Text | Refusal]
 """Gets the run, already counted one entry further. A text, or a refusal, says why the event is ignored."""

@@ -5,7 +5,7 @@ from agent_service.core.facts import CallLost, PersonAsked
 from agent_service.core.facts import Ended as EndedFact
 from agent_service.core.limits import expires_at, stood_still, with_cost_of_lost, with_set_aside
 from agent_service.core.phases import Plan, Reflection
-from agent_service.core.state import RunState, replace, with_facts
+from agent_service.core.state import RunState, with_facts
 from agent_service.core.waiting import (
     Acting,
     Approval,
@@ -23,6 +23,7 @@ from agent_service.core.waiting import (
 )
 from agent_service.sentences import Text, say
 from schemas.events import ToolResult
+from schemas.values import replace
 
 
 def complete(state: RunState, outcome: Text) -> RunState:

@@ -1,6 +1,5 @@
 """What can happen to a run, and what that leads to. Instants come in with the event (`at`): the core has no clock."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Literal, TypeVar
@@ -13,6 +12,7 @@ from agent_service.core.waiting import Reserve
 from agent_service.sentences import Text
 from schemas.catalog import ToolOffer
 from schemas.events import Signal, ToolResult
+from schemas.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ A fact repeats nothing of its event: what was said, replied or returned is there
 request; `task` is empty and `round` 0 for a step's own.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -16,6 +15,7 @@ from agent_service.core.phases import Met, Phase
 from agent_service.core.waiting import Approval, Question, Status, Stop
 from agent_service.sentences import Text
 from schemas.events import ToolError
+from schemas.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,12 @@
 is measured as the JSON of its `vars`.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import JsonValue
 
 from agent_service.core.phases import Reflection
+from schemas.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

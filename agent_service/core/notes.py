@@ -15,7 +15,8 @@ from pydantic import JsonValue
 from agent_service.core.attempts import Pending
 from agent_service.core.noted import AskedFirst, Kept, MemoryNote, MessageNote, Note, OldStep, RulingNote, StepNote
 from agent_service.core.phases import Framing, Plan, Reflection
-from agent_service.core.state import Ruling, RunState, StepRecord, replace
+from agent_service.core.state import Ruling, RunState, StepRecord
+from schemas.values import replace
 
 N = TypeVar("N", StepNote, MemoryNote)
 

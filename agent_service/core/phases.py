@@ -4,7 +4,7 @@ An unusable decision is a value, not an exception: the journal keeps it and the 
 """
 
 import operator
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -13,6 +13,7 @@ from pydantic import Field, JsonValue
 
 from agent_service.sentences import Text, say
 from schemas.events import GIVEN_KEYS, RESERVED_KEYS
+from schemas.values import dataclass
 
 _NO_ARGUMENTS = RESERVED_KEYS | GIVEN_KEYS
 MIN_DONE_ITEMS, MAX_DONE_ITEMS = 3, 7

@@ -6,15 +6,15 @@ quote found in the whole of it (`Seen`). Without kinds, any step that ended ok a
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from agent_service.core.events import Seen
 from agent_service.core.phases import Met, Proof, Reflection
-from agent_service.core.state import DoneItem, RunState, StepRecord, replace
+from agent_service.core.state import DoneItem, RunState, StepRecord
 from agent_service.sentences import Text, say
 from schemas.events import DoneItem as Told
+from schemas.values import dataclass, replace
 
 PERSON = "person"
 FOLDER = "artifacts/"

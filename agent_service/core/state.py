@@ -1,14 +1,11 @@
-"""What is known of one run: the fold of its journal. Frozen; every change makes a new value.
+"""The state of one run: the fold of its journal. Every change makes a new value.
 
-`replace` is `dataclasses.replace` at a tenth of its cost for a value with a `__dict__`: a turn replaces the state
-about ten times, which took a quarter of its CPU. So what a turn replaces has no slots. Type checkers see
-`dataclasses.replace` itself.
+A turn replaces the state about ten times. `replace` is quick for values with a `__dict__`, so these have no slots.
 """
 
-import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -35,24 +32,7 @@ from agent_service.core.waiting import (
     under_way,
 )
 from agent_service.sentences import Text
-
-if TYPE_CHECKING:
-    from dataclasses import replace as replace
-else:
-    T = TypeVar("T")
-
-    def replace(value: T, /, **changes: Any) -> T:
-        """A copy of a frozen dataclass with `changes`. Raises TypeError for a field that it does not have."""
-        fields = getattr(value, "__dict__", None)
-        if fields is None:
-            return dataclasses.replace(value, **changes)
-        changed = fields | changes
-        if len(changed) > len(fields):
-            raise TypeError(f"{type(value).__name__} has no field {', '.join(changes.keys() - fields.keys())}")
-        copy = object.__new__(type(value))
-        object.__setattr__(copy, "__dict__", changed)
-        return copy
-
+from schemas.values import dataclass, replace
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 

@@ -5,7 +5,6 @@ but the last `CancelRequested` and `TurnBroke` end the run, and its deadline (`T
 `StoodStill` moves its deadlines, unless it waits for a person.
 """
 
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
@@ -17,6 +16,7 @@ from agent_service.core.brief import Spent
 from agent_service.core.phases import Ask, Framing, Phase, Plan
 from agent_service.sentences import Text
 from schemas.events import ToolResult
+from schemas.values import dataclass, replace
 
 
 class Status(StrEnum):

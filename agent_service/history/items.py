@@ -7,7 +7,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -22,6 +22,7 @@ from agent_service.history.plain import clipped
 from agent_service.history.results import Execution
 from agent_service.run.journal import Record
 from schemas.events import ToolError
+from schemas.values import dataclass, replace
 
 ItemKind = Literal["accepted", "phase", "step", "task", "attempt", "wait", "person", "ending"]
 ItemStatus = Literal["ok", "open", "error", "refused", "waiting", "cancelled", "continuation"]

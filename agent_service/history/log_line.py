@@ -5,7 +5,6 @@ stops otherwise than done or as asked.
 """
 
 import logging
-from dataclasses import dataclass
 from typing import Any
 
 from agent_service.core.attempts import Name
@@ -29,6 +28,7 @@ from agent_service.history.words import bare
 from agent_service.run.journal import Record
 from agent_service.run.moments import Moment
 from agent_service.trust.identity import trace_id
+from schemas.values import dataclass
 
 LONGEST_REASON = 500
 FOR_MACHINES = frozenset({"wake_id", "trace_id", "entry", "event", "logger"})

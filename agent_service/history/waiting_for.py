@@ -1,6 +1,6 @@
 """What a run waits for, in words: every view of a run reads them here."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 
 from agent_service.core.attempts import Pending
@@ -9,6 +9,7 @@ from agent_service.core.waiting import Acting, Approval, NeedsPerson, Question, 
 from agent_service.history import words
 from agent_service.history.plain import instant
 from agent_service.run.lines import WaitsFor, waits_for
+from schemas.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

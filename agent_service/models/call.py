@@ -8,7 +8,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, Self
 
@@ -28,6 +27,7 @@ from agent_service.models.prompts.prompt import Prompt, compose
 from agent_service.models.settings import CONNECT_WITHIN_S, MOST_REPLY_TOKENS, ModelSettings
 from agent_service.models.transport import Heard, SaidError
 from agent_service.run.ports import Answer, Estimate, ModelCall, Question
+from schemas.values import dataclass, replace
 
 GRAMMAR_TOO_LARGE = "compiled grammar is too large"
 """How Anthropic says, with 400, that it cannot hold replies to a schema."""

@@ -1,10 +1,9 @@
 """What model calls cost, by genai-prices (imported late: a quarter of a second of CPU) or by the configuration."""
 
-from dataclasses import dataclass
-
 from agent_service.core.events import ModelUsage
 from agent_service.models.settings import PriceSettings
 from groundwork.service.beginning import loaded
+from schemas.values import dataclass
 
 MILLION = 1_000_000
 

@@ -1,7 +1,6 @@
 """What is wrong with a script, and advice on one that can be used."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from string import Template
@@ -12,6 +11,7 @@ from agent_service.core.phases import Framing, Phase, Reflection, Wait
 from agent_service.core.proof import FOLDER, PERSON, STEP, places_in
 from agent_service.models.scripted_model import ANSWERS, DECISIONS, NAMES, Condition, Rule, Script, read_script
 from groundwork.service.errors import Misconfigured
+from schemas.values import dataclass
 
 _SERVE: dict[str, tuple[str, ...]] = {
     Phase.FRAME: ("frame", "ask", "reflect"),

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from schemas import keys
 from schemas.envelope import MSG_ID, Misshapen, enveloped, expected, object_in
 from schemas.events import INBOUND, MAX_MESSAGE_BYTES, Correlation, Envelope
 from schemas.fields import flaws_of
+from schemas.values import dataclass
 
 
 class Unreadable(ValueError):

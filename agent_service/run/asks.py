@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from dataclasses import dataclass
 from datetime import datetime
 
 from pydantic import JsonValue
@@ -12,6 +11,7 @@ from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState
 from agent_service.core.waiting import OF_BUDGETS, Acting, Approval, Ended, NeedsPerson, Question, Status, Stop
 from schemas.events import Waiting as Petition
+from schemas.values import dataclass
 
 NEVER = "never type passwords or keys here: the answer is kept, and shown to the model"
 LONGEST_GOAL = 300

@@ -6,8 +6,9 @@ no message led to (an accepted wake, a word by HTTP) is named as a turn of its o
 """
 
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Self
+
+from schemas.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import json
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -46,6 +45,7 @@ from schemas import keys, subjects
 from schemas.envelope import CAPABILITY, RETRIED_BY, TRACEPARENT
 from schemas.events import AgenticStart, Cancel, Signal, ToolError, ToolResult
 from schemas.fields import Id
+from schemas.values import dataclass
 
 _ID: TypeAdapter[str] = TypeAdapter(Id)
 START_PREFIX = keys.start("")

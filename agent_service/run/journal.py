@@ -6,7 +6,6 @@ text), so that a changed, missing or moved entry is found. Stores keep the text 
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -19,6 +18,7 @@ from agent_service.core.facts import CallLost, Fact, Stands
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL, Waiting
 from agent_service.errors import Damaged
+from schemas.values import dataclass
 
 RULES = 1
 """Raised when an event leads to other facts. An entry keeps the number of those it was decided by."""

@@ -1,6 +1,5 @@
 """A run as one line of a list, and which runs a list has."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -19,6 +18,7 @@ from agent_service.core.waiting import (
     Thinking,
     Waiting,
 )
+from schemas.values import dataclass
 
 WaitsForKind = Literal["model", "model_retry", "tool", "tool_retry", "time", "approval", "question", "budget", "child"]
 

@@ -1,6 +1,6 @@
 """The messages that a run owes the bus, from its state and facts alone: the same to the byte whenever they are made."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -30,6 +30,7 @@ from schemas import events as wire
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED
 from schemas.events import Cancelled, Completed, Envelope, Escalated, Failed, Usage
+from schemas.values import dataclass
 
 LONGEST_GOAL = 200
 """Characters of a goal in its announcement; the run has all of it."""

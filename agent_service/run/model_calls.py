@@ -7,7 +7,6 @@ are checked against the tool's JSON Schema here: a flaw is told to the model and
 
 import asyncio
 import json
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -25,6 +24,7 @@ from agent_service.errors import ModelError, Stopped
 from agent_service.kill_switch import Brake
 from agent_service.run.ports import Answer, Clock, Estimate, Model, ModelCall, Question
 from agent_service.run.schema_check import MOST_BYTES
+from schemas.values import dataclass
 
 _DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])
 

@@ -1,7 +1,6 @@
 """Journal events: each entry with the run before and after it, as committed or replayed from the journal."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol, Self
 
 from agent_service.core.decide import decide
@@ -10,6 +9,7 @@ from agent_service.core.facts import Ended, PersonAsked, Reopened
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.run.journal import RULES, Commit, Entry, Record, facts_text, opened, paid_with
+from schemas.values import dataclass
 
 
 class Journals(Protocol):

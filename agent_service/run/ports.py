@@ -1,7 +1,6 @@
 """The ports of the agent; adapters fill them, one library each. Instants are UTC. Errors are named in `errors`."""
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -15,6 +14,7 @@ from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.lines import EVERY_RUN, RunLine, Wanted
 from schemas.catalog import Catalog
 from schemas.status import Halt
+from schemas.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from agent_service.core.attempts import Pending, Task
 from agent_service.core.brief import Brief
 from agent_service.core.phases import Action, Plan
-from agent_service.core.state import RunState, replace
+from agent_service.core.state import RunState
 from agent_service.core.tools.tasks import drawn
 from schemas.argument_schemas import LONGEST_FLAW, argument_flaws, validator_of
 from schemas.continuation import ContinuationInvalid, read
 from schemas.events import ToolResult
+from schemas.values import replace
 
 MOST_BYTES = 128 * 1024
 """Bytes of a reply: a request must fit into a message (1 MiB), and the journal is kept for ever."""

@@ -5,7 +5,6 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from agent_service.settings import AgentSettings
@@ -22,6 +21,7 @@ from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import OnCommit, nobody
 from groundwork.sqlite.replica import Replica
 from schemas import subjects
+from schemas.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import json
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import starmap
@@ -20,6 +19,7 @@ from agent_service.core.waiting import Status
 from agent_service.store.sql.database import load_queries
 from groundwork.sqlite.errors import Full
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
+from schemas.values import replace
 
 AT_ONCE = 500
 

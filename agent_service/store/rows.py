@@ -9,11 +9,11 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from agent_service.run.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
 from groundwork.sqlite.file import instant, microseconds
+from schemas.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ import json
 import logging
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ from agent_service.store.sql.database import load_queries, open_database
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.file import SqliteFile, microseconds
 from groundwork.sqlite.group_commit import OnCommit, nobody
+from schemas.values import replace
 
 
 class Alone:

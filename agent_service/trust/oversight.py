@@ -1,9 +1,10 @@
 """What the operator says of tools over their executors: which need approval, and whose results are untrusted. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from schemas.catalog import Approve, ToolCommand, ToolOffer
+from schemas.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

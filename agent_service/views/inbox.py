@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from agent_service.views.run import AsksView, asks_view, reopens_until
 from schemas import subjects
 from schemas.envelope import RUN_ID
 from schemas.events import INBOUND
+from schemas.values import dataclass
 
 _SAID = "Dead-Letter-"
 _SECRETS = re.compile(r'("(?:callback|capability)"\s*:\s*)"(?:[^"\\]|\\.)*(?:"|$)')

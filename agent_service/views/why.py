@@ -4,7 +4,7 @@ Nothing is guessed: a verdict names what was found, and says what could not be l
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
@@ -20,6 +20,7 @@ from agent_service.run.ports import Dismissal
 from agent_service.views.inbox import DeadLetter
 from agent_service.views.run import reopens_until
 from schemas.status import WaitingCall
+from schemas.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

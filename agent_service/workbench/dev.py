@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from groundwork.service.exits import Exit
 from groundwork.service.installed import shipped
 from groundwork.service.json_log import Outage
 from groundwork.service.process import tied_to_us
+from schemas.values import dataclass, replace
 
 READY_WITHIN_S = 120.0
 REFUSALS = 3

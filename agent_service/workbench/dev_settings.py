@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from agent_service import settings
 from agent_service.cli.doctor.tools import of_the_gateway
 from groundwork.service.errors import Misconfigured
 from groundwork.service.strict import NotYaml, parse
+from schemas.values import dataclass
 
 DEFAULT = Path("agentic.yaml")
 PLACES = frozenset({"nats", "store", "cache", "keys_file", "http", "log"})

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from agent_service.workbench.evaluation.playing import Result, evaluate, totals,
 from agent_service.workbench.evaluation.scenario import Scenario, own_folder, scenarios
 from groundwork.service.exits import Exit
 from groundwork.service.serving import cancelled_by_signals
+from schemas.values import dataclass
 
 LONGEST_LINE = 1000
 NUMBERS = ("steps", "calls", "tokens", "USD", "cached", "tasks", "broken")

@@ -5,7 +5,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,6 +27,7 @@ from schemas import subjects
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolRequest
 from schemas.fields import flaws_of
+from schemas.values import dataclass, replace
 
 Arguments = Mapping[str, JsonValue]
 

@@ -1,7 +1,5 @@
 """What has to exist on the NATS server before the gateway can work. It creates nothing itself."""
 
-from dataclasses import replace
-
 from ductile_gateway.calls.results import MAX_RESULT_BYTES
 from groundwork.nats.leases.lease import Role, look, look_at_all
 from groundwork.nats.link import NatsLink
@@ -15,6 +13,7 @@ from groundwork.nats.topology import (
 )
 from groundwork.service.errors import Misconfigured
 from schemas import subjects
+from schemas.values import replace
 
 ROLE = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")
 NEEDED = Topology(

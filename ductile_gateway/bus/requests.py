@@ -5,7 +5,6 @@ that ends the process, which resumes after its restart.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 
 from ductile_gateway.calls.call import Asked, Unacceptable, read_request, route_of
@@ -20,6 +19,7 @@ from groundwork.service.errors import TryAgain
 from groundwork.service.machine import utc_now
 from schemas import subjects
 from schemas.envelope import RUN_ID, SIGNATURE, rejection
+from schemas.values import dataclass
 
 MOST_DOUBLINGS = 8
 

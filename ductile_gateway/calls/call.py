@@ -7,7 +7,7 @@ the tool may have run. The first answer is kept for ever.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from functools import cached_property
 from typing import Literal
@@ -20,6 +20,7 @@ from schemas import envelope, keys, subjects
 from schemas.continuation import Continuation
 from schemas.events import MAX_MESSAGE_BYTES, Envelope, ToolRequest
 from schemas.fields import flaws_of
+from schemas.values import dataclass
 
 CALL_ID = "agentic_call_id"
 """The argument by which a tool in a Ductile is told the key of its call."""

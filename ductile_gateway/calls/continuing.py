@@ -4,7 +4,6 @@ Only the plugin's own word counts: a page that it fetched must not ask for tools
 """
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from pydantic import JsonValue
 
@@ -12,6 +11,7 @@ from ductile_gateway.calls.call import ToolOutcome, Verdict, failed
 from schemas.catalog import ToolOffer
 from schemas.continuation import Continuation, PluginResult, read_plugin_result
 from schemas.markdown_form import is_form
+from schemas.values import replace
 
 MAX_BYTES = 64 * 1024
 """Of a continuation: a journal keeps it."""

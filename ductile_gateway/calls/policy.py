@@ -6,7 +6,6 @@ Everything that the agent checked is checked again. Refusals that another plan c
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from ductile_gateway.calls.artifacts import artifact_arguments, name_in
@@ -23,6 +22,7 @@ from ductile_gateway.calls.call import (
 from schemas import subjects
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import RESERVED_KEYS
+from schemas.values import dataclass, replace
 
 UNCERTAIN = frozenset({"timeout", "bad_output"})
 """Errors after which a tool that changes something may have done so."""

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Container
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from weakref import WeakValueDictionary
@@ -35,6 +34,7 @@ from ductile_gateway.calls.call import (
 from ductile_gateway.calls.waiting import Standstill, WaitingCalls, Wanted, insist
 from ductile_gateway.ports import Artifacts, Clock, Ledger, Observer, Offers, Ownership, Runs, ToolRunner
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
+from schemas.values import dataclass, replace
 
 PUBLISHED_AGAIN = timedelta(seconds=60)
 """How far back results are published once more: a power cut may have cost the bus what it had acknowledged."""

@@ -4,7 +4,6 @@ Results are small: large text and output become artifacts, named by path, type, 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +16,7 @@ from ductile_gateway.calls.continuing import MAX_BYTES, asks_for, unreadable
 from ductile_gateway.calls.excerpts import STDERR_BYTES, cut, storable
 from schemas import envelope, keys, subjects
 from schemas.events import Envelope, ToolError, ToolOutput, ToolResult
+from schemas.values import dataclass, replace
 
 SOURCE = "/agentic-loop/ductile-gateway"
 MAX_OUTPUT_BYTES = 4 * 1024

@@ -10,11 +10,12 @@ next in one write. A gateway that is gone has no share.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import NoReturn, Protocol
 
 from ductile_gateway.calls.places import Places
 from groundwork.service.errors import TryAgain
+from schemas.values import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

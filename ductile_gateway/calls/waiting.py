@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from ductile_gateway.calls.call import Asked, Intent, Unwanted
@@ -16,6 +15,7 @@ from ductile_gateway.calls.excerpts import printable
 from ductile_gateway.ports import Clock, Runs
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from schemas.status import Finding, Halt, WaitingCall
+from schemas.values import dataclass, replace
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -30,6 +30,7 @@ from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
 from groundwork.service.store_folder import ID_FILE, AlreadyRunning, ProcessLock, claimed, known_id
 from schemas import subjects
+from schemas.values import dataclass
 
 commands = typer.Typer()
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.resources import files
 from typing import Annotated
 
@@ -23,6 +23,7 @@ from ductile_gateway.tidying import Kept, Tidying
 from groundwork.service.errors import Misconfigured
 from groundwork.service.store_folder import AlreadyRunning, ProcessLock
 from groundwork.sqlite.file import open_for_reading
+from schemas.values import dataclass
 
 commands = typer.Typer()
 

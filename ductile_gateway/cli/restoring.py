@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -37,6 +36,7 @@ from groundwork.service.errors import Misconfigured
 from groundwork.service.store_folder import ID_FILE
 from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
+from schemas.values import dataclass, replace
 
 commands = typer.Typer()
 

@@ -7,7 +7,7 @@ without the call id.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from pydantic import JsonValue, ValidationError
@@ -18,6 +18,7 @@ from ductile_gateway.tools.catalog import ToolChoice
 from schemas import subjects
 from schemas.catalog import Catalog
 from schemas.fields import flaws_of
+from schemas.values import dataclass
 
 PIPELINE_COMMAND = "handle"
 

@@ -6,7 +6,6 @@ A token's scopes show in the answers to requests for what does not exist: 403 wi
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
 from ductile_gateway.calls.excerpts import printable
@@ -18,6 +17,7 @@ from ductile_gateway.tools.catalog import HOUSEKEEPING, Offers, ToolChoice
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.json_log import Outage
 from schemas.status import Finding
+from schemas.values import dataclass, replace
 
 LOOK_S = 2.0
 ANSWER_WITHIN_S = 5.0

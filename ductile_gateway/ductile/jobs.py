@@ -6,7 +6,6 @@ says so. `failed` beside a response that is ok means that what follows the tool 
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from pydantic import JsonValue
@@ -14,6 +13,7 @@ from pydantic import JsonValue
 from ductile_gateway.calls.call import JobFacts, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.excerpts import STDERR_BYTES, end_of, masked, printable
 from ductile_gateway.plugins.response import MAX_MESSAGE, outcome_of
+from schemas.values import dataclass, replace
 
 FINISHED = frozenset({"succeeded", "failed", "timed_out", "skipped", "dead"})
 MOST_ATTEMPTS = 10**6

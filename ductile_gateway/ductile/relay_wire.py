@@ -7,7 +7,6 @@ fields are passed over. Ductile answers a repeated event with the job that it be
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from pydantic import JsonValue
@@ -18,6 +17,7 @@ from ductile_gateway.ductile.settings import EVENT_TYPE, RelayPeerSettings
 from ductile_gateway.webhooks.lifecycle import LifecycleEvent
 from ductile_gateway.webhooks.signatures import KEY_ID, PEER, relay_headers
 from schemas.events import RESERVED_KEYS
+from schemas.values import dataclass
 
 SKEWED = "outside allowed clock skew"
 SECRETS_DIFFER = "the peer's secret in Ductile is not the one that is set here, or something on the way says so"

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import httpx2
@@ -29,6 +28,7 @@ from ductile_gateway.ductile.watch import Job, JobWatch, Overdue, Pace
 from ductile_gateway.ports import Begin, Clock, Receipts, unrecorded
 from groundwork.service.errors import TryAgain
 from schemas.status import Finding
+from schemas.values import dataclass, replace
 
 COME_BACK_S = 1.0
 HEALTHY_WITHIN_S = 5.0

@@ -6,7 +6,6 @@ Each has its own limits, breaker and event stream. Receipts and late jobs of all
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from ductile_gateway.calls.call import ToolCall, Unknown, Verdict
@@ -24,6 +23,7 @@ from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, keep_fresh
 from schemas.status import Finding
+from schemas.values import replace
 
 AsOne = Callable[[str, Callable[[], Awaitable[object]]], Coroutine[None, None, None]]
 """Takes the name of what only one of several gateways does, and does it while that is this one."""

@@ -10,7 +10,6 @@ and makes a job of it at once. What cannot be found out is Unknown.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, Protocol
 
@@ -23,6 +22,7 @@ from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import FINISHED
 from ductile_gateway.ductile.watch import JobWatch, Pace
 from ductile_gateway.ports import Clock
+from schemas.values import dataclass
 
 CLOCKS_DIFFER_BY = timedelta(seconds=30)
 MOST_NAMED = 5

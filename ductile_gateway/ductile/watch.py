@@ -7,7 +7,6 @@ wanted. A job that outlives its call is remembered as overdue.
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -28,6 +27,7 @@ from ductile_gateway.ductile.jobs import (
 )
 from ductile_gateway.plugins.response import MAX_MESSAGE
 from ductile_gateway.ports import Clock
+from schemas.values import dataclass, replace
 
 LAST_LOOK_S = 2.0
 """How long the last look may take: the agent waits for ten seconds longer than it says."""

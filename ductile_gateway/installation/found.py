@@ -3,7 +3,7 @@
 import os
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ from ductile_gateway.plugins.folders import MANIFEST, MAX_MANIFEST_BYTES
 from ductile_gateway.plugins.manifest import Manifest, ManifestInvalid, read_manifest
 from groundwork.service.errors import Misconfigured
 from groundwork.service.strict import NotYaml, parse
+from schemas.values import dataclass
 
 OUR_PLUGINS = frozenset({"agentic-wake", "agentic-run", "agentic-outcomes"})
 GATEWAY = "agentic-gateway"

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from ductile_gateway.installation.pages import File, Wishes, files_of, rendered,
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.strict import NotYaml, parse
+from schemas.values import dataclass
 
 INCLUDED = "agentic/agentic.yaml"
 RECORD, CHECKSUMS, TOKENS = "installed.json", ".checksums", "tokens.yaml"

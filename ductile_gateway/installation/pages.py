@@ -8,7 +8,7 @@ import os
 import secrets as randomness
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +18,7 @@ import jinja2
 from ductile_gateway.installation.found import Found, Generation
 from groundwork.service.errors import Misconfigured
 from groundwork.service.installed import shipped
+from schemas.values import dataclass
 
 _READING = {
     "m": ["plugin:ro", "jobs:ro", "events:ro"],

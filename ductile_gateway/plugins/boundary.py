@@ -4,13 +4,13 @@ import os
 import pwd
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import ductile_gateway
 from ductile_gateway.plugins.box import landlock
 from ductile_gateway.plugins.box.order import User
+from schemas.values import dataclass
 
 Wanted = Literal["auto", "view", "landlock", "none"]
 Files = Literal["view", "landlock", "none"]

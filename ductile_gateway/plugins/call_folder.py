@@ -13,13 +13,13 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
 from ductile_gateway.calls.call import AlreadyStarted
 from groundwork.service.store_folder import sync
+from schemas.values import dataclass
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

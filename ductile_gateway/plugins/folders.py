@@ -10,7 +10,7 @@ import os
 import shlex
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,6 +20,7 @@ from ductile_gateway.plugins import entrypoints, manifest
 from ductile_gateway.plugins.manifest import Manifest, ManifestInvalid, read_manifest
 from groundwork.service.strict import NotYaml, parse
 from schemas import subjects
+from schemas.values import dataclass
 
 MANIFEST = "manifest.yaml"
 MAX_MANIFEST_BYTES = 256 * 1024

@@ -10,7 +10,6 @@ import binascii
 import json
 import signal
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Literal, TypeVar
 
@@ -30,6 +29,7 @@ from ductile_gateway.calls.excerpts import STDERR_BYTES, end_of, masked
 from ductile_gateway.plugins.box.limits import Limits
 from schemas.continuation import ContinuationInvalid, of_object
 from schemas.fields import rule_of
+from schemas.values import dataclass, replace
 
 T = TypeVar("T")
 

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ductile_gateway.calls.call import WantedName
 from groundwork.service.errors import NoRoom
+from schemas.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

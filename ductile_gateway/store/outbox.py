@@ -6,7 +6,7 @@ A notification belongs to the gateway that added it; of one that is gone any oth
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ductile_gateway.store.rows import Rows, listed
 from ductile_gateway.webhooks.notifications import Notification, Outcome
 from groundwork.sqlite.file import Values, instant, microseconds
+from schemas.values import dataclass
 
 WAITING = "waiting"
 

@@ -8,7 +8,7 @@ pin them in a row.
 import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from groundwork.service.keys import PUBLIC
 from groundwork.service.machine import utc_now
 from groundwork.sqlite.file import SqliteFile
 from schemas.signing import AgentKey
+from schemas.values import dataclass
 
 FILE = "agent_keys"
 _HEAD = "# Keys by which this gateway knows the agent's word: `ductile-gateway trust` shows and renews them.\n"

@@ -7,7 +7,7 @@ tool of the same name. Our own routes are never on offer (RFC-103: no recursive 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
@@ -19,6 +19,7 @@ from schemas.argument_schemas import argument_flaws, schema_flaw, validator_of
 from schemas.catalog import Approve, Catalog, Effect, Output, ToolCommand, ToolOffer
 from schemas.events import GIVEN_KEYS, ToolRequest
 from schemas.fields import ToolName, rule_of
+from schemas.values import dataclass
 
 HOUSEKEEPING = frozenset({"health", "init"})
 """Commands of the plugin protocol that are nothing for an agent, unless they are chosen."""

@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,6 +21,7 @@ from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import Awaited, Offers, ToolChoice, difference, draw_catalog
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from schemas.catalog import Catalog
+from schemas.values import dataclass
 
 LOOK_FOR_TOOLS_S = 5.0
 UNKNOWN: Mapping[str, DuctileTools] = {}

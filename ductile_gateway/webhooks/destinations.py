@@ -5,10 +5,10 @@ An IPv6 address that carries an IPv4 one inside (mapped, NAT64, 6to4, Teredo) is
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from ductile_gateway.webhooks.outbound_settings import NetworkSettings
+from schemas.values import dataclass
 
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*", re.ASCII)

@@ -14,7 +14,6 @@ import hashlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from secrets import token_bytes
 from weakref import WeakValueDictionary
@@ -36,6 +35,7 @@ from groundwork.service.errors import TryAgain
 from groundwork.telemetry.span import context_of
 from schemas import envelope
 from schemas.envelope import TRACEPARENT
+from schemas.values import dataclass
 
 SOURCE = "/agentic-loop/ductile-gateway/ingress"
 ANY_TYPE = "*"

@@ -7,11 +7,11 @@ than 20 kB: larger ones are shortened.
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from ductile_gateway.calls.excerpts import cut
+from schemas.values import dataclass
 
 MAX_KEY = 512
 MOST_BYTES = 20_000

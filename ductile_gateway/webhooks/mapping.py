@@ -8,7 +8,6 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +22,7 @@ from ductile_gateway.webhooks.results import FindOffer, as_said, made_small
 from schemas import keys, subjects
 from schemas.events import INBOUND, RESERVED_KEYS, AgenticStart, Cancel, Signal, ToolResult
 from schemas.fields import MAX_GOAL_BYTES, flaws_of
+from schemas.values import dataclass
 
 
 class RequestRefused(Exception):

@@ -5,7 +5,6 @@ The spread of the delays comes from the notification itself, so that the same fa
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -13,6 +12,7 @@ from ductile_gateway.ductile.relay_wire import body_of, of_lifecycle
 from ductile_gateway.webhooks.destinations import lane_of
 from ductile_gateway.webhooks.lifecycle import LifecycleEvent, callback_body
 from ductile_gateway.webhooks.outbound_settings import OutboundSettings
+from schemas.values import dataclass
 
 RELAY = "relay"
 CALLBACK = "callback"

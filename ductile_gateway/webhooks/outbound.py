@@ -13,7 +13,6 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
 
@@ -24,6 +23,7 @@ from ductile_gateway.webhooks.notifications import Notification, Try, callback_o
 from ductile_gateway.webhooks.outbound_settings import OutboundSettings
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
+from schemas.values import replace
 
 LOOK_S = 1.0
 WIDTH = 4

@@ -5,7 +5,6 @@ it. An artifact's name holds a hash of its content: another delivery for the sam
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from pydantic import JsonValue
 from pydantic_core import to_json
@@ -17,6 +16,7 @@ from ductile_gateway.calls.results import MAX_OUTPUT_BYTES, Kept, made_fit, outp
 from schemas.catalog import ToolOffer
 from schemas.continuation import Continuation, ContinuationInvalid, of_object, read
 from schemas.events import ToolError, ToolOutput, ToolResult
+from schemas.values import replace
 
 _TEXTS = ("summary", "result")
 """Where a plugin's text is: by itself, and as Ductile fills it in behind a pipeline's step."""

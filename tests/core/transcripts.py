@@ -24,11 +24,12 @@ from agent_service.core.brief import Continuations
 from agent_service.core.events import SignalReceived, ToolReturned
 from agent_service.core.noted import Note
 from agent_service.core.phases import Ask, Met, Next, Plan, Proof, Unmet, Unusable, Wait
-from agent_service.core.state import RunState, replace
+from agent_service.core.state import RunState
 from agent_service.run import messages
 from agent_service.run.asks import remedy
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import ToolResult
+from schemas.values import replace
 from tests.core import cues
 from tests.core.script import NOON, Cue, Script, compact, instant, led_to, named, rest_of
 

@@ -5,10 +5,11 @@ from datetime import datetime
 from typing import Any
 
 from agent_service.core.phases import Phase, Reflection, Verdict
-from agent_service.core.state import RunState, replace
+from agent_service.core.state import RunState
 from agent_service.core.waiting import Asking, Thinking
 from agent_service.run.journal import Commit
 from agent_service.run.ports import Question
+from schemas.values import replace
 from tests.kit import runs
 from tests.kit.runs import NOON
 

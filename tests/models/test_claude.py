@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from agent_service.core.phases import Framing, Phase, Unusable
-from agent_service.core.state import StepRecord, replace
+from agent_service.core.state import StepRecord
 from agent_service.models.prompts.prompt import compose
 from agent_service.run.ports import Question
+from schemas.values import replace
 from tests.models.fake_anthropic import Claude, serve
 from tests.models.model_house import OPENING, TURN, framing, question, reflecting
 

@@ -6,8 +6,8 @@ The figures count tokens and bytes, not seconds: they are the same on every mach
 import pytest
 
 from agent_service.core.phases import Phase
-from agent_service.core.state import replace
 from agent_service.models.prompts.prompt import compose
+from schemas.values import replace
 from tests.models.model_house import framing, question
 from tests.models.prompt_cache import canonical, tokens
 from tests.models.prompt_costs import STEPS, run, told

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from agent_service.core.brief import Limits, Spent
 from agent_service.core.phases import Action, Framing, Met, Phase, Plan, Reflection, Unusable, Verdict
-from agent_service.core.state import RunState, replace
+from agent_service.core.state import RunState
 from agent_service.core.waiting import Asking, Thinking
 from agent_service.models.prompts.budget import budget_of
 from agent_service.models.prompts.judging import read
 from agent_service.models.prompts.prompt import Prompt, compose, rendered
 from groundwork.service.invisible import visible
 from schemas.catalog import ToolCommand
+from schemas.values import replace
 from tests.core.cues import replies, returns, signal, started, wake
 from tests.core.script import Script
 from tests.kit.golden import Golden

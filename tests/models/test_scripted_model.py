@@ -10,11 +10,12 @@ import pytest
 import yaml
 
 from agent_service.core.phases import Digest, Framing, Phase, Plan, Reflection, Unusable
-from agent_service.core.state import LastResult, replace
+from agent_service.core.state import LastResult
 from agent_service.errors import ModelError
 from agent_service.models.script_review import Review, review
 from agent_service.models.scripted_model import Script, ScriptedModel, read_script
 from groundwork.service.errors import Misconfigured
+from schemas.values import replace
 from tests.cli.calling import agentic_here
 from tests.kit.pages import ROOT
 from tests.models.model_house import framing, planning, question, reflecting, separate

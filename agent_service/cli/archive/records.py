@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from agent_service import settings
@@ -28,6 +27,7 @@ from groundwork.service.keys import KeyRing
 from groundwork.service.store_folder import claimed
 from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
+from schemas.values import dataclass
 
 LOOKING = "looking"
 """Where copies for readers are, beside those of agents."""

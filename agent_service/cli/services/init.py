@@ -7,7 +7,7 @@ import importlib.util
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -35,6 +35,7 @@ from groundwork.service.address import login_in
 from groundwork.service.commands import examples
 from groundwork.service.exits import Exit, NotDone
 from groundwork.service.installed import shipped
+from schemas.values import dataclass, replace
 
 T = TypeVar("T")
 

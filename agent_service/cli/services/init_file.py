@@ -3,11 +3,11 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from groundwork.service.address import keeps_secrets
+from schemas.values import dataclass, replace
 
 EMBEDDED, NONE, SCRIPT = "embedded", "none", "script"
 PROVIDERS = ("anthropic", "openai")

@@ -1,7 +1,7 @@
 """`agentic setup` creates what is missing on the NATS server and tells what differs; `agentic serve` runs the agent."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +21,7 @@ from groundwork.nats.topology import set_up as create_all
 from groundwork.service.commands import examples
 from groundwork.service.errors import Misconfigured, NoRoom
 from groundwork.service.exits import Exit
+from schemas.values import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,10 @@ from agent_service.core.people import egress
 from agent_service.core.people.approving import ask_approval, hash_of, refusals_of
 from agent_service.core.phases import Framing, Next, Phase, Proof, Reflection, Unusable, Verification
 from agent_service.core.proof import without_tick
-from agent_service.core.state import DoneItem, RunState, replace
+from agent_service.core.state import DoneItem, RunState
 from agent_service.sentences import Text, say
 from schemas.catalog import ToolOffer
+from schemas.values import replace
 
 
 def flaws_of_framing(brief: Brief, framing: Framing) -> tuple[Text, ...]:

@@ -8,11 +8,12 @@ from agent_service.core.facts import Slept
 from agent_service.core.model.asking import ask, ask_again, next_question, phase_anew, phase_of_next
 from agent_service.core.people import approving
 from agent_service.core.phases import Action, Ask, Next, Phase, Plan, Unusable, Wait
-from agent_service.core.state import RunState, replace, with_facts
+from agent_service.core.state import RunState, with_facts
 from agent_service.core.tools import acting, finishing, grants
 from agent_service.core.tools.acting import dispatch, flaws_of_action, is_stuck, unknown_artifacts
 from agent_service.core.waiting import Asking, Deciding, Planned, Question, Sleeping
 from agent_service.sentences import Text, instant, say
+from schemas.values import replace
 
 
 def take_plan(state: RunState, plan: Plan, asking: Asking) -> RunState:

@@ -28,9 +28,10 @@ from agent_service.core.phases import (
     Wait,
 )
 from agent_service.core.proof import judged
-from agent_service.core.state import RunState, replace, with_facts
+from agent_service.core.state import RunState, with_facts
 from agent_service.core.waiting import OF_BUDGETS, Asking, Deciding
 from agent_service.sentences import Text, say
+from schemas.values import replace
 
 
 def on_reply(state: RunState, reply: ModelReplied) -> RunState:

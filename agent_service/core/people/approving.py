@@ -10,11 +10,12 @@ from typing import Literal
 from agent_service.core import endings
 from agent_service.core.people import egress
 from agent_service.core.phases import Action, Framing, Plan
-from agent_service.core.state import Ruling, RunState, replace
+from agent_service.core.state import Ruling, RunState
 from agent_service.core.tools import acting
 from agent_service.core.waiting import Acting, Approval
 from agent_service.sentences import Text, say
 from schemas.catalog import Approve, ToolCommand
+from schemas.values import replace
 
 Verdict = Literal["approved", "rejected", "expired"]
 MOST_RULINGS = 50

@@ -14,7 +14,7 @@ from agent_service.core.model.framing import adopt
 from agent_service.core.model.planning import carry_out, writes
 from agent_service.core.people import approving
 from agent_service.core.phases import Framing, Next, Phase, Plan
-from agent_service.core.state import Ruling, RunState, replace, with_facts
+from agent_service.core.state import Ruling, RunState, with_facts
 from agent_service.core.tools import continuing, finishing
 from agent_service.core.waiting import (
     Acting,
@@ -31,6 +31,7 @@ from agent_service.core.waiting import (
 )
 from agent_service.sentences import Text, instant, say
 from schemas.events import Signal
+from schemas.values import replace
 
 MAX_SIGNALS = 200
 """Signals that a run hears and knows again by id. Rulings and answers that it asked for are heard beyond that."""

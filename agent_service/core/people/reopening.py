@@ -12,12 +12,13 @@ from agent_service.core.events import SignalReceived
 from agent_service.core.facts import Reopened
 from agent_service.core.model import asking
 from agent_service.core.people import hearing
-from agent_service.core.state import RunState, replace, with_facts
+from agent_service.core.state import RunState, with_facts
 from agent_service.core.tools import acting, continuing, finishing, results
 from agent_service.core.tools.in_flight import answer, graph_of, graphs
 from agent_service.core.waiting import Acting, Deciding, Ended, Planned, Queued, Status, Waiting, acting_of
 from agent_service.sentences import Text, say
 from schemas.events import Outcome, ToolError, ToolOutput, ToolResult
+from schemas.values import replace
 
 RAISED = {
     "budget_steps": "max_steps",

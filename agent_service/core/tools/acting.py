@@ -12,7 +12,7 @@ from agent_service.core.attempts import Pending
 from agent_service.core.brief import Brief
 from agent_service.core.facts import RequestSent, RetrySet
 from agent_service.core.phases import Action, Plan
-from agent_service.core.state import RunState, replace, with_facts
+from agent_service.core.state import RunState, with_facts
 from agent_service.core.tools.grants import granted, with_asked
 from agent_service.core.tools.in_flight import with_pending
 from agent_service.core.waiting import Acting, Waiting
@@ -20,6 +20,7 @@ from agent_service.sentences import Text, say
 from schemas import subjects
 from schemas.catalog import ToolCommand
 from schemas.events import ToolError
+from schemas.values import replace
 
 ANSWER_GRACE_S = 10.0
 """Longer than the gateway waits, so that its own timeout can still be heard."""

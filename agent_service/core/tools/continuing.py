@@ -13,7 +13,7 @@ from agent_service.core.attempts import Evidence, Name, Pending, Task, TaskGraph
 from agent_service.core.facts import RequestDropped, RequestSent, TaskFinished, TasksAsked
 from agent_service.core.people import approving
 from agent_service.core.phases import Plan
-from agent_service.core.state import RunState, replace, with_facts
+from agent_service.core.state import RunState, with_facts
 from agent_service.core.tools import acting, finishing, grants, tasks
 from agent_service.core.tools.in_flight import answer, graph_of, graphs, with_graph, without_pending
 from agent_service.core.tools.tasks import (
@@ -30,6 +30,7 @@ from agent_service.core.waiting import Acting, Approval
 from agent_service.sentences import Text, say
 from schemas.continuation import Continuation, ContinuationInvalid, MultiStep, read
 from schemas.events import ToolError, ToolResult
+from schemas.values import replace
 
 BAD = "bad_continuation"
 MAX_WISH, MAX_REASON = 200, 4000

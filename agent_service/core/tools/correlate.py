@@ -20,7 +20,6 @@ result names the one that it answers. One that names none answers the only one o
 another before.
 """
 
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from agent_service.core.attempts import AGAIN, Pending, TaskGraph
@@ -30,6 +29,7 @@ from agent_service.core.state import RunState
 from agent_service.core.tools.in_flight import graph_of, graphs, pending_of
 from agent_service.sentences import Text, say
 from schemas.events import ToolResult
+from schemas.values import dataclass
 
 
 class Relation(Enum):

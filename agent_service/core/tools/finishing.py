@@ -15,11 +15,12 @@ from agent_service.core.attempts import Pending
 from agent_service.core.facts import StepFinished
 from agent_service.core.model import asking
 from agent_service.core.phases import Action
-from agent_service.core.state import Doubt, LastResult, RunState, StepRecord, replace
+from agent_service.core.state import Doubt, LastResult, RunState, StepRecord
 from agent_service.core.tools import acting, grants
 from agent_service.core.tools.in_flight import graphs, without_step
 from agent_service.sentences import Text, say
 from schemas.events import ARTIFACT_PATH, Outcome, Signal, ToolError, ToolOutput, ToolResult
+from schemas.values import replace
 
 MAX_SUMMARY, MAX_SENT = 500, 16_000
 OF_THE_CALL = frozenset({"job_id", "attempts", "last_error"})

@@ -18,13 +18,14 @@ from agent_service.core.attempts import Pending, TaskGraph
 from agent_service.core.brief import Brief, Grant, Spent
 from agent_service.core.limits import cost_so_far, set_aside
 from agent_service.core.phases import Action
-from agent_service.core.state import Child, Doubt, RunState, replace
+from agent_service.core.state import Child, Doubt, RunState
 from agent_service.core.tools.in_flight import graphs
 from agent_service.core.waiting import Ended, Status
 from agent_service.sentences import Text, say
 from schemas import catalog, subjects
 from schemas.catalog import AgentConstraints, ChildUsage
 from schemas.events import ToolResult
+from schemas.values import replace
 
 N = TypeVar("N", int, float)
 SHARE = 3 / 4

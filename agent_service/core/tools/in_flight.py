@@ -2,9 +2,10 @@
 
 from agent_service.core.attempts import Pending, TaskGraph
 from agent_service.core.facts import AnswerStatus, AttemptAnswered
-from agent_service.core.state import RunState, replace
+from agent_service.core.state import RunState
 from agent_service.core.waiting import Acting, Waiting, acting_of, answered, then
 from schemas.events import ToolError
+from schemas.values import replace
 
 
 def graphs(waiting: Waiting) -> tuple[TaskGraph, ...]:

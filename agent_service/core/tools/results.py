@@ -10,7 +10,7 @@ from agent_service.core import endings
 from agent_service.core.attempts import AGAIN, Pending, TaskGraph
 from agent_service.core.events import Refusal, ToolReturned
 from agent_service.core.facts import AnswerStatus, AttemptAnswered
-from agent_service.core.state import RunState, replace, with_facts
+from agent_service.core.state import RunState, with_facts
 from agent_service.core.tools import acting, continuing, finishing, grants
 from agent_service.core.tools.correlate import Relation, judge, unbelieved
 from agent_service.core.tools.in_flight import answer, graph_of, pending_of, with_graph, with_pending
@@ -18,6 +18,7 @@ from agent_service.core.waiting import Ended, acting_of
 from agent_service.sentences import Text, instant, say
 from schemas import keys
 from schemas.events import ToolError, ToolResult
+from schemas.values import replace
 
 _IN_DOUBT = {"error_class": "in_doubt", "retryable": False}
 _UNHEARD = ToolError(

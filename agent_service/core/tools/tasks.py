@@ -7,7 +7,6 @@ and later words of people hold as for a plan.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from pydantic import JsonValue
 
@@ -15,7 +14,7 @@ from agent_service.core.attempts import Evidence, Name, Pending, Task, TaskGraph
 from agent_service.core.brief import Brief, Continuations
 from agent_service.core.people import approving
 from agent_service.core.phases import Action
-from agent_service.core.state import RunState, replace
+from agent_service.core.state import RunState
 from agent_service.core.tools import finishing, grants
 from agent_service.core.tools.acting import flaws_of_action
 from agent_service.core.tools.in_flight import graph_of, graphs
@@ -25,6 +24,7 @@ from schemas.catalog import ToolCommand, ToolOffer
 from schemas.clipping import clipped
 from schemas.continuation import Continuation, MultiStep, PluginTask, Retrieve, RetrieveTask
 from schemas.events import MAX_MESSAGE_BYTES
+from schemas.values import dataclass, replace
 
 ONLY = "task-1"
 MAX_INPUT = 256 * 1024

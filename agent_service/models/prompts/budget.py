@@ -4,12 +4,12 @@ A note is added when a fifth of any budget is left, when the last step comes, an
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 
 from agent_service.core.limits import SHORTEST_REPLY, cost_so_far, least_reply, likely_prompt, steps_taken
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
+from schemas.values import dataclass
 
 SHORT = 0.8
 TO_THE_END = "say `done` if every item is met, else `ask` or `escalate`, with what was found and what is open"

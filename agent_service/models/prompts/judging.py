@@ -6,7 +6,6 @@ refused without a repair.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from agent_service.core.phases import Ask, Decision, Next, Phase, Reflection, Unusable, Verdict
@@ -15,6 +14,7 @@ from agent_service.models.prompts.reading import Found, found_in
 from agent_service.models.prompts.replies import DecisionReply, VerificationReply
 from agent_service.run.ports import Question
 from schemas.clipping import clipped
+from schemas.values import dataclass
 
 MOST_RAW = 3900
 """Characters of a reply that could not be used, for the journal and for the repair, which keeps 4000."""

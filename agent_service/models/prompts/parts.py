@@ -1,7 +1,6 @@
 """The parts of a reply: what each decides, or everything that is wrong with it. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
@@ -32,6 +31,7 @@ from agent_service.models.prompts.replies import (
 )
 from agent_service.run.schema_check import MOST_BYTES, flaws_of_arguments
 from schemas.fields import JsonObject, Text
+from schemas.values import dataclass
 
 T = TypeVar("T", covariant=True)
 S = TypeVar("S")

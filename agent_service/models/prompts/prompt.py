@@ -14,7 +14,6 @@ wrote goes through `harmless`, so that it cannot close the tags around it, and a
 """
 
 import hashlib
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from importlib import resources
@@ -38,6 +37,7 @@ from agent_service.models.prompts.replies import Form, form_of, schema_hash, sch
 from agent_service.run.ports import PromptText, Question
 from groundwork.service.invisible import visible
 from schemas.clipping import clipped
+from schemas.values import dataclass
 
 FOLDER = "templates"
 WORDED_IN_CODE = ("notes.py", "budget.py")

@@ -6,11 +6,12 @@ What was guessed to find further flaws is never acted upon: words round an objec
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 from pydantic import JsonValue
+
+from schemas.values import dataclass
 
 LONGEST_SAID = 60
 

@@ -15,7 +15,7 @@ from agent_service.core.attempts import Pending
 from agent_service.core.brief import Brief, Grant, Limits, Parent
 from agent_service.core.events import WakeAccepted
 from agent_service.core.people import egress
-from agent_service.core.state import Ruling, RunState, replace
+from agent_service.core.state import Ruling, RunState
 from agent_service.core.tools.grants import run_id_of
 from agent_service.core.tools.tasks import as_sent
 from agent_service.trust.identity import trace_url_of_child
@@ -24,6 +24,7 @@ from schemas.catalog import AgentCall, ToolOffer
 from schemas.clipping import clipped
 from schemas.events import AgenticStart
 from schemas.fields import flaws_of
+from schemas.values import replace
 
 DEPTH = "agentic_depth"
 """The field of a start's context with its recursion depth."""

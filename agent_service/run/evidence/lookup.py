@@ -8,7 +8,6 @@ import asyncio
 import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 
 from pydantic import JsonValue
 
@@ -23,6 +22,7 @@ from agent_service.run.evidence.citation import is_a_line, is_among, is_short, n
 from agent_service.run.ports import Archive, Artifacts
 from groundwork.service.errors import TryAgain
 from schemas.events import ToolResult
+from schemas.values import dataclass
 
 _APART = "\n\0\n"
 """Between texts that a quote must not reach across."""

@@ -4,7 +4,6 @@ A fact that cannot be taken in is skipped and noted: its run is left alone here,
 """
 
 import sqlite3
-from dataclasses import dataclass
 
 from agent_service.store.retention import OF_A_RUN
 from agent_service.store.rows import Writing
@@ -24,6 +23,7 @@ from agent_service.store.shared_log.facts import (
 from agent_service.store.side_tables import halt_row
 from agent_service.store.sql.database import load_queries
 from groundwork.nats.shared_log import Fact
+from schemas.values import dataclass
 
 BESIDE_RUNS = ("spending", "callers", "halts", "skipped", "gone")
 

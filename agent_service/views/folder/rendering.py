@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from agent_service.core.state import RunState
@@ -15,6 +14,7 @@ from agent_service.run.ports import Artifacts
 from agent_service.views.folder.disk import TooLarge, Unsafe
 from agent_service.views.folder.workspace import MAX_BYTES, Workspace
 from agent_service.views.pages.files import pages
+from schemas.values import dataclass
 
 MAX_ARTIFACTS = 100
 MAX_TOTAL = 4 * MAX_BYTES

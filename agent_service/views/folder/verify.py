@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal
 
@@ -12,6 +11,7 @@ from agent_service.run.moments import retell
 from agent_service.views.folder.disk import TooLarge, Unsafe
 from agent_service.views.folder.workspace import Workspace
 from agent_service.views.pages.files import pages_of
+from schemas.values import dataclass
 
 JOURNAL = "journal"
 

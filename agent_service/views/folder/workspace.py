@@ -12,7 +12,6 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from agent_service.history.artifacts import FILES
@@ -34,6 +33,7 @@ from agent_service.views.folder.disk import (
     write_new,
 )
 from groundwork.service import store_folder
+from schemas.values import dataclass
 
 STAGING = ".staging"
 MAX_BYTES = 64 << 20

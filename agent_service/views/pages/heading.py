@@ -1,7 +1,6 @@
 """The head of a page: the run's outcome, or what it waits for and what a person does now."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
@@ -13,6 +12,7 @@ from agent_service.history.words import speaker
 from agent_service.run.asks import petition, remedy
 from agent_service.run.journal import Record
 from agent_service.views.pages.markdown import bullets, code, fenced, inline, sentence
+from schemas.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
@@ -20,6 +19,7 @@ from schemas import subjects
 from schemas.catalog import ToolOffer
 from schemas.continuation import AGAIN
 from schemas.events import Envelope, ToolRequest
+from schemas.values import dataclass
 
 Happening = Literal[
     "approval",

@@ -3,7 +3,7 @@
 import hashlib
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 
 from ulid import ULID
@@ -14,6 +14,7 @@ from agent_service.workbench.evaluation.observed import Said
 from agent_service.workbench.evaluation.scenario import PersonsSignal, Scenario
 from schemas import subjects
 from schemas.events import Cancel, Envelope, Signal
+from schemas.values import dataclass
 
 BEGIN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 """When every run begins: the same prompt for the same run, so that a recording fits."""

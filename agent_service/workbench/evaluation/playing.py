@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,6 +26,7 @@ from agent_service.workbench.evaluation.observed import Observed
 from agent_service.workbench.evaluation.scenario import Scenario, Script, follower_of
 from agent_service.workbench.evaluation.violations import broken_rules, said_anyway
 from agent_service.workbench.evaluation.world import PLAYED_MODEL, Endless, Mind, World
+from schemas.values import dataclass, replace
 
 WAITS_S = (2.0, 10.0, 30.0, 60.0, 60.0)
 LONGEST_WAIT_S = 300.0

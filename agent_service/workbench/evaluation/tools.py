@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import sys
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +19,7 @@ from groundwork.service.installed import shipped
 from schemas.catalog import Output, ToolCommand, ToolOffer
 from schemas.events import ToolError, ToolOutput, ToolRequest
 from schemas.fields import Json, JsonObject, Text, ToolName
+from schemas.values import dataclass
 
 
 class Strict(BaseModel):

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import datetime
 
 from agent_service.core.events import ModelReplied, ToolReturned
@@ -15,6 +14,7 @@ from agent_service.workbench.evaluation.observed import Observed, Request
 from schemas import catalog, subjects
 from schemas.catalog import ToolCommand
 from schemas.events import GIVEN_KEYS
+from schemas.values import replace
 
 Rule = Callable[[Observed], Iterator[str]]
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -36,6 +35,7 @@ from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments
 from schemas import subjects
 from schemas.events import AgenticStart
+from schemas.values import dataclass, replace
 
 Meanwhile = Callable[[Question], Awaitable[None]]
 THINKING_S = 5.0

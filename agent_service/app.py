@@ -133,9 +133,9 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket, ht
 
 
 def _observe(agent: Agent) -> Instruments:
-    instruments, undone = agent.metrics.instruments, agent.turns.undone
-    observe_runs(instruments, agent.store, agent.store.inbox, agent.clock, lambda: len(undone.left))
-    observe_limits(instruments, agent.limits.spending, agent.brake)
+    instruments, outbox = agent.metrics.instruments, agent.turns.outbox
+    observe_runs(instruments, agent.store, agent.store.inbox, agent.clock, lambda: len(outbox.left))
+    observe_limits(instruments, agent.limits.spending, agent.kill_switch)
     observe_disk(instruments, agent.ground.folder / FILE)
     observe_readiness(instruments, agent.ready)
     BusLevels(instruments, agent.ground.link, shared=agent.settings.shared)
@@ -145,7 +145,7 @@ def _observe(agent: Agent) -> Instruments:
 async def _start(
     agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket, http: Http
 ) -> None:
-    moments = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
+    changes = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
     await agent.halting.recall()
     agent.limits.recall(agent.store.taken, aside=agent.settings.shared)
     left = await agent.recovery.resume_all()
@@ -171,7 +171,7 @@ async def _start(
         agent.recovery.let_go(await agent.store.held(), agent.clock.now())
     if agent.traces:
         group.create_task(agent.traces.run())
-    inform = keep_informed(agent.ground.link, INFORMED, lambda: _inform_bus(agent, next(moments)))
+    inform = keep_informed(agent.ground.link, INFORMED, lambda: _inform_bus(agent, next(changes)))
     for work in (agent.folders.run(), inform, _push(agent)):
         group.create_task(work)
     link, lease = agent.ground.link, agent.ground.lease

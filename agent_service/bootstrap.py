@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import Any
 
 from agent_service.admission.limits import Admission, Quotas, Room, SharedLimits
-from agent_service.admission.rate_limits import Pace
+from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
 from agent_service.admission.takings import NoOthers, Takings
 from agent_service.api.feed import Feed
@@ -21,13 +21,13 @@ from agent_service.bus.retention import NatsBesideRuns
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.turn_queue import TurnQueue
 from agent_service.history import log_line
-from agent_service.kill_switch import Brake, Draining, Halting
+from agent_service.kill_switch import Draining, Halting, KillSwitch
 from agent_service.metrics.runs import AgentMetrics
+from agent_service.run.changes import ChangeRecord, Elsewhere
 from agent_service.run.evidence.lookup import Evidence
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.invalidation import Overtaken
-from agent_service.run.model_calls import Thinker
-from agent_service.run.moments import Elsewhere, Moment
+from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import PromptText, Provider, Question
 from agent_service.run.queued_turns import Nudging, QueuedTurns
@@ -80,7 +80,7 @@ class Agent:
     ground: Ground
     store: SqliteStore
     recovery: Recovery
-    brake: Brake
+    kill_switch: KillSwitch
     room: Room
     halting: Halting
     draining: Draining
@@ -102,7 +102,7 @@ class Agent:
     reader: JournalReader
     skills: NatsSkills
     signing: Signing
-    thinker: Thinker
+    model_caller: ModelCaller
     clock: SystemClock
 
     async def ready(self) -> dict[str, str]:
@@ -112,8 +112,8 @@ class Agent:
             "bus": self.receiving.trouble or self.ground.lease.trouble or NEEDS.unmet(link.denials),
             "store": await _wrong_with(self.store.counts()),
             "skills": await _wrong_with(self.skills.catalog()),
-            "model": self.thinker.trouble,
-            "halt": self.brake.holds,
+            "model": self.model_caller.trouble,
+            "halt": self.kill_switch.holds,
             "room": self.room.trouble,
         }
 
@@ -136,12 +136,12 @@ def build(
     folders_of: type[Folders],
     background: Background,
 ) -> Agent:
-    link, clock, feed, brake = ground.link, SystemClock(), Feed(store), Brake()
+    link, clock, feed, kill_switch = ground.link, SystemClock(), Feed(store), KillSwitch()
     folder = ground.folder
     workspaces = folder / "workspaces" if settings.shared else settings.workspaces
     capabilities, signing = Capabilities(keys), Signing(keys, folder, progress=settings.shared)
     bus, head = NatsBus(link, signing, shared=settings.shared), partial(head_told, keys, store.head)
-    publisher = Publisher(bus, sampler(), capabilities, signing, head, brake)
+    publisher = Publisher(bus, sampler(), capabilities, signing, head, kill_switch)
     artifacts = NatsArtifacts(link)
     proven = ProvenArtifacts(artifacts, store)
     workspace = Workspace(workspaces)
@@ -152,8 +152,8 @@ def build(
     queue = TurnQueue(link, background) if settings.shared else None
     committed = _committed(folders, traces, feed, metrics, limits, queue)
     evidence = Evidence(store, proven)
-    thinker = Thinker(model, ArgumentSchemas(), evidence, clock, brake, limits, slots=settings.turns)
-    turns = Turns(store, publisher, thinker, clock, committed, proven, capabilities, brake)
+    model_caller = ModelCaller(model, ArgumentSchemas(), evidence, clock, kill_switch, limits, slots=settings.turns)
+    turns = Turns(store, publisher, model_caller, clock, committed, proven, capabilities, kill_switch)
     oversight, own, rules = settings.oversight(), settings.own_tools(), settings.tool_rules
     skills = NatsSkills(
         link,
@@ -171,14 +171,14 @@ def build(
         skills,
         capabilities,
         _new_runs(settings, model),
-        Admission(brake=brake, room=room, quotas=limits.quotas),
+        Admission(kill_switch=kill_switch, room=room, quotas=limits.quotas),
         incoming,
         clock,
     )
-    starter = Starter(intake, store, background, brake, slots=settings.turns)
-    recovery = Recovery(turns, store, store, publisher, background, brake, slots=settings.turns)
+    starter = Starter(intake, store, background, kill_switch, slots=settings.turns)
+    recovery = Recovery(turns, store, store, publisher, background, kill_switch, slots=settings.turns)
 
-    several = _several(store, queue, (turns, intake, recovery), brake, clock)
+    several = _several(store, queue, (turns, intake, recovery), kill_switch, clock)
     receiving = NatsIntake(
         link,
         intake,
@@ -196,14 +196,17 @@ def build(
         ground=ground,
         store=store,
         recovery=recovery,
-        brake=brake,
+        kill_switch=kill_switch,
         limits=limits,
         room=room,
-        halting=Halting(brake, store.halts, NatsBoard(link), turns, store, clock, recovery.try_again),
+        halting=Halting(kill_switch, store.halts, NatsBoard(link), turns, store, clock, recovery.try_again),
         intake=intake,
         receiving=receiving,
         draining=Draining(
-            brake=brake, background=background, leave=receiving.leave, thinking=lambda: thinker.under_way
+            kill_switch=kill_switch,
+            background=background,
+            leave=receiving.leave,
+            thinking=lambda: model_caller.under_way,
         ),
         missed=Missed(link, intake, folder, slots=settings.turns),
         folders=folders,
@@ -218,7 +221,7 @@ def build(
         reader=JournalReader(store),
         skills=skills,
         signing=signing,
-        thinker=thinker,
+        model_caller=model_caller,
         clock=clock,
     )
 
@@ -227,27 +230,27 @@ def _several(
     store: SqliteStore,
     queue: TurnQueue | None,
     runs: tuple[Turns, Intake, Recovery],
-    brake: Brake,
+    kill_switch: KillSwitch,
     clock: SystemClock,
 ) -> Several | None:
     if queue is None or not isinstance(store, SharedStore):
         return None
     return Several(
         queue=queue,
-        turns=QueuedTurns(store, *runs, brake, clock),
-        nudging=Nudging(store, queue, brake, clock),
+        turns=QueuedTurns(store, *runs, kill_switch, clock),
+        nudging=Nudging(store, queue, kill_switch, clock),
     )
 
 
 def _limits(settings: AgentSettings, clock: SystemClock, takings: NoOthers) -> SharedLimits:
     rates, limits = settings.model, settings.limits
-    pace = Pace(
+    rate_limiter = RateLimiter(
         requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute, takings=takings
     )
     spending = Spending(
         clock, limits.usd_per_day, lambda caller: settings.quota_of(caller).usd_per_day, takings=takings
     )
-    return SharedLimits(pace, spending, Quotas(clock, spending, settings.quota_of, takings=takings))
+    return SharedLimits(rate_limiter, spending, Quotas(clock, spending, settings.quota_of, takings=takings))
 
 
 def prompt_of(question: Question) -> PromptText:
@@ -274,16 +277,16 @@ def _committed(
     queue: TurnQueue | None,
 ) -> OnCommit:
 
-    def committed(moment: Moment) -> None:
+    def committed(change: ChangeRecord) -> None:
         if queue:
-            queue.committed(moment)
-        folders.committed(moment)
+            queue.committed(change)
+        folders.committed(change)
         if traces:
-            traces.committed(moment)
-        log_line.write(moment)
-        feed.tell(moment)
-        metrics.runs.committed(moment)
-        limits.committed(moment)
+            traces.committed(change)
+        log_line.write(change)
+        feed.tell(change)
+        metrics.runs.committed(change)
+        limits.committed(change)
 
     return committed
 
@@ -311,11 +314,11 @@ def join_in(agent: Agent, background: Background) -> None:
     store, several = agent.store, agent.several
     if not isinstance(store, SharedStore) or several is None:
         return
-    agent.turns.undone, agent.turns.again = several.queue, several.turns.again
+    agent.turns.outbox, agent.turns.again = several.queue, several.turns.again
     several.turns.say_again = lambda at: inform_bus(agent.recovery, agent.receiving, at, agent.clock.now())
     if agent.traces:
         several.turns.on_taken_over = agent.traces.send_again
-    overtaken = Overtaken(agent.turns, agent.thinker, store, background)
+    overtaken = Overtaken(agent.turns, agent.model_caller, store, background)
     listeners = overtaken.hear, agent.feed.tell, agent.limits.elsewhere
 
     def hear(told: Elsewhere) -> None:

@@ -2,7 +2,7 @@
 
 What is in flight is not broken off: its result is recorded, and what follows waits in the outbox.
 
-    stop ─▶ durable ─▶ the brake ─▶ shown on the bus         go_on ─▶ durable ─▶ every run is told ─▶ the brake
+    stop ─▶ durable ─▶ the kill switch ─▶ shown on the bus         go_on ─▶ durable ─▶ every run is told ─▶ the brake
 
 A stop outlasts restarts. The store's word counts; the bus shows it, and can only stop: a person can stop everything
 where no agent runs, but nobody lets it go on by writing to the bus. A crash on the way leaves everything stopped, and
@@ -34,7 +34,7 @@ ELSEWHERE_AFTER_S = 0.2
 """Another agent of the store may take what this one leaves."""
 
 
-class Brake:
+class KillSwitch:
     """Free until `halt` is set to one that is not over; the setter makes it durable first. `leaving`: why it drains."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Halting:
 
     def __init__(
         self,
-        brake: Brake,
+        kill_switch: KillSwitch,
         halts: Halts,
         board: Board,
         turns: Turns,
@@ -85,7 +85,7 @@ class Halting:
         clock: Clock,
         going_on: Callable[[], object],
     ) -> None:
-        self._brake = brake
+        self._kill_switch = kill_switch
         self._halts = halts
         self._board = board
         self._turns = turns
@@ -99,19 +99,19 @@ class Halting:
         """Takes up what was in force at the last end, or was written on the bus since, before anything is resumed.
         Raises TryAgain for a store that cannot be read.
         """
-        self._brake.halt = await self._halts.newest()
+        self._kill_switch.halt = await self._halts.newest()
         with suppress(TryAgain):
             if (shown := await self._board.shown()) and self._is_news(shown):
                 await self._take_from_the_bus(shown)
-        if self._brake.why:
-            log.warning("stopped", extra={"why": self._brake.why, "now": "`agentic go-on` lets everything go on"})
+        if self._kill_switch.why:
+            log.warning("stopped", extra={"why": self._kill_switch.why, "now": "`agentic go-on` lets everything go on"})
         await self._settle()
 
     async def stop(self, *, by: str, reason: str) -> Halt:
         """Durable when it returns; a stop that is in force stays. Raises TryAgain, and everything goes on."""
         async with self._deciding:
-            known = self._brake.halt
-            if known and self._brake.why and known.until is None:
+            known = self._kill_switch.halt
+            if known and self._kill_switch.why and known.until is None:
                 return known
             halt = self._next(since=self._clock.now(), by=by, reason=reason)
             await self._take(halt)
@@ -122,24 +122,24 @@ class Halting:
     async def go_on(self, *, by: str) -> Halt | None:
         """None where nothing is stopped. Raises TryAgain: it is stopped still."""
         async with self._deciding:
-            known = self._brake.halt
-            if known is None or not self._brake.why:
+            known = self._kill_switch.halt
+            if known is None or not self._kill_switch.why:
                 return None
             if known.until is None:
                 await self._take(known.model_copy(update={"until": self._clock.now(), "until_by": by}))
             await self._settle()
             log.warning("everything goes on", extra={"by": by})
-        return self._brake.halt
+        return self._kill_switch.halt
 
     def hear(self, halt: Halt) -> None:
         """Another process of the store has stopped everything, or let it go on."""
-        known, stood = self._brake.halt, self._brake.why
+        known, stood = self._kill_switch.halt, self._kill_switch.why
         if known and _come(known) >= _come(halt):
             return
-        self._brake.halt, self._by_another = halt, True
-        if self._brake.why and not stood:
-            log.warning("stopped", extra={"why": self._brake.why})
-        elif stood and not self._brake.why:
+        self._kill_switch.halt, self._by_another = halt, True
+        if self._kill_switch.why and not stood:
+            log.warning("stopped", extra={"why": self._kill_switch.why})
+        elif stood and not self._kill_switch.why:
             log.warning("everything goes on", extra={"by": halt.until_by})
             self._begin_again()
 
@@ -154,7 +154,7 @@ class Halting:
         """Takes up a stop that the bus shows, and corrects what else it shows. Raises TryAgain."""
         async with self._deciding:
             await self._compare()
-            halt = self._brake.halt
+            halt = self._kill_switch.halt
             if self._by_another and halt and halt.until and self._clock.now() > halt.until + SETTLED_WITHIN:
                 await self._settle()
 
@@ -162,26 +162,26 @@ class Halting:
         shown = await self._board.shown()
         if shown and self._is_news(shown):
             await self._take_from_the_bus(shown)
-        if self._brake.halt and shown != self._brake.halt:
-            await self._board.show(self._brake.halt)
+        if self._kill_switch.halt and shown != self._kill_switch.halt:
+            await self._board.show(self._kill_switch.halt)
 
     def _is_news(self, shown: Halt) -> bool:
         """Whether it is an unknown stop. Its end counts only by our own word."""
-        known = self._brake.halt.number if self._brake.halt else 0
-        return shown.number > known and not shown.over and not self._brake.why
+        known = self._kill_switch.halt.number if self._kill_switch.halt else 0
+        return shown.number > known and not shown.over and not self._kill_switch.why
 
     async def _take_from_the_bus(self, shown: Halt) -> None:
         since = min(shown.since, self._clock.now())
         await self._take(self._next(since=since, by=f"{shown.by} ({ON_THE_BUS})", reason=shown.reason))
-        log.warning("stopped", extra={"why": self._brake.why})
+        log.warning("stopped", extra={"why": self._kill_switch.why})
 
     def _next(self, *, since: datetime, by: str, reason: str) -> Halt:
-        known = self._brake.halt
+        known = self._kill_switch.halt
         since = known.since if known and not known.over else since
         return Halt(number=known.number + 1 if known else 1, since=since, by=by, reason=reason)
 
     async def _settle(self) -> None:
-        halt = self._brake.halt
+        halt = self._kill_switch.halt
         if halt is None or halt.until is None or halt.over:
             return
         told = StoodStill(at=halt.until, since=halt.since, by=halt.by, reason=halt.reason)
@@ -190,7 +190,7 @@ class Halting:
             await asyncio.gather(*(self._tell(run_id, told) for run_id in some))
         await self._take(halt.model_copy(update={"over": True}))
         self._begin_again()
-        await self._show(self._brake.halt or halt)
+        await self._show(self._kill_switch.halt or halt)
 
     def _begin_again(self) -> None:
         self._turns.accepted.set()
@@ -202,7 +202,7 @@ class Halting:
 
     async def _take(self, halt: Halt) -> None:
         await self._halts.keep(halt)
-        self._brake.halt, self._by_another = halt, False
+        self._kill_switch.halt, self._by_another = halt, False
 
     async def _show(self, halt: Halt) -> None:
         with suppress(TryAgain):  # `keep_shown` does it
@@ -222,7 +222,7 @@ _end: Callable[[], None] = partial(signal.raise_signal, signal.SIGTERM)
 class Draining:
     """`leave` stops listening to the bus within so many seconds; `thinking` counts model calls in flight."""
 
-    brake: Brake
+    kill_switch: KillSwitch
     background: Background
     leave: Callable[[float], Awaitable[None]]
     thinking: Callable[[], int]
@@ -231,13 +231,13 @@ class Draining:
 
     @property
     def begun(self) -> bool:
-        return bool(self.brake.leaving)
+        return bool(self.kill_switch.leaving)
 
     def begin(self, within_s: float, *, by: str) -> None:
         """What does not end `within_s` is given up, as at a stop. A second call changes nothing."""
         if self.begun:
             return
-        self.brake.leaving, self.within_s = WHY, within_s
+        self.kill_switch.leaving, self.within_s = WHY, within_s
         log.warning("draining", extra={"by": by, "within_s": within_s, "model_calls": self.thinking()})
         self.background.start(self._drain())
 

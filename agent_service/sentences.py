@@ -194,8 +194,8 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "leaves_the_house": "changes what may be out of the house",
     "address_unnamed": "asks {hosts} for an address that neither goal, context, a person nor a link of a result names",
     "address_tells": "may tell {hosts} in the address what this run knows from elsewhere",
-    "tainted": "{tool} {command} {why}, and {strangers} brought what strangers wrote",
-    "framing_beyond": "the new framing names {names}, which was not asked for, and {strangers} brought what strangers "
+    "tainted": "{tool} {command} {why}, and {tainted_by} brought what strangers wrote",
+    "framing_beyond": "the new framing names {names}, which was not asked for, and {tainted_by} brought what strangers "
     "wrote",
     "the_tool": "the tool {tool}",
     "asked_because": "{why}; {asked}",

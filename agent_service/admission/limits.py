@@ -15,14 +15,14 @@ from datetime import date, datetime, timedelta
 from typing import Protocol, Self
 
 from agent_service.admission.callers import UNBOUNDED, QuotaSettings
-from agent_service.admission.rate_limits import MINUTE_S, Bucket, Pace
+from agent_service.admission.rate_limits import MINUTE_S, Bucket, RateLimiter
 from agent_service.admission.spending import Aside, Spending
 from agent_service.admission.takings import NoOthers
 from agent_service.core.waiting import Status
 from agent_service.errors import OverQuota
-from agent_service.kill_switch import Brake
+from agent_service.kill_switch import KillSwitch
+from agent_service.run.changes import ChangeRecord, Elsewhere
 from agent_service.run.journal import Entry
-from agent_service.run.moments import Elsewhere, Moment
 from agent_service.run.ports import Clock
 from groundwork.service.errors import TryAgain
 from schemas.values import dataclass
@@ -68,11 +68,11 @@ class Quotas:
         finally:
             self._entered(caller)
 
-    def committed(self, moment: Moment) -> None:
-        caller = moment.after.brief.caller
-        self._open[caller] += moment.opened
-        if moment.before is None:
-            self._of_today()[caller] += len(moment.entry.event)
+    def committed(self, change: ChangeRecord) -> None:
+        caller = change.after.brief.caller
+        self._open[caller] += change.opened
+        if change.before is None:
+            self._of_today()[caller] += len(change.entry.event)
             self._arrived[caller] += 1
 
     def elsewhere(self, one: Elsewhere) -> None:
@@ -185,13 +185,13 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    brake: Brake
+    kill_switch: KillSwitch
     room: Room
     quotas: Quotas
 
     async def check(self) -> None:
         """A start of the bus may begin. Raises Stopped, or TryAgain with when to come back."""
-        self.brake.check()
+        self.kill_switch.check()
         await self.room.check(by_bus=True)
 
 
@@ -215,27 +215,27 @@ class Taken(Protocol):
 
 @dataclass(slots=True)
 class SharedLimits:
-    pace: Pace
+    rate_limiter: RateLimiter
     spending: Spending
     quotas: Quotas
     _recalled: int = field(default=0, init=False)
     """Entries up to this position count as recalled."""
 
     @classmethod
-    def none(cls, clock: Clock, pace: Pace) -> Self:
+    def none(cls, clock: Clock, rate_limiter: RateLimiter) -> Self:
         spending = Spending(clock)
-        return cls(pace, spending, Quotas(clock, spending, lambda _: UNBOUNDED))
+        return cls(rate_limiter, spending, Quotas(clock, spending, lambda _: UNBOUNDED))
 
-    def committed(self, moment: Moment) -> None:
-        if self.pace.limited or self.pace.others:
-            self.pace.committed(moment)
-        if moment.paid_usd or self.spending.aside:
-            self.spending.committed(moment)
-        if moment.opened:
-            self.quotas.committed(moment)
+    def committed(self, change: ChangeRecord) -> None:
+        if self.rate_limiter.limited or self.rate_limiter.others:
+            self.rate_limiter.committed(change)
+        if change.paid_usd or self.spending.aside:
+            self.spending.committed(change)
+        if change.opened:
+            self.quotas.committed(change)
 
     def elsewhere(self, one: Elsewhere) -> None:
-        self.pace.elsewhere(one)
+        self.rate_limiter.elsewhere(one)
         if one.position > self._recalled:
             self.spending.elsewhere(one)
             self.quotas.elsewhere(one)
@@ -253,6 +253,6 @@ class SharedLimits:
 
     async def recall_calls(self, taken: Taken, clock: Clock) -> None:
         """Load what the last minute's calls took of the rate. Raises TryAgain."""
-        if self.pace.limited:
+        if self.rate_limiter.limited:
             now = clock.now()
-            self.pace.recall(await taken.calls(now - timedelta(seconds=MINUTE_S)), now)
+            self.rate_limiter.recall(await taken.calls(now - timedelta(seconds=MINUTE_S)), now)

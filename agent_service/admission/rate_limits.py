@@ -12,8 +12,8 @@ from agent_service.admission.takings import NoOthers
 from agent_service.core.events import CallReserved, Event, ModelReplied, ModelUnavailable
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
+from agent_service.run.changes import ChangeRecord, Elsewhere
 from agent_service.run.journal import Entry
-from agent_service.run.moments import Elsewhere, Moment
 from groundwork.service.machine import monotonic
 from schemas.values import dataclass
 
@@ -60,7 +60,7 @@ class _Other:
     by: str
 
 
-class Pace:
+class RateLimiter:
     """None for a rate means no limit. `now` and `sleep` are in seconds."""
 
     def __init__(
@@ -101,8 +101,8 @@ class Pace:
         """Give back what a call was admitted for and did not use, or take what it used beyond."""
         self._take(0, used - admitted)
 
-    def committed(self, moment: Moment) -> None:
-        self.others.pop(moment.entry.run_id, None)
+    def committed(self, change: ChangeRecord) -> None:
+        self.others.pop(change.entry.run_id, None)
 
     def elsewhere(self, one: Elsewhere) -> None:
         if one.entry.kind in OF_CALLS:

@@ -14,7 +14,7 @@ from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailab
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
-from agent_service.run.moments import Elsewhere, Moment
+from agent_service.run.changes import ChangeRecord, Elsewhere
 from agent_service.run.ports import Clock
 from schemas.values import dataclass
 
@@ -96,11 +96,11 @@ class Spending:
                 await self._takings.news()
             self.aside[state.run_id] = Aside(caller, usd)
 
-    def committed(self, moment: Moment) -> None:
-        after = moment.after
-        if moment.paid_usd:
-            self._of_today()[after.brief.caller] += moment.paid_usd
-        if after.reserve is None and after.run_id in self.aside and not _will_be_made(moment):
+    def committed(self, change: ChangeRecord) -> None:
+        after = change.after
+        if change.paid_usd:
+            self._of_today()[after.brief.caller] += change.paid_usd
+        if after.reserve is None and after.run_id in self.aside and not _will_be_made(change):
             del self.aside[after.run_id]
 
     def elsewhere(self, one: Elsewhere) -> None:
@@ -152,6 +152,6 @@ def _tomorrow(now: datetime) -> datetime:
     return now.replace(hour=0, minute=0, second=0, microsecond=0) + A_DAY
 
 
-def _will_be_made(moment: Moment) -> bool:
-    before = moment.before.asking if moment.before else None
-    return moment.after.calling is not None and moment.after.calling == before
+def _will_be_made(change: ChangeRecord) -> bool:
+    before = change.before.asking if change.before else None
+    return change.after.calling is not None and change.after.calling == before

@@ -20,9 +20,9 @@ from agent_service.api.requests import Wait
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL, Status
 from agent_service.history.plain import View
+from agent_service.run.changes import ChangeRecord, Elsewhere
 from agent_service.run.journal import Record
 from agent_service.run.lines import RunLine, line_of
-from agent_service.run.moments import Elsewhere, Moment
 from agent_service.run.ports import Archive, Place, RunStore
 from agent_service.views.journal import EntryView, entry_view
 from groundwork.service.errors import TryAgain
@@ -138,7 +138,7 @@ class Feed:
     def newest(self) -> int:
         return self._journal.newest()
 
-    def tell(self, told: Moment | Elsewhere) -> None:
+    def tell(self, told: ChangeRecord | Elsewhere) -> None:
         for name in (told.entry.run_id, ""):
             if channel := self._channels.get(name):
                 channel.wake_soon()

@@ -127,11 +127,11 @@ class Inspection:
     async def show_call(self, run_id: str, call: Number) -> CallView:
         """One model call."""
         await present(self._store, run_id)
-        moments = await self._reader.moments(run_id)
-        made = made_call(moments, call)
+        changes = await self._reader.changes(run_id)
+        made = made_call(changes, call)
         if made is None:
             raise Refusal(Code.UNKNOWN_CALL, "the run has not made this model call", run_id=run_id)
-        return call_view(made, moments, self._prompt_of(question_of(made, moments)))
+        return call_view(made, changes, self._prompt_of(question_of(made, changes)))
 
     async def list_files(self, run_id: str) -> FileList:
         """The files of a run's workspace."""

@@ -195,13 +195,13 @@ class RunCalls:
         trouble = await self._trouble(state, there or frozenset())
         history = await self._reader.history(run_id, state.version)
         shown = run_view(state, history, trace_url=self._intake.new_runs.trace_url, present=there, trouble=trouble)
-        return shown if state.final else shown.model_copy(update={"stopped": self._admission.brake.why})
+        return shown if state.final else shown.model_copy(update={"stopped": self._admission.kill_switch.why})
 
     async def standing(self, run_id: str) -> StandingAnswer:
         state = await self._intake.standing(run_id)
         if state is None:
             raise await absent(self._store, run_id)
-        stopped = "" if state.final else self._admission.brake.why
+        stopped = "" if state.final else self._admission.kill_switch.why
         return StandingAnswer(run_id=run_id, status=state.status, stopped=stopped)
 
     async def callback(self, run_id: str) -> CallbackAnswer:
@@ -225,7 +225,7 @@ class RunCalls:
             by_status=by_status,
             needs_person=await self._inbox.count(),
             oldest_queued_at=oldest[0].accepted_at if oldest else None,
-            stopped=self._admission.brake.why,
+            stopped=self._admission.kill_switch.why,
         )
 
     async def cancel_run(self, caller: Caller, run_id: str, request: CancelRequest) -> CancelAnswer:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from agent_service.archive.runs import ARTIFACTS, BESIDE, JOURNAL, RUNS, ArchivedRun, Runs
 from agent_service.core.state import RunState
 from agent_service.history.artifacts import FILES, is_artifact_path, named_artifacts
+from agent_service.run.changes import as_decided
 from agent_service.run.journal import Entry
-from agent_service.run.moments import as_decided
 from agent_service.views.folder.disk import is_run
 from agent_service.views.folder.verify import Flaw, flaw_in_journal
 from agent_service.views.pages.files import pages_of

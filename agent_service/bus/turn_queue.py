@@ -10,9 +10,9 @@ from math import ceil
 
 from agent_service.background import Background
 from agent_service.errors import Stopped
+from agent_service.run.changes import ChangeRecord
 from agent_service.run.in_hand import IN_HAND, own_turn
-from agent_service.run.moments import Moment
-from agent_service.run.outbox import Undone
+from agent_service.run.outbox import Outbox
 from agent_service.run.queued_turns import FORGOTTEN_AT, RUN_ID
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain
@@ -24,7 +24,7 @@ TOGETHER_S = 10
 AGAIN_S = 1.0
 
 
-class TurnQueue(Undone):
+class TurnQueue(Outbox):
     def __init__(self, link: NatsLink, background: Background) -> None:
         super().__init__(_nothing)
         self._link = link
@@ -35,10 +35,10 @@ class TurnQueue(Undone):
         """Where the task works on no message, the turn is queued."""
         return IN_HAND.get() is not None
 
-    def committed(self, moment: Moment) -> None:
-        if IN_HAND.get() is None or moment.before is None:
-            run_id = moment.entry.run_id
-            self._background.start(self.put(run_id, own_turn(run_id, moment.entry.seq)))
+    def committed(self, change: ChangeRecord) -> None:
+        if IN_HAND.get() is None or change.before is None:
+            run_id = change.entry.run_id
+            self._background.start(self.put(run_id, own_turn(run_id, change.entry.seq)))
 
     async def put(self, run_id: str, turn: str) -> None:
         """Raises TryAgain."""

@@ -76,7 +76,7 @@ def _accept(_: None, event: WakeAccepted) -> RunState:
         version=1,
         accepted_at=event.at,
         updated_at=event.at,
-        strangers=say("the_request") if event.brief.untrusted else "",
+        tainted_by=say("the_request") if event.brief.untrusted else "",
         doubts=event.doubts,
         rulings=event.refused,
         summary=say("accepted"),
@@ -116,7 +116,7 @@ def _once(decider: Decider) -> Decider:
     def on_signal(state: RunState, event: SignalReceived) -> RunState | Text | Refusal:
         if event.signal.signal_id in state.signals:
             return say("signal_known", signal=event.signal.signal_id)
-        return hearing.deaf_to(state, event) or decider(state, event)
+        return hearing.ignores(state, event) or decider(state, event)
 
     return on_signal
 
@@ -130,7 +130,7 @@ def _on_timer(state: RunState, event: TimerFired) -> RunState | Text:
         case NeedsPerson():
             return hearing.on_expiry(state)
         case Thinking() if not is_over:
-            return asking.put(limits.stood_still(state, waiting.still_since), waiting.asking)
+            return asking.put(limits.extend_deadline(state, waiting.still_since), waiting.asking)
         case Sleeping() if not is_over:
             return planning.wake_up(state)
         case Acting() if not is_over:

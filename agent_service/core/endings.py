@@ -3,7 +3,7 @@
 from agent_service.core.attempts import Pending
 from agent_service.core.facts import CallLost, PersonAsked
 from agent_service.core.facts import Ended as EndedFact
-from agent_service.core.limits import expires_at, stood_still, with_cost_of_lost, with_set_aside
+from agent_service.core.limits import expires_at, extend_deadline, with_cost_of_lost, with_set_aside
 from agent_service.core.phases import Plan, Reflection
 from agent_service.core.state import RunState, with_facts
 from agent_service.core.waiting import (
@@ -100,7 +100,7 @@ def _final(
     held = _kept(state) if status is Status.ESCALATED else None
     if status is Status.ESCALATED:  # an answer finds the time that it had when it began to wait for people
         since = state.waiting.since if isinstance(state.waiting, NeedsPerson) else None
-        state = stood_still(state, since)
+        state = extend_deadline(state, since)
     waiting = Ended(status=status, stop=stop, at=state.updated_at, held=held, came=came, out=_out(state, came))
     ended = replace(state, waiting=waiting, summary=reason)
     told = EndedFact(status=status, ending_class=ending_class, reason=reason, steps=state.step, spent=state.spent)

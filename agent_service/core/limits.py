@@ -38,7 +38,7 @@ def raised(limits: Limits, constraints: Constraints) -> Limits:
     )
 
 
-def stood_still(state: RunState, since: datetime | None) -> RunState:
+def extend_deadline(state: RunState, since: datetime | None) -> RunState:
     granted = state.brief.limits
     if since is None or granted.deadline_named:
         return state
@@ -257,4 +257,4 @@ def on_stood_still(state: RunState, event: StoodStill) -> RunState | Text:
         case Thinking(still_since=datetime() as held_since) as waiting:  # its time stood still already
             overlap = event.at - max(since, held_since)
             known = replace(known, waiting=replace(waiting, still_since=held_since + overlap))
-    return replace(stood_still(known, since), summary=say("stood_still", by=event.by, reason=event.reason))
+    return replace(extend_deadline(known, since), summary=say("stood_still", by=event.by, reason=event.reason))

@@ -133,7 +133,7 @@ class RunState:
     """Words of people: messages, answers, reasons of rulings."""
     shown: int = 0
     """How many of these the prompt of the newest reply told of."""
-    strangers: Text = ""
+    tainted_by: Text = ""
     """Where content of strangers came in first, such as `step 2 (fetch)`; empty while there is none."""
     refusals: tuple[Text, ...] = ()
     claim: Reflection | None = None

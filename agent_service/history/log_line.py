@@ -25,8 +25,8 @@ from agent_service.core.waiting import Approval, Status, Stop
 from agent_service.history.plain import one_line
 from agent_service.history.results import execution_of
 from agent_service.history.words import bare
+from agent_service.run.changes import ChangeRecord
 from agent_service.run.journal import Record
-from agent_service.run.moments import Moment
 from agent_service.trust.identity import trace_id
 from schemas.values import dataclass
 
@@ -52,35 +52,35 @@ class LogLine:
     fields: Fields
 
 
-def write(moment: Moment) -> None:
-    may_be_trouble = isinstance(moment.event, ModelUnavailable) or not moment.kinds.isdisjoint(_OF_TROUBLE)
-    if log.isEnabledFor(logging.INFO) or (may_be_trouble and log.isEnabledFor(logging.WARNING) and _wrong(moment)[1]):
-        line = log_line(moment)
+def write(change: ChangeRecord) -> None:
+    may_be_trouble = isinstance(change.event, ModelUnavailable) or not change.kinds.isdisjoint(_OF_TROUBLE)
+    if log.isEnabledFor(logging.INFO) or (may_be_trouble and log.isEnabledFor(logging.WARNING) and _wrong(change)[1]):
+        line = log_line(change)
         log.log(line.level, line.message, extra=line.fields)
 
 
-def log_line(moment: Moment) -> LogLine:
-    run, (error_class, trouble) = moment.after, _wrong(moment)
+def log_line(change: ChangeRecord) -> LogLine:
+    run, (error_class, trouble) = change.after, _wrong(change)
     fields = {
         "run_id": run.run_id,
         "wake_id": run.wake_id,
         "trace_id": trace_id(run.run_id),
-        "entry": moment.entry.seq,
-        "event": moment.entry.kind,
-        "state_transition": moment.state_transition,
-        **_of_step(moment),
-        "latency_ms": _latency_ms(moment),
+        "entry": change.entry.seq,
+        "event": change.entry.kind,
+        "state_transition": change.state_transition,
+        **_of_step(change),
+        "latency_ms": _latency_ms(change),
         "error_class": error_class,
-        **_spent(moment),
-        **_besides(moment),
+        **_spent(change),
+        **_besides(change),
     }
     if trouble:
         fields["why"] = one_line(trouble, LONGEST_REASON)
-    return LogLine(logging.WARNING if trouble else logging.INFO, bare(moment), fields)
+    return LogLine(logging.WARNING if trouble else logging.INFO, bare(change), fields)
 
 
-def _of_step(moment: Moment) -> Fields:
-    run, answer, asked = moment.after, moment.first(AttemptAnswered), moment.after.ask
+def _of_step(change: ChangeRecord) -> Fields:
+    run, answer, asked = change.after, change.first(AttemptAnswered), change.after.ask
     name: Name = (run.step, "", 0)
     tool, attempt = None, None
     if answer:
@@ -94,19 +94,19 @@ def _of_step(moment: Moment) -> Fields:
     return about | ({"task": task, "round": asked_in} if task else {})
 
 
-def _latency_ms(moment: Moment) -> int | None:
-    if moment.before is None:
+def _latency_ms(change: ChangeRecord) -> int | None:
+    if change.before is None:
         return None
-    answer = moment.first(AttemptAnswered)
-    asked = (pending for pending in moment.before.pendings if answer and pending.name == answer.name)
-    since = next((pending.requested_at for pending in asked), moment.before.updated_at)
-    return max(0, round((moment.entry.at - since).total_seconds() * 1000))
+    answer = change.first(AttemptAnswered)
+    asked = (pending for pending in change.before.pendings if answer and pending.name == answer.name)
+    since = next((pending.requested_at for pending in asked), change.before.updated_at)
+    return max(0, round((change.entry.at - since).total_seconds() * 1000))
 
 
-def _wrong(moment: Moment) -> tuple[str | None, str]:
+def _wrong(change: ChangeRecord) -> tuple[str | None, str]:
     """The class of what went wrong, and its reason where that is trouble."""
-    event, answer = moment.event, moment.first(AttemptAnswered)
-    for fact in moment.facts:
+    event, answer = change.event, change.first(AttemptAnswered)
+    for fact in change.facts:
         stop = fact.ask if isinstance(fact, PersonAsked) else fact
         if isinstance(stop, Stop) or (isinstance(stop, Ended) and stop.status not in AS_ASKED):
             return stop.ending_class, str(stop.reason)
@@ -115,15 +115,15 @@ def _wrong(moment: Moment) -> tuple[str | None, str]:
     if answer and answer.error:
         out_of_reach = answer.error.retryable or isinstance(event, TimerFired)
         return answer.error.error_class, answer.error.message if out_of_reach else ""
-    return next((one.error_class for one in moment.all(Decided) if one.error_class), None), ""
+    return next((one.error_class for one in change.all(Decided) if one.error_class), None), ""
 
 
-def _spent(moment: Moment) -> Fields:
-    if moment.first(Ended):
-        spent = moment.after.spent
+def _spent(change: ChangeRecord) -> Fields:
+    if change.first(Ended):
+        spent = change.after.spent
         return {"tokens": spent.tokens, "cost_usd": spent.cost_usd}
-    if isinstance(moment.event, ModelReplied):
-        usage = moment.event.usage
+    if isinstance(change.event, ModelReplied):
+        usage = change.event.usage
         return {"tokens": usage.input_tokens + usage.output_tokens, "cost_usd": usage.cost_usd}
     return {"tokens": None, "cost_usd": None}
 

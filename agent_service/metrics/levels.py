@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agent_service.core.waiting import Status
-from agent_service.kill_switch import Brake
+from agent_service.kill_switch import KillSwitch
 from agent_service.run.journal import Run
 from agent_service.run.ports import Clock
 from groundwork.telemetry.metrics import Attributes, Instruments
@@ -27,9 +27,9 @@ class Standing(Protocol):
 
 
 def observe_runs(
-    instruments: Instruments, store: Standing, inbox: People, clock: Clock, untold: Callable[[], int]
+    instruments: Instruments, store: Standing, inbox: People, clock: Clock, undispatched: Callable[[], int]
 ) -> None:
-    """`untold`: how many runs have entries that are not fully dispatched."""
+    """`undispatched`: how many runs have entries that are not fully dispatched."""
 
     async def active() -> Mapping[Attributes, float]:
         runs = await store.counts()
@@ -44,7 +44,7 @@ def observe_runs(
     instruments.level("agentic.run.active", "Runs that have not ended", active, unit="{run}", attributes=of_states)
     instruments.level("agentic.run.queue.age", "Since when the longest queued run waits; 0 if none", age, unit="s")
     text = "Runs of which the bus could not be told all, and is later"
-    instruments.level("agentic.outbox.runs", text, untold, unit="{run}")
+    instruments.level("agentic.outbox.runs", text, undispatched, unit="{run}")
     text = "Runs that wait for a person: paused, or escalated and not dismissed"
     instruments.level("agentic.inbox.runs", text, inbox.count, unit="{run}")
 
@@ -69,13 +69,13 @@ class Purse(Protocol):
     def spent_usd(self) -> float: ...
 
 
-def observe_limits(instruments: Instruments, purse: Purse, brake: Brake) -> None:
+def observe_limits(instruments: Instruments, purse: Purse, kill_switch: KillSwitch) -> None:
     text = "What models cost today (UTC), in USD"
     instruments.level("agentic.spent.today", text, lambda: purse.spent_usd, unit="{USD}")
     text = "What may be spent on models in a day; none shown for no limit"
     instruments.level("agentic.spent.limit", text, lambda: purse.usd_per_day, unit="{USD}")
     text = "1 while somebody has stopped everything, else 0"
-    instruments.level("agentic.stopped", text, lambda: float(bool(brake.why)))
+    instruments.level("agentic.stopped", text, lambda: float(bool(kill_switch.why)))
 
 
 def observe_readiness(instruments: Instruments, readiness: Callable[[], Awaitable[Mapping[str, str]]]) -> None:

@@ -22,7 +22,7 @@ from agent_service.core.phases import Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval, NeedsPerson, Question, Status
 from agent_service.metrics.wakes import NONE, IncomingMetrics, OutgoingMetrics, known_class, outcome_of
-from agent_service.run.moments import Moment
+from agent_service.run.changes import ChangeRecord
 from groundwork.sqlite.group_commit import StoreMetrics
 from groundwork.telemetry.metrics import Counter, Histogram, Instruments
 from groundwork.telemetry.names import gen_ai
@@ -65,27 +65,27 @@ class ToolMetrics:
             attributes=(TOOL, "agentic.tool.outcome", ERROR),
         )
 
-    def committed(self, moment: Moment) -> None:
-        if moment.kinds.isdisjoint(_OF_TOOLS):
+    def committed(self, change: ChangeRecord) -> None:
+        if change.kinds.isdisjoint(_OF_TOOLS):
             return
-        first = moment.first(AttemptAnswered)
+        first = change.first(AttemptAnswered)
         error = known_class(first.error.error_class) if first and first.error else NONE
-        for fact in moment.facts:
+        for fact in change.facts:
             match fact:
                 case AttemptAnswered():
-                    self._answered(moment, fact, error)
+                    self._answered(change, fact, error)
                 case TaskFinished(tool=tool, status=status, error_class=kind):
                     self._tasks.add(tool, status, known_class(kind) if kind else NONE)
                 case RetrySet():
                     self._retries.add("tool", error)
 
-    def _answered(self, moment: Moment, answer: AttemptAnswered, error: str) -> None:
-        if isinstance(moment.event, ToolReturned) and moment.event.result.status == "continuation":
+    def _answered(self, change: ChangeRecord, answer: AttemptAnswered, error: str) -> None:
+        if isinstance(change.event, ToolReturned) and change.event.result.status == "continuation":
             self._continuations.add(answer.tool, _CONTINUED.get(answer.status, "refused"))
-        sent = {pending.name: pending for pending in moment.before.pendings} if moment.before else {}
+        sent = {pending.name: pending for pending in change.before.pendings} if change.before else {}
         if answer.status not in ("late", "refused") and (pending := sent.get(answer.name)):
             outcome = "continuation" if answer.status == "continuation" else outcome_of(error)
-            self._attempts.record(_seconds(moment.at - pending.requested_at), answer.tool, outcome, error)
+            self._attempts.record(_seconds(change.at - pending.requested_at), answer.tool, outcome, error)
 
 
 class CallMetrics:
@@ -117,36 +117,36 @@ class CallMetrics:
         told = "Replies without a known price, which the cost leaves out"
         self._unpriced = instruments.counter("agentic.llm.unpriced", told, unit="{reply}", attributes=(MODEL,))
 
-    def committed(self, moment: Moment) -> None:
-        run_id = moment.after.run_id
-        match moment.event:
+    def committed(self, change: ChangeRecord) -> None:
+        run_id = change.after.run_id
+        match change.event:
             case ModelReplied() as reply:
-                self._replied(moment, reply)
+                self._replied(change, reply)
             case ModelUnavailable() as silence:
-                self._called(moment, silence.error_class)
-                if moment.first(CallPutOff):
+                self._called(change, silence.error_class)
+                if change.first(CallPutOff):
                     self._retries.add("llm", silence.error_class)
             case CallReserved() as reserved:
                 self._made[run_id] = reserved
-        if not moment.after.calling and (moment.ended or moment.paused):
+        if not change.after.calling and (change.ended or change.paused):
             self._asked.pop(run_id, None)
             self._made.pop(run_id, None)
-        elif moment.after.calling and not isinstance(moment.event, CallReserved):
-            self._asked.setdefault(run_id, moment.entry.at)
+        elif change.after.calling and not isinstance(change.event, CallReserved):
+            self._asked.setdefault(run_id, change.entry.at)
 
-    def _called(self, moment: Moment, error: str, model: str = "") -> None:
+    def _called(self, change: ChangeRecord, error: str, model: str = "") -> None:
         """What is not known, after a restart, is left out."""
-        run_id = moment.after.run_id
+        run_id = change.after.run_id
         made = self._made.pop(run_id, None)
         if since := made.at if made else self._asked.get(run_id):
             model = model or (made.model if made else NONE)
-            self._calls.record(_seconds(moment.entry.at - since), *self._of_a_call, model, error)
+            self._calls.record(_seconds(change.entry.at - since), *self._of_a_call, model, error)
 
-    def _replied(self, moment: Moment, reply: ModelReplied) -> None:
-        put = moment.before.asking if moment.before else None
+    def _replied(self, change: ChangeRecord, reply: ModelReplied) -> None:
+        put = change.before.asking if change.before else None
         phase = put.phase.value if put else NONE
-        self._called(moment, NONE, reply.model)
-        if asked := self._asked.pop(moment.after.run_id, None):
+        self._called(change, NONE, reply.model)
+        if asked := self._asked.pop(change.after.run_id, None):
             self._phases.record(_seconds(reply.at - asked), phase)
         if isinstance(reply.decision, Unusable) or isinstance(reply.plan, Unusable):
             self._unusable.add(reply.model)
@@ -210,35 +210,35 @@ class RunMetrics:
             bounds=WAIT_SECONDS,
         )
 
-    def committed(self, moment: Moment) -> None:
+    def committed(self, change: ChangeRecord) -> None:
         try:
-            self._entries.add(moment.entry.kind)
-            self._tools.committed(moment)
-            self._calls.committed(moment)
-            if isinstance(moment.event, RunStarted):
-                self._queued.record(_seconds(moment.event.at - moment.after.accepted_at))
-            for reopened in moment.all(Reopened):
+            self._entries.add(change.entry.kind)
+            self._tools.committed(change)
+            self._calls.committed(change)
+            if isinstance(change.event, RunStarted):
+                self._queued.record(_seconds(change.event.at - change.after.accepted_at))
+            for reopened in change.all(Reopened):
                 self._reopened.add(reopened.ending_class)
-            if moment.before and type(moment.before.waiting) is not type(moment.after.waiting):
-                self._waited(moment, moment.before)
-            if moment.paused or moment.ended:
-                self._stopped(moment, moment.after)
+            if change.before and type(change.before.waiting) is not type(change.after.waiting):
+                self._waited(change, change.before)
+            if change.paused or change.ended:
+                self._stopped(change, change.after)
         except Exception:
-            log.exception("not measured", extra={"run_id": moment.entry.run_id, "entry": moment.entry.seq})
+            log.exception("not measured", extra={"run_id": change.entry.run_id, "entry": change.entry.seq})
 
-    def _waited(self, moment: Moment, before: RunState) -> None:
+    def _waited(self, change: ChangeRecord, before: RunState) -> None:
         match before.waiting:
             case NeedsPerson(ask=Approval(), since=since):
-                self._waits.record(_seconds(moment.entry.at - since), "approval", _ruled(before, moment.after))
+                self._waits.record(_seconds(change.entry.at - since), "approval", _ruled(before, change.after))
             case NeedsPerson(ask=Question(), since=since):
-                self._waits.record(_seconds(moment.entry.at - since), "question", _answered(moment))
+                self._waits.record(_seconds(change.entry.at - since), "question", _answered(change))
 
-    def _stopped(self, moment: Moment, run: RunState) -> None:
-        if moment.paused:
+    def _stopped(self, change: ChangeRecord, run: RunState) -> None:
+        if change.paused:
             self._paused.add(run.ending_class or (run.ask.kind if run.ask else NONE))
             return
         self._ended.add(run.status.value, NONE if run.status is Status.DONE else run.ending_class)
-        self._lasted.record(_seconds(moment.entry.at - run.accepted_at), run.status.value)
+        self._lasted.record(_seconds(change.entry.at - run.accepted_at), run.status.value)
 
 
 def _seconds(time: timedelta) -> float:
@@ -252,8 +252,8 @@ def _ruled(before: RunState, after: RunState) -> str:
     return new[-1].verdict if new else "void"
 
 
-def _answered(moment: Moment) -> str:
-    match moment.event:
+def _answered(change: ChangeRecord) -> str:
+    match change.event:
         case TimerFired():
             return "expired"
         case CancelRequested():

@@ -83,7 +83,7 @@ def _why_asked(state: RunState) -> str:
     steps = ", ".join(f"step {doubt.step} ({doubt.tool})" for doubt in state.doubts)
     settles = f"; an answer with the outcome ran or did_not_run settles whether {steps} was carried out"
     warned = (
-        f"; {state.strangers} brought what strangers wrote, who may be behind the question" if state.strangers else ""
+        f"; {state.tainted_by} brought what strangers wrote, who may be behind the question" if state.tainted_by else ""
     )
     return f"the model asks{settles if steps else ''}{warned}; {NEVER}"
 

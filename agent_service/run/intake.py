@@ -128,7 +128,7 @@ class Intake:
         against. Raises LimitRefused, WakeConflict and TryAgain (of which Stopped); nothing is stored then.
         """
         if not known:
-            self.admission.brake.check()
+            self.admission.kill_switch.check()
         granted = self.new_runs.policy.defaults if known else None
         depth = 0 if known else await self._depth(start)
         told: dict[str, Any] = {"by": by, "payer": payer, "traceparent": traceparent}

@@ -21,7 +21,7 @@ from agent_service.core.phases import Decision, Next, Plan, Reflection, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Asking
 from agent_service.errors import ModelError, Stopped
-from agent_service.kill_switch import Brake
+from agent_service.kill_switch import KillSwitch
 from agent_service.run.ports import Answer, Clock, Estimate, Model, ModelCall, Question
 from agent_service.run.schema_check import MOST_BYTES
 from schemas.values import dataclass
@@ -54,25 +54,25 @@ class _Admitted:
     """How many words of people its prompt tells."""
 
 
-class Thinker:
+class ModelCaller:
     def __init__(
         self,
         model: Model,
         arguments: ArgumentCheck,
         evidence: EvidenceCheck,
         clock: Clock,
-        brake: Brake,
+        kill_switch: KillSwitch,
         limits: SharedLimits,
         *,
         slots: int,
     ) -> None:
         self._model = model
         self._spending = limits.spending
-        self._brake = brake
+        self._kill_switch = kill_switch
         self._arguments = arguments
         self._evidence = evidence
         self._clock = clock
-        self._pace = limits.pace
+        self._rate_limiter = limits.rate_limiter
         self._slots = asyncio.Semaphore(slots)
         self._wanted: dict[tuple[str, int], int] = {}
         """The version of the run that asked for each call in flight."""
@@ -114,7 +114,7 @@ class Thinker:
         self._wanted.pop((run_id, call), None)
         admitted = self._admitted.pop((run_id, call), None)
         if admitted:
-            self._pace.settle(admitted.tokens, 0)
+            self._rate_limiter.settle(admitted.tokens, 0)
         task = self._calls.get((run_id, call))
         if task is not None:
             task.cancel()
@@ -143,13 +143,13 @@ class Thinker:
         if admitted and question.state.reserve:
             del self._admitted[key]
             return await self._second_half(admitted, question)
-        self._brake.check()
+        self._kill_switch.check()
         call = self._model.prepare(question)
         if call.estimate is None:
             return await self._event(await call.make(), question, heard=question.state.heard)
         tokens = call.estimate.reserve.tokens
         await self._spending.admit(question.state, call.estimate.reserve.cost_usd)
-        await self._pace.admit(tokens)
+        await self._rate_limiter.admit(tokens)
         self._check_again(tokens)
         state = question.state
         self._admitted[key] = _Admitted(call=call, tokens=tokens, version=state.version, heard=state.heard)
@@ -158,9 +158,9 @@ class Thinker:
     def _check_again(self, admitted: int) -> None:
         """Raises Stopped."""
         try:
-            self._brake.check()
+            self._kill_switch.check()
         except Stopped:
-            self._pace.settle(admitted, 0)
+            self._rate_limiter.settle(admitted, 0)
             raise
 
     async def _second_half(self, admitted: _Admitted, question: Question) -> Reply:
@@ -172,10 +172,10 @@ class Thinker:
         except ModelError as error:
             used = error.lost[0] if error.lost else 0
             if error.error_class in HELD_BACK and error.retry_after_s is not None:
-                self._pace.hold(error.retry_after_s, str(error))
+                self._rate_limiter.hold(error.retry_after_s, str(error))
             raise
         finally:
-            self._pace.settle(admitted.tokens, used)
+            self._rate_limiter.settle(admitted.tokens, used)
         return await self._event(answer, question, heard=admitted.heard)
 
     def _reserved(self, estimate: Estimate, call: int) -> CallReserved:

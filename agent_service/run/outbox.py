@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Protocol
 
 from agent_service.errors import Stopped
-from agent_service.kill_switch import Brake
+from agent_service.kill_switch import KillSwitch
 from agent_service.run.messages import Publish
 from agent_service.run.ports import Bus
 from agent_service.trust.capabilities import Capabilities
@@ -44,14 +44,14 @@ class Publisher:
         capabilities: Capabilities,
         signing: Signing,
         head: Callable[[str], str],
-        brake: Brake,
+        kill_switch: KillSwitch,
     ) -> None:
         self._bus = bus
         self._capabilities = capabilities
         self._signing = signing
         self._head = head
         self._keeps = keeps
-        self._brake = brake
+        self._kill_switch = kill_switch
 
     async def publish(self, run_id: str, effect: Publish, *, at: datetime) -> None:
         """`at`: when that happened. Raises TryAgain after the retry budget, Stopped for a tool request while everything
@@ -59,7 +59,7 @@ class Publisher:
         """
         asks = effect.subject.startswith(subjects.TOOL_REQUEST)
         if asks:
-            self._brake.check()
+            self._kill_switch.check()
         run_id = effect.about or run_id
         trace = trace_id(run_id)
         described = envelope.of_event(
@@ -83,7 +83,7 @@ class Publisher:
         await put(effect.subject, body, key=effect.key, headers=described)
 
 
-class Undone:
+class Outbox:
     """Entries not fully dispatched, per run, in order. `told` hears up to which all are."""
 
     def __init__(self, told: Told) -> None:

@@ -26,7 +26,7 @@ class Wake:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Untold:
+class Undispatched:
     """A run whose entries `seqs` are not known to be fully dispatched."""
 
     run_id: str
@@ -68,7 +68,7 @@ class RunStore(Protocol):
     def told(self, run_id: str, seq: int) -> None:
         """Entries up to `seq` are dispatched. Written later, in a batch; a crash may lose it."""
 
-    async def untold(self, limit: int) -> Sequence[Untold]:
+    async def undispatched(self, limit: int) -> Sequence[Undispatched]:
         """Runs, oldest first, with entries not known to be dispatched, and that no message drives."""
 
     async def due(self, now: datetime, limit: int) -> Sequence[str]:

@@ -14,7 +14,7 @@ from typing import NoReturn, Protocol
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
-from agent_service.kill_switch import Brake
+from agent_service.kill_switch import KillSwitch
 from agent_service.run.arrival import Arrival
 from agent_service.run.in_hand import IN_HAND, Message, own_turn
 from agent_service.run.intake import Intake
@@ -51,14 +51,14 @@ class QueuedTurns:
         turns: Turns,
         intake: Intake,
         recovery: Recovery,
-        brake: Brake,
+        kill_switch: KillSwitch,
         clock: Clock,
     ) -> None:
         self._store = store
         self._turns = turns
         self._intake = intake
         self._recovery = recovery
-        self._brake = brake
+        self._kill_switch = kill_switch
         self._clock = clock
         self.say_again: Callable[[datetime], Awaitable[None]] = _nothing
         """What the bus may have forgotten at an instant."""
@@ -66,7 +66,7 @@ class QueuedTurns:
 
     async def receive(self, arrival: Arrival) -> None:
         """One queued turn. Raises TryAgain."""
-        self._brake.check()
+        self._kill_switch.check()
         told = json.loads(arrival.body)
         if forgotten_at := told.get(FORGOTTEN_AT):
             await self.say_again(datetime.fromisoformat(forgotten_at))
@@ -116,10 +116,10 @@ def due_turn(run_id: str, version: int) -> str:
 class Nudging:
     """Queues turns that are due, and those that an agent may have died before it queued them."""
 
-    def __init__(self, store: Store, queue: Queue, brake: Brake, clock: Clock) -> None:
+    def __init__(self, store: Store, queue: Queue, kill_switch: KillSwitch, clock: Clock) -> None:
         self._store = store
         self._queue = queue
-        self._brake = brake
+        self._kill_switch = kill_switch
         self._clock = clock
         self._queued: dict[str, float] = {}
 
@@ -132,7 +132,7 @@ class Nudging:
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        if self._brake.holds:
+        if self._kill_switch.holds:
             return
         for run_id, version in await self._store.due_turns(self._clock.now(), DUE_AT_ONCE):
             await self._put(run_id, due_turn(run_id, version))

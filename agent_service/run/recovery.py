@@ -19,7 +19,7 @@ from agent_service.core.state import RunState
 from agent_service.core.tools import results
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, Stopped, VersionMoved
-from agent_service.kill_switch import Brake
+from agent_service.kill_switch import KillSwitch
 from agent_service.run import messages
 from agent_service.run.intake import Intake
 from agent_service.run.journal import Record, Run
@@ -50,11 +50,11 @@ class Recovery:
         archive: Archive,
         publisher: Publisher,
         background: Background,
-        brake: Brake,
+        kill_switch: KillSwitch,
         *,
         slots: int,
     ) -> None:
-        self._brake = brake
+        self._kill_switch = kill_switch
         self._turns = turns
         self._store = store
         self._archive = archive
@@ -67,16 +67,16 @@ class Recovery:
         """Places of results that answered earlier attempts without naming them, of the last `say_again`."""
 
     async def resume_all(self) -> int:
-        for run in await self._store.untold(MOST_LEFT):
-            self._turns.undone.found(run.run_id, run.seqs)
-        self._resumed = set(self._turns.undone.left)
+        for run in await self._store.undispatched(MOST_LEFT):
+            self._turns.outbox.found(run.run_id, run.seqs)
+        self._resumed = set(self._turns.outbox.left)
         self.try_again()
         return len(self._resumed)
 
     def try_again(self) -> None:
-        undone = self._turns.undone
-        for run_id in set(undone.left) - (undone.held if self._brake.holds else set()):
-            self._background.start(self.resume(run_id, undone.take(run_id)))
+        outbox = self._turns.outbox
+        for run_id in set(outbox.left) - (outbox.held if self._kill_switch.holds else set()):
+            self._background.start(self.resume(run_id, outbox.take(run_id)))
 
     async def say_again(self, forgotten_at: datetime, now: datetime) -> int:
         """Publishes again what the bus may have forgotten at `forgotten_at`; returns of how many runs. Later decisions,
@@ -118,7 +118,7 @@ class Recovery:
         return False
 
     async def fire_due(self, now: datetime) -> None:
-        if self._brake.holds:
+        if self._kill_switch.holds:
             return
         for run_id in await self._store.due(now, DUE_AT_ONCE):
             self._background.start(self.fire(run_id, now))
@@ -153,7 +153,7 @@ class Recovery:
             except Damaged as error:
                 self._store.quarantine(error)
             except TryAgain:
-                self._turns.undone.leave(run_id, seqs)
+                self._turns.outbox.leave(run_id, seqs)
                 raise
             else:
                 if run and owed:
@@ -183,8 +183,8 @@ class Recovery:
                     await self._publisher.publish(run_id, message, at=run.state.updated_at)
             await self._turns.children.look_after(run.state)
         except Stopped as error:
-            self._turns.undone.begin(run_id, (run.state.version,))
-            self._turns.undone.hold(run_id, (run.state.version,), error)
+            self._turns.outbox.begin(run_id, (run.state.version,))
+            self._turns.outbox.hold(run_id, (run.state.version,), error)
 
     async def _readable(self, run_id: str) -> Run | None:
         try:
@@ -207,8 +207,10 @@ class Starter:
     a crash or a missing catalog left.
     """
 
-    def __init__(self, intake: Intake, store: RunStore, background: Background, brake: Brake, *, slots: int) -> None:
-        self._brake = brake
+    def __init__(
+        self, intake: Intake, store: RunStore, background: Background, kill_switch: KillSwitch, *, slots: int
+    ) -> None:
+        self._kill_switch = kill_switch
         self._intake = intake
         self._store = store
         self._background = background
@@ -229,7 +231,7 @@ class Starter:
                     await news.wait()
 
     async def _look(self) -> None:
-        if self._brake.holds or len(self._under_way) >= self._slots:
+        if self._kill_switch.holds or len(self._under_way) >= self._slots:
             return
         for run_id in await self._store.queued(self._slots + len(self._under_way)):
             if run_id not in self._under_way and len(self._under_way) < self._slots:

@@ -28,14 +28,14 @@ from agent_service.core.facts import CallAsked
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, NeedsPerson
 from agent_service.errors import Damaged, Stopped, VersionMoved
-from agent_service.kill_switch import Brake
+from agent_service.kill_switch import KillSwitch
 from agent_service.run import journal, messages
+from agent_service.run.changes import ChangeRecord
 from agent_service.run.children.executor import ChildRuns
 from agent_service.run.journal import Commit, Run
 from agent_service.run.messages import Publish
-from agent_service.run.model_calls import Reply, Thinker
-from agent_service.run.moments import Moment
-from agent_service.run.outbox import Publisher, Undone
+from agent_service.run.model_calls import ModelCaller, Reply
+from agent_service.run.outbox import Outbox, Publisher
 from agent_service.run.ports import Clock, KeptArtifacts, RunStore, Wake
 from agent_service.trust.capabilities import Capabilities
 from groundwork.service.errors import Fatal, TryAgain
@@ -49,7 +49,7 @@ BREAKS_BEFORE_THE_END = 3
 log = logging.getLogger(__name__)
 
 Says = Callable[[], Iterable[Publish]]
-OnCommit = Callable[[Moment], object]
+OnCommit = Callable[[ChangeRecord], object]
 """Hears of every durable commit."""
 
 
@@ -58,23 +58,23 @@ class Turns:
         self,
         store: RunStore,
         publisher: Publisher,
-        thinker: Thinker,
+        model_caller: ModelCaller,
         clock: Clock,
         on_commit: OnCommit,
         artifacts: KeptArtifacts,
         capabilities: Capabilities,
-        brake: Brake,
+        kill_switch: KillSwitch,
     ) -> None:
-        self.children = ChildRuns(self, publisher, capabilities, artifacts, brake, clock)
+        self.children = ChildRuns(self, publisher, capabilities, artifacts, kill_switch, clock)
         self._store = store
         self._publisher = publisher
-        self._thinker = thinker
+        self._model_caller = model_caller
         self._clock = clock
         self._on_commit = on_commit
         self._breaks: Counter[str] = Counter()
         self._known: OrderedDict[str, Run] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self.undone = Undone(store.told)
+        self.outbox = Outbox(store.told)
         self.again: Callable[[str], Awaitable[None]] = _nothing_more
         """Does again what a message asked for that was in hand of another process."""
         self.accepted = asyncio.Event()
@@ -158,7 +158,7 @@ class Turns:
     async def follow(self, transition: Transition | None) -> None:
         if transition and transition.state and transition.ignored:
             await self.again(transition.state.run_id)
-        while transition and transition.state and not transition.ignored and self.undone.is_here:
+        while transition and transition.state and not transition.ignored and self.outbox.is_here:
             state, said = transition.state, partial(messages.of, transition.state, transition)
             transition = await self._carry_out(state, (state.version,), said, asks=asks_the_model(transition))
 
@@ -170,12 +170,12 @@ class Turns:
         try:
             await self._tell(state, said())
             calling = state.calling  # a call that was put off is asked for again by its timer
-            answer = await self._thinker.think(state, calling) if asks and calling else None
+            answer = await self._model_caller.think(state, calling) if asks and calling else None
         except Stopped as error:
-            self.undone.hold(state.run_id, seqs, error)
+            self.outbox.hold(state.run_id, seqs, error)
             return None
         except TryAgain as error:
-            self.undone.put_off(state.run_id, seqs, error)
+            self.outbox.put_off(state.run_id, seqs, error)
             return None
         except Fatal:
             raise
@@ -186,19 +186,19 @@ class Turns:
         return transition
 
     def _done(self, run_id: str, seqs: Collection[int]) -> None:
-        self.undone.done(run_id, seqs)
+        self.outbox.done(run_id, seqs)
         self._breaks.pop(run_id, None)
 
     async def _broke(self, run_id: str, seqs: Collection[int], error: Exception) -> Transition | None:
         newest = max(seqs)
         self._breaks[run_id] += 1
         if self._breaks[run_id] < BREAKS_BEFORE_THE_END:
-            self.undone.leave(run_id, seqs)
+            self.outbox.leave(run_id, seqs)
             log.error("broke, to be tried again", exc_info=error, extra={"run_id": run_id, "entry": newest})
             return None
         transition = await self._end(run_id, error, f"what entry {newest} asks for")
         if transition.ignored:
-            self.undone.leave(run_id, seqs)
+            self.outbox.leave(run_id, seqs)
         else:
             self._done(run_id, seqs)
         return transition
@@ -229,12 +229,12 @@ class Turns:
             except VersionMoved:
                 log.info("another process makes the call", extra={"run_id": run_id, "call": answer.call})
             if heard is None or heard.ignored:
-                self._thinker.abandon(run_id, answer.call)  # its second half is not made
+                self._model_caller.abandon(run_id, answer.call)  # its second half is not made
             return heard
 
     async def _tell(self, state: RunState, said: Iterable[Publish]) -> None:
         if isinstance(state.waiting, Ended | NeedsPerson):
-            self._thinker.abandon_all(state.run_id, state.calls)
+            self._model_caller.abandon_all(state.run_id, state.calls)
         for message in said:
             if not (message.subject.startswith(subjects.TOOL_REQUEST) and await self._has_ended(state)):
                 await self._publisher.publish(state.run_id, message, at=state.updated_at)
@@ -248,10 +248,10 @@ class Turns:
         return now is not None and now is not then and now.final
 
     def _committed(self, before: RunState | None, commit: Commit, event: Event) -> None:
-        self.undone.begin(commit.state.run_id, (commit.state.version,))
+        self.outbox.begin(commit.state.run_id, (commit.state.version,))
         self._remember(Run(state=commit.state, head=commit.entry.hash))
         try:
-            self._on_commit(Moment.of(commit, event, before))
+            self._on_commit(ChangeRecord.of(commit, event, before))
         except Exception:  # who looks on must not break what it looks at
             log.exception("a commit could not be told of", extra={"run_id": commit.state.run_id})
 

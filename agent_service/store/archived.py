@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any
 
 from agent_service.archive.runs import ArchivedRun, Said
+from agent_service.run.changes import retell
 from agent_service.run.in_hand import own_turn
 from agent_service.run.journal import Commit, Entry, flaw_in_chain, growth_of
-from agent_service.run.moments import retell
 from agent_service.store.retention import SqliteGraves
 from agent_service.store.rows import rows_of
 from agent_service.store.shared_log.applying import Applying, Skipped
@@ -96,20 +96,20 @@ def facts_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[EntryFact]:
         raise ValueError(flaw)
     wake = run.wake_id, run.digest, microseconds(run.accepted_at)
     facts = list[EntryFact]()
-    for moment in retell(entries):
-        first, newest = moment.entry.seq == 1, moment.entry.seq == run.version
+    for change in retell(entries):
+        first, newest = change.entry.seq == 1, change.entry.seq == run.version
         commit = Commit(
-            entry=moment.entry,
-            facts=moment.facts,
-            state=moment.after,
-            brief=moment.after.brief if first or newest else None,
-            growth=growth_of(None, moment.after) if newest else (),
-            paid_usd=moment.paid_usd,
-            opened=moment.opened,
+            entry=change.entry,
+            facts=change.facts,
+            state=change.after,
+            brief=change.after.brief if first or newest else None,
+            growth=growth_of(None, change.after) if newest else (),
+            paid_usd=change.paid_usd,
+            opened=change.opened,
         )
         told = run.dispatched_up_to if newest else 0
-        by = own_turn(run.run_id, run.version) if moment.entry.seq > run.dispatched_up_to else ""
-        caller, asked = moment.after.brief.caller, wake if first else None
+        by = own_turn(run.run_id, run.version) if change.entry.seq > run.dispatched_up_to else ""
+        caller, asked = change.after.brief.caller, wake if first else None
         facts.append(EntryFact.of(rows_of(commit), by=by, caller=caller, told=told, asked=asked))
     return facts
 

@@ -20,7 +20,7 @@ from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.lines import EVERY_RUN, RunLine, Wanted
-from agent_service.run.ports import Place, Untold, Wake
+from agent_service.run.ports import Place, Undispatched, Wake
 from agent_service.store.listing import read_list
 from agent_service.store.retention import SqliteForgetting, SqliteGraves
 from agent_service.store.rows import Loaded, Mark, Rows, Writing, entry_of, rows_of
@@ -191,9 +191,9 @@ class SqliteStore(Alone):
         if self._told_later is None:
             self._told_later = asyncio.get_running_loop().call_later(TOLD_WITHIN_S, self._write_told)
 
-    async def untold(self, limit: int) -> Sequence[Untold]:
-        rows = await self._database.read(self._sql["untold"], (limit,))
-        return [Untold(run_id=run_id, seqs=tuple(range(told + 1, version + 1))) for run_id, told, version in rows]
+    async def undispatched(self, limit: int) -> Sequence[Undispatched]:
+        rows = await self._database.read(self._sql["undispatched"], (limit,))
+        return [Undispatched(run_id=run_id, seqs=tuple(range(told + 1, version + 1))) for run_id, told, version in rows]
 
     async def due(self, now: datetime, limit: int) -> Sequence[str]:
         rows = await self._database.read(self._sql["due"], (microseconds(now), limit + len(self._quarantine)))

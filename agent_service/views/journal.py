@@ -13,8 +13,8 @@ from agent_service.history.history import History
 from agent_service.history.items import Item
 from agent_service.history.plain import OfRun, View
 from agent_service.history.words import led_to, say
+from agent_service.run.changes import ChangeRecord, Journals, retell
 from agent_service.run.journal import Record
-from agent_service.run.moments import Journals, Moment, retell
 from agent_service.run.ports import PromptText, Question
 
 HIDDEN = "(hidden)"
@@ -75,7 +75,7 @@ class JournalReader:
     async def records(self, run_id: str, after: int, limit: int) -> Sequence[Record]:
         return [entry.record() for entry in await self._journals.entries(run_id, after, limit)]
 
-    async def moments(self, run_id: str) -> Sequence[Moment]:
+    async def changes(self, run_id: str) -> Sequence[ChangeRecord]:
         """All entries, each with the run as it was then, which only the rules tell."""
         return tuple(retell(await self._journals.entries(run_id)))
 
@@ -118,22 +118,22 @@ class CallView(View):
     outcome: str
 
 
-def made_call(moments: Sequence[Moment], number: int) -> Item | None:
+def made_call(changes: Sequence[ChangeRecord], number: int) -> Item | None:
     """The newest time that it was made."""
-    calls = [one for one in History(moments).of_kind("phase") if one.call == number and one.id != f"call:{number}:plan"]
+    calls = [one for one in History(changes).of_kind("phase") if one.call == number and one.id != f"call:{number}:plan"]
     return calls[-1] if calls else None
 
 
-def question_of(made: Item, moments: Sequence[Moment]) -> Question:
-    """What its prompt was made of. `moments`: all of its run."""
-    state, now = moments[made.about["asked_in"] - 1].after, made.about["asked_at"]
+def question_of(made: Item, changes: Sequence[ChangeRecord]) -> Question:
+    """What its prompt was made of. `changes`: all of its run."""
+    state, now = changes[made.about["asked_in"] - 1].after, made.about["asked_at"]
     phase = made.phase or Phase.PLAN
     return Question(state=state, call=made.call or 0, phase=phase, with_plan=state.brief.fused, now=now)
 
 
-def call_view(made: Item, moments: Sequence[Moment], prompt: PromptText) -> CallView:
-    question, reply = question_of(made, moments), made.thought.reply if made.thought else None
-    last = moments[made.ended_in - 1] if made.ended_in else None
+def call_view(made: Item, changes: Sequence[ChangeRecord], prompt: PromptText) -> CallView:
+    question, reply = question_of(made, changes), made.thought.reply if made.thought else None
+    last = changes[made.ended_in - 1] if made.ended_in else None
     said = json.loads(last.entry.event) if last and reply else None
     parts = [*(("system", text) for text in prompt.system), *(("user", text) for text in prompt.user)]
     return CallView(
@@ -153,7 +153,7 @@ def call_view(made: Item, moments: Sequence[Moment], prompt: PromptText) -> Call
     )
 
 
-def outcome_of(made: Item, last: Moment | None) -> str:
+def outcome_of(made: Item, last: ChangeRecord | None) -> str:
     if last is None:
         return "there is no reply yet"
     if made.thought or made.error:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from agent_service.run.changes import retell
 from pydantic import BaseModel, TypeAdapter
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
@@ -21,7 +22,6 @@ from agent_service.cli.runs.rows import NewRows
 from agent_service.history.history import History
 from agent_service.history.log_line import log_line
 from agent_service.run.lines import RunLine, line_of
-from agent_service.run.moments import retell
 from agent_service.run.ports import PromptText
 from agent_service.views.inbox import of_letter
 from agent_service.views.journal import call_view, entry_view, made_call, timeline_view
@@ -203,10 +203,10 @@ OF_LOG = {"ts": "2026-11-21T12:00:00Z", "logger": "agent_service.history.log_lin
 @pytest.mark.parametrize("name", ["worked", "retried-and-answered"])
 def test_what_dev_shows_of_a_run_as_it_goes_by_is_what_is_kept(name: str, golden: Callable[[str, str], None]) -> None:
     told = []
-    for moment in retell(entries_of(STORIES[name]())):
-        made = log_line(moment)
+    for change in retell(entries_of(STORIES[name]())):
+        made = log_line(change)
         level = "WARNING" if made.level > 20 else "INFO"
-        said = {"ts": moment.entry.at.isoformat(), "level": level, "msg": made.message, **made.fields}
+        said = {"ts": change.entry.at.isoformat(), "level": level, "msg": made.message, **made.fields}
         told += [line.plain] if (line := shown(json.dumps(OF_LOG | said))) else []
     golden(f"dev-{name}", "\n".join([*told, ""]))
 

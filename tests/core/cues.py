@@ -303,7 +303,7 @@ def breaks(reason: str = "a fault of the agent") -> Cue:
     return lambda script: TurnBroke(at=script.now, reason=reason)
 
 
-def stood_still(seconds: float = 600.0) -> Cue:
+def extend_deadline(seconds: float = 600.0) -> Cue:
     """Everything was stopped for so long, and goes on."""
 
     def cue(script: Script) -> Event:

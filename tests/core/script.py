@@ -36,7 +36,7 @@ LONGEST = 240
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moment:
+class ChangeRecord:
     before: RunState | None
     event: Event
     transition: Transition
@@ -67,18 +67,18 @@ class Script:
         self.now = NOON
         self.reserve: Reserve | None = None
         """What a random story sets aside for each model call; None for a model that costs nothing."""
-        self.story: list[Moment] = []
+        self.story: list[ChangeRecord] = []
 
     def __rshift__(self, cue: "Cue") -> Self:
         event = cue if isinstance(cue, Event) else cue(self)
         before = self.story[-1].transition.state if self.story else None
-        self.story.append(Moment(before=before, event=event, transition=decide(before, event)))
+        self.story.append(ChangeRecord(before=before, event=event, transition=decide(before, event)))
         return self
 
     def __repr__(self) -> str:
         """The story in lines, so that a failure can be read."""
         lines = (
-            f"  {number} {moment.event}\n     {'; '.join(led_to(moment))}" for number, moment in enumerate(self.story)
+            f"  {number} {change.event}\n     {'; '.join(led_to(change))}" for number, change in enumerate(self.story)
         )
         return "\n".join(["a story:", *lines])
 
@@ -129,17 +129,17 @@ Cue = Event | Callable[[Script], Event]
 """An event, or how to make one that fits the run as it stands."""
 
 
-def led_to(moment: Moment) -> list[str]:
+def led_to(change: ChangeRecord) -> list[str]:
     """All that a moment led to, in lines; what the run rests on where it asks for nothing."""
-    if moment.transition.ignored:
-        assert moment.transition.state is moment.before
-        how = "refused" if moment.transition.refused else "ignored"
-        return [f"{how}: {moment.transition.ignored}"]
-    lines = [*asked_for(moment)]
-    lines += _done_by_the_executor(moment)
-    state = moment.transition.state
+    if change.transition.ignored:
+        assert change.transition.state is change.before
+        how = "refused" if change.transition.refused else "ignored"
+        return [f"{how}: {change.transition.ignored}"]
+    lines = [*asked_for(change)]
+    lines += _done_by_the_executor(change)
+    state = change.transition.state
     assert state is not None
-    if asked := moment.asks:
+    if asked := change.asks:
         lines += [f"told: {_short(text)}" for text in asked.told]
     return lines or [f"rests: {rest_of(state)}"]
 
@@ -166,31 +166,31 @@ def instant(at: datetime) -> str:
     return f"+{seconds:g}s"
 
 
-def asked_for(moment: Moment) -> Iterator[str]:
-    for subject, payload in moment.payloads:
+def asked_for(change: ChangeRecord) -> Iterator[str]:
+    for subject, payload in change.payloads:
         if subject != subjects.PROGRESS:
             yield from _published(subject, payload)
-    if asked := moment.asks:
+    if asked := change.asks:
         yield f"ask {asked.phase}"
 
 
-def asked_for_anew(moment: Moment) -> list[Pending]:
+def asked_for_anew(change: ChangeRecord) -> list[Pending]:
     """Requests for other agents that this moment brought."""
-    known = wanted(moment.before) if moment.before else ()
+    known = wanted(change.before) if change.before else ()
     return (
-        [pending for pending in wanted(moment.transition.state) if pending not in known]
-        if moment.transition.state
+        [pending for pending in wanted(change.transition.state) if pending not in known]
+        if change.transition.state
         else []
     )
 
 
-def _done_by_the_executor(moment: Moment) -> Iterator[str]:
+def _done_by_the_executor(change: ChangeRecord) -> Iterator[str]:
     """What the executor of the tool `agent` makes of a moment."""
-    before, state = moment.before, moment.transition.state
+    before, state = change.before, change.transition.state
     assert state is not None
-    for pending in asked_for_anew(moment):
+    for pending in asked_for_anew(change):
         try:
-            yield f"start {_child(wake(state, pending, at=moment.event.at))}"
+            yield f"start {_child(wake(state, pending, at=change.event.at))}"
         except BadCall as error:
             yield f"refuse: {error}"
     yield from ("cancel a child" for one in withdrawn(state) if before is None or one not in withdrawn(before))

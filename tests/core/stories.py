@@ -171,7 +171,7 @@ def done(script: Script) -> Event:
 
 def again(script: Script) -> Event:
     """The newest result, delivered once more."""
-    results = [moment.event for moment in script.story if isinstance(moment.event, ToolReturned)]
+    results = [change.event for change in script.story if isinstance(change.event, ToolReturned)]
     return results[-1] if results else made(returns(), script)
 
 

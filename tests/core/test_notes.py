@@ -90,7 +90,7 @@ LONGEST = 6000
 def test_the_notes_of_a_long_run_stay_bounded_and_what_is_written_the_same_from_step_to_step() -> None:
     """Without the newest result, which is as long as it is."""
     run = a_run_of(STEPS, length=LONGEST)
-    states = [after(moment) for moment in run.story if isinstance(moment.event, ToolReturned)]
+    states = [after(change) for change in run.story if isinstance(change.event, ToolReturned)]
     lengths = [sum(len(repr(note)) for note in state.notes) for state in states]
     assert len(lengths) == STEPS
     assert max(lengths) <= max(lengths[:20]) + 3000 < 60_000

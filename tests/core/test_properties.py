@@ -53,5 +53,5 @@ ENDINGS = {
 
 
 def test_the_stories_end_and_pause_in_every_way(stories: list[Script]) -> None:
-    states = [after(moment) for script in stories for moment in script.story]
+    states = [after(change) for script in stories for change in script.story]
     assert {(str(state.status), state.ending_class) for state in states} >= ENDINGS

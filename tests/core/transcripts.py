@@ -334,7 +334,7 @@ WORDS: dict[str, Callable[..., Cue]] = {
     "resume": cues.resume,
     "cancel": cues.cancel,
     "break": cues.breaks,
-    "still": cues.stood_still,
+    "still": cues.extend_deadline,
     "due": lambda: cues.due,
     "early": lambda: cues.too_early,
 }
@@ -388,7 +388,7 @@ FACTS: dict[str, Callable[[RunState], str]] = {
         for r in state.rulings
     ),
     "messages": lambda state: f"{len(state.messages)}: {'; '.join(state.messages[-2:])}",
-    "strangers": lambda state: str(state.strangers),
+    "strangers": lambda state: str(state.tainted_by),
     "facts": lambda state: "; ".join(state.facts),
     "remedy": lambda state: " | ".join(filter(None, (now.text, now.command))) if (now := remedy(state)) else "",
     "notes": lambda state: " ".join(note.kind for note in state.notes),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.admission.rate_limits import Pace
+from agent_service.admission.rate_limits import RateLimiter
 from agent_service.core.events import ModelUsage
 from agent_service.errors import ModelError
 from agent_service.run.ports import Answer, ModelCall, Question
@@ -107,9 +107,9 @@ async def test_a_busy_provider_is_waited_for_in_real_time_and_fails_the_run_wher
         (busy(1, wait_s=9e3), [300.0]),
     ):
         slept.clear()
-        answer = await WaitingModel(model, Pace(), sleep=sleep).prepare(framing()).make()
+        answer = await WaitingModel(model, RateLimiter(), sleep=sleep).prepare(framing()).make()
         assert (answer.usage.input_tokens, slept) == (5, waited)
     slept.clear()
     with pytest.raises(ModelError, match="529; 6 tries were in vain") as failed:
-        await WaitingModel(model := busy(99), Pace(), sleep=sleep).prepare(framing()).make()
+        await WaitingModel(model := busy(99), RateLimiter(), sleep=sleep).prepare(framing()).make()
     assert (failed.value.remedy, model.asked, slept) == ("fail", 6, list(WAITS_S))

@@ -51,7 +51,7 @@ def state(**changes: Callable[[RunState], Any]) -> Change:
     """The run ended in a state with these changes."""
 
     def change(seen: Observed) -> Observed:
-        *before, last = seen.moments
+        *before, last = seen.changes
         ended = replace(last.after, **{name: made(last.after) for name, made in changes.items()})
         changed = replace(seen, state=ended)
         changed.__dict__["moments"] = (*before, replace(last, after=ended))

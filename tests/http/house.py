@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx2
 import uvicorn
+from agent_service.run.changes import ChangeRecord, Elsewhere, tell
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from pydantic import SecretStr
@@ -23,7 +24,7 @@ from starlette.types import ASGIApp
 from agent_service.admission.callers import HttpSettings, TokenSettings
 from agent_service.admission.granting import LimitPolicy
 from agent_service.admission.limits import Admission, Quotas, Room, SharedLimits
-from agent_service.admission.rate_limits import Pace
+from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
 from agent_service.api.feed import Feed
 from agent_service.api.http import create_app
@@ -43,14 +44,13 @@ from agent_service.core.phases import Action, Ask, Decision, Plan
 from agent_service.core.state import RunState
 from agent_service.errors import ModelError
 from agent_service.history import log_line
-from agent_service.kill_switch import Brake, Draining, Halting
+from agent_service.kill_switch import Draining, Halting, KillSwitch
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.models.prompts.prompt import as_text
 from agent_service.run.evidence.lookup import Evidence
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.journal import Commit
-from agent_service.run.model_calls import Thinker
-from agent_service.run.moments import Elsewhere, Moment, tell
+from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import ModelCall, Question
 from agent_service.run.turn import Turns
@@ -228,27 +228,29 @@ async def open_house(
 ) -> AsyncIterator[House]:
     """Everything; without `tokens`, those of TOKENS are known."""
     async with SqliteStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
-        clock, brake, outside = FakeClock(), Brake(), Outside()
+        clock, kill_switch, outside = FakeClock(), KillSwitch(), Outside()
         archive: Any = MoodyArchive(store)
         feed, ring = Feed(archive, look_every_s=0.05), KeyRing.fresh()
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
         settings = AgentSettings(http=HttpSettings(tokens=known), trace_url="http://traces/{trace_id}")
         spending = Spending(clock)
         quotas = Quotas(clock, spending, settings.quota_of)
-        limits = SharedLimits(Pace(), spending, quotas)
-        thinker = Thinker(outside, outside, Evidence(archive, MemoryArtifacts()), clock, brake, limits, slots=4)
+        limits = SharedLimits(RateLimiter(), spending, quotas)
+        model_caller = ModelCaller(
+            outside, outside, Evidence(archive, MemoryArtifacts()), clock, kill_switch, limits, slots=4
+        )
 
-        def committed(moment: Moment) -> None:
-            log_line.write(moment)
-            feed.tell(moment)
-            quotas.committed(moment)
+        def committed(change: ChangeRecord) -> None:
+            log_line.write(change)
+            feed.tell(change)
+            quotas.committed(change)
 
         spent = store.taken.spent(clock.now().date())
         quotas.recall(store.taken.open_runs(), {caller: size for caller, (_, size) in spent.items()})
         capabilities, signing = Capabilities(ring), Signing(ring, folder / "store")
-        publisher = Publisher(outside, lambda _: True, capabilities, signing, lambda _: "", brake)
-        turns = Turns(store, publisher, thinker, clock, committed, MemoryArtifacts(), capabilities, brake)
-        halting = Halting(brake, store.halts, MemoryBoard(), turns, store, clock, lambda: None)
+        publisher = Publisher(outside, lambda _: True, capabilities, signing, lambda _: "", kill_switch)
+        turns = Turns(store, publisher, model_caller, clock, committed, MemoryArtifacts(), capabilities, kill_switch)
+        halting = Halting(kill_switch, store.halts, MemoryBoard(), turns, store, clock, lambda: None)
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         instruments = Instruments()
         incoming = IncomingMetrics(instruments)
@@ -258,7 +260,7 @@ async def open_house(
             outside,
             capabilities,
             NewRuns(policy=policy, fused=True, verify=False, trace_url=settings.trace_url),
-            Admission(brake=brake, room=room, quotas=quotas),
+            Admission(kill_switch=kill_switch, room=room, quotas=quotas),
             incoming,
             clock,
         )
@@ -268,11 +270,11 @@ async def open_house(
         wrong: dict[str, str] = {}
 
         async def readiness() -> Mapping[str, str]:
-            return {"bus": "", "store": "", "skills": "", "halt": brake.holds} | wrong
+            return {"bus": "", "store": "", "skills": "", "halt": kill_switch.holds} | wrong
 
         letters, reader = Letterbox(), JournalReader(archive)
         leaving: dict[str, Any] = {"leave": lambda _: asyncio.sleep(0), "thinking": lambda: 0, "end": lambda: None}
-        draining = Draining(brake=brake, background=Background(group), **leaving)
+        draining = Draining(kill_switch=kill_switch, background=Background(group), **leaving)
         rules = KeepRunsSettings(done_days=1, cancelled_days=1)
         belongings = RunBelongings(folder / "workspaces", MemoryArtifacts())
         rooms = (

@@ -1,7 +1,8 @@
 """What is measured of a story, as Prometheus reads it."""
 
+from agent_service.run.changes import retell
+
 from agent_service.metrics.runs import AgentMetrics
-from agent_service.run.moments import retell
 from groundwork.telemetry.exposition import exposed
 from groundwork.telemetry.metrics import Instruments
 from tests.core.script import Script
@@ -12,8 +13,8 @@ def measured(*stories: Script) -> dict[str, float]:
     """Each series that is not zero, by its text without empty labels and buckets."""
     metrics = AgentMetrics("anthropic")
     for story in stories:
-        for moment in retell(entries_of(story)):
-            metrics.runs.committed(moment)
+        for change in retell(entries_of(story)):
+            metrics.runs.committed(change)
     return readings(metrics.instruments)
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from agent_service.run.changes import retell
 
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.metrics.wakes import IncomingMetrics
-from agent_service.run.moments import retell
 from agent_service.views.spans.trace import stretch
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.metrics import MOST_SERIES, Instruments
@@ -50,8 +50,8 @@ def test_what_a_person_is_asked_waits_until_it_is_decided(
 
 
 def test_what_cannot_be_measured_is_told_and_harms_no_run(caplog: pytest.LogCaptureFixture) -> None:
-    moment = next(iter(retell(entries_of(a_framing_run()))))
-    AgentMetrics("anthropic").runs.committed(replace(moment, after=None))  # type: ignore[arg-type]
+    change = next(iter(retell(entries_of(a_framing_run()))))
+    AgentMetrics("anthropic").runs.committed(replace(change, after=None))  # type: ignore[arg-type]
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 

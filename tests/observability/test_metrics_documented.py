@@ -14,7 +14,7 @@ import yaml
 
 from agent_service.admission.spending import Spending
 from agent_service.bus.findings import BusLevels
-from agent_service.kill_switch import Brake
+from agent_service.kill_switch import KillSwitch
 from agent_service.metrics.levels import (
     observe_disk,
     observe_limits,
@@ -67,7 +67,7 @@ def of_the_agent() -> Instruments:
     nobody = cast("Any", None)
     observe_runs(instruments, nobody, NoPeople(), FakeClock(), lambda: 0)
     observe_disk(instruments, Path("runs.db"))
-    observe_limits(instruments, Spending(FakeClock()), Brake())
+    observe_limits(instruments, Spending(FakeClock()), KillSwitch())
     observe_readiness(instruments, _ready)
     BusLevels(instruments, cast("NatsLink", None))
     request_durations(instruments)

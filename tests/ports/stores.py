@@ -76,9 +76,9 @@ async def stored(store: RunStore, commits: Sequence[Commit]) -> Commit:
     return commits[-1]
 
 
-async def untold(store: SqliteStore) -> list[tuple[str, int, int]]:
+async def undispatched(store: SqliteStore) -> list[tuple[str, int, int]]:
     """Of each run: up to which entry all is done, and its newest entry."""
-    return [(run.run_id, run.seqs[0] - 1, run.seqs[-1]) for run in await store.untold(100)]
+    return [(run.run_id, run.seqs[0] - 1, run.seqs[-1]) for run in await store.undispatched(100)]
 
 
 def as_loaded(commit: Commit) -> Run:

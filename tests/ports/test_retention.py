@@ -30,7 +30,7 @@ from tests.kit.fakes import FakeClock, MemoryArtifacts
 from tests.kit.memory_log import Member, MemoryLog, joined
 from tests.kit.runs import NOON, SECOND, accepted, after, run_id, started, wake_of, whole_run
 from tests.kit.waiting import until
-from tests.ports.stores import as_loaded, stored, untold
+from tests.ports.stores import as_loaded, stored, undispatched
 
 # ruff: noqa: S608 # names of our own tables
 
@@ -70,7 +70,7 @@ async def done(store: Store, *numbers: int) -> Commit:
 
 async def settled(store: Store, number: int, seq: int) -> None:
     async def nothing_is_owed() -> bool:
-        return all(of != run_id(number) or told >= seq for of, told, _ in await untold(store))
+        return all(of != run_id(number) or told >= seq for of, told, _ in await undispatched(store))
 
     store.told(run_id(number), seq)
     await until(nothing_is_owed)

@@ -25,7 +25,7 @@ from groundwork.sqlite.file import SqliteFile
 from tests.kit.disks import watched_disk
 from tests.kit.runs import accepted, run_id, started, wake_of, whole_run
 from tests.kit.waiting import until
-from tests.ports.stores import stored, untold
+from tests.ports.stores import stored, undispatched
 
 PAGE = 4096
 
@@ -121,7 +121,7 @@ def plan(connection: sqlite3.Connection, statement: str) -> list[str]:
 
 SMALL = {"json_each", "tallies", "callers", "halts", "CONSTANT", "gone", "artifacts_gone", "skipped"}
 READ_WHOLE = {
-    "untold": ["SCAN runs USING INDEX runs_untold"],
+    "undispatched": ["SCAN runs USING INDEX runs_untold"],
     "unfollowed": ["SCAN runs USING INDEX runs_untold"],
     "for_people": ["SCAN runs USING INDEX runs_for_people"],
     "artifacts": ["SCAN items USING INDEX items_of_run"],
@@ -250,15 +250,15 @@ async def test_runs_of_which_not_all_is_known_to_be_done_are_named_oldest_first(
     for commit in (accepted(2), accepted(1)):
         await store.accept(wake_of(commit), commit)
     await store.commit(started(accepted(1)))
-    assert await untold(store) == [(run_id(1), 0, 2), (run_id(2), 0, 1)]
-    assert [run.run_id for run in await store.untold(1)] == [run_id(1)]
+    assert await undispatched(store) == [(run_id(1), 0, 2), (run_id(2), 0, 1)]
+    assert [run.run_id for run in await store.undispatched(1)] == [run_id(1)]
 
 
 async def test_how_far_a_run_is_told_is_stored_after_a_moment_without_a_further_commit(store: SqliteStore) -> None:
     await stored(store, whole_run(1)[:2])
 
     async def nothing_is_owed() -> bool:
-        return await untold(store) == []
+        return await undispatched(store) == []
 
     store.told(run_id(1), 1)
     store.told(run_id(1), 2)
@@ -273,4 +273,4 @@ async def test_a_run_is_never_told_less_than_before_nor_more_than_there_is(tmp_p
         async with SqliteStore.open(tmp_path) as again:
             again.told(run_id(run), seq)
         async with SqliteStore.open(tmp_path) as once_more:
-            assert await untold(once_more) == [(run_id(1), 2, 3)], (run, seq)
+            assert await undispatched(once_more) == [(run_id(1), 2, 3)], (run, seq)

@@ -27,6 +27,7 @@ from tests.core.cues import (
     digests,
     due,
     errs,
+    extend_deadline,
     fails,
     frames,
     garbles,
@@ -45,7 +46,6 @@ from tests.core.cues import (
     several,
     signal,
     started,
-    stood_still,
     too_long,
     unavailable,
     wake,
@@ -147,7 +147,7 @@ def escalated() -> Script:
 
 
 def broken() -> Script:
-    return second_by_second(wake(), *BEGUN, stood_still(), plans(), breaks())
+    return second_by_second(wake(), *BEGUN, extend_deadline(), plans(), breaks())
 
 
 def proof() -> Script:

@@ -65,9 +65,9 @@ def commits_of(script: Script) -> list[Commit]:
     """The story as it stands in the store: one commit per event that changed the run."""
     commits: list[Commit] = []
     run: Run | None = None
-    for moment in script.story:
-        if not moment.transition.ignored:
-            commits.append(commit_of(run, moment.event, moment.transition))
+    for change in script.story:
+        if not change.transition.ignored:
+            commits.append(commit_of(run, change.event, change.transition))
             run = Run(state=commits[-1].state, head=commits[-1].entry.hash)
     return commits
 

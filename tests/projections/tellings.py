@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import yaml
+from agent_service.run.changes import ChangeRecord, retell
 from pydantic import BaseModel
 from rich.console import Console
 
@@ -15,7 +16,6 @@ from agent_service.core.state import RunState
 from agent_service.history.history import History
 from agent_service.history.log_line import log_line
 from agent_service.history.words import say
-from agent_service.run.moments import Moment, retell
 from agent_service.views.journal import made_call, outcome_of, timeline_view
 from agent_service.views.pages.files import pages_of
 from agent_service.views.run import run_view
@@ -34,14 +34,14 @@ OF_EVERY_SPAN = frozenset({"agentic.run_id", "agentic.wake_id", "gen_ai.conversa
 def history(script: Script, after: int) -> str:
     """What happened after the entry `after`, entry by entry and as a timeline and as spans."""
     entries = entries_of(script)
-    moments = list(retell(entries))
+    changes = list(retell(entries))
     return sections(
         {
-            "entries": lines(line for moment in moments[after:] for line in of_entry(moment)),
+            "entries": lines(line for change in changes[after:] for line in of_entry(change)),
             "trace.jsonl": lines(acts_and_decisions(pages_of(entries)["trace.jsonl"], after)),
-            "calls without a reply": lines(filter(None, (of_call(moments, n + 1) for n in range(script.state.calls)))),
-            "timeline": lines(of_item(item) for item in items(moments) if item["entry"] > after),
-            "spans": lines(tree(stretch(entries, since=moments[after].entry.at))),
+            "calls without a reply": lines(filter(None, (of_call(changes, n + 1) for n in range(script.state.calls)))),
+            "timeline": lines(of_item(item) for item in items(changes) if item["entry"] > after),
+            "spans": lines(tree(stretch(entries, since=changes[after].entry.at))),
         }
     )
 
@@ -49,13 +49,13 @@ def history(script: Script, after: int) -> str:
 def standing(script: Script) -> str:
     """How the API shows it, why it stands there, how it looks in a terminal, and its plan."""
     entries, run = entries_of(script), script.state
-    moments = list(retell(entries))
+    changes = list(retell(entries))
     return sections(
         {
-            "view": dumped(run_view(run, History(moments))),
-            "steps": lines(dumped(step_detail(run, moments, step)) for step in range(1, run.step + 1)),
-            "why": lines(why(run, Seen(now=moments[-1].entry.at))),
-            "terminal": terminal(moments),
+            "view": dumped(run_view(run, History(changes))),
+            "steps": lines(dumped(step_detail(run, changes, step)) for step in range(1, run.step + 1)),
+            "why": lines(why(run, Seen(now=changes[-1].entry.at))),
+            "terminal": terminal(changes),
             "plan.md": without_blank_lines(pages_of(entries)["plan.md"]),
         }
     )
@@ -86,26 +86,26 @@ def diary(courses: Iterable[Script]) -> Iterator[str]:
                 yield without_blank_lines(entry)
 
 
-def items(moments: Sequence[Moment]) -> list[dict[str, Any]]:
-    return list(timeline(moments)["items"])
+def items(changes: Sequence[ChangeRecord]) -> list[dict[str, Any]]:
+    return list(timeline(changes)["items"])
 
 
-def timeline(moments: Sequence[Moment]) -> dict[str, Any]:
-    view = timeline_view(moments[0].entry.run_id, History(moments))
+def timeline(changes: Sequence[ChangeRecord]) -> dict[str, Any]:
+    view = timeline_view(changes[0].entry.run_id, History(changes))
     return view.model_dump(mode="json", by_alias=True)
 
 
-def of_entry(moment: Moment) -> Iterator[str]:
-    line = log_line(moment)
+def of_entry(change: ChangeRecord) -> Iterator[str]:
+    line = log_line(change)
     fields = {name: value for name, value in line.fields.items() if name not in OF_EVERY_LINE and value is not None}
-    yield f"{moment.entry.seq}. {moment.entry.kind}: {say(moment)}"
+    yield f"{change.entry.seq}. {change.entry.kind}: {say(change)}"
     yield f"   {'WARNING ' if line.level > 20 else ''}{line.message} {json.dumps(fields)}"
 
 
-def of_call(moments: Sequence[Moment], number: int) -> str:
-    made = made_call(moments, number)
+def of_call(changes: Sequence[ChangeRecord], number: int) -> str:
+    made = made_call(changes, number)
     assert made is not None
-    last = moments[made.ended_in - 1] if made.ended_in else None
+    last = changes[made.ended_in - 1] if made.ended_in else None
     return "" if made.thought else f"{number} {made.phase} by {made.model}: {outcome_of(made, last)}"
 
 
@@ -130,12 +130,12 @@ def why(run: RunState, seen: Seen) -> Iterator[str]:
         yield f"{view.remedy.text}: {view.remedy.command}"
 
 
-def terminal(moments: Sequence[Moment]) -> str:
+def terminal(changes: Sequence[ChangeRecord]) -> str:
     console = Console(file=io.StringIO(), width=LONGEST, color_system=None)
     with console.capture() as captured:
-        for item in timeline(moments)["items"]:
+        for item in timeline(changes)["items"]:
             if not item["repeats"]:
-                console.print(rows.hanging(rows.row(item, moments[-1].entry.at)))
+                console.print(rows.hanging(rows.row(item, changes[-1].entry.at)))
     return lines(line.rstrip() for line in captured.get().splitlines())
 
 

@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 
 import pytest
+from agent_service.run.changes import ChangeRecord, retell
 
 from agent_service.core.events import ModelReplied
 from agent_service.core.facts import RequestSent
@@ -13,7 +14,6 @@ from agent_service.history.history import History
 from agent_service.history.items import id_of
 from agent_service.history.log_line import log_line
 from agent_service.run.journal import Commit
-from agent_service.run.moments import Moment, retell
 from agent_service.views.journal import entry_view, timeline_view
 from agent_service.views.pages.files import pages_of
 from agent_service.views.run import run_view
@@ -29,25 +29,25 @@ from tests.projections.journals import commits_of, entries_of
 @pytest.mark.parametrize("number", range(30))
 def test_every_run_can_be_told_in_every_way_at_every_point(number: int) -> None:
     commits = commits_of(told(number))
-    moments = list(retell(commit.entry for commit in commits))
-    seen = 1 + number % len(moments)
-    check_pages(moments, seen)
+    changes = list(retell(commit.entry for commit in commits))
+    seen = 1 + number % len(changes)
+    check_pages(changes, seen)
     check_views(commits)
-    check_timeline(moments)
-    check_spans(commits, moments, seen)
+    check_timeline(changes)
+    check_spans(commits, changes, seen)
 
 
-def check_pages(moments: list[Moment], seen: int) -> None:
+def check_pages(changes: list[ChangeRecord], seen: int) -> None:
     """The pages of a beginning are the beginning of the pages; a reply is a line, and one more for its plan."""
-    entries = [moment.entry for moment in moments]
+    entries = [change.entry for change in changes]
     now, then = pages_of(entries), pages_of(entries[:seen])
     assert now["plan.md"].count("\n## Next action\n") == 1
     assert now["trace.jsonl"].startswith(then["trace.jsonl"])
     lines = Counter(json.loads(line)["entry"] for line in now["trace.jsonl"].splitlines())
-    for moment in moments:
-        phases = {"ModelReplied": 1 + (getattr(moment.event, "plan", None) is not None), "ModelUnavailable": 1}
-        decided = lines[moment.entry.seq]
-        assert decided == phases.get(moment.entry.kind, decided)
+    for change in changes:
+        phases = {"ModelReplied": 1 + (getattr(change.event, "plan", None) is not None), "ModelUnavailable": 1}
+        decided = lines[change.entry.seq]
+        assert decided == phases.get(change.entry.kind, decided)
 
 
 def check_views(commits: list[Commit]) -> None:
@@ -64,32 +64,32 @@ def check_views(commits: list[Commit]) -> None:
         json.dumps(line.fields, allow_nan=False)
 
 
-def check_timeline(moments: list[Moment]) -> None:
+def check_timeline(changes: list[ChangeRecord]) -> None:
     """It only grows, and only what the run is in is open."""
     history, known = History(), dict[str, int]()
-    for moment in moments:
-        history.hear([moment, moment])
-        view = timeline_view(moment.entry.run_id, history)
+    for change in changes:
+        history.hear([change, change])
+        view = timeline_view(change.entry.run_id, history)
         items = {item.id: item.entry for item in view.items}
         assert len(items) == len(view.items)
         assert known.items() <= items.items()
         known = items
         still = {item.kind for item in view.items if item.ended_at is None}
-        assert view.status == moment.after.status
-        assert bool(still) is not moment.after.final
-        sent = [pending.step for pending in moment.after.sent]
+        assert view.status == change.after.status
+        assert bool(still) is not change.after.final
+        sent = [pending.step for pending in change.after.sent]
         open_attempts = [item.step or 0 for item in view.items if item.kind == "attempt" and item.ended_at is None]
         # Told in the order in which they were sent, held in the order of their steps.
         assert sorted(open_attempts) == sent
         assert [item.id for item in view.items if not item.depth] == [
             item.id for item in history.items if not item.depth
         ]
-        assert ("phase" in still) is (moment.after.calling is not None)
+        assert ("phase" in still) is (change.after.calling is not None)
 
 
-def check_spans(commits: list[Commit], moments: list[Moment], seen: int) -> None:
+def check_spans(commits: list[Commit], changes: list[ChangeRecord], seen: int) -> None:
     """What is told of a beginning is a part of the trace, which is one tree with every reply and attempt of a run."""
-    entries = [moment.entry for moment in moments]
+    entries = [change.entry for change in changes]
     begun, whole = stretch(entries[:seen], since=EVER), stretch(entries, since=EVER)
     assert [span for span in begun if span not in whole] == []
     known = {span.span_id: span for span in whole}
@@ -99,10 +99,10 @@ def check_spans(commits: list[Commit], moments: list[Moment], seen: int) -> None
         assert [span.name for span in whole if span.parent_id not in known] == ["invoke_agent agentic-loop"]
         assert [span.name for span in whole if not _is_within(known, span)] == []
         replies = [span for span in whole if "gen_ai.response.model" in span.attributes]
-        assert len(replies) == sum(moment.entry.kind == ModelReplied.__name__ for moment in moments)
+        assert len(replies) == sum(change.entry.kind == ModelReplied.__name__ for change in changes)
         tried = [s.attributes for s in whole if s.name.startswith("attempt")]
         named = ("agentic.step", "agentic.task", "agentic.round", "agentic.attempt")
-        sent = [fact.pending for moment in moments for fact in moment.all(RequestSent)]
+        sent = [fact.pending for change in changes for fact in change.all(RequestSent)]
         names = {(one.step, one.task or None, one.round or None, one.attempt) for one in sent}
         assert {tuple(map(one.get, named)) for one in tried} == names
         steps = {span.attributes["agentic.step"] for span in whole if span.name.startswith("execute_tool")}
@@ -133,19 +133,19 @@ def test_the_lines_add_up_to_what_the_run_spent(course: str) -> None:
 def test_what_is_open_of_a_gathering_is_what_the_run_waits_for_and_each_request_is_in_every_telling(
     number: int,
 ) -> None:
-    moments, history = list(retell(entries_of(gathered(number)))), History()
-    for moment in moments:
-        history.hear([moment])
-        under_way, asked = moment.after.pendings, graphs(moment.after.waiting)
-        sent = {id_of(one.name) + f":attempt:{one.attempt}" for one in moment.after.sent}
+    changes, history = list(retell(entries_of(gathered(number)))), History()
+    for change in changes:
+        history.hear([change])
+        under_way, asked = change.after.pendings, graphs(change.after.waiting)
+        sent = {id_of(one.name) + f":attempt:{one.attempt}" for one in change.after.sent}
         assert {item.id for item in history.items if item.ended_at is None and ":attempt:" in item.id} == sent
         still = {one.name[1:] for one in under_way if one.task}
         still |= {(task.id, task.round) for one in asked for task in one.tasks if task.id}
-        views = [task for step in step_views(moment.after, history) for task in step.tasks]
+        views = [task for step in step_views(change.after, history) for task in step.tasks]
         going_on = {(view.id, view.round) for view in views if view.status in ("waiting", "pending")}
         assert going_on == still or any(one.stopped for one in asked)
-    requests = {(sent.pending.name, sent.pending.attempt) for moment in moments for sent in moment.all(RequestSent)}
-    detail = step_detail(moments[-1].after, moments, 1)
+    requests = {(sent.pending.name, sent.pending.attempt) for change in changes for sent in change.all(RequestSent)}
+    detail = step_detail(changes[-1].after, changes, 1)
     assert detail is not None
     shown = {((1, "", 0), attempt.attempt) for attempt in detail.attempts}
     shown |= {((1, task.id, task.round), attempt.attempt) for task in detail.tasks for attempt in task.attempts}

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from agent_service.run.changes import ChangeRecord, retell
 
 from agent_service.history.artifacts import FILES
-from agent_service.run.moments import Moment, retell
 from agent_service.store.shared_log.store import SharedStore
 from agent_service.views.folder import keeping
 from agent_service.views.folder.keeping import ArtifactChanged, Folders
@@ -51,7 +51,7 @@ def keeping_in(workspace: Workspace, journals: Journals, shelf: Shelf | None = N
     return Folders(journals, workspace, shelf or Shelf(), keep=keep)
 
 
-def last(script: Script) -> Moment:
+def last(script: Script) -> ChangeRecord:
     return list(retell(entries_of(script)))[-1]
 
 
@@ -90,12 +90,12 @@ async def test_a_run_that_rests_for_a_person_is_rendered_and_a_live_one_only_whi
 ) -> None:
     monkeypatch.setattr(keeping, "MOST_COMMITS", 1)
     courses = (list(retell(entries_of(course()))) for course in PLAYED.values())
-    moments = next(moments for moments in courses if any(moment.paused for moment in moments))
-    paused = next(number for number, moment in enumerate(moments, start=1) if moment.paused)
+    changes = next(changes for changes in courses if any(change.paused for change in changes))
+    paused = next(number for number, change in enumerate(changes, start=1) if change.paused)
     live = entries_of(one_step(RUNS[0]))[:4]
-    journals = Journals(live, [moment.entry for moment in moments[:paused]])
+    journals = Journals(live, [change.entry for change in changes[:paused]])
     async with running(keeping_in(workspace, journals)) as folders:
-        folders.committed(moments[paused - 1])
+        folders.committed(changes[paused - 1])
 
         def busy() -> bool:
             folders.committed(list(retell(live))[-1])

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from agent_service.run.changes import retell
 
 from agent_service.history.log_line import log_line
 from agent_service.models.prompts.prompt import as_text
-from agent_service.run.moments import retell
 from agent_service.run.ports import PromptText
 from agent_service.views.journal import JournalReader, call_view, made_call
 from agent_service.views.pages.files import pages_of
@@ -25,7 +25,7 @@ from tests.projections.journals import GOAL, MADE, entries_of, priced_example, w
 
 
 def test_no_words_of_goals_models_and_tools_are_logged() -> None:
-    told = str([log_line(moment) for moment in retell(entries_of(worked_example()))])
+    told = str([log_line(change) for change in retell(entries_of(worked_example()))])
     assert GOAL not in told
     assert "Matt Joyce" not in told
 
@@ -49,10 +49,10 @@ def test_what_models_and_tools_said_is_in_spans_only_when_it_is_asked_for() -> N
 def test_a_call_is_shown_with_its_prompt_and_with_why_that_may_differ_from_what_was_sent(
     script: Script, version: str, note: str
 ) -> None:
-    moments = [*retell(entries_of(script))]
-    made = made_call(moments, 2)
+    changes = [*retell(entries_of(script))]
+    made = made_call(changes, 2)
     assert made is not None
-    call = call_view(made, moments, PromptText(system=("rules",), user=("tail",), version=version))
+    call = call_view(made, changes, PromptText(system=("rules",), user=("tail",), version=version))
     assert [(part.role, part.text) for part in call.prompt] == [("system", "rules"), ("user", "tail")]
     assert (note in call.prompt_note, bool(note)) == (True, bool(call.prompt_note))
     assert call.reply is not None

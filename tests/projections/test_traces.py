@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from agent_service.run.changes import retell
 
 from agent_service.history.history import rests
-from agent_service.run.moments import retell
 from agent_service.views.spans import sending
 from agent_service.views.spans.sending import MARGIN, Mark, Traces
 from agent_service.views.spans.trace import stretch
@@ -72,7 +72,7 @@ async def sent(traces: Traces) -> AsyncIterator[Traces]:
 def test_stretches_from_rest_to_rest_are_the_whole_trace_and_nothing_is_told_twice() -> None:
     for course, play in PLAYED.items():
         entries = entries_of(play())
-        seqs = [moment.entry.seq for moment in retell(entries) if rests(moment) or moment.entry is entries[-1]]
+        seqs = [change.entry.seq for change in retell(entries) if rests(change) or change.entry is entries[-1]]
         told = [span for seq in seqs for span in stretch(entries[:seq])]
         assert told == list(stretch(entries, since=EVER)), course
         assert len({span.span_id for span in told}) == len(told), course
@@ -81,8 +81,8 @@ def test_stretches_from_rest_to_rest_are_the_whole_trace_and_nothing_is_told_twi
 async def test_a_run_is_sent_when_it_ends_and_not_before(mark: Mark) -> None:
     receiver = Receiver()
     async with sent(sending_to(receiver, Journals(ENTRIES), mark)) as traces:
-        for moment in MOMENTS[:-1]:
-            traces.committed(moment)
+        for change in MOMENTS[:-1]:
+            traces.committed(change)
         await asyncio.sleep(0.05)
         assert not receiver.asked
         traces.committed(MOMENTS[-1])

@@ -109,8 +109,8 @@ def test_an_artifact_without_a_hash_is_compared_with_the_store_and_one_with_an_u
 ) -> None:
     def brought(path: str) -> list[Entry]:
         script = Script()
-        for moment in worked_example().story[:4]:
-            script = script >> moment.event
+        for change in worked_example().story[:4]:
+            script = script >> change.event
         return entries_of(script >> returns(output={"artifact_path": path}))
 
     entries = brought("artifacts/page.html")

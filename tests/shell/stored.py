@@ -18,8 +18,8 @@ async def stored(*stories: Script) -> AsyncIterator[SqliteStore]:
         async with SqliteStore.open(Path(folder)) as store:
             for number, story in enumerate(stories):
                 before = None
-                for moment in entries(story.story):
-                    commit = commit_of(before, moment.event, moment.transition)
+                for change in entries(story.story):
+                    commit = commit_of(before, change.event, change.transition)
                     if before is None:
                         await store.accept(Wake(wake_id=f"wake-{number}", digest=""), commit)
                     else:

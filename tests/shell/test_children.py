@@ -13,7 +13,7 @@ from agent_service.admission.granting import LimitRefused
 from agent_service.core import limits
 from agent_service.core.brief import Grant
 from agent_service.errors import Damaged
-from agent_service.kill_switch import Brake
+from agent_service.kill_switch import KillSwitch
 from agent_service.run.arrival import Arrival, UnknownRun, Unreadable, correlation
 from agent_service.run.children.waking import depth_of
 from agent_service.run.messages import Publish
@@ -91,7 +91,7 @@ class Agent:
         self.store, self.artifacts, self.said = store, MemoryArtifacts(), list[Publish]()
         self.capabilities = Capabilities(KeyRing.fresh())
         parts: Any = (store, self, Thinks(breaks=False), FakeClock(), lambda _: None)
-        parts += (self.artifacts, self.capabilities, Brake())
+        parts += (self.artifacts, self.capabilities, KillSwitch())
         self.turns = Turns(*parts)
 
     async def publish(self, _: str, effect: Publish, **__: object) -> None:

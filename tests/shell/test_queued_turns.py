@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from agent_service.core.state import RunState
-from agent_service.kill_switch import Brake
+from agent_service.kill_switch import KillSwitch
 from agent_service.run.arrival import Arrival
 from agent_service.run.in_hand import IN_HAND, Message, own_turn
 from agent_service.run.queued_turns import Nudging, QueuedTurns, due_turn
@@ -64,7 +64,7 @@ class House:
     async def take(self, turn: str, *, at: datetime = NOON) -> list[str]:
         """What one agent does with a queued turn."""
         here = cast("Any", self)
-        turns = QueuedTurns(here, here, here, here, Brake(), FakeClock(at))
+        turns = QueuedTurns(here, here, here, here, KillSwitch(), FakeClock(at))
         IN_HAND.set(Message.of_turn(turn, "7", 1))
         await turns.receive(Arrival(subject=subjects.TURN, body=json.dumps({"run_id": RUN}).encode(), place="7"))
         return self.said
@@ -90,7 +90,7 @@ async def test_a_turn_that_one_agents_clock_calls_due_is_kept_until_it_is() -> N
 
 async def test_what_is_due_or_missed_is_queued_once_and_not_forgotten_while_it_cannot_be() -> None:
     house = House(None, due=[(RUN, 4)], late=[(run_id(2), 1)], full=True)
-    nudging = Nudging(house, house, Brake(), FakeClock())
+    nudging = Nudging(house, house, KillSwitch(), FakeClock())
     with pytest.raises(TryAgain):
         await nudging.look()
     house.full = False

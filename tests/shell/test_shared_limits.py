@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_service.run.changes import ChangeRecord, Elsewhere
 
 from agent_service.admission.callers import QuotaSettings
 from agent_service.admission.limits import Quotas, SharedLimits
-from agent_service.admission.rate_limits import Pace
+from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Aside, Spending
 from agent_service.admission.takings import Amounts, NoOthers, Takings
 from agent_service.bus.buckets import NatsValues
@@ -22,7 +23,6 @@ from agent_service.core.events import CallReserved, Event
 from agent_service.core.waiting import Reserve
 from agent_service.errors import ModelError, OverQuota
 from agent_service.run.journal import Commit
-from agent_service.run.moments import Elsewhere, Moment
 from agent_service.store.sqlite import SqliteStore
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
@@ -71,10 +71,10 @@ class Fleet(VirtualTime):
         for _ in range(size):
             several = Takings(values, now=lambda: self.now, sleep=self.sleep)
             takings = several if size > 1 else NoOthers()
-            pace = Pace(**rates, now=lambda: self.now, sleep=self.sleep, takings=takings)
+            rate_limiter = RateLimiter(**rates, now=lambda: self.now, sleep=self.sleep, takings=takings)
             spending = Spending(FakeClock(), usd, takings=takings)
             quotas = Quotas(FakeClock(), spending, lambda _: quota or QuotaSettings(), takings=takings)
-            self.live.append(SharedLimits(pace, spending, quotas))
+            self.live.append(SharedLimits(rate_limiter, spending, quotas))
 
     async def busy(
         self, many: int, work: Callable[[SharedLimits], Coroutine[Any, Any, None]], *, seconds: float
@@ -94,7 +94,7 @@ class Fleet(VirtualTime):
         told |= {"opened": commit.opened, "position": len(self.journal), "by": "another"}
         for limits in self.live:
             if limits is by:
-                limits.committed(Moment.of(commit, event, then))
+                limits.committed(ChangeRecord.of(commit, event, then))
             else:
                 limits.elsewhere(Elsewhere(entry=commit.entry, **told))
         return commit
@@ -103,12 +103,12 @@ class Fleet(VirtualTime):
         """One model call of a run of its own. Raises ModelError where it may not be made."""
         base = started(accepted(next(self._numbers)))
         await limits.spending.admit(base.state, MAY.cost_usd)
-        await limits.pace.admit(MAY.tokens)
+        await limits.rate_limiter.admit(MAY.tokens)
         self.admitted += 1
         reserves = CallReserved(at=base.entry.at, call=1, model="m", reserve=MAY)
         reserved = await self.store(limits, base, after(base, reserves), reserves)
         await self.sleep(CALL_S)
-        limits.pace.settle(MAY.tokens, TOKENS)
+        limits.rate_limiter.settle(MAY.tokens, TOKENS)
         answer = replied(reserved, FRAMING)
         await self.store(limits, reserved, answer, answer.entry.decoded())
 

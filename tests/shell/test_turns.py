@@ -6,7 +6,7 @@ from typing import Any
 from agent_service.background import Background
 from agent_service.core.events import RunStarted
 from agent_service.core.waiting import Status
-from agent_service.kill_switch import Brake, Draining
+from agent_service.kill_switch import Draining, KillSwitch
 from agent_service.run.recovery import Recovery
 from agent_service.run.turn import Turns
 from tests.core.cues import RUN_ID, queued
@@ -37,35 +37,39 @@ class Thinks:
 
 
 async def test_effects_that_break_are_tried_again_and_not_for_ever() -> None:
-    publisher, thinker = Quiet(), Thinks(breaks=True)
+    publisher, model_caller = Quiet(), Thinks(breaks=True)
     async with stored(queued()) as store:
-        parts: Any = (store, publisher, thinker, FakeClock(), lambda _: None, None, None, Brake())
+        parts: Any = (store, publisher, model_caller, FakeClock(), lambda _: None, None, None, KillSwitch())
         turns = Turns(*parts)
         await turns.take(RUN_ID, RunStarted(at=NOON, skills=()))
         for _ in range(2):
             async with asyncio.TaskGroup() as group:
-                also: Any = (store, store, publisher, Background(group), Brake())
+                also: Any = (store, store, publisher, Background(group), KillSwitch())
                 Recovery(turns, *also, slots=1).try_again()
         run = await store.load(RUN_ID)
     assert run
     assert (run.state.status, run.state.ending_class) == (Status.FAILED, "internal")
     assert "nobody foresaw it" not in str(run.state.reason), "what an error says is for the log alone"
-    assert (turns.undone.left, thinker.asked) == ({}, 3)
+    assert (turns.outbox.left, model_caller.asked) == ({}, 3)
 
 
 async def test_who_breaks_over_what_was_committed_breaks_no_run() -> None:
-    thinker = Thinks(breaks=False)
+    model_caller = Thinks(breaks=False)
     async with stored(queued()) as store:
-        parts: Any = (store, Quiet(), thinker, FakeClock(), lambda _: 1 / 0, None, None, Brake())
+        parts: Any = (store, Quiet(), model_caller, FakeClock(), lambda _: 1 / 0, None, None, KillSwitch())
         transition = await Turns(*parts).take(RUN_ID, RunStarted(at=NOON, skills=()))
     assert transition.state is not None
-    assert (transition.state.status, thinker.asked) == (Status.RUNNING, 1)
+    assert (transition.state.status, model_caller.asked) == (Status.RUNNING, 1)
 
 
 async def test_a_process_that_is_drained_gives_up_a_model_call_that_takes_too_long() -> None:
     ended = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         Draining(
-            brake=Brake(), background=Background(group), leave=asyncio.sleep, thinking=lambda: 1, end=ended.set
+            kill_switch=KillSwitch(),
+            background=Background(group),
+            leave=asyncio.sleep,
+            thinking=lambda: 1,
+            end=ended.set,
         ).begin(0.1, by="somebody")
         await until(ended.is_set)

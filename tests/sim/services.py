@@ -7,10 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from agent_service.run.changes import ChangeRecord
+
 from agent_service import app as agent_app
 from agent_service.app import Parts
 from agent_service.bus.topology import topology
-from agent_service.run.moments import Moment
 from agent_service.settings import AgentSettings
 from agent_service.views.folder.keeping import Folders
 from ductile_gateway import app as gateway_app
@@ -59,7 +60,7 @@ def configurations(*, shared: bool) -> Mapping[str, tuple[Json, Mapping[str, Jso
 class NoFolders(Folders):
     """Files of runs are not rendered here."""
 
-    def committed(self, moment: Moment) -> None: ...
+    def committed(self, change: ChangeRecord) -> None: ...
 
     async def run(self) -> None: ...
 

@@ -23,8 +23,8 @@ from agent_service.cli.services.alone import bus_at_hand
 from agent_service.cli.whereabouts import told
 from agent_service.history.artifacts import FILES, NamedArtifact, is_artifact_path
 from agent_service.history.plain import one_line
+from agent_service.run.changes import as_decided
 from agent_service.run.journal import Entry
-from agent_service.run.moments import as_decided
 from agent_service.store.opening import left_out
 from agent_service.views.folder.verify import JOURNAL, Flaw, flaw_in_journal
 from agent_service.views.folder.verify import verify as flaws_of

@@ -26,7 +26,7 @@ from agent_service.cli.output import Outcome
 from agent_service.cli.services.alone import alone, bus_at_hand
 from agent_service.core.waiting import Status
 from agent_service.history.artifacts import NamedArtifact
-from agent_service.run.moments import as_decided
+from agent_service.run.changes import as_decided
 from agent_service.settings import AgentSettings
 from agent_service.store.archived import beside_runs, flaw_of, stored_runs
 from agent_service.store.opening import log_of_runs

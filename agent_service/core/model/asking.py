@@ -101,7 +101,7 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> RunState:
         state = with_facts(replace(state, spent=limits.with_cost_of_lost(state.spent, tokens, cost)), lost)
     event = _without_end(event) if asking.silences >= MOST_SILENCES else event
     if asking.phase is Phase.VERIFY and event.remedy != "try_again":
-        return unlooked(state, event.message)
+        return unverified(state, event.message)
     match event.remedy:
         case "fail":
             return endings.fail(state, event.error_class, event.message)
@@ -149,7 +149,7 @@ def on_held(state: RunState, event: ModelUnavailable) -> RunState:
     return _put_off(endings.with_lost_call(state), waiting, event.retry_after_s or 0.0, event.message)
 
 
-def unlooked(state: RunState, why: Text) -> RunState:
+def unverified(state: RunState, why: Text) -> RunState:
     """`done` stands by its proofs, and a new framing is not taken up."""
     if state.claim:
         return endings.complete_as_claimed(state, state.claim)
@@ -186,7 +186,7 @@ def ask_again(state: RunState, asking: Asking, flaws: tuple[Text, ...], *, reply
             return ask_to_reflect(notes.compacted(state, state.facts))
         reason = say("no_usable_decision", phase=asking.phase, tries=repairs, flaws=flaws)
         if asking.phase is Phase.VERIFY:
-            return unlooked(state, reason)
+            return unverified(state, reason)
         return endings.escalate(state, "invalid_decision", reason)
     repaired = Asking(
         call=state.calls + 1,

@@ -141,12 +141,12 @@ def flaws_of_reframing(state: RunState, framing: Framing) -> tuple[Text, ...]:
 
 
 def why_a_person_is_needed(state: RunState, framing: Framing) -> Text:
-    if not state.strangers:
+    if not state.tainted_by:
         return ""
     new = (*_new_addressees(state, framing), *_new_writes(state, framing))
     if not new:
         return ""
-    return say("framing_beyond", names=", ".join(map(str, new)), strangers=state.strangers)
+    return say("framing_beyond", names=", ".join(map(str, new)), tainted_by=state.tainted_by)
 
 
 def _within_the_first(state: RunState, framing: Framing) -> Framing:

@@ -9,7 +9,7 @@ from agent_service.core.events import ModelReplied, Seen
 from agent_service.core.facts import ClaimsJudged, Decided, DecisionStatus
 from agent_service.core.limits import measured
 from agent_service.core.model import framing
-from agent_service.core.model.asking import ask, ask_again, ask_to_reflect, next_question, put, unlooked
+from agent_service.core.model.asking import ask, ask_again, ask_to_reflect, next_question, put, unverified
 from agent_service.core.model.framing import take_framing, take_verification
 from agent_service.core.model.planning import take_next, take_plan, take_question, writes
 from agent_service.core.phases import (
@@ -52,7 +52,7 @@ def _taken_up(state: RunState, asking: Asking, reply: ModelReplied) -> RunState:
         case Refusal(category=category, explanation=explanation):
             reason = say("model_refused", category=category, why=explanation)
             if asking.phase is Phase.VERIFY:
-                return unlooked(state, reason)
+                return unverified(state, reason)
             return endings.escalate(state, "model_refused", reason)
         case Unusable(reason=reason, flaws=flaws) as unusable:
             return ask_again(state, asking, flaws or (reason,), reply=unusable)

@@ -39,12 +39,12 @@ def why_needed(state: RunState, action: Action) -> Text:
     rule = rule_of(command) if command else "never"
     if rule == "always":
         return say("always_asked", tool=action.tool, command=action.command)
-    if not state.strangers or command is None:
+    if not state.tainted_by or command is None:
         return ""
     why: Text = say("leaves_the_house") if rule == "untrusted" else ""
     if command.tier == "read" and command.approve is None:
         why = egress.why_needed(state, command, action)
-    return why and say("tainted", tool=action.tool, command=action.command, why=why, strangers=state.strangers)
+    return why and say("tainted", tool=action.tool, command=action.command, why=why, tainted_by=state.tainted_by)
 
 
 def with_ruling(state: RunState, ruling: Ruling) -> RunState:

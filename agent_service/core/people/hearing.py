@@ -44,7 +44,7 @@ NOTHING_ASKED = {
 VOID = say("plan_void")
 
 
-def deaf_to(state: RunState, event: SignalReceived) -> Text:
+def ignores(state: RunState, event: SignalReceived) -> Text:
     if len(state.signals) < MAX_SIGNALS or event.signal.kind in ASKED_FOR:
         return ""
     return say("too_many_signals", most=MAX_SIGNALS)
@@ -72,7 +72,7 @@ def _hear_word_on_stop(state: RunState, waiting: NeedsPerson, stop: Stop, event:
         return refused
     if signal.kind == "message":
         return told(state, event)
-    heard = told(limits.stood_still(state, waiting.since), event)
+    heard = told(limits.extend_deadline(state, waiting.since), event)
     if stop.ending_class == "budget_attempts":
         heard = limits.with_more_attempts(heard)
     running = replace(heard, waiting=_held_until(waiting, event.at))
@@ -104,7 +104,7 @@ def _hear_answer(state: RunState, waiting: NeedsPerson, question: Question, even
             return say("answer_needs_message")
     if not signal.message:
         return _rests_on(told(state, event), waiting, state.brief.limits.answer_s)
-    heard = told(limits.stood_still(state, waiting.since), event)
+    heard = told(limits.extend_deadline(state, waiting.since), event)
     return planning.question_answered(heard, question, by_message=signal.kind == "message")
 
 
@@ -114,7 +114,7 @@ def _hear_ruling(state: RunState, waiting: NeedsPerson, approval: Approval, even
         return flaw
     if signal.kind not in ("approve", "reject") and not signal.message:
         return _rests_on(told(state, event), waiting, state.brief.limits.approval_s)
-    heard = told(limits.stood_still(state, waiting.since), event)
+    heard = told(limits.extend_deadline(state, waiting.since), event)
     running = replace(heard, waiting=_held_until(waiting, event.at))
     ruled = continuing.heeding(running, before=state)
     match signal.kind:
@@ -142,7 +142,7 @@ def on_expiry(state: RunState) -> RunState:
 def _on_approval_expired(state: RunState, waiting: NeedsPerson, approval: Approval) -> RunState:
     if state.brief.limits.on_expiry == "escalate":
         return endings.escalate(state, "approval_expired", say("approval_expired", why=approval.reason))
-    running = replace(limits.stood_still(state, waiting.since), waiting=_held_until(waiting, state.updated_at))
+    running = replace(limits.extend_deadline(state, waiting.since), waiting=_held_until(waiting, state.updated_at))
     expired = _ruling(running, approval, "expired", by="", reason=say("nobody_decided"))
     return _refused(running, approval, expired)
 
@@ -186,7 +186,7 @@ def _noted(state: RunState, signal: Signal, message: str) -> RunState:
     asked = "" if signal.kind == "message" else _what_was_asked(state.waiting)
     noted = notes.with_message(state, message, answers=str(asked), untrusted=signal.untrusted)
     if signal.untrusted:
-        return replace(noted, strangers=state.strangers or say("the_message", signal=signal.signal_id))
+        return replace(noted, tainted_by=state.tainted_by or say("the_message", signal=signal.signal_id))
     return replace(noted, messages=(*noted.messages, message)[-notes.MOST_MESSAGES :])
 
 

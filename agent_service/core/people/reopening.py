@@ -37,7 +37,7 @@ def reopen(state: RunState, event: SignalReceived) -> RunState | Text:
     held = ended.held or Deciding()
     if event.signal.outcome is not None and (unclear := _unclear(state, held, ended)):
         return say("outcome_unclear", why=unclear)
-    running = _running(hearing.told(limits.stood_still(state, ended.at), event))
+    running = _running(hearing.told(limits.extend_deadline(state, ended.at), event))
     if spent := _not_raised(state, running, ended):
         return say("raise_with_answer", why=spent, limit=RAISED.get(ended.stop.ending_class, "deadline_at"))
     then = _with_what_was_open(continuing.heeding(replace(running, waiting=held), before=state), ended, event)
@@ -127,7 +127,7 @@ def _with_the_step(
         doubted = unknown and not acting.is_repeatable(state, pending)
         state = finishing.with_doubt(state, pending) if doubted else state
     else:
-        state = finishing.with_strangers(state, pending, result)
+        state = finishing.with_taint(state, pending, result)
         state = with_facts(state, answer(pending, "ok" if result.status == "ok" else "error", result.error))
     if graph_of(state.waiting, pending.step):
         return continuing.settled(state, pending, result)

@@ -96,7 +96,7 @@ def _sent(state: RunState, pending: Pending) -> Pending:
         requested_at=at,
         deadline_at=at + timedelta(seconds=time_s + ANSWER_GRACE_S),
         until=end if end <= at + timedelta(seconds=time_s) else None,
-        untrusted=bool(state.strangers),
+        untrusted=bool(state.tainted_by),
         retry_at=None,
     )
 

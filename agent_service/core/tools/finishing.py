@@ -140,16 +140,16 @@ def artifacts_of(result: ToolResult) -> tuple[str, ...]:
     return tuple([path for path in paths if isinstance(path, str) and ARTIFACT_PATH.fullmatch(path)])
 
 
-def with_strangers(state: RunState, pending: Pending, result: ToolResult) -> RunState:
+def with_taint(state: RunState, pending: Pending, result: ToolResult) -> RunState:
     """Of a result that an executor brought: strangers wrote it, unless the tool declares what it brings trusted."""
     action = pending.action
-    if state.strangers:
+    if state.tainted_by:
         return state
     skill, command = state.brief.skill(action.tool), state.brief.command(action)
     declared = (command and command.output) or (skill and skill.output)
     if declared == "trusted" and not is_marked(result):
         return state
-    return replace(state, strangers=say("step_of", step=pending.step, tool=action.tool))
+    return replace(state, tainted_by=say("step_of", step=pending.step, tool=action.tool))
 
 
 def is_marked(result: ToolResult) -> bool:

@@ -56,11 +56,11 @@ def _take(state: RunState, pending: Pending, event: ToolReturned) -> RunState:
     if event.place:
         state, pending = _heard(state, pending, event.place)
     if result.status == "ok":
-        state = finishing.with_strangers(state, pending, result)
+        state = finishing.with_taint(state, pending, result)
         answered = with_facts(state, answer(pending, "ok"))
         return continuing.take_answer(answered, pending, result)
     if result.status == "continuation" and not event.malformed:
-        state = finishing.with_strangers(state, pending, result)
+        state = finishing.with_taint(state, pending, result)
         return continuing.take_continuation(state, pending, result, unfit=event.unfit)
     error = _malformed(state, pending, result) if event.malformed else _as_error(result)
     return _on_error(state, pending, error, brought=True)
@@ -187,7 +187,7 @@ def _on_error(state: RunState, pending: Pending, result: ToolResult, *, brought:
     again = None if stopped else acting.retry(state, pending, error)
     if again:
         return again
-    state = finishing.with_strangers(state, pending, result) if brought else state
+    state = finishing.with_taint(state, pending, result) if brought else state
     what = say(
         "failed",
         step=pending.step,

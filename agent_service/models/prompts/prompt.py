@@ -145,7 +145,7 @@ def _standing(question: Question, size: int) -> str:
         reflection=notes.thought(in_short(state.reflection)) if state.reflection else "",
         doubts=[f"step {doubt.step} ({doubt.tool})" for doubt in state.doubts],
         unmade=_unmade(state),
-        strangers=state.strangers,
+        tainted_by=state.tainted_by,
         questions=f"{state.questions} of {state.brief.limits.max_questions}" if state.questions else "",
         budget=budget.left,
         note=budget.note,

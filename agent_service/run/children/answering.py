@@ -41,7 +41,7 @@ def ended(state: RunState) -> ToolResult | None:
     doubts = _doubts(state, waiting)
     output = _output(state, waiting, doubts)
     return _result(parent, waiting.at, output, None if done else _error(state, doubts)).model_copy(
-        update={"untrusted": bool(state.strangers)}
+        update={"untrusted": bool(state.tainted_by)}
     )
 
 

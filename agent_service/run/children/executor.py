@@ -21,7 +21,7 @@ from agent_service.core.events import CancelRequested, Transition, WakeAccepted
 from agent_service.core.state import RunState
 from agent_service.core.tools import grants
 from agent_service.errors import Damaged, Replaced, WakeConflict
-from agent_service.kill_switch import Brake
+from agent_service.kill_switch import KillSwitch
 from agent_service.run.arrival import Arrival, UnknownRun, Unreadable
 from agent_service.run.children import answering
 from agent_service.run.children.waking import BadCall, asked_by, wake
@@ -53,14 +53,14 @@ class ChildRuns:
         publisher: Publisher,
         capabilities: Capabilities,
         artifacts: KeptArtifacts,
-        brake: Brake,
+        kill_switch: KillSwitch,
         clock: Clock,
     ) -> None:
         self._runs = runs
         self._publisher = publisher
         self._capabilities = capabilities
         self._artifacts = artifacts
-        self._brake = brake
+        self._kill_switch = kill_switch
         self._clock = clock
 
     async def receive(self, arrival: Arrival) -> None:
@@ -113,7 +113,7 @@ class ChildRuns:
             await self._cancel(now, pending, run_id)
 
     async def _wake(self, parent: RunState, pending: Pending) -> None:
-        self._brake.check()
+        self._kill_switch.check()
         try:
             event = wake(parent, pending, at=self._clock.now())
         except BadCall as error:

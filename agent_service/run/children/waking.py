@@ -85,9 +85,9 @@ def wake(parent: RunState, pending: Pending, *, at: datetime) -> WakeAccepted:
         tools=call.tools or tuple(skill.name for skill in brief.skills),
         announced=True,
         trace_url=trace_url_of_child(brief.trace_url, parent.run_id, run_id),
-        untrusted=bool(parent.strangers),
+        untrusted=bool(parent.tainted_by),
         caller=brief.caller,
-        named=egress.handed_on(parent, texts) if parent.strangers else (),
+        named=egress.handed_on(parent, texts) if parent.tainted_by else (),
     )
     return WakeAccepted(
         at=at,

@@ -13,10 +13,10 @@ from typing import TypeVar
 
 from agent_service.core.waiting import FINAL
 from agent_service.errors import Changed, Damaged, Newer, VersionMoved, WakeConflict
+from agent_service.run.changes import Elsewhere
 from agent_service.run.in_hand import IN_HAND, Message, is_own_turn, own_turn
 from agent_service.run.journal import Commit, Run
-from agent_service.run.moments import Elsewhere
-from agent_service.run.ports import Untold, Wake
+from agent_service.run.ports import Undispatched, Wake
 from agent_service.store.rows import rows_of
 from agent_service.store.shared_log.appending import Appending
 from agent_service.store.shared_log.applying import Applying, Skipped
@@ -113,7 +113,7 @@ class SharedStore(SqliteStore):
         fact = EntryFact.of(rows_of(commit), by=by, caller=commit.state.brief.caller, told=told)
         await self._appending.append(fact, self._position_of(commit))
 
-    async def untold(self, limit: int) -> Sequence[Untold]:
+    async def undispatched(self, limit: int) -> Sequence[Undispatched]:
         del limit  # what is not dispatched is under a message
         return []
 

@@ -59,7 +59,7 @@ FROM runs JOIN whole_briefs USING (run_id) WHERE run_id = ?1
 UNION ALL
 SELECT rowid, CAST(item AS BLOB), CAST(field AS BLOB), NULL, NULL, NULL, NULL, NULL FROM items WHERE run_id = ?1;
 
--- name: untold
+-- name: undispatched
 SELECT run_id, told, version FROM runs WHERE told < version ORDER BY run_id LIMIT ?;
 
 -- name: due

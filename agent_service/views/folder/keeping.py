@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Protocol
 
 from agent_service.errors import Damaged
-from agent_service.run.moments import Moment
+from agent_service.run.changes import ChangeRecord
 from agent_service.run.ports import Artifacts
 from agent_service.views.folder.disk import Unsafe
 from agent_service.views.folder.rendering import Rendered, Runs, write
@@ -75,12 +75,12 @@ class Folders:
         self._turn = asyncio.Lock()
         self._outage = Outage("the disk for files of runs, or what they are made of,", log)
 
-    def committed(self, moment: Moment) -> None:
-        run, ended = moment.after, moment.ended
+    def committed(self, change: ChangeRecord) -> None:
+        run, ended = change.after, change.ended
         self._commits += 1
         if ended and not run.artifacts:
             self._mark_ended(run.run_id)
-        elif (ended or moment.paused) and len(self._due) < MOST_DUE:
+        elif (ended or change.paused) and len(self._due) < MOST_DUE:
             self._due[run.run_id] = None
         elif run.run_id not in self._later:
             self._mark_later(run.run_id, monotonic() + LATER_S)

@@ -8,8 +8,8 @@ from typing import Protocol
 from agent_service.core.state import RunState
 from agent_service.errors import Changed
 from agent_service.history.artifacts import NamedArtifact, is_artifact_path, named_artifacts
+from agent_service.run.changes import Journals
 from agent_service.run.journal import Entry, Run, flaw_in_chain
-from agent_service.run.moments import Journals
 from agent_service.run.ports import Artifacts
 from agent_service.views.folder.disk import TooLarge, Unsafe
 from agent_service.views.folder.workspace import MAX_BYTES, Workspace

@@ -6,8 +6,8 @@ from itertools import zip_longest
 from typing import Literal
 
 from agent_service.history.artifacts import FILES, NamedArtifact, is_artifact_path, named_artifacts
+from agent_service.run.changes import retell
 from agent_service.run.journal import Entry, flaw_in_chain
-from agent_service.run.moments import retell
 from agent_service.views.folder.disk import TooLarge, Unsafe
 from agent_service.views.folder.workspace import Workspace
 from agent_service.views.pages.files import pages_of
@@ -73,8 +73,8 @@ def flaw_in_journal(entries: Sequence[Entry], run_id: str) -> str | None:
 def _flaw_in_fold(entries: Sequence[Entry]) -> str | None:
     seq = 0
     try:
-        for moment in retell(entries):
-            seq = moment.entry.seq
+        for change in retell(entries):
+            seq = change.entry.seq
     except (ValueError, AssertionError, TypeError) as error:
         return f"entry {seq + 1} cannot be followed: {error}"
     return None

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from agent_service.core.state import RunState
 from agent_service.history.artifacts import FILES
 from agent_service.history.history import History
+from agent_service.run.changes import as_decided
 from agent_service.run.journal import Entry, Record
-from agent_service.run.moments import as_decided
 from agent_service.views.pages.decisions import decisions_page
 from agent_service.views.pages.heading import RecordedRun
 from agent_service.views.pages.standing import context_page, memory_page, plan_page, skills_page

@@ -18,8 +18,8 @@ from typing import Protocol
 
 from agent_service.errors import Damaged
 from agent_service.history.history import rests
+from agent_service.run.changes import ChangeRecord, Journals
 from agent_service.run.journal import Entry
-from agent_service.run.moments import Journals, Moment
 from agent_service.trust.identity import trace_id
 from agent_service.views.spans.trace import Content, stretch
 from groundwork.service import store_folder
@@ -93,9 +93,9 @@ class Traces:
         """True when runs must be sent again from the mark on."""
         self._something = asyncio.Event()
 
-    def committed(self, moment: Moment) -> None:
-        if rests(moment):
-            self._mark_due(moment.entry.run_id, moment.at)
+    def committed(self, change: ChangeRecord) -> None:
+        if rests(change):
+            self._mark_due(change.entry.run_id, change.at)
 
     def send_again(self, run_id: str) -> None:
         """Spans of the last minute of another agent, which is dead and may not have sent them."""

@@ -28,8 +28,8 @@ from agent_service.core.phases import Decision, Next, Unusable
 from agent_service.history.history import History, rests
 from agent_service.history.items import Item, Thought
 from agent_service.history.results import result_of
+from agent_service.run.changes import ChangeRecord, retell
 from agent_service.run.journal import Entry, Record
-from agent_service.run.moments import Moment, retell
 from agent_service.run.ports import PromptText, Question
 from agent_service.trust.identity import root_span_id, trace_id
 from agent_service.views.journal import question_of
@@ -53,8 +53,8 @@ def stretch(
     """The spans that ended after the last rest before the newest of `entries`, or before `since`; `entries` begin with
     the run's first. Raises Damaged, and ValueError for a journal that cannot be told.
     """
-    moments = tuple(retell(entries)) if content else ()
-    trace, told, is_told = Trace(content, moments), list[Span](), False
+    changes = tuple(retell(entries)) if content else ()
+    trace, told, is_told = Trace(content, changes), list[Span](), False
     for record in (entry.record() for entry in entries):
         if is_told:
             told.clear()
@@ -64,11 +64,11 @@ def stretch(
 
 
 class Trace:
-    """`moments`: all of the run, for prompts; only needed with content."""
+    """`changes`: all of the run, for prompts; only needed with content."""
 
-    def __init__(self, content: Content | None, moments: Sequence[Moment]) -> None:
+    def __init__(self, content: Content | None, changes: Sequence[ChangeRecord]) -> None:
         self._content = content
-        self._moments = moments
+        self._changes = changes
         self._history = History()
 
     def ended(self, record: Record) -> Iterator[Span]:
@@ -146,7 +146,7 @@ class Trace:
             along = self._history.item(f"call:{item.call}:plan")
             about |= self._replied(item.thought, along.thought if along else None)
         if self._content:
-            prompt = self._content(question_of(item, self._moments))
+            prompt = self._content(question_of(item, self._changes))
             user: JsonValue = [{"role": "user", "parts": _parts(prompt.user)}]
             about |= self._said({names.SYSTEM_INSTRUCTIONS: _parts(prompt.system), names.INPUT_MESSAGES: user})
         return about

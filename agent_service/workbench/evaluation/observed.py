@@ -13,8 +13,8 @@ from agent_service.core.noted import MemoryNote
 from agent_service.core.state import RunState
 from agent_service.core.tools.in_flight import graphs
 from agent_service.core.waiting import Approval, Question, Sleeping, Status
+from agent_service.run.changes import ChangeRecord, retell
 from agent_service.run.journal import Entry
-from agent_service.run.moments import Moment, retell
 from schemas import subjects
 from schemas.catalog import ToolOffer
 from schemas.continuation import AGAIN
@@ -95,12 +95,12 @@ class Observed:
     children: tuple["Observed", ...] = ()
 
     @cached_property
-    def moments(self) -> tuple[Moment, ...]:
+    def changes(self) -> tuple[ChangeRecord, ...]:
         """Up to the first entry that cannot follow."""
-        moments: list[Moment] = []
+        changes: list[ChangeRecord] = []
         with suppress(ValueError):
-            moments.extend(retell(self.entries))
-        return tuple(moments)
+            changes.extend(retell(self.entries))
+        return tuple(changes)
 
     @cached_property
     def requests(self) -> tuple[Request, ...]:
@@ -134,63 +134,63 @@ class Observed:
 def happenings(seen: Observed) -> dict[Happening, int]:
     """What happened, each with its first entry's number: in the run, else in its children."""
     found: dict[Happening, int] = {}
-    for moment in (moment for run in seen.tree for moment in run.moments):
+    for change in (change for run in seen.tree for change in run.changes):
         for happening, is_one in _SIGNS.items():
-            if happening not in found and is_one(moment):
-                found[happening] = moment.entry.seq
+            if happening not in found and is_one(change):
+                found[happening] = change.entry.seq
     return found
 
 
-def _compaction(moment: Moment) -> bool:
-    return _memory(moment.after) != (_memory(moment.before) if moment.before else [])
+def _compaction(change: ChangeRecord) -> bool:
+    return _memory(change.after) != (_memory(change.before) if change.before else [])
 
 
 def _memory(state: RunState) -> list[MemoryNote]:
     return [note for note in state.notes if isinstance(note, MemoryNote)]
 
 
-def _cancel_while_pending(moment: Moment) -> bool:
-    return isinstance(moment.event, CancelRequested) and moment.before is not None and moment.before.pending is not None
+def _cancel_while_pending(change: ChangeRecord) -> bool:
+    return isinstance(change.event, CancelRequested) and change.before is not None and change.before.pending is not None
 
 
-def _outrun(moment: Moment) -> bool:
-    event, before = moment.event, moment.before
+def _outrun(change: ChangeRecord) -> bool:
+    event, before = change.event, change.before
     return before is not None and isinstance(event, ModelReplied) and thinking.outrun(before, event)
 
 
-def _unticked(moment: Moment) -> bool:
-    before = {item.id for item in moment.before.done_items if item.done} if moment.before else set()
-    return any(item.id in before and not item.done for item in moment.after.done_items)
+def _unticked(change: ChangeRecord) -> bool:
+    before = {item.id for item in change.before.done_items if item.done} if change.before else set()
+    return any(item.id in before and not item.done for item in change.after.done_items)
 
 
-def _bad_continuation(moment: Moment) -> bool:
-    result, evidence = moment.after.last_result, moment.after.evidence
+def _bad_continuation(change: ChangeRecord) -> bool:
+    result, evidence = change.after.last_result, change.after.evidence
     told = [result.output] if result else []
     return any(output.get("class") == "bad_continuation" for output in (*told, *(one.output for one in evidence)))
 
 
-_SIGNS: dict[Happening, Callable[[Moment], bool]] = {
+_SIGNS: dict[Happening, Callable[[ChangeRecord], bool]] = {
     "bad_continuation": _bad_continuation,
-    "continuation": lambda moment: bool(graphs(moment.after.waiting)),
-    "parallel_tasks": lambda moment: sum(bool(pending.task) for pending in moment.after.pendings) > 1,
-    "step_budget": lambda moment: any(record.status == "budget" for record in moment.after.completed),
-    "task_failed": lambda moment: any(evidence.status == "error" for evidence in moment.after.evidence),
-    "approval": lambda moment: isinstance(moment.after.ask, Approval),
+    "continuation": lambda change: bool(graphs(change.after.waiting)),
+    "parallel_tasks": lambda change: sum(bool(pending.task) for pending in change.after.pendings) > 1,
+    "step_budget": lambda change: any(record.status == "budget" for record in change.after.completed),
+    "task_failed": lambda change: any(evidence.status == "error" for evidence in change.after.evidence),
+    "approval": lambda change: isinstance(change.after.ask, Approval),
     "cancel_while_pending": _cancel_while_pending,
     "compaction": _compaction,
-    "done_refused": lambda moment: moment.after.refused_done > 0,
-    "claim_refused": lambda moment: bool(moment.after.refusals),
-    "late_result": lambda moment: len(moment.after.late) > (len(moment.before.late) if moment.before else 0),
-    "model_wait": lambda moment: getattr(moment.event, "remedy", "") == "try_again",
+    "done_refused": lambda change: change.after.refused_done > 0,
+    "claim_refused": lambda change: bool(change.after.refusals),
+    "late_result": lambda change: len(change.after.late) > (len(change.before.late) if change.before else 0),
+    "model_wait": lambda change: getattr(change.event, "remedy", "") == "try_again",
     "outrun": _outrun,
-    "parallel_reads": lambda moment: len({pending.step for pending in moment.after.pendings}) > 1,
-    "pause": lambda moment: moment.after.status is Status.PAUSED,
-    "question": lambda moment: isinstance(moment.after.ask, Question),
-    "reframe": lambda moment: moment.after.reframes > 0,
-    "reopened": lambda moment: moment.after.reopened > 0,
-    "repair": lambda moment: moment.after.asking is not None and moment.after.asking.repairs > 0,
-    "retry": lambda moment: any(pending.attempt > 1 for pending in moment.after.pendings),
+    "parallel_reads": lambda change: len({pending.step for pending in change.after.pendings}) > 1,
+    "pause": lambda change: change.after.status is Status.PAUSED,
+    "question": lambda change: isinstance(change.after.ask, Question),
+    "reframe": lambda change: change.after.reframes > 0,
+    "reopened": lambda change: change.after.reopened > 0,
+    "repair": lambda change: change.after.asking is not None and change.after.asking.repairs > 0,
+    "retry": lambda change: any(pending.attempt > 1 for pending in change.after.pendings),
     "unticked": _unticked,
-    "verification_refused": lambda moment: moment.after.unverified > 0,
-    "wait": lambda moment: isinstance(moment.after.waiting, Sleeping),
+    "verification_refused": lambda change: change.after.unverified > 0,
+    "wait": lambda change: isinstance(change.after.waiting, Sleeping),
 }

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from agent_service.admission.granting import LimitRefused
-from agent_service.admission.rate_limits import Pace
+from agent_service.admission.rate_limits import RateLimiter
 from agent_service.core.events import ModelReplied
 from agent_service.errors import ModelError
 from agent_service.models.opening import open_model
@@ -35,9 +35,11 @@ LONGEST_WAIT_S = 300.0
 class WaitingModel:
     """Waits in real time for a busy provider, then fails the run: nothing can be measured. Fills the port Model."""
 
-    def __init__(self, model: Model, pace: Pace, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    def __init__(
+        self, model: Model, rate_limiter: RateLimiter, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
         self._model = model
-        self._pace = pace
+        self._rate_limiter = rate_limiter
         self._sleep = sleep
 
     def prepare(self, question: Question) -> ModelCall:
@@ -60,12 +62,12 @@ class WaitingModel:
 
     async def _paced(self, call: ModelCall) -> Answer:
         admitted, used = (call.estimate.reserve.tokens if call.estimate else 0), 0
-        await self._pace.admit(admitted)
+        await self._rate_limiter.admit(admitted)
         try:
             answer = await call.make()
             used = answer.usage.input_tokens + answer.usage.output_tokens
         finally:
-            self._pace.settle(admitted, used)
+            self._rate_limiter.settle(admitted, used)
         return answer
 
 
@@ -87,10 +89,10 @@ async def trials_of(scenarios: Sequence[Scenario], settings: AgentSettings) -> A
         yield [trial for scenario in scenarios for trial in scripted(scenario)]
         return
     rates, fused = settings.model, settings.phases == "fused"
-    pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
+    rate_limiter = RateLimiter(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
     async with open_model(settings.model) as model:
         mind = Mind(
-            model=WaitingModel(model, pace),
+            model=WaitingModel(model, rate_limiter),
             fused=fused,
             verifies=settings.verify and model.verifies,
             short_rules=rates.prompt == "short",
@@ -194,7 +196,7 @@ def totals(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def _models(seen: Observed) -> tuple[str, ...]:
-    replies = (moment.event.model for moment in seen.moments if isinstance(moment.event, ModelReplied))
+    replies = (change.event.model for change in seen.changes if isinstance(change.event, ModelReplied))
     return tuple(dict.fromkeys(model for model in replies if model != PLAYED_MODEL))
 
 

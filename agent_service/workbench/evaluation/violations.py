@@ -8,7 +8,7 @@ from agent_service.core.events import ModelReplied, ToolReturned
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState
 from agent_service.run import journal
-from agent_service.run.moments import Moment
+from agent_service.run.changes import ChangeRecord
 from agent_service.run.schema_check import ArgumentSchemas
 from agent_service.workbench.evaluation.observed import Observed, Request
 from schemas import catalog, subjects
@@ -38,7 +38,7 @@ def _the_journal_is_whole(seen: Observed) -> Iterator[str]:
     flaw = journal.flaw_in_chain(seen.entries)
     if flaw:
         yield flaw
-    folded = seen.moments[-1].after if seen.moments else None
+    folded = seen.changes[-1].after if seen.changes else None
     if folded != seen.state:
         yield "the state in the store is not what the journal comes to"
 
@@ -112,8 +112,8 @@ def _what_needs_approval_is_allowed_first(seen: Observed) -> Iterator[str]:
 
 def _strangers(seen: Observed) -> Iterator[datetime]:
     outside = {offer.name for offer in seen.offers if offer.output != "trusted"}
-    for moment in seen.moments:
-        event = moment.event
+    for change in seen.changes:
+        event = change.event
         if isinstance(event, ToolReturned) and (event.result.untrusted or event.result.tool in outside):
             yield event.at
 
@@ -133,11 +133,11 @@ def _the_goal_stays(seen: Observed) -> Iterator[str]:
     for said in seen.endings:
         if said.payload["goal"] != seen.goal:
             yield f"{said.subject} names another goal"
-    for moment in seen.moments:
-        if _items(moment.before) != _items(moment.after) and not _is_framing(moment):
-            yield f"entry {moment.entry.seq} changes the definition of done, and is no framing"
-        if moment.after.brief.goal != seen.goal:
-            yield f"entry {moment.entry.seq} changes the goal"
+    for change in seen.changes:
+        if _items(change.before) != _items(change.after) and not _is_framing(change):
+            yield f"entry {change.entry.seq} changes the definition of done, and is no framing"
+        if change.after.brief.goal != seen.goal:
+            yield f"entry {change.entry.seq} changes the goal"
 
 
 def _command(seen: Observed, request: Request) -> ToolCommand | None:
@@ -168,8 +168,8 @@ def _items(state: RunState | None) -> tuple[tuple[str, str], ...]:
     return tuple((item.id, item.text) for item in state.done_items) if state else ()
 
 
-def _is_framing(moment: Moment) -> bool:
-    return isinstance(moment.event, ModelReplied) and isinstance(moment.event.decision, Framing)
+def _is_framing(change: ChangeRecord) -> bool:
+    return isinstance(change.event, ModelReplied) and isinstance(change.event.decision, Framing)
 
 
 RULES: dict[str, Rule] = {

@@ -7,19 +7,19 @@ from functools import partial
 from pathlib import Path
 
 from agent_service.admission.limits import Admission, Room, SharedLimits
-from agent_service.admission.rate_limits import Pace
+from agent_service.admission.rate_limits import RateLimiter
 from agent_service.core.events import ModelUsage, TimerFired
 from agent_service.core.phases import Refusal, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import ModelError
-from agent_service.kill_switch import Brake
+from agent_service.kill_switch import KillSwitch
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.run.arrival import Arrival
+from agent_service.run.changes import ChangeRecord
 from agent_service.run.evidence.lookup import Evidence
 from agent_service.run.intake import Intake, NewRuns
-from agent_service.run.model_calls import Thinker
-from agent_service.run.moments import Moment
+from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import Answer, Model, ModelCall, Question
 from agent_service.run.schema_check import ArgumentSchemas
@@ -138,19 +138,28 @@ class World:
         self._person = PlayedPerson(scenario, self._bus, self._clock)
         self._runs: dict[str, RunState] = {}
         self._model = FaultyModel(mind.model, scenario, self._clock, self._while_thinking)
-        thinker = Thinker(
+        model_caller = ModelCaller(
             self._model,
             ArgumentSchemas(),
             Evidence(store, self.gateway.artifacts),
             self._clock,
-            brake := Brake(),
-            limits := SharedLimits.none(self._clock, Pace(now=self._clock.seconds, sleep=self._clock.sleep)),
+            kill_switch := KillSwitch(),
+            limits := SharedLimits.none(self._clock, RateLimiter(now=self._clock.seconds, sleep=self._clock.sleep)),
             slots=1,
         )
         ring = KeyRing.fresh()
         capabilities, signing = Capabilities(ring), Signing(ring, folder)
-        publisher = Publisher(self._bus, lambda _: True, capabilities, signing, lambda _: "", brake)
-        parts = store, publisher, thinker, self._clock, self._committed, self.gateway.artifacts, capabilities, brake
+        publisher = Publisher(self._bus, lambda _: True, capabilities, signing, lambda _: "", kill_switch)
+        parts = (
+            store,
+            publisher,
+            model_caller,
+            self._clock,
+            self._committed,
+            self.gateway.artifacts,
+            capabilities,
+            kill_switch,
+        )
         self._turns = Turns(*parts)
         self._intake = Intake(
             self._turns,
@@ -163,7 +172,7 @@ class World:
                 trace_url=None,
                 short_rules=mind.short_rules,
             ),
-            Admission(brake=brake, room=Room(store.counts, max_queued=MOST_ENTRIES), quotas=limits.quotas),
+            Admission(kill_switch=kill_switch, room=Room(store.counts, max_queued=MOST_ENTRIES), quotas=limits.quotas),
             IncomingMetrics(Instruments()),
             self._clock,
         )
@@ -230,12 +239,12 @@ class World:
         if request.attempt == 1 and request.task is None:
             self._person.sees_step(self._runs[request.run_id], request.step, self._place(request.run_id))
 
-    def _committed(self, moment: Moment) -> None:
-        self._runs[moment.after.run_id] = moment.after
-        before = moment.before.waiting if moment.before else None
-        rests = moment.after.status in (Status.PAUSED, Status.ESCALATED)
-        if rests and type(before) is not type(moment.after.waiting):
-            self._person.sees_rest(moment.after, self._place(moment.after.run_id))
+    def _committed(self, change: ChangeRecord) -> None:
+        self._runs[change.after.run_id] = change.after
+        before = change.before.waiting if change.before else None
+        rests = change.after.status in (Status.PAUSED, Status.ESCALATED)
+        if rests and type(before) is not type(change.after.waiting):
+            self._person.sees_rest(change.after, self._place(change.after.run_id))
 
     async def _while_thinking(self, question: Question) -> None:
         said = self._person.during_call(question.state, question.call, self._place(question.state.run_id))

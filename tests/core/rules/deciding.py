@@ -5,37 +5,37 @@ from agent_service.core.phases import Framing, Phase, Plan, Reflection, Refusal,
 from agent_service.core.waiting import Approval
 from schemas.events import Signal
 from tests.core.rules.reading import Story, after, entries, finals, requests_of
-from tests.core.script import Moment
+from tests.core.script import ChangeRecord
 
 
-def asked_for(moment: Moment) -> Phase | None:
+def asked_for(change: ChangeRecord) -> Phase | None:
     """The phase that the reply of a moment answers."""
-    asking = moment.before.asking if moment.before else None
-    return asking.phase if asking and isinstance(moment.event, ModelReplied) else None
+    asking = change.before.asking if change.before else None
+    return asking.phase if asking and isinstance(change.event, ModelReplied) else None
 
 
 def only_a_plan_that_goes_with_a_good_decision_is_carried_out(story: Story) -> None:
     framed: Plan | None = None
-    for moment in entries(story):
-        if not isinstance(moment.event, ModelReplied):
+    for change in entries(story):
+        if not isinstance(change.event, ModelReplied):
             continue
-        planned = framed if _agrees(moment) else _plan_of(moment, moment.event)
-        framed = planned if asked_for(moment) is Phase.FRAME else framed
-        if requests_of(moment):
+        planned = framed if _agrees(change) else _plan_of(change, change.event)
+        framed = planned if asked_for(change) is Phase.FRAME else framed
+        if requests_of(change):
             assert planned is not None
-            sent = [(request.tool, request.command) for request in requests_of(moment)]
+            sent = [(request.tool, request.command) for request in requests_of(change)]
             assert sent == [(action.tool, action.command) for action in planned.actions]
 
 
-def _agrees(moment: Moment) -> bool:
+def _agrees(change: ChangeRecord) -> bool:
     """Whether a framing that was proposed is found to serve the goal."""
-    return asked_for(moment) is Phase.VERIFY and _agreed_to(moment) is not None
+    return asked_for(change) is Phase.VERIFY and _agreed_to(change) is not None
 
 
-def _plan_of(moment: Moment, reply: ModelReplied) -> Plan | None:
+def _plan_of(change: ChangeRecord, reply: ModelReplied) -> Plan | None:
     """The plan that a reply may carry out, by what was asked."""
     along = reply.plan if isinstance(reply.plan, Plan) else None
-    match asked_for(moment), reply.decision:
+    match asked_for(change), reply.decision:
         case Phase.PLAN, Plan() as planned:
             return planned
         case Phase.FRAME, Framing() as framing if _is_sound(framing):
@@ -52,18 +52,18 @@ def _is_sound(framing: Framing) -> bool:
 
 
 def a_framing_is_taken_up_only_when_it_was_asked_for_and_is_sound(story: Story) -> None:
-    for moment in entries(story):
-        if moment.before is None or after(moment).framing == moment.before.framing:
+    for change in entries(story):
+        if change.before is None or after(change).framing == change.before.framing:
             continue
-        framing = _agreed_to(moment)
+        framing = _agreed_to(change)
         assert framing is not None
         assert _is_sound(framing)
 
 
-def _agreed_to(moment: Moment) -> Framing | None:
+def _agreed_to(change: ChangeRecord) -> Framing | None:
     """The framing that a moment lets be in force: as it was asked for, found to serve the goal, or allowed."""
-    before, event = moment.before, moment.event
-    match asked_for(moment), event:
+    before, event = change.before, change.event
+    match asked_for(change), event:
         case Phase.FRAME, ModelReplied(decision=Framing() as framing):
             return framing
         case Phase.VERIFY, ModelReplied(decision=Verification(holds=True)) if before:
@@ -75,18 +75,18 @@ def _agreed_to(moment: Moment) -> Framing | None:
 
 
 def a_refusal_hands_the_run_to_a_person(story: Story) -> None:
-    for moment in entries(story):
-        if isinstance(moment.event, ModelReplied) and isinstance(moment.event.decision, Refusal):
-            claimed = moment.before is not None and moment.before.claim is not None
-            if asked_for(moment) is Phase.VERIFY and not claimed:  # of a framing, or void by what a person said
-                assert finals(moment) == []
+    for change in entries(story):
+        if isinstance(change.event, ModelReplied) and isinstance(change.event.decision, Refusal):
+            claimed = change.before is not None and change.before.claim is not None
+            if asked_for(change) is Phase.VERIFY and not claimed:  # of a framing, or void by what a person said
+                assert finals(change) == []
                 continue
-            assert finals(moment) == ["agent.completed" if claimed else "agent.escalated"]
-            assert after(moment).ending_class == ("completed" if claimed else "model_refused")
+            assert finals(change) == ["agent.completed" if claimed else "agent.escalated"]
+            assert after(change).ending_class == ("completed" if claimed else "model_refused")
 
 
-def _found(moment: Moment) -> Verification | None:
-    match asked_for(moment), moment.event:
+def _found(change: ChangeRecord) -> Verification | None:
+    match asked_for(change), change.event:
         case Phase.VERIFY, ModelReplied(decision=Verification() as found):
             return found
     return None
@@ -94,34 +94,34 @@ def _found(moment: Moment) -> Verification | None:
 
 def a_claim_that_is_not_shown_is_refused_and_only_once(story: Story) -> None:
     refused = 0
-    for moment in entries(story):
-        found, before = _found(moment), moment.before
+    for change in entries(story):
+        found, before = _found(change), change.before
         if found and before and before.claim and not found.holds:
             refused += 1
-            assert "agent.completed" not in finals(moment)
-            assert not any(item.done for item in after(moment).done_items if item.id in found.doubted)
+            assert "agent.completed" not in finals(change)
+            assert not any(item.done for item in after(change).done_items if item.id in found.doubted)
     assert refused <= 1
 
 
 def done_is_looked_at_where_that_is_wanted(story: Story) -> None:
     """A claim ends the run by itself only after one was refused, or when the budget is spent."""
-    for moment in entries(story):
-        state = after(moment)
-        if "agent.completed" in finals(moment) and state.brief.verify and asked_for(moment) is not Phase.VERIFY:
+    for change in entries(story):
+        state = after(change)
+        if "agent.completed" in finals(change) and state.brief.verify and asked_for(change) is not Phase.VERIFY:
             spent = state.spent.tokens + state.spent.lost_tokens >= (state.brief.limits.max_tokens or 10**9)
             limited = state.brief.limits.max_cost_usd is not None
-            assert state.unverified or spent or limited or isinstance(moment.event, ModelReplied) is False
+            assert state.unverified or spent or limited or isinstance(change.event, ModelReplied) is False
 
 
 def what_a_person_says_voids_what_is_claimed(story: Story) -> None:
-    for moment in entries(story):
-        if isinstance(moment.event, SignalReceived) and moment.event.signal.message:
-            assert (after(moment).claim, after(moment).proposed) == (None, None)
+    for change in entries(story):
+        if isinstance(change.event, SignalReceived) and change.event.signal.message:
+            assert (after(change).claim, after(change).proposed) == (None, None)
 
 
 def a_claim_stands_only_while_it_is_looked_at(story: Story) -> None:
-    for moment in entries(story):
-        state = after(moment)
+    for change in entries(story):
+        state = after(change)
         if (state.claim or state.proposed) and not state.final:
             assert state.asking is not None
             assert state.asking.phase is Phase.VERIFY

@@ -1,8 +1,9 @@
 """Rules of the journal: it alone says what happened, and what is written of it can be read back."""
 
+from agent_service.run.changes import retell
+
 from agent_service.core.waiting import Status
 from agent_service.run import journal, messages
-from agent_service.run.moments import retell
 from schemas import subjects
 from schemas.events import INBOUND, OUTBOUND
 from tests.core.rules.reading import Story, after, commits_of, entries
@@ -11,8 +12,8 @@ from tests.core.rules.reading import Story, after, commits_of, entries
 def the_journal_folds_to_the_same_states_and_the_same_facts(story: Story) -> None:
     commits = commits_of(story)
     replayed = list(retell(commit.entry for commit in commits))
-    assert [moment.after for moment in replayed] == [commit.state for commit in commits]
-    assert [moment.facts for moment in replayed] == [commit.facts for commit in commits]
+    assert [change.after for change in replayed] == [commit.state for commit in commits]
+    assert [change.facts for change in replayed] == [commit.facts for commit in commits]
     assert replayed[-1].after == after(story[-1])
     assert journal.flaw_in_chain([commit.entry for commit in commits]) is None
 
@@ -20,25 +21,25 @@ def the_journal_folds_to_the_same_states_and_the_same_facts(story: Story) -> Non
 def states_and_events_survive_being_written_and_read(story: Story) -> None:
     brief = ""
     grown: dict[str, list[str]] = {}
-    for moment, commit in zip(entries(story), commits_of(story), strict=True):
+    for change, commit in zip(entries(story), commits_of(story), strict=True):
         brief = journal.encode_brief(commit.brief) if commit.brief else brief
         for growth in commit.growth:
             grown[growth.field] = [*grown.get(growth.field, [])[growth.dropped :], *growth.added]
-        assert commit.entry.decoded() == moment.event
+        assert commit.entry.decoded() == change.event
         if commit.entry.seq % 5 == 0:
             items = [(field, item) for field, some in grown.items() for item in some]
             assert journal.decode_state(journal.encode_state(commit.state), brief, items) == commit.state
 
 
 def what_is_said_is_what_its_model_would_write_byte_for_byte(story: Story) -> None:
-    for one in (message for moment in story for message in moment.messages):
+    for one in (message for change in story for message in change.messages):
         kind = subjects.TOOL_REQUEST if one.subject.startswith(subjects.TOOL_REQUEST) else one.subject
         model = (INBOUND | OUTBOUND)[kind]
         assert model.model_validate_json(one.body).body() == one.body
 
 
 def what_is_said_again_was_said_before_word_for_word(story: Story) -> None:
-    said = {one.key: one for moment in story for one in moment.messages}
-    for moment in story:
-        for again in messages.outstanding(after(moment)):
-            assert after(moment).status is Status.QUEUED or said[again.key] == again
+    said = {one.key: one for change in story for one in change.messages}
+    for change in story:
+        for again in messages.outstanding(after(change)):
+            assert after(change).status is Status.QUEUED or said[again.key] == again

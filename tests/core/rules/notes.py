@@ -13,7 +13,7 @@ from agent_service.core.noted import MemoryNote, MessageNote, Note, RulingNote, 
 from agent_service.core.phases import Digest, Phase, Reflection
 from agent_service.core.state import RunState
 from tests.core.rules.reading import Story, after, entries, reopened
-from tests.core.script import Moment
+from tests.core.script import ChangeRecord
 
 MORE_STEPS = 4
 """More notes of steps than are kept, from which on they may be taken together."""
@@ -21,30 +21,30 @@ LONGEST_STEP, LONGEST_MEMORY, LONGEST_MESSAGE = 30_000, 24_000, 2200
 UNTOUCHED = ("done_items", "framing", "plan", "outline", "messages", "completed", "artifacts", "step", "reflection")
 
 
-def is_compaction(moment: Moment) -> bool:
+def is_compaction(change: ChangeRecord) -> bool:
     """Whether the moment may give up notes: a digest, or none after the last repair, a prompt that is too long, or a
     step after which the facts were enough."""
-    if moment.before is None or moment.transition.ignored:
+    if change.before is None or change.transition.ignored:
         return False
-    if finished_by(moment):
-        return len(steps_of(after(moment).notes)) < len(steps_of(moment.before.notes)) + finished_by(moment)
-    asking = moment.before.asking
-    if isinstance(moment.event, ModelUnavailable):
-        return asking is not None and moment.event.remedy == "shrink"
-    if asking is None or not isinstance(moment.event, ModelReplied):
+    if finished_by(change):
+        return len(steps_of(after(change).notes)) < len(steps_of(change.before.notes)) + finished_by(change)
+    asking = change.before.asking
+    if isinstance(change.event, ModelUnavailable):
+        return asking is not None and change.event.remedy == "shrink"
+    if asking is None or not isinstance(change.event, ModelReplied):
         return False
     if asking.phase is Phase.COMPACT:
-        return not isinstance(moment.event.decision, Reflection)
-    return asking.phase is Phase.REFLECT and isinstance(moment.event.decision, Digest)
+        return not isinstance(change.event.decision, Reflection)
+    return asking.phase is Phase.REFLECT and isinstance(change.event.decision, Digest)
 
 
-def finished_by(moment: Moment) -> int:
+def finished_by(change: ChangeRecord) -> int:
     """How many steps are finished with the moment."""
-    return len(after(moment).completed) - len(moment.before.completed) if moment.before else 0
+    return len(after(change).completed) - len(change.before.completed) if change.before else 0
 
 
-def notes_before(moment: Moment) -> tuple[Note, ...]:
-    return moment.before.notes if moment.before else ()
+def notes_before(change: ChangeRecord) -> tuple[Note, ...]:
+    return change.before.notes if change.before else ()
 
 
 def steps_of(notes: tuple[Note, ...]) -> list[StepNote]:
@@ -56,25 +56,25 @@ def said_by_people(notes: Iterable[Note]) -> list[Note]:
 
 
 def notes_are_only_appended_but_for_a_compaction(story: Story) -> None:
-    for moment in story:
-        if not is_compaction(moment):
-            before, now = notes_before(moment), after(moment).notes
+    for change in story:
+        if not is_compaction(change):
+            before, now = notes_before(change), after(change).notes
             for kind in ("message", "ruling", "memory", "step"):
                 known = [note for note in before if note.kind == kind]
                 assert [note for note in now if note.kind == kind][: len(known)] == known
-            assert len(now) <= len(before) + 1 + finished_by(moment) or reopened(moment)
+            assert len(now) <= len(before) + 1 + finished_by(change) or reopened(change)
 
 
 def a_compaction_gives_up_older_steps_and_nothing_else(story: Story) -> None:
-    for moment in story:
-        before, now = notes_before(moment), after(moment).notes
-        if not is_compaction(moment) or now == before:
+    for change in story:
+        before, now = notes_before(change), after(change).notes
+        if not is_compaction(change) or now == before:
             continue
         assert [note.kind == "memory" for note in now] == [True, *[False] * len(now[1:])]
         assert said_by_people(now) == said_by_people(before)
-        kept, finished = steps_of(now), finished_by(moment)
-        too_long = isinstance(moment.event, ModelUnavailable)
-        most = newest_steps(after(moment), before) if too_long else kept_steps(after(moment))
+        kept, finished = steps_of(now), finished_by(change)
+        too_long = isinstance(change.event, ModelUnavailable)
+        most = newest_steps(after(change), before) if too_long else kept_steps(after(change))
         assert len(kept) == min(most, len(steps_of(before)) + finished)
         assert kept[: len(kept) - finished] == steps_of(before)[len(steps_of(before)) - len(kept) + finished :]
 
@@ -90,17 +90,17 @@ def kept_steps(state: RunState) -> int:
 
 
 def a_compaction_leaves_the_rest_of_the_run_as_it_is(story: Story) -> None:
-    for moment in story:
-        if is_compaction(moment) and not finished_by(moment) and not after(moment).final:
-            assert moment.before is not None
+    for change in story:
+        if is_compaction(change) and not finished_by(change) and not after(change).final:
+            assert change.before is not None
             for name in UNTOUCHED:
-                assert getattr(after(moment), name) == getattr(moment.before, name)
+                assert getattr(after(change), name) == getattr(change.before, name)
 
 
 def notes_are_compacted_only_when_they_are_too_long(story: Story) -> None:
-    for moment in story:
-        if isinstance(moment.event, ToolReturned) and moment.asks:
-            assert is_too_long(after(moment)) == (moment.asks.phase is Phase.COMPACT)
+    for change in story:
+        if isinstance(change.event, ToolReturned) and change.asks:
+            assert is_too_long(after(change)) == (change.asks.phase is Phase.COMPACT)
 
 
 def is_too_long(state: RunState) -> bool:
@@ -109,15 +109,15 @@ def is_too_long(state: RunState) -> bool:
 
 
 def every_finished_step_has_one_note_and_the_first_of_its_plan_the_thought_before_it(story: Story) -> None:
-    for moment in entries(story):
-        known, finished = notes_before(moment), finished_by(moment)
-        new = [note for note in steps_of(after(moment).notes) if note not in known]
-        assert [note.step for note in new] == [r.step for r in after(moment).completed][-finished:] * bool(finished)
+    for change in entries(story):
+        known, finished = notes_before(change), finished_by(change)
+        new = [note for note in steps_of(after(change).notes) if note not in known]
+        assert [note.step for note in new] == [r.step for r in after(change).completed][-finished:] * bool(finished)
         for note in new:
-            assert moment.before is not None
-            thought, leads = moment.before.reflection, note.step <= first_of_plan(moment.before)
+            assert change.before is not None
+            thought, leads = change.before.reflection, note.step <= first_of_plan(change.before)
             assert (note.reflection is not None) == (thought is not None and leads)
-            assert after(moment).reflection is (None if leads else thought)
+            assert after(change).reflection is (None if leads else thought)
 
 
 def first_of_plan(state: RunState) -> int:
@@ -126,17 +126,17 @@ def first_of_plan(state: RunState) -> int:
 
 def what_people_said_is_a_note_for_ever(story: Story) -> None:
     said: list[str] = []
-    for moment in story:
-        event = moment.event
-        if isinstance(event, SignalReceived) and event.signal.message and not moment.transition.ignored:
+    for change in story:
+        event = change.event
+        if isinstance(event, SignalReceived) and event.signal.message and not change.transition.ignored:
             said.append(event.signal.message)
-        assert [note.said for note in after(moment).notes if isinstance(note, MessageNote)] == said
+        assert [note.said for note in after(change).notes if isinstance(note, MessageNote)] == said
 
 
 def notes_are_bounded(story: Story) -> None:
     known: tuple[Note, ...] = ()
-    for moment in story:
-        notes, before = after(moment).notes, {id(note) for note in known}
+    for change in story:
+        notes, before = after(change).notes, {id(note) for note in known}
         known = notes
         for note in (note for note in notes if id(note) not in before):
             longest = {"step": LONGEST_STEP, "memory": LONGEST_MEMORY}.get(note.kind, LONGEST_MESSAGE)

@@ -16,16 +16,16 @@ from tests.core.rules.reading import Story, after, entries, finals, granted, is_
 
 
 def every_entry_counts_one_version(story: Story) -> None:
-    assert [after(moment).version for moment in entries(story)] == list(range(1, len(entries(story)) + 1))
+    assert [after(change).version for change in entries(story)] == list(range(1, len(entries(story)) + 1))
 
 
 def an_ignored_event_changes_nothing(story: Story) -> None:
-    for moment in story:
-        assert is_entry(moment) or moment.transition.state is moment.before
+    for change in story:
+        assert is_entry(change) or change.transition.state is change.before
 
 
 def no_key_is_used_twice(story: Story) -> None:
-    keys = [one.key for moment in story for one in moment.messages]
+    keys = [one.key for change in story for one in change.messages]
     assert len(keys) == len(set(keys))
 
 
@@ -36,11 +36,11 @@ def a_signal_is_heard_once(story: Story) -> None:
 
 def a_run_ends_once_and_nothing_follows(story: Story) -> None:
     """Once for good; after it was handed to a person only an answer lets it go on."""
-    for moment, other in pairwise(story):
-        if not after(moment).final:
+    for change, other in pairwise(story):
+        if not after(change).final:
             assert after(other).final == bool(finals(other))
         elif reopened(other):
-            assert after(moment).status is Status.ESCALATED
+            assert after(change).status is Status.ESCALATED
             assert isinstance(other.event, SignalReceived)
             assert other.event.signal.kind == "answer"
             assert not after(other).final
@@ -49,7 +49,7 @@ def a_run_ends_once_and_nothing_follows(story: Story) -> None:
             assert not other.messages
             assert not other.asks
             assert not is_entry(other) or isinstance(other.event, ToolReturned)
-    assert all(len(finals(moment)) <= 1 for moment in story)
+    assert all(len(finals(change)) <= 1 for change in story)
 
 
 def a_late_result_is_recorded_once(story: Story) -> None:
@@ -60,14 +60,14 @@ def a_late_result_is_recorded_once(story: Story) -> None:
 
 
 def a_cancel_ends_any_run(story: Story) -> None:
-    for moment in story:
-        if isinstance(moment.event, CancelRequested) and moment.before and not moment.before.final:
-            assert finals(moment) == ["agent.cancelled"]
+    for change in story:
+        if isinstance(change.event, CancelRequested) and change.before and not change.before.final:
+            assert finals(change) == ["agent.cancelled"]
 
 
 def a_run_is_completed_only_with_proof_of_every_item(story: Story) -> None:
-    for place, moment in enumerate(story):
-        for completed in moment.published("agent.completed"):
+    for place, change in enumerate(story):
+        for completed in change.published("agent.completed"):
             items = completed["definition_of_done"]
             assert len(items) >= 3
             assert all(item["done"] and item["evidence"] for item in items)
@@ -76,22 +76,22 @@ def a_run_is_completed_only_with_proof_of_every_item(story: Story) -> None:
 
 def _proofs(story: Story) -> set[str]:
     """What a run can point to: steps that went well, or did by a person's word, and artifacts."""
-    results = [moment.event.result for moment in entries(story) if isinstance(moment.event, ToolReturned)]
+    results = [change.event.result for change in entries(story) if isinstance(change.event, ToolReturned)]
     good = [result for result in results if result.status == "ok"]
     named = {result.result.artifact_path for result in good if result.result and result.result.artifact_path}
-    by_word = {record.step for moment in story if reopened(moment) for record in after(moment).completed}
+    by_word = {record.step for change in story if reopened(change) for record in after(change).completed}
     return {f"step:{step}" for step in {result.step for result in good} | by_word} | named
 
 
 def a_run_moves_as_the_table_says(story: Story) -> None:
-    for moment in story:
-        rule = TABLE[type(moment.before.waiting) if moment.before else None][type(moment.event)]
-        assert moment.transition.ignored or type(after(moment).waiting) in rule.to
+    for change in story:
+        rule = TABLE[type(change.before.waiting) if change.before else None][type(change.event)]
+        assert change.transition.ignored or type(after(change).waiting) in rule.to
 
 
 def a_live_run_has_a_timer_no_later_than_its_deadline(story: Story) -> None:
-    for moment, limits in granted(story):
-        state = after(moment)
+    for change, limits in granted(story):
+        state = after(change)
         if state.status in (Status.QUEUED, Status.RUNNING):
             assert state.due_at is not None
             assert state.due_at <= limits.deadline_at
@@ -104,28 +104,28 @@ def a_live_run_has_a_timer_no_later_than_its_deadline(story: Story) -> None:
 
 
 def a_paused_run_asks_for_nothing(story: Story) -> None:
-    for moment in story:
-        if after(moment).status is Status.PAUSED:
-            assert not moment.asks
-            assert not requests_of(moment)
+    for change in story:
+        if after(change).status is Status.PAUSED:
+            assert not change.asks
+            assert not requests_of(change)
 
 
 def calls_count_up(story: Story) -> None:
-    calls = [moment.asks.call for moment in story if moment.asks]
+    calls = [change.asks.call for change in story if change.asks]
     assert calls == sorted(calls)
     assert set(calls) <= set(range(1, after(story[-1]).calls + 1))
 
 
 def only_the_reply_that_is_waited_for_counts(story: Story) -> None:
-    for moment in entries(story):
-        if isinstance(moment.event, CallReserved | ModelReplied | ModelUnavailable):
-            assert moment.before is not None
-            assert moment.before.status is Status.RUNNING
-            assert moment.before.asking is not None
-            assert moment.before.asking.call == moment.event.call
+    for change in entries(story):
+        if isinstance(change.event, CallReserved | ModelReplied | ModelUnavailable):
+            assert change.before is not None
+            assert change.before.status is Status.RUNNING
+            assert change.before.asking is not None
+            assert change.before.asking.call == change.event.call
 
 
 def a_run_is_framed_before_anything_else_is_asked(story: Story) -> None:
-    for moment in story:
-        asking = after(moment).asking
-        assert asking is None or asking.phase == "frame" or after(moment).framing is not None
+    for change in story:
+        asking = after(change).asking
+        assert asking is None or asking.phase == "frame" or after(change).framing is not None

@@ -15,9 +15,9 @@ from agent_service.run import journal
 from schemas import subjects
 from schemas.catalog import ToolOffer
 from schemas.events import Constraints, ToolResult
-from tests.core.script import Moment
+from tests.core.script import ChangeRecord
 
-Story = list[Moment]
+Story = list[ChangeRecord]
 
 
 Name = tuple[int, str, int]
@@ -45,26 +45,26 @@ class Sent:
         return self.step, self.task, self.round
 
 
-def after(moment: Moment) -> RunState:
+def after(change: ChangeRecord) -> RunState:
     """The state that the moment led to."""
-    assert moment.transition.state is not None
-    return moment.transition.state
+    assert change.transition.state is not None
+    return change.transition.state
 
 
-def is_entry(moment: Moment) -> bool:
-    return not moment.transition.ignored
+def is_entry(change: ChangeRecord) -> bool:
+    return not change.transition.ignored
 
 
-def entries(story: Story) -> list[Moment]:
-    return [moment for moment in story if is_entry(moment)]
+def entries(story: Story) -> list[ChangeRecord]:
+    return [change for change in story if is_entry(change)]
 
 
 def commits_of(story: Story) -> list[journal.Commit]:
     """What a store is given, entry by entry."""
     run: journal.Run | None = None
     commits = []
-    for moment in entries(story):
-        commits.append(journal.commit_of(run, moment.event, moment.transition))
+    for change in entries(story):
+        commits.append(journal.commit_of(run, change.event, change.transition))
         run = journal.Run(state=commits[-1].state, head=commits[-1].entry.hash)
     return commits
 
@@ -76,18 +76,18 @@ def woken(story: Story) -> Woken:
 
 
 def sent(story: Story) -> list[Sent]:
-    return [request for place, moment in enumerate(story) for request in requests_of(moment, place)]
+    return [request for place, change in enumerate(story) for request in requests_of(change, place)]
 
 
-def requests_of(moment: Moment, place: int = 0) -> list[Sent]:
+def requests_of(change: ChangeRecord, place: int = 0) -> list[Sent]:
     asked = subjects.TOOL_REQUEST
-    return [_sent(moment, place, subject, payload) for subject, payload in moment.payloads if subject.startswith(asked)]
+    return [_sent(change, place, subject, payload) for subject, payload in change.payloads if subject.startswith(asked)]
 
 
-def _sent(moment: Moment, place: int, subject: str, payload: dict[str, Any]) -> Sent:
+def _sent(change: ChangeRecord, place: int, subject: str, payload: dict[str, Any]) -> Sent:
     return Sent(
         place=place,
-        at=moment.event.at,
+        at=change.event.at,
         subject=subject,
         step=payload["step"],
         attempt=payload["attempt"],
@@ -99,26 +99,26 @@ def _sent(moment: Moment, place: int, subject: str, payload: dict[str, Any]) -> 
     )
 
 
-def finals(moment: Moment) -> list[str]:
+def finals(change: ChangeRecord) -> list[str]:
     """The final events that a moment published."""
-    ended = [name for name in ("agent.completed", "agent.failed", "agent.cancelled") for _ in moment.published(name)]
-    return ended + ["agent.escalated" for payload in moment.published("agent.escalated") if not payload["resumable"]]
+    ended = [name for name in ("agent.completed", "agent.failed", "agent.cancelled") for _ in change.published(name)]
+    return ended + ["agent.escalated" for payload in change.published("agent.escalated") if not payload["resumable"]]
 
 
-def pauses(moment: Moment) -> list[str]:
+def pauses(change: ChangeRecord) -> list[str]:
     """The classes of the pauses that a moment published."""
-    return [payload["class"] for payload in moment.published("agent.escalated") if payload["resumable"]]
+    return [payload["class"] for payload in change.published("agent.escalated") if payload["resumable"]]
 
 
 def offered(story: Story) -> dict[str, ToolOffer]:
     """The tools that the run was started with."""
-    started = [moment.event for moment in entries(story) if isinstance(moment.event, RunStarted)]
+    started = [change.event for change in entries(story) if isinstance(change.event, RunStarted)]
     return {tool.name: tool for tool in started[0].skills} if started else {}
 
 
-def paid_by(moment: Moment) -> list[ModelUsage]:
+def paid_by(change: ChangeRecord) -> list[ModelUsage]:
     """What the reply cost that was taken up."""
-    return [moment.event.usage] if is_entry(moment) and isinstance(moment.event, ModelReplied) else []
+    return [change.event.usage] if is_entry(change) and isinstance(change.event, ModelReplied) else []
 
 
 def total(costs: list[float | None]) -> float | None:
@@ -127,11 +127,11 @@ def total(costs: list[float | None]) -> float | None:
     return reduce(lambda so_far, cost: None if so_far is None or cost is None else so_far + cost, costs, start)
 
 
-def given_up(moment: Moment) -> Name | None:
+def given_up(change: ChangeRecord) -> Name | None:
     """The request whose attempt was given up because no answer came."""
-    if not isinstance(moment.event, TimerFired) or moment.before is None:
+    if not isinstance(change.event, TimerFired) or change.before is None:
         return None
-    before, at = moment.before, moment.event.at
+    before, at = change.before, change.event.at
     instant, name = min(_instants(before), key=lambda one: one[0], default=(at, None))
     sent = name not in _retries(before)
     return name if sent and instant <= at < before.brief.limits.deadline_at else None
@@ -154,35 +154,35 @@ def name_of(result: ToolResult) -> Name:
     return result.step, result.task or "", result.round or 0
 
 
-def is_retryable(moment: Moment, name: Name) -> bool:
+def is_retryable(change: ChangeRecord, name: Name) -> bool:
     """Whether a moment lets an attempt of that request be tried again: a timeout, or an error that says so."""
-    if not isinstance(moment.event, ToolReturned):
-        return given_up(moment) == name
-    if name_of(moment.event.result) != name or after(moment).ending_class == "protocol_violation":
+    if not isinstance(change.event, ToolReturned):
+        return given_up(change) == name
+    if name_of(change.event.result) != name or after(change).ending_class == "protocol_violation":
         return False
-    if moment.before is None or moment.before.final:
+    if change.before is None or change.before.final:
         return False
-    error = moment.event.result.error
-    return moment.event.result.status == "error" and error is not None and error.retryable
+    error = change.event.result.error
+    return change.event.result.status == "error" and error is not None and error.retryable
 
 
-def granted(story: Story) -> Iterator[tuple[Moment, Limits]]:
+def granted(story: Story) -> Iterator[tuple[ChangeRecord, Limits]]:
     """Each moment with the limits in force after it: those of the wake, as raised since, and longer by every rest."""
     limits, since = woken(story).brief.limits, woken(story).at
-    for moment in story:
-        event, rested = moment.event, rests(moment.before)
-        if not is_entry(moment):
-            yield moment, limits
+    for change in story:
+        event, rested = change.event, rests(change.before)
+        if not is_entry(change):
+            yield change, limits
             continue
-        if rested and (goes_on_after_a_rest(moment) or is_handed_over(moment)) and not limits.deadline_named:
+        if rested and (goes_on_after_a_rest(change) or is_handed_over(change)) and not limits.deadline_named:
             limits = replace(limits, deadline_at=limits.deadline_at + (event.at - since))
-        if rests(after(moment)) and (not rested or type(after(moment).waiting) is not type(_waiting(moment))):
+        if rests(after(change)) and (not rested or type(after(change).waiting) is not type(_waiting(change))):
             since = event.at
         if isinstance(event, SignalReceived) and event.signal.constraints:
             limits = _raised(limits, event.signal.constraints)
-        if reopened(moment) or goes_on_after_its_attempts(moment):
+        if reopened(change) or goes_on_after_its_attempts(change):
             limits = replace(limits, max_attempts_of_run=limits.max_attempts_of_run + limits.max_attempts)
-        yield moment, limits
+        yield change, limits
 
 
 def rests(run: RunState | None) -> bool:
@@ -190,35 +190,35 @@ def rests(run: RunState | None) -> bool:
     return run is not None and run.status in (Status.PAUSED, Status.ESCALATED)
 
 
-def is_handed_over(moment: Moment) -> bool:
+def is_handed_over(change: ChangeRecord) -> bool:
     """Whether the run, which rested for a person, now ends in their hands: it keeps the time that it had."""
-    paused = moment.before is not None and moment.before.status is Status.PAUSED
-    return paused and after(moment).status is Status.ESCALATED
+    paused = change.before is not None and change.before.status is Status.PAUSED
+    return paused and after(change).status is Status.ESCALATED
 
 
-def reopened(moment: Moment) -> bool:
+def reopened(change: ChangeRecord) -> bool:
     """Whether an answer set the run going again that was handed to a person."""
-    return bool(moment.published("agent.reopened"))
+    return bool(change.published("agent.reopened"))
 
 
-def goes_on_after_its_attempts(moment: Moment) -> bool:
+def goes_on_after_its_attempts(change: ChangeRecord) -> bool:
     """Whether a person let a run go on that paused for its tool attempts."""
-    paused = moment.before is not None and moment.before.status is Status.PAUSED
-    spent = paused and moment.before is not None and moment.before.ending_class == "budget_attempts"
-    return spent and goes_on_after_a_rest(moment)
+    paused = change.before is not None and change.before.status is Status.PAUSED
+    spent = paused and change.before is not None and change.before.ending_class == "budget_attempts"
+    return spent and goes_on_after_a_rest(change)
 
 
-def goes_on_after_a_rest(moment: Moment) -> bool:
+def goes_on_after_a_rest(change: ChangeRecord) -> bool:
     """Whether a person, or their silence, let the run go on: not so if it stays as it is, or ends unasked."""
-    before, now = _waiting(moment), after(moment).waiting
-    if isinstance(moment.event, SignalReceived):
+    before, now = _waiting(change), after(change).waiting
+    if isinstance(change.event, SignalReceived):
         return before != now
-    asked = moment.before.ask if moment.before else None
-    return isinstance(asked, Approval) and after(moment).ending_class != "approval_expired" and before != now
+    asked = change.before.ask if change.before else None
+    return isinstance(asked, Approval) and after(change).ending_class != "approval_expired" and before != now
 
 
-def _waiting(moment: Moment) -> Waiting | None:
-    return moment.before.waiting if moment.before else None
+def _waiting(change: ChangeRecord) -> Waiting | None:
+    return change.before.waiting if change.before else None
 
 
 def _raised(limits: Limits, more: Constraints) -> Limits:

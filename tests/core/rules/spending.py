@@ -18,12 +18,12 @@ from tests.core.rules.reading import (
     sent,
     total,
 )
-from tests.core.script import Moment
+from tests.core.script import ChangeRecord
 
 
 def no_more_steps_and_attempts_are_taken_than_granted(story: Story) -> None:
-    for moment, limits in granted(story):
-        for request in requests_of(moment):
+    for change, limits in granted(story):
+        for request in requests_of(change):
             assert request.step <= limits.max_steps
             assert request.attempt <= limits.max_attempts
 
@@ -37,27 +37,27 @@ def the_attempts_of_the_run_are_bounded(story: Story) -> None:
 
 def no_more_reframes_are_made_than_granted(story: Story) -> None:
     made = 0
-    for moment, limits in granted(story):
-        made += _is_reframe(moment)
+    for change, limits in granted(story):
+        made += _is_reframe(change)
         assert made <= limits.max_reframes
 
 
-def _is_reframe(moment: Moment) -> bool:
+def _is_reframe(change: ChangeRecord) -> bool:
     """Whether the model wanted to frame anew, and was let."""
-    event, before = moment.event, moment.before
-    if not isinstance(event, ModelReplied) or moment.transition.ignored or before is None or before.asking is None:
+    event, before = change.event, change.before
+    if not isinstance(event, ModelReplied) or change.transition.ignored or before is None or before.asking is None:
         return False
     if event.heard is not None and event.heard < before.heard:
         return False
     wanted = isinstance(event.decision, Reflection) and event.decision.verdict is Verdict.REFRAME
-    return wanted and before.asking.phase == "reflect" and not finals(moment) and not pauses(moment)
+    return wanted and before.asking.phase == "reflect" and not finals(change) and not pauses(change)
 
 
 def no_model_call_is_made_when_the_money_is_spent(story: Story) -> None:
     paid: list[ModelUsage] = []
-    for moment, limits in granted(story):
-        paid += paid_by(moment)
-        if moment.asks:
+    for change, limits in granted(story):
+        paid += paid_by(change)
+        if change.asks:
             tokens = sum(usage.input_tokens + usage.output_tokens for usage in paid)
             assert limits.max_tokens is None or tokens < limits.max_tokens
             known = [usage.cost_usd for usage in paid if usage.cost_usd is not None]
@@ -66,17 +66,17 @@ def no_model_call_is_made_when_the_money_is_spent(story: Story) -> None:
 
 def no_model_call_is_made_when_a_limited_cost_is_unknown(story: Story) -> None:
     paid: list[ModelUsage] = []
-    for moment, limits in granted(story):
-        paid += paid_by(moment)
-        if moment.asks and limits.max_cost_usd is not None:
+    for change, limits in granted(story):
+        paid += paid_by(change)
+        if change.asks and limits.max_cost_usd is not None:
             assert all(usage.cost_usd is not None for usage in paid)
 
 
 def every_paid_call_is_counted(story: Story) -> None:
     paid: list[ModelUsage] = []
-    for moment in story:
-        paid += paid_by(moment)
-        spent = after(moment).spent
+    for change in story:
+        paid += paid_by(change)
+        spent = after(change).spent
         assert spent.calls == len(paid)
         assert spent.input_tokens == sum(usage.input_tokens for usage in paid)
         assert spent.output_tokens == sum(usage.output_tokens for usage in paid)
@@ -85,59 +85,59 @@ def every_paid_call_is_counted(story: Story) -> None:
 
 
 def nothing_is_asked_at_or_after_the_deadline(story: Story) -> None:
-    for moment, limits in granted(story):
-        if moment.asks or requests_of(moment):
-            assert moment.event.at < limits.deadline_at
+    for change, limits in granted(story):
+        if change.asks or requests_of(change):
+            assert change.event.at < limits.deadline_at
 
 
-def lost_with(story: Story) -> Iterator[tuple[Moment, list[Reserve]]]:
+def lost_with(story: Story) -> Iterator[tuple[ChangeRecord, list[Reserve]]]:
     """Each moment, and what was set aside up to it for calls that were begun and never answered.
 
     The journal alone tells it: a reserve that the same call's next reserve, an end or a pause finds without an answer.
     """
     gone: list[Reserve] = []
-    for moment, standing in standing_before(story):
-        gone += _lost_by(moment, standing)
-        yield moment, gone
+    for change, standing in standing_before(story):
+        gone += _lost_by(change, standing)
+        yield change, gone
 
 
-def standing_before(story: Story) -> Iterator[tuple[Moment, Reserve | None]]:
+def standing_before(story: Story) -> Iterator[tuple[ChangeRecord, Reserve | None]]:
     """Each moment with the reserve that stood when it came."""
     standing: Reserve | None = None
-    for moment in story:
-        yield moment, standing
-        if not is_entry(moment):
+    for change in story:
+        yield change, standing
+        if not is_entry(change):
             continue
-        if isinstance(moment.event, CallReserved):
-            standing = moment.event.reserve if moment.asks else None
-        elif _answers(moment) or after(moment).status is not Status.RUNNING:
+        if isinstance(change.event, CallReserved):
+            standing = change.event.reserve if change.asks else None
+        elif _answers(change) or after(change).status is not Status.RUNNING:
             standing = None
 
 
-def _lost_by(moment: Moment, standing: Reserve | None) -> Iterator[Reserve]:
-    if standing is None or not is_entry(moment) or _answers(moment):
+def _lost_by(change: ChangeRecord, standing: Reserve | None) -> Iterator[Reserve]:
+    if standing is None or not is_entry(change) or _answers(change):
         return
-    if isinstance(moment.event, CallReserved) or after(moment).status is not Status.RUNNING:
+    if isinstance(change.event, CallReserved) or after(change).status is not Status.RUNNING:
         yield standing
 
 
-def _answers(moment: Moment) -> bool:
-    return isinstance(moment.event, ModelReplied | ModelUnavailable)
+def _answers(change: ChangeRecord) -> bool:
+    return isinstance(change.event, ModelReplied | ModelUnavailable)
 
 
 def what_was_set_aside_and_not_answered_is_lost_once(story: Story) -> None:
-    for moment, gone in lost_with(story):
-        spent = after(moment).spent
+    for change, gone in lost_with(story):
+        spent = after(change).spent
         assert (spent.lost_calls, spent.lost_tokens) == (len(gone), sum(reserve.tokens for reserve in gone))
         assert spent.lost_cost_usd == total([reserve.cost_usd for reserve in gone])
 
 
 def no_call_is_made_that_could_break_a_limit(story: Story) -> None:
     paid: list[ModelUsage] = []
-    for (moment, gone), (_, limits) in zip(lost_with(story), granted(story), strict=True):
-        paid += paid_by(moment)
-        if isinstance(moment.event, CallReserved) and moment.asks:
-            tokens, cost = _at_most([*gone, moment.event.reserve], paid)
+    for (change, gone), (_, limits) in zip(lost_with(story), granted(story), strict=True):
+        paid += paid_by(change)
+        if isinstance(change.event, CallReserved) and change.asks:
+            tokens, cost = _at_most([*gone, change.event.reserve], paid)
             assert limits.max_tokens is None or tokens <= limits.max_tokens
             assert limits.max_cost_usd is None or (cost is not None and cost <= limits.max_cost_usd + 1e-9)
 
@@ -149,13 +149,13 @@ def _at_most(gone: list[Reserve], paid: list[ModelUsage]) -> tuple[int, float | 
 
 
 def a_reserve_stands_only_while_its_call_is_being_made(story: Story) -> None:
-    assert all(after(moment).calling for moment in story if after(moment).reserve)
+    assert all(after(change).calling for change in story if after(change).reserve)
 
 
 def a_reserve_is_followed_by_its_call_or_by_the_end_of_the_budget(story: Story) -> None:
-    for moment in entries(story):
-        event, before = moment.event, moment.before
+    for change in entries(story):
+        event, before = change.event, change.before
         if isinstance(event, CallReserved) and before:
             ended = ("budget_tokens", "budget_cost", "budget_time", "completed" if before.claim else "")
-            is_made = moment.asks and (moment.asks.call, after(moment).reserve) == (event.call, event.reserve)
-            assert is_made or (not moment.asks and after(moment).ending_class in ended)
+            is_made = change.asks and (change.asks.call, after(change).reserve) == (event.call, event.reserve)
+            assert is_made or (not change.asks and after(change).ending_class in ended)

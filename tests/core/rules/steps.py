@@ -27,17 +27,17 @@ from tests.core.rules.reading import (
     sent,
     woken,
 )
-from tests.core.script import Moment
+from tests.core.script import ChangeRecord
 
 RESERVED = {"run_id", "step", "tool", "tool_command", "attempt", "wake_id"}
 
 
 def one_action_is_in_flight_or_several_that_only_read(story: Story) -> None:
-    for place, moment in enumerate(story):
-        begun = [request for request in requests_of(moment, place) if request.attempt == 1 and not request.task]
-        if not begun or moment.before is None:
+    for place, change in enumerate(story):
+        begun = [request for request in requests_of(change, place) if request.attempt == 1 and not request.task]
+        if not begun or change.before is None:
             continue
-        finished = {record.step for record in moment.before.completed}
+        finished = {record.step for record in change.before.completed}
         assert finished >= set(range(1, begun[0].step))
         assert len(begun) <= (woken(story).brief.limits.parallel_reads)
         assert len(begun) == 1 or {offered(story)[request.tool].commands[0].tier for request in begun} == {"read"}
@@ -62,7 +62,7 @@ def an_attempt_follows_the_failure_of_the_one_before(story: Story) -> None:
             other.payload,
         )
         between = entries(story[one.place + 1 : other.place])
-        failures = [moment for moment in between if is_retryable(moment, other.name)]
+        failures = [change for change in between if is_retryable(change, other.name)]
         assert len(failures) == 1
         assert failures[0].event.at < other.at
 
@@ -74,9 +74,9 @@ def only_what_can_be_repeated_is_tried_again(story: Story) -> None:
 
 
 def what_is_sent_is_pending_in_the_same_entry(story: Story) -> None:
-    for moment in story:
-        for request in requests_of(moment):
-            sent_now = {(pending.name, pending.attempt, pending.action.tool) for pending in out(after(moment))}
+    for change in story:
+        for request in requests_of(change):
+            sent_now = {(pending.name, pending.attempt, pending.action.tool) for pending in out(after(change))}
             assert (request.name, request.attempt, request.tool) in sent_now
 
 
@@ -91,24 +91,24 @@ def out(run: RunState) -> tuple[Pending, ...]:
 class Return:
     """A tool result that came, the newest request of its step, and whether that request had its answer already."""
 
-    moment: Moment
+    change: ChangeRecord
     result: ToolResult
     newest: Sent | None
     answered: bool
 
     @property
     def met_a_live_run(self) -> bool:
-        return self.moment.before is not None and not self.moment.before.final
+        return self.change.before is not None and not self.change.before.final
 
     @property
     def is_of_a_finished_step(self) -> bool:
-        completed = self.moment.before.completed if self.moment.before else ()
+        completed = self.change.before.completed if self.change.before else ()
         return self.result.step in {record.step for record in completed}
 
     @property
     def is_of_a_step_that_gathers(self) -> bool:
         """Its own request is answered, with a continuation."""
-        run, result = self.moment.before, self.result
+        run, result = self.change.before, self.result
         return run is not None and not result.task and graph_of(run.waiting, result.step) is not None
 
     @property
@@ -122,11 +122,11 @@ class Return:
 
     @property
     def is_malformed(self) -> bool:
-        return isinstance(self.moment.event, ToolReturned) and self.moment.event.malformed
+        return isinstance(self.change.event, ToolReturned) and self.change.event.malformed
 
     @property
     def escalated(self) -> bool:
-        return after(self.moment).ending_class == "protocol_violation"
+        return after(self.change).ending_class == "protocol_violation"
 
 
 def returns(story: Story) -> Iterator[Return]:
@@ -134,20 +134,20 @@ def returns(story: Story) -> Iterator[Return]:
     newest: dict[Name, Sent] = {}
     answered: set[Name] = set()
     heard: set[str] = set()
-    for moment in story:
-        name = given_up(moment)
-        if isinstance(moment.event, ToolReturned):
-            again = moment.event.place in heard
-            name = name_of(moment.event.result) if again else _meant(moment.event, newest, answered)
-            heard |= {moment.event.place} if is_entry(moment) else set()
+    for change in story:
+        name = given_up(change)
+        if isinstance(change.event, ToolReturned):
+            again = change.event.place in heard
+            name = name_of(change.event.result) if again else _meant(change.event, newest, answered)
+            heard |= {change.event.place} if is_entry(change) else set()
             returned = Return(
-                moment=moment, result=moment.event.result, newest=newest.get(name), answered=name in answered
+                change=change, result=change.event.result, newest=newest.get(name), answered=name in answered
             )
             if returned.met_a_live_run:
                 yield returned
-        answered |= {name} if name and _is_taken(moment) else set()
-        answered |= {one for one in newest.keys() - answered if _is_settled(moment, one)}
-        for request in requests_of(moment):
+        answered |= {name} if name and _is_taken(change) else set()
+        answered |= {one for one in newest.keys() - answered if _is_settled(change, one)}
+        for request in requests_of(change):
             newest[request.name] = request
             answered.discard(request.name)
 
@@ -161,19 +161,19 @@ def _meant(event: ToolReturned, newest: Mapping[Name, Sent], answered: set[Name]
     return out_now[0] if len(out_now) == 1 else (step, task, asked_in)
 
 
-def _is_taken(moment: Moment) -> bool:
+def _is_taken(change: ChangeRecord) -> bool:
     """Whether what came, or the silence, was the end of an attempt."""
-    live = is_entry(moment) and moment.before is not None and not moment.before.final
-    return live and after(moment).ending_class != "protocol_violation"
+    live = is_entry(change) and change.before is not None and not change.before.final
+    return live and after(change).ending_class != "protocol_violation"
 
 
-def _is_settled(moment: Moment, name: Name) -> bool:
+def _is_settled(change: ChangeRecord, name: Name) -> bool:
     """Whether nothing is waited for of a request any more, because its step is over, its time is, or by an answer."""
-    run, (step, task, _) = after(moment), name
+    run, (step, task, _) = after(change), name
     if run.final:
         return False
     stopped = any(one.step == step and one.stopped for one in graphs(run.waiting))
-    over = run.has_finished(step) or (task and stopped) or reopened(moment)
+    over = run.has_finished(step) or (task and stopped) or reopened(change)
     return bool(over) and name not in {pending.name for pending in run.pendings}
 
 
@@ -182,7 +182,7 @@ def a_result_of_the_past_changes_nothing(story: Story) -> None:
     for it in returns(story):
         older = it.is_of_a_step_asked_for and it.newest is not None and it.attempt < it.newest.attempt
         if it.is_of_a_finished_step or older:
-            assert not is_entry(it.moment)
+            assert not is_entry(it.change)
 
 
 def a_result_of_a_step_or_a_tool_that_was_not_asked_for_escalates(story: Story) -> None:
@@ -195,7 +195,7 @@ def a_result_of_a_step_or_a_tool_that_was_not_asked_for_escalates(story: Story) 
 def a_result_that_cannot_be_read_changes_nothing_unless_it_is_waited_for(story: Story) -> None:
     for it in returns(story):
         if it.is_malformed and not it.is_of_a_step_asked_for:
-            assert not is_entry(it.moment)
+            assert not is_entry(it.change)
 
 
 def a_result_of_an_attempt_that_was_not_asked_for_escalates(story: Story) -> None:
@@ -210,7 +210,7 @@ def the_result_that_is_waited_for_is_taken(story: Story) -> None:
     for it in returns(story):
         if it.is_of_a_step_asked_for and it.newest and it.attempt == it.newest.attempt:
             assert not it.escalated
-            assert is_entry(it.moment) is not it.answered
+            assert is_entry(it.change) is not it.answered
 
 
 def only_offered_commands_are_requested(story: Story) -> None:
@@ -228,8 +228,8 @@ def an_agent_calls_itself_only_as_deep_as_granted(story: Story) -> None:
 def the_correlation_keys_are_ours(story: Story) -> None:
     for request in sent(story):
         assert not RESERVED & {key.lower() for key in request.payload}
-    for moment in story:
-        for payload in moment.published("agentic.tool_request"):
+    for change in story:
+        for payload in change.published("agentic.tool_request"):
             assert payload["run_id"] == woken(story).run_id
 
 
@@ -244,12 +244,12 @@ def no_step_continues_more_often_than_granted(story: Story) -> None:
 
 def no_more_is_under_way_than_one_run_may_have(story: Story) -> None:
     granted = woken(story).brief.limits.continuations
-    for moment in entries(story):
-        waiting = after(moment).waiting
+    for change in entries(story):
+        waiting = after(change).waiting
         if (
             isinstance(waiting, Acting)
             and waiting.graphs
-            and [request for request in requests_of(moment) if request.task]
+            and [request for request in requests_of(change) if request.task]
         ):
             busy = [pending.action.tool for pending in waiting.pendings]
             first = woken(story).brief.limits.parallel_reads
@@ -258,6 +258,6 @@ def no_more_is_under_way_than_one_run_may_have(story: Story) -> None:
 
 
 def what_was_gathered_is_forgotten_with_the_last_step_that_gathers(story: Story) -> None:
-    for moment in story:
-        run = after(moment)
+    for change in story:
+        run = after(change)
         assert run.final or graphs(run.waiting) or run.evidence == ()

@@ -18,7 +18,7 @@ class Journals(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moment(Record):
+class ChangeRecord(Record):
     """A record with the run before and after it. `before` is None for the first. `opened`: how many more open runs its
     caller has.
     """
@@ -83,7 +83,7 @@ class Elsewhere:
         return self.entry.run_id
 
 
-def tell(before: RunState | None, entry: Entry) -> Moment:
+def tell(before: RunState | None, entry: Entry) -> ChangeRecord:
     """Decides its event once more. Raises Damaged, and ValueError for what cannot follow or leads to other facts."""
     event = entry.decoded()
     transition = decide(before, event)
@@ -92,7 +92,7 @@ def tell(before: RunState | None, entry: Entry) -> Moment:
         raise ValueError(f"entry {entry.seq} changes nothing by the rules of this version ({transition.ignored})")
     if entry.rules == RULES and facts_text(transition.facts) != entry.facts:
         raise ValueError(f"entry {entry.seq} leads to other facts than those that are stored with it")
-    return Moment(
+    return ChangeRecord(
         entry=entry,
         event=event,
         facts=transition.facts,
@@ -103,12 +103,12 @@ def tell(before: RunState | None, entry: Entry) -> Moment:
     )
 
 
-def retell(entries: Iterable[Entry], before: RunState | None = None) -> Iterator[Moment]:
+def retell(entries: Iterable[Entry], before: RunState | None = None) -> Iterator[ChangeRecord]:
     """Entries that follow on `before`; without it, a journal from its first entry. Raises as `tell` does."""
     for entry in entries:
-        moment = tell(before, entry)
-        before = moment.after
-        yield moment
+        change = tell(before, entry)
+        before = change.after
+        yield change
 
 
 def as_decided(entries: Iterable[Entry]) -> RunState:

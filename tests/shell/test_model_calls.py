@@ -1,4 +1,4 @@
-"""One model call, as the thinker makes it: in two halves, and always told as an event."""
+"""One model call, as it is made: in two halves, and always told as an event."""
 
 from functools import partial
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from agent_service.admission.limits import SharedLimits
-from agent_service.admission.rate_limits import Pace
+from agent_service.admission.rate_limits import RateLimiter
 from agent_service.core.brief import Brief
 from agent_service.core.events import CallReserved, Event, ModelUsage
 from agent_service.core.phases import Plan, Unusable
 from agent_service.core.waiting import Reserve
 from agent_service.errors import ModelError
-from agent_service.kill_switch import Brake
-from agent_service.run.model_calls import Thinker
+from agent_service.kill_switch import KillSwitch
+from agent_service.run.model_calls import ModelCaller
 from agent_service.run.ports import Answer, Estimate, ModelCall, Question
 from tests.core.cues import a_framing_run, framing, plan, reserves
 from tests.core.script import NOON, Script
@@ -51,19 +51,19 @@ class Unseen:
         return ()
 
 
-def thinker(mind: Mind, *, pace: Pace | None = None, clock: FakeClock | None = None) -> Thinker:
+def model_caller(mind: Mind, *, rate_limiter: RateLimiter | None = None, clock: FakeClock | None = None) -> ModelCaller:
     clock = clock or FakeClock(NOON)
-    limits = SharedLimits.none(clock, pace or Pace())
-    return Thinker(mind, Strict(), Unseen(), clock, Brake(), limits, slots=4)
+    limits = SharedLimits.none(clock, rate_limiter or RateLimiter())
+    return ModelCaller(mind, Strict(), Unseen(), clock, KillSwitch(), limits, slots=4)
 
 
-async def asked(thinks: Thinker, run: Script) -> Event | None:
+async def asked(thinks: ModelCaller, run: Script) -> Event | None:
     asking = run.state.asking
     assert asking
     return await thinks.think(run.state, asking)
 
 
-async def through_both_halves(thinks: Thinker, run: Script) -> Any:
+async def through_both_halves(thinks: ModelCaller, run: Script) -> Any:
     """The reply to the call that a run asks for, when its first half is committed in between."""
     first = await asked(thinks, run)
     assert isinstance(first, CallReserved)
@@ -73,7 +73,7 @@ async def through_both_halves(thinks: Thinker, run: Script) -> Any:
 async def test_a_call_whose_first_half_is_on_its_way_is_not_made_from_the_state_before_it() -> None:
     """A restart finds two entries that ask for the same call: only one of them may go on with it."""
     mind, run = Mind(), a_framing_run() >> reserves()
-    thinks = thinker(mind)
+    thinks = model_caller(mind)
     assert isinstance(await asked(thinks, run), CallReserved)
     assert await asked(thinks, run) is None
     assert mind.asked == 0
@@ -81,24 +81,24 @@ async def test_a_call_whose_first_half_is_on_its_way_is_not_made_from_the_state_
 
 @pytest.mark.parametrize("error_class", ["rate_limit", "overloaded"])
 async def test_a_provider_that_says_when_to_come_back_holds_every_call_back_until_then(error_class: str) -> None:
-    pace = Pace(now=lambda: 0.0)
+    rate_limiter = RateLimiter(now=lambda: 0.0)
     mind = Mind(ModelError("try_again", error_class, "slow down", retry_after_s=40.0))
-    await through_both_halves(thinker(mind, pace=pace), a_framing_run())
+    await through_both_halves(model_caller(mind, rate_limiter=rate_limiter), a_framing_run())
     with pytest.raises(ModelError, match="the provider asked to wait: slow down"):
-        await pace.admit(1)
+        await rate_limiter.admit(1)
 
 
 async def test_a_plan_that_comes_along_with_flawed_arguments_is_told_what_is_wrong_with_them() -> None:
-    reply = await through_both_halves(thinker(Mind()), a_framing_run())
+    reply = await through_both_halves(model_caller(Mind()), a_framing_run())
     flaw = "n: is no number"
     assert (reply.decision, reply.plan) == (framing(), Unusable(reason=f"arguments of fetch: {flaw}", flaws=(flaw,)))
-    alone = await through_both_halves(thinker(Mind()), a_framing_run(fused=False))
+    alone = await through_both_halves(model_caller(Mind()), a_framing_run(fused=False))
     assert alone.plan is None
 
 
 @pytest.mark.parametrize("argument", [float("nan"), "\ud800", "a\0b", "x" * 200_000])
 async def test_a_plan_that_cannot_be_stored_makes_the_whole_reply_unusable(argument: object) -> None:
-    reply = await through_both_halves(thinker(Mind(plans=plan(n=argument))), a_framing_run())
+    reply = await through_both_halves(model_caller(Mind(plans=plan(n=argument))), a_framing_run())
     assert isinstance(reply.decision, Unusable)
     assert reply.plan is None
 
@@ -117,7 +117,7 @@ async def test_a_model_that_no_run_can_use_is_a_trouble_of_the_service_for_a_min
     error_class: str, passes_s: int, replies: bool, trouble: str
 ) -> None:
     mind, clock = Mind(ModelError("fail", error_class, "HTTP 401: check the key")), FakeClock()
-    thinks = thinker(mind, clock=clock)
+    thinks = model_caller(mind, clock=clock)
     await through_both_halves(thinks, a_framing_run())
     clock.advance(seconds=passes_s)
     if replies:

@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from agent_service.admission.rate_limits import Pace
+from agent_service.admission.rate_limits import RateLimiter
 from agent_service.errors import ModelError
 from tests.kit.virtual_time import VirtualTime
 
@@ -21,11 +21,13 @@ class Callers(VirtualTime):
         """The instant and the name of each call, in the order of their admission."""
         self.put_off: dict[str, float | None] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self.pace = Pace(requests_per_minute=requests, tokens_per_minute=tokens, now=lambda: self.now, sleep=self.sleep)
+        self.rate_limiter = RateLimiter(
+            requests_per_minute=requests, tokens_per_minute=tokens, now=lambda: self.now, sleep=self.sleep
+        )
 
     async def _admit(self, name: str, tokens: int) -> None:
         try:
-            await self.pace.admit(tokens)
+            await self.rate_limiter.admit(tokens)
         except ModelError as error:
             self.put_off[name] = error.retry_after_s
         else:
@@ -46,10 +48,10 @@ class Callers(VirtualTime):
                 case "-", _:
                     self._tasks[name[1:]].cancel()
                 case _, "hold":
-                    self.pace.hold(float(number), "429")
+                    self.rate_limiter.hold(float(number), "429")
                 case _, "used":
                     used, _, admitted = number.partition("/")
-                    self.pace.settle(int(admitted), int(used))
+                    self.rate_limiter.settle(int(admitted), int(used))
                 case _:
                     self.ask(name, int(number or 0))
 

@@ -2,7 +2,7 @@
 
 What is in flight is not broken off: its result is recorded, and what follows waits in the outbox.
 
-    stop ─▶ durable ─▶ the kill switch ─▶ shown on the bus         go_on ─▶ durable ─▶ every run is told ─▶ the brake
+    stop ─▶ durable ─▶ the kill switch ─▶ shown on the bus         go_on ─▶ durable ─▶ every run is told ─▶ switch opens
 
 A stop outlasts restarts. The store's word counts; the bus shows it, and can only stop: a person can stop everything
 where no agent runs, but nobody lets it go on by writing to the bus. A crash on the way leaves everything stopped, and

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from groundwork.service.beginning import collect_seldom
 from tests.kit.bus import link as link
 from tests.kit.bus import nats_server as nats_server
 from tests.kit.bus import shared_server as shared_server
@@ -51,8 +50,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_finish() -> None:
+    gc.freeze()  # nor afterwards
     gc.enable()
-    collect_seldom()
 
 
 OF_THIS_USER = ("AGENT", "ANTHROPIC_", "OPENAI_", "OTEL_", "SSL_CERT")

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from agent_service.run.changes import retell
 from pydantic import BaseModel, TypeAdapter
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
@@ -21,6 +20,7 @@ from agent_service.cli.runs.drawing import fit
 from agent_service.cli.runs.rows import NewRows
 from agent_service.history.history import History
 from agent_service.history.log_line import log_line
+from agent_service.run.changes import retell
 from agent_service.run.lines import RunLine, line_of
 from agent_service.run.ports import PromptText
 from agent_service.views.inbox import of_letter

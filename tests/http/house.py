@@ -15,7 +15,6 @@ from typing import Any
 
 import httpx2
 import uvicorn
-from agent_service.run.changes import ChangeRecord, Elsewhere, tell
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from pydantic import SecretStr
@@ -47,6 +46,7 @@ from agent_service.history import log_line
 from agent_service.kill_switch import Draining, Halting, KillSwitch
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.models.prompts.prompt import as_text
+from agent_service.run.changes import ChangeRecord, Elsewhere, tell
 from agent_service.run.evidence.lookup import Evidence
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.journal import Commit

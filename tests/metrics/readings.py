@@ -1,8 +1,7 @@
 """What is measured of a story, as Prometheus reads it."""
 
-from agent_service.run.changes import retell
-
 from agent_service.metrics.runs import AgentMetrics
+from agent_service.run.changes import retell
 from groundwork.telemetry.exposition import exposed
 from groundwork.telemetry.metrics import Instruments
 from tests.core.script import Script

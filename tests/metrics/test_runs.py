@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from agent_service.run.changes import retell
 
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.metrics.wakes import IncomingMetrics
+from agent_service.run.changes import retell
 from agent_service.views.spans.trace import stretch
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.metrics import MOST_SERIES, Instruments

@@ -5,11 +5,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from agent_service.run.changes import as_decided
 
 from agent_service.core.events import CancelRequested, SignalReceived
 from agent_service.core.waiting import Status
 from agent_service.errors import VersionMoved, WakeConflict
+from agent_service.run.changes import as_decided
 from agent_service.run.journal import flaw_in_chain
 from agent_service.run.ports import Archive, RunStore
 from schemas.events import Constraints, Signal

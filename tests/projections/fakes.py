@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agent_service.run.changes import retell
-
 from agent_service.errors import Damaged
+from agent_service.run.changes import retell
 from agent_service.run.journal import Entry, Run
 
 RUN = "run_01JD7Z0000000000000000000A"

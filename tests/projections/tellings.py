@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import yaml
-from agent_service.run.changes import ChangeRecord, retell
 from pydantic import BaseModel
 from rich.console import Console
 
@@ -16,6 +15,7 @@ from agent_service.core.state import RunState
 from agent_service.history.history import History
 from agent_service.history.log_line import log_line
 from agent_service.history.words import say
+from agent_service.run.changes import ChangeRecord, retell
 from agent_service.views.journal import made_call, outcome_of, timeline_view
 from agent_service.views.pages.files import pages_of
 from agent_service.views.run import run_view

@@ -5,7 +5,6 @@ import logging
 from collections import Counter
 
 import pytest
-from agent_service.run.changes import ChangeRecord, retell
 
 from agent_service.core.events import ModelReplied
 from agent_service.core.facts import RequestSent
@@ -13,6 +12,7 @@ from agent_service.core.tools.in_flight import graphs
 from agent_service.history.history import History
 from agent_service.history.items import id_of
 from agent_service.history.log_line import log_line
+from agent_service.run.changes import ChangeRecord, retell
 from agent_service.run.journal import Commit
 from agent_service.views.journal import entry_view, timeline_view
 from agent_service.views.pages.files import pages_of

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from agent_service.run.changes import retell
 
 from agent_service.history.log_line import log_line
 from agent_service.models.prompts.prompt import as_text
+from agent_service.run.changes import retell
 from agent_service.run.ports import PromptText
 from agent_service.views.journal import JournalReader, call_view, made_call
 from agent_service.views.pages.files import pages_of

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from agent_service.run.changes import retell
 
 from agent_service.history.history import rests
+from agent_service.run.changes import retell
 from agent_service.views.spans import sending
 from agent_service.views.spans.sending import MARGIN, Mark, Traces
 from agent_service.views.spans.trace import stretch

@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -136,40 +135,8 @@ def test_facts_of_entries_that_other_rules_decided_are_not_held_against_them(wor
     assert "entry 1 leads to other facts" in the_flaw(verify(forged, workspace, RUN_ID)).text
 
 
-TAMPERED: dict[str, Callable[[Entry], Entry]] = {
-    "run_id": lambda entry: replace(entry, run_id=entry.run_id[:-1] + "Z"),
-    "seq": lambda entry: replace(entry, seq=entry.seq + 1),
-    "at": lambda entry: replace(entry, at=entry.at + timedelta(microseconds=1)),
-    "kind": lambda entry: replace(entry, kind=entry.kind + "X"),
-    "facts": lambda entry: replace(entry, facts="{}"),
-    "previous": lambda entry: replace(entry, previous="1" * 64),
-    "hash": lambda entry: replace(entry, hash="1" * 64),
-}
-
-
 @pytest.mark.usefixtures("folder")
-def test_a_changed_field_or_event_of_an_entry_is_found_and_the_entry_named(workspace: Workspace) -> None:
-    for index, entry in enumerate(ENTRIES):
-        changed = [tamper(entry) for tamper in TAMPERED.values()]
-        for place in range(1, len(entry.event), len(entry.event) // 10):
-            new = "X" if entry.event[place] != "X" else "Y"
-            changed.append(replace(entry, event=entry.event[:place] + new + entry.event[place + 1 :]))
-        for other in changed:
-            flaw = the_flaw(verify([*ENTRIES[:index], other, *ENTRIES[index + 1 :]], workspace, RUN_ID))
-            assert flaw.place == "journal"
-            assert f"entry {entry.seq} " in flaw.text
-
-
-@pytest.mark.usefixtures("folder")
-def test_an_entry_that_is_missing_moved_or_doubled_is_found(workspace: Workspace) -> None:
-    for broken in (
-        [*ENTRIES[:3], *ENTRIES[4:]],
-        [*ENTRIES[:3], ENTRIES[4], ENTRIES[3], *ENTRIES[5:]],
-        [*ENTRIES[:4], *ENTRIES[3:]],
-        ENTRIES[1:],
-        [],
-    ):
-        assert the_flaw(verify(broken, workspace, RUN_ID)).place == "journal"
+def test_a_journal_that_lost_its_end_is_found_in_all_pages_that_tell_it(workspace: Workspace) -> None:
     lost_its_end = {flaw.place for flaw in verify(ENTRIES[:-1], workspace, RUN_ID)}
     assert lost_its_end == {"memory.md", "plan.md", "decisions.md", "trace.jsonl"}
 

@@ -1,21 +1,20 @@
 """What goes by which rule, and what of it is removed beside the store, also where the bus is away meanwhile."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent_service.archive.pruning import Pruning, RunBelongings
-from agent_service.archive.retention import Behind, Ended, Forgetting, KeepRunsSettings
+from agent_service.archive.retention import KeepRunsSettings
 from agent_service.store.sqlite import SqliteStore
 from agent_service.views.folder.workspace import Workspace
 from groundwork.service.errors import TryAgain
-from tests.kit.crashes import Crash, Mortal, Points
 from tests.kit.fakes import FakeClock, MemoryArtifacts
-from tests.kit.runs import NOON, run_id, whole_run
+from tests.kit.runs import NOON, whole_run
 from tests.ports.stores import stored
 
 DAY = timedelta(days=1)
@@ -80,46 +79,6 @@ async def test_runs_go_with_folders_and_artifacts_and_what_a_bus_that_is_away_ke
     kept.bucket.away = False
     assert (await kept.pruning(done_days=1).prune(rest=0)).trouble == ""
     assert (kept.bucket.contents, [kept.workspace.files(run) for run in runs]) == ({}, [None, None])
-
-
-class OneAtATime:
-    """Forgets one run of each step, so that a pass has more of them."""
-
-    def __init__(self, forgetting: Forgetting) -> None:
-        self._forgetting = forgetting
-
-    def __getattr__(self, method: str) -> Any:
-        return getattr(self._forgetting, method)
-
-    async def forget(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
-        return [gone for run in runs for gone in await self._forgetting.forget([run], rule, now)]
-
-
-async def test_a_pass_that_is_killed_anywhere_leaves_whole_runs_and_the_next_one_ends_what_it_began(kept: Kept) -> None:
-    await stored(kept.store, whole_run(9)[:4])
-    runs = [await kept.done(number) for number in range(1, 4)]
-    points, died = Points(), 0
-    belongings: Any = Mortal(RunBelongings(kept.folder, Mortal(kept.bucket, points)), points)
-    rules = KeepRunsSettings.model_validate({"done_days": 1, "max_gib": {"artifacts": 1 / 2**30}})
-    while True:
-        points.strike_at(died + 1)
-        try:
-            await Pruning(Mortal(OneAtATime(kept.store.forgetting), points), belongings, rules, 0.0, LATER).prune(
-                rest=0
-            )
-        except Crash:
-            died += 1
-        else:
-            break
-        for run in runs:
-            is_there, tombstone = await kept.store.load(run), await kept.store.tombstone(run)
-            assert (is_there is None) == (tombstone is not None)
-            has = kept.workspace.files(run), await kept.store.entries(run), kept.bucket.contents.get((run, REPORT))
-            assert is_there is None or all(has)
-    assert died > 10
-    assert (await kept.left(), kept.bucket.contents) == ([run_id(9)], {})
-    assert not any(kept.workspace.files(run) for run in runs)
-    assert not await kept.store.forgetting.behind(10)
 
 
 async def test_artifacts_may_go_before_their_run_does(kept: Kept) -> None:

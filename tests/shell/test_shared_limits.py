@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_service.run.changes import ChangeRecord, Elsewhere
 
 from agent_service.admission.callers import QuotaSettings
 from agent_service.admission.limits import Quotas, SharedLimits
@@ -22,6 +21,7 @@ from agent_service.bus.topology import topology
 from agent_service.core.events import CallReserved, Event
 from agent_service.core.waiting import Reserve
 from agent_service.errors import ModelError, OverQuota
+from agent_service.run.changes import ChangeRecord, Elsewhere
 from agent_service.run.journal import Commit
 from agent_service.store.sqlite import SqliteStore
 from groundwork.nats.link import NatsLink

@@ -1,6 +1,7 @@
 """Courses: one for each ability, with how it ends when nothing is wrong."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from schemas import subjects
@@ -71,6 +72,14 @@ CALLBACKS: Json = {
     "callbacks": {"secret": HOOK_SECRET, "network": {"allow_private": True, "allow_http": True, "ports": [8000]}}
 }
 
+TWO_RUNS = Course(
+    name="two runs",
+    chooses=reads(2),
+    plugins={"read": READER},
+    allowed=allowed("read"),
+    runs=2,
+    ends=(subjects.COMPLETED, subjects.COMPLETED),
+)
 _ALL = (
     Course(name="plain run", chooses=appends(2), plugins={"append": WRITER}, allowed=allowed("append")),
     Course(
@@ -285,32 +294,9 @@ _ALL = (
         gateway={"outbound": CALLBACKS},
         tells=1,
     ),
-    Course(
-        name="two agents",
-        chooses=reads(2),
-        plugins={"read": READER},
-        allowed=allowed("read"),
-        runs=2,
-        agents=2,
-        ends=(subjects.COMPLETED, subjects.COMPLETED),
-    ),
-    Course(
-        name="two gateways",
-        chooses=reads(2),
-        plugins={"read": READER},
-        allowed=allowed("read"),
-        runs=2,
-        gateways=2,
-        ends=(subjects.COMPLETED, subjects.COMPLETED),
-    ),
-    Course(
-        name="two runs",
-        chooses=reads(2),
-        plugins={"read": READER},
-        allowed=allowed("read"),
-        runs=2,
-        ends=(subjects.COMPLETED, subjects.COMPLETED),
-    ),
+    replace(TWO_RUNS, name="two agents", agents=2),
+    replace(TWO_RUNS, name="two gateways", gateways=2),
+    TWO_RUNS,
 )
 COURSES = {course.name: course for course in _ALL}
 

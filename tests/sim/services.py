@@ -7,11 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agent_service.run.changes import ChangeRecord
-
 from agent_service import app as agent_app
 from agent_service.app import Parts
 from agent_service.bus.topology import topology
+from agent_service.run.changes import ChangeRecord
 from agent_service.settings import AgentSettings
 from agent_service.views.folder.keeping import Folders
 from ductile_gateway import app as gateway_app

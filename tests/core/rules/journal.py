@@ -1,9 +1,8 @@
 """Rules of the journal: it alone says what happened, and what is written of it can be read back."""
 
-from agent_service.run.changes import retell
-
 from agent_service.core.waiting import Status
 from agent_service.run import journal, messages
+from agent_service.run.changes import retell
 from schemas import subjects
 from schemas.events import INBOUND, OUTBOUND
 from tests.core.rules.reading import Story, after, commits_of, entries

@@ -17,7 +17,6 @@ from ductile_gateway.webhooks.outbound import Outbound
 from ductile_gateway.webhooks.outbound_settings import OutboundSettings
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, RUN
-from tests.kit.crashes import Mortal, Points
 from tests.kit.fakes import FakeClock
 from tests.kit.waiting import until
 from tests.ledger.kit import embedded
@@ -55,8 +54,6 @@ class Town:
         """How many deliveries ended how, by their target."""
         self.agent_away = False
         self.outbox: OwedNotifications
-        self.looks: Points
-        """What of the outbox was asked."""
         named = {name: {"url": f"https://{name}.example/", "secret": SECRET} for name in subscribers}
         relay = {"url": "http://localhost:1", "secret": "a-relay-secret-for-tests", "types": sorted(relayed)}
         told = {"relay": relay if relayed else None, "subscriptions": named}
@@ -86,9 +83,7 @@ class Town:
         self.outcomes.clear()
         async with embedded(self.folder)() as stores:
             self.outbox = stores.outbox
-            self.looks = Points()
-            watched: Any = Mortal(self.outbox, self.looks)
-            outbound = Outbound(self.settings, watched, self, self, clock=self.clock, told=self._note, look_s=0.01)
+            outbound = Outbound(self.settings, self.outbox, self, self, clock=self.clock, told=self._note, look_s=0.01)
             running = asyncio.create_task(outbound.run())
             try:
                 yield outbound

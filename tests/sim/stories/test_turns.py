@@ -11,10 +11,10 @@ from tempfile import mkdtemp
 from typing import Any
 
 import pytest
-from agent_service.run.changes import retell
 
 from agent_service.core.events import CancelRequested, SignalReceived, WakeAccepted
 from agent_service.models.prompts.prompt import as_text
+from agent_service.run.changes import retell
 from agent_service.run.journal import Entry
 from agent_service.store.sqlite import SqliteStore
 from agent_service.views.journal import made_call, question_of

@@ -54,7 +54,7 @@ def state(**changes: Callable[[RunState], Any]) -> Change:
         *before, last = seen.changes
         ended = replace(last.after, **{name: made(last.after) for name, made in changes.items()})
         changed = replace(seen, state=ended)
-        changed.__dict__["moments"] = (*before, replace(last, after=ended))
+        changed.__dict__["changes"] = (*before, replace(last, after=ended))
         return changed
 
     return change

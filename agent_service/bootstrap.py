@@ -24,15 +24,14 @@ from agent_service.history import log_line
 from agent_service.kill_switch import Draining, Halting, KillSwitch
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.run.changes import ChangeRecord, Elsewhere
-from agent_service.run.evidence.lookup import Evidence
+from agent_service.run.checks.arguments import ArgumentSchemas
+from agent_service.run.checks.lookup import Evidence
 from agent_service.run.intake import Intake, NewRuns
-from agent_service.run.invalidation import Overtaken
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import PromptText, Provider, Question
-from agent_service.run.queued_turns import Nudging, QueuedTurns
+from agent_service.run.queued_turns import Nudging, Overtaken, QueuedTurns
 from agent_service.run.recovery import Recovery, Starter
-from agent_service.run.schema_check import ArgumentSchemas
 from agent_service.run.turn import OnCommit, Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.shared_log.store import SharedStore

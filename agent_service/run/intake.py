@@ -33,9 +33,9 @@ from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.run.arrival import Arrival, UnknownRun, Unreadable, correlation, read
 from agent_service.run.asks import remedy
+from agent_service.run.checks.arguments import unfit
 from agent_service.run.children.waking import WAKE_PREFIX, depth_of, tools_of
 from agent_service.run.ports import Clock, Skills, Wake
-from agent_service.run.schema_check import unfit
 from agent_service.run.turn import Turns
 from agent_service.trust import identity
 from agent_service.trust.capabilities import Capabilities

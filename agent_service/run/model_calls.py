@@ -22,8 +22,8 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Asking
 from agent_service.errors import ModelError, Stopped
 from agent_service.kill_switch import KillSwitch
+from agent_service.run.checks.arguments import MOST_BYTES
 from agent_service.run.ports import Answer, Clock, Estimate, Model, ModelCall, Question
-from agent_service.run.schema_check import MOST_BYTES
 from schemas.values import dataclass
 
 _DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])

@@ -11,14 +11,17 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import NoReturn, Protocol
 
+from agent_service.background import Background
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.arrival import Arrival
+from agent_service.run.changes import Elsewhere
 from agent_service.run.in_hand import IN_HAND, Message, own_turn
 from agent_service.run.intake import Intake
-from agent_service.run.ports import Clock
+from agent_service.run.model_calls import ModelCaller
+from agent_service.run.ports import Clock, RunStore
 from agent_service.run.recovery import Recovery
 from agent_service.run.turn import Turns
 from groundwork.service.errors import TryAgain
@@ -146,3 +149,26 @@ class Nudging:
         if turn not in self._queued:
             await self._queue.put(run_id, turn)
             self._queued[turn] = now
+
+
+class Overtaken:
+    """Invalidates cached runs and model calls in flight when another agent commits. Nothing rests on hearing of it: the
+    store's version makes good a commit that was missed."""
+
+    def __init__(self, turns: Turns, model_caller: ModelCaller, store: RunStore, background: Background) -> None:
+        self._turns = turns
+        self._model_caller = model_caller
+        self._store = store
+        self._background = background
+
+    def hear(self, told: Elsewhere) -> None:
+        self._turns.forget(told.run_id, told.entry.seq)
+        if self._model_caller.calls_of(told.run_id):
+            self._background.start(self._look(told.run_id))
+
+    async def _look(self, run_id: str) -> None:
+        run = await self._store.load(run_id)
+        asks = run.state.calling if run else None
+        for call, since in self._model_caller.calls_of(run_id).items():
+            if asks is None or asks.call != call or await self._store.superseded(run_id, call, since):
+                self._model_caller.abandon(run_id, call)

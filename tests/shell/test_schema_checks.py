@@ -7,7 +7,7 @@ import pytest
 from agent_service.core.events import ToolReturned
 from agent_service.core.phases import Plan
 from agent_service.core.state import RunState
-from agent_service.run.schema_check import ArgumentSchemas, unfit
+from agent_service.run.checks.arguments import ArgumentSchemas, unfit
 from schemas.events import ToolResult
 from tests.core.cues import FETCH, POST, a_task, continues, frames, multi_step, plan, plans, queued, started
 from tests.core.script import Script

@@ -29,7 +29,7 @@ from agent_service.models.prompts.replies import (
     VerificationReply,
     WaitReply,
 )
-from agent_service.run.schema_check import MOST_BYTES, flaws_of_arguments
+from agent_service.run.checks.arguments import MOST_BYTES, flaws_of_arguments
 from schemas.fields import JsonObject, Text
 from schemas.values import dataclass
 

@@ -9,7 +9,7 @@ from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState
 from agent_service.run import journal
 from agent_service.run.changes import ChangeRecord
-from agent_service.run.schema_check import ArgumentSchemas
+from agent_service.run.checks.arguments import ArgumentSchemas
 from agent_service.workbench.evaluation.observed import Observed, Request
 from schemas import catalog, subjects
 from schemas.catalog import ToolCommand

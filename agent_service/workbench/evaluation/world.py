@@ -17,12 +17,12 @@ from agent_service.kill_switch import KillSwitch
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.run.arrival import Arrival
 from agent_service.run.changes import ChangeRecord
-from agent_service.run.evidence.lookup import Evidence
+from agent_service.run.checks.arguments import ArgumentSchemas
+from agent_service.run.checks.lookup import Evidence
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import Answer, Model, ModelCall, Question
-from agent_service.run.schema_check import ArgumentSchemas
 from agent_service.run.turn import Turns
 from agent_service.store.sqlite import SqliteStore
 from agent_service.trust.capabilities import Capabilities

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pydantic import JsonValue
 
 from agent_service.core.tools.finishing import OF_THE_CALL
-from agent_service.run.evidence.citation import names_a_field, stands_in
+from agent_service.run.checks.citation import names_a_field, stands_in
 
 ADDRESSES = ("url", "final_url")
 LONGEST_ADDRESS = 4000

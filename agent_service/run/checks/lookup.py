@@ -17,8 +17,8 @@ from agent_service.core.phases import Decision, Reflection
 from agent_service.core.proof import PERSON, STEP, sent_with, to_look_up
 from agent_service.core.state import RunState
 from agent_service.errors import Replaced
-from agent_service.run.evidence.citable import texts_of, was_asked
-from agent_service.run.evidence.citation import is_a_line, is_among, is_short, names_a_field, readings
+from agent_service.run.checks.citable import texts_of, was_asked
+from agent_service.run.checks.citation import is_a_line, is_among, is_short, names_a_field, readings
 from agent_service.run.ports import Archive, Artifacts
 from groundwork.service.errors import TryAgain
 from schemas.events import ToolResult

@@ -1,1 +1,0 @@
-"""Checks the quotes with which a model proves its claims."""

@@ -30,7 +30,7 @@ from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import PromptText, Provider, Question
-from agent_service.run.queued_turns import Nudging, Overtaken, QueuedTurns
+from agent_service.run.queued_turns import Nudging, QueuedTurns, RemoteCommits
 from agent_service.run.recovery import Recovery, Starter
 from agent_service.run.turn import OnCommit, Turns
 from agent_service.settings import AgentSettings
@@ -317,8 +317,8 @@ def join_in(agent: Agent, background: Background) -> None:
     several.turns.say_again = lambda at: inform_bus(agent.recovery, agent.receiving, at, agent.clock.now())
     if agent.traces:
         several.turns.on_taken_over = agent.traces.send_again
-    overtaken = Overtaken(agent.turns, agent.model_caller, store, background)
-    listeners = overtaken.hear, agent.feed.tell, agent.limits.elsewhere
+    remote_commits = RemoteCommits(agent.turns, agent.model_caller, store, background)
+    listeners = remote_commits.hear, agent.feed.tell, agent.limits.elsewhere
 
     def hear(told: Elsewhere) -> None:
         for listener in listeners:

@@ -10,7 +10,7 @@ from agent_service.core.brief import Parent
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState
 from agent_service.core.waiting import OF_BUDGETS, Acting, Approval, Ended, NeedsPerson, Question, Status, Stop
-from schemas.events import Waiting as Petition
+from schemas.events import Waiting as HumanTask
 from schemas.values import dataclass
 
 NEVER = "never type passwords or keys here: the answer is kept, and shown to the model"
@@ -27,7 +27,7 @@ RAISED_BY = {
 FINAL = "this one is final"
 
 
-def petition(state: RunState) -> Petition | None:
+def human_task(state: RunState) -> HumanTask | None:
     if state.final and state.brief.as_step:
         return None
     match state.waiting:
@@ -45,13 +45,13 @@ def petition(state: RunState) -> Petition | None:
     return None
 
 
-def _of(state: RunState, kind: str, **fields: object) -> Petition:
+def _of(state: RunState, kind: str, **fields: object) -> HumanTask:
     has_callback = state.brief.callback is not None
     about = {"run_id": state.run_id, "kind": kind, "trace_url": state.brief.trace_url, "has_callback": has_callback}
-    return Petition.model_validate(about | fields)
+    return HumanTask.model_validate(about | fields)
 
 
-def _for_approval(state: RunState, asked: Approval, expires_at: datetime | None) -> Petition:
+def _for_approval(state: RunState, asked: Approval, expires_at: datetime | None) -> HumanTask:
     fields = {"reason": str(asked.reason), "arguments_hash": asked.subject_hash, "expires_at": expires_at}
     match asked.proposal:
         case Plan(action=action):
@@ -88,7 +88,7 @@ def _why_asked(state: RunState) -> str:
     return f"the model asks{settles if steps else ''}{warned}; {NEVER}"
 
 
-def _for_answer(state: RunState, question: Question, expires_at: datetime | None) -> Petition:
+def _for_answer(state: RunState, question: Question, expires_at: datetime | None) -> HumanTask:
     ask = question.ask
     return _of(
         state,
@@ -191,7 +191,7 @@ def _found_out(state: RunState) -> str:
 
 
 def _in_question(state: RunState) -> str:
-    asked = petition(state)
+    asked = human_task(state)
     if asked and asked.task:
         return f"step {asked.step}, {asked.task} of round {asked.round} ({asked.tool} {asked.command})"
     return f"step {state.step} ({_tool(state)})"

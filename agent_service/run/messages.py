@@ -25,7 +25,7 @@ from agent_service.core.phases import Action
 from agent_service.core.state import RunState
 from agent_service.core.tools import acting, tasks
 from agent_service.core.waiting import NeedsPerson, Status
-from agent_service.run.asks import petition, remedy
+from agent_service.run.asks import human_task, remedy
 from schemas import events as wire
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED
@@ -221,7 +221,7 @@ def reopened(state: RunState, event: SignalReceived, ending_class: str, *, entry
 
 def waiting(state: RunState) -> tuple[Publish, ...]:
     """The `agent.waiting` of what a person is asked; empty while it waits for no person."""
-    asked = petition(state)
+    asked = human_task(state)
     entry = state.waiting.entry if isinstance(state.waiting, NeedsPerson) else state.stop.entry if state.stop else 0
     return (publish(subjects.WAITING, asked, keys.of(subjects.WAITING, state.run_id, entry)),) if asked else ()
 

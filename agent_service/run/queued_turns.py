@@ -151,7 +151,7 @@ class Nudging:
             self._queued[turn] = now
 
 
-class Overtaken:
+class RemoteCommits:
     """Invalidates cached runs and model calls in flight when another agent commits. Nothing rests on hearing of it: the
     store's version makes good a commit that was missed."""
 

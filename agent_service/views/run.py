@@ -14,7 +14,7 @@ from agent_service.core.waiting import Ended, Status
 from agent_service.history.history import History
 from agent_service.history.plain import OfRun, View
 from agent_service.history.waiting_for import WaitReason, waiting_for
-from agent_service.run.asks import Remedy, petition, remedy
+from agent_service.run.asks import Remedy, human_task, remedy
 from agent_service.trust.identity import trace_id
 from agent_service.trust.identity import trace_url as address_of_trace
 from agent_service.views.steps import PendingView, StepView, pending_views, step_views
@@ -172,7 +172,7 @@ def run_view(
 
 
 def asks_view(run: RunState) -> AsksView | None:
-    asked = petition(run)
+    asked = human_task(run)
     told = {name: value for name, value in asked or () if name not in ("run_id", "trace_url", "has_callback")}
     return AsksView.model_construct(**told) if asked else None
 

@@ -102,7 +102,7 @@ class Sleeper:
         await self.lease.acquire()
         self.link.guard_by(self.lease.held)
 
-    async def overtaken(self, server: EmbeddedNats) -> None:
+    async def remote_commits(self, server: EmbeddedNats) -> None:
         other = await connect(NatsSettings(urls=(server.url,)))
         await lease(other, "two").acquire(take_over=True)
         await other.close()
@@ -124,7 +124,7 @@ async def test_an_owner_that_slept_does_nothing_once_another_has_the_lease(
     await a_stream(bus)
     sleeper = Sleeper(bus)
     await sleeper.begin()
-    await sleeper.overtaken(some_server)
+    await sleeper.remote_commits(some_server)
     with pytest.raises(Taken):
         await act(bus)
     assert not await bus.tell("work.b", b"", msg_id="b", headers={})
@@ -152,7 +152,7 @@ async def test_a_message_in_the_hands_of_a_fenced_process_is_not_acknowledged_by
     await _publishes(bus)
     async with consuming(bus, seen, slots=1) as loop:
         await until(lambda: seen.deliveries)
-        await sleeper.overtaken(some_server)
+        await sleeper.remote_commits(some_server)
         seen.gate.set()
         await until(lambda: loop.in_hand == 0)
     await bus.jetstream.account_info()  # whatever was sent before has arrived by now

@@ -9,7 +9,7 @@ from agent_service.history.history import History
 from agent_service.history.plain import instant
 from agent_service.history.waiting_for import waiting_for
 from agent_service.history.words import speaker
-from agent_service.run.asks import petition, remedy
+from agent_service.run.asks import human_task, remedy
 from agent_service.run.journal import Record
 from agent_service.views.pages.markdown import bullets, code, fenced, inline, sentence
 from schemas.values import dataclass
@@ -31,7 +31,7 @@ def opening(recorded: RecordedRun) -> Iterator[str]:
         yield f"Thought by {' and '.join(inline(speaker(model)) for model in recorded.history.models)}."
     if run.outcome:
         yield f"**Outcome:** {inline(str(run.outcome))}"
-    if asks := petition(run):
+    if asks := human_task(run):
         rows = asked(asks.model_dump(mode="json"))
         yield bullets(f"**{name}:** {inline(text)}" if name else inline(text) for name, text in rows)
     if now := remedy(run):

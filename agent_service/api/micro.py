@@ -8,7 +8,7 @@ must be denied to others. An endpoint takes one request at a time.
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from inspect import signature
 from typing import Any
 
@@ -63,9 +63,8 @@ async def serve_on_bus(
 async def _add(service: Service, operation: Operation, served: Served, fresh: Fresh) -> None:
     parameters = signature(served).parameters
     body = dict(taken_by(served))
-    fields: dict[str, Any] = {"run_id": (Id, ...)} if "run_id" in parameters else {}
-    base = next(iter(body.values()), BaseModel)
-    model = create_model(f"{operation.name}_asked", __base__=base, __doc__=operation.does, **fields)
+    fields = tuple({"run_id"} & parameters.keys())
+    model = _asked(operation, next(iter(body.values()), BaseModel), fields)
 
     async def ask(request: Request) -> BaseModel:
         asked = read(model, request.data)
@@ -86,6 +85,12 @@ async def _add(service: Service, operation: Operation, served: Served, fresh: Fr
         handler=_answering(ask),
         metadata={"format": "application/json"} | hints,
     )
+
+
+@cache
+def _asked(operation: Operation, body: type[BaseModel], ids: tuple[str, ...]) -> type[BaseModel]:
+    fields: dict[str, Any] = dict.fromkeys(ids, (Id, ...))
+    return create_model(f"{operation.name}_asked", __base__=body, __doc__=operation.does, **fields)
 
 
 def _answering(ask: Callable[[Request], Awaitable[BaseModel]]) -> Handler:
@@ -113,5 +118,6 @@ def _error(request: Request, refusal: Refusal) -> ServiceError:
     return ServiceError(str(refusal.status), str(refusal))
 
 
+@cache
 def _hint(model: type[BaseModel]) -> str:
     return json.dumps(model.model_json_schema(), separators=(",", ":"))

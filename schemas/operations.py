@@ -1,7 +1,8 @@
 """The table of operations: what callers may ask of the agent, over HTTP and on the bus.
 
-HTTP routes, the micro service, the OpenAPI document, the permissions of roles, the client and the list in docs/API.md
-are made of it. The agent serves an operation by the method of its name.
+HTTP routes, the micro service, OpenAPI and the permissions of roles are built from it. The client looks operations up
+here; its typed methods are written by hand. docs/API.md repeats the table, and a test compares them. The agent serves
+an operation by the method of its name, in a room that `serving.py` or `serving_http.py` registers.
 """
 
 from collections.abc import Iterable

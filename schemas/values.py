@@ -1,4 +1,4 @@
-"""Values: frozen dataclasses that cost no more to make than plain ones.
+"""Values: dataclasses that type checkers treat as frozen, and that cost no more to make than plain ones.
 
 `dataclasses` sets each field of a frozen value through `object.__setattr__`, and `replace` calls `__init__` again: that
 took a fifth of a turn. Here type checkers alone refuse to change a value: they see `dataclasses.dataclass` and
@@ -15,7 +15,7 @@ else:
     T = TypeVar("T")
 
     def dataclass(cls=None, /, *, frozen=False, **options):
-        """`dataclasses.dataclass`; a frozen one has a hash."""
+        """`dataclasses.dataclass`; one that is declared frozen has a hash."""
 
         def made(cls):
             hashed = frozen and "__hash__" not in vars(cls)
@@ -24,7 +24,9 @@ else:
         return made if cls is None else made(cls)
 
     def replace(value: T, /, **changes: Any) -> T:
-        """A copy with `changes`; quick for a value with a `__dict__`. Raises TypeError for an unknown field."""
+        """A copy with `changes`; quick, and without `__post_init__`, where the value has a `__dict__`. Raises TypeError
+        for an unknown field.
+        """
         fields = getattr(value, "__dict__", None)
         if fields is None:
             return dataclasses.replace(value, **changes)

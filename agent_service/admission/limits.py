@@ -2,8 +2,8 @@
 
 A caller is a token of the API, or a sender as NATS names it; its quota bounds wakes in a minute, runs at a time, bytes
 and money in a day (UTC). The day's use and the open runs survive restarts; the minute does not. A child run is no
-caller's wake, and spends its caller's money. Processes count each other's wakes. Room is asked for one more run, long
-before anything is full; work under way is not asked.
+caller's wake, and spends its caller's money. Processes count each other's wakes. Only a new run is
+checked for room, long before anything is full; runs under way never are.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class Quotas:
             if quota.wakes_per_minute is not None:
                 await self._take_one(caller, quota.wakes_per_minute)
             if not known:
-                while not await self._is_open(caller, quota):
+                while not await self._take_place(caller, quota):
                     await self._takings.news()
             self._entering[caller] += 1
         try:
@@ -96,7 +96,7 @@ class Quotas:
             raise OverQuota(f"{caller} has asked for {most} wakes within a minute", "wakes_per_minute", wait_s)
         return await self._takings.take(f"wakes of {caller}", 1, left=minute.left(now))
 
-    async def _is_open(self, caller: str, quota: QuotaSettings) -> bool:
+    async def _take_place(self, caller: str, quota: QuotaSettings) -> bool:
         runs = self._open[caller] + self._entering[caller] - self._arrived[caller]
         taken = self._of_today()[caller]
         if quota.open_runs is not None and runs >= quota.open_runs:

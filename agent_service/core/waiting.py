@@ -255,7 +255,7 @@ class NeedsPerson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """Waits for nothing, for good.
+    """The run has ended. Only a person's answer can reopen it, if it was handed to a person.
 
     Came here: done, handed to a person, failed or cancelled, as `status` says.
     Owed to the bus: the one event of the end.

@@ -66,8 +66,8 @@ def _state_name(run: RunState | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """A commit of another agent of the same store. `position` is its place in the journal of all runs, `by` the member,
-    `status` the run's after it. The run itself is read from the store where needed.
+    """An entry that this process did not see itself commit. `position` is its place in the journal of all runs, `by`
+    the delivery or turn under which it was committed, `status` the run's after it. The run is read from the store.
     """
 
     entry: Entry

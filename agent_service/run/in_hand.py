@@ -1,8 +1,9 @@
 """The message that a task works on. Until it is acknowledged it is the lease on what the task has begun.
 
-Where several agents share a store, an entry names the delivery under which it was committed. A message that is
-delivered again was in hand of an agent that has died: the next one does again what those entries ask for. An entry that
-no message led to (an accepted wake, a word by HTTP) is named as a turn of its own, which is queued then.
+Where several agents share a store, an entry names the delivery under which it was committed. When a message is
+delivered again, an earlier delivery did not finish: its agent died, or put the work off. The agent that gets it does
+what the entries of earlier deliveries ask for. An entry without a message (an accepted wake, a word by HTTP) is named
+as a turn of its own, which is queued then.
 """
 
 from contextvars import ContextVar

@@ -28,7 +28,8 @@ from schemas.values import dataclass
 
 _DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])
 
-Reply = CallReserved | ModelReplied | ModelUnavailable
+CallEvent = CallReserved | ModelReplied | ModelUnavailable
+"""What one half of a model call leads to."""
 UNUSABLE = frozenset({"model_auth", "model_not_found"})
 TROUBLE_FOR = timedelta(seconds=60)
 
@@ -86,8 +87,8 @@ class ModelCaller:
             return ""
         return self._trouble[1]
 
-    async def think(self, state: RunState, calling: Asking) -> Reply | None:
-        """None when the call is made already, or abandoned. Raises Stopped while everything stands still."""
+    async def think(self, state: RunState, calling: Asking) -> CallEvent | None:
+        """None when the call is under way here already, or was abandoned. Raises Stopped while all is stopped."""
         key = (state.run_id, calling.call)
         if key in self._wanted:
             return None
@@ -119,7 +120,7 @@ class ModelCaller:
         if task is not None:
             task.cancel()
 
-    async def _ask(self, key: tuple[str, int], state: RunState, calling: Asking) -> Reply | None:
+    async def _ask(self, key: tuple[str, int], state: RunState, calling: Asking) -> CallEvent | None:
         question = Question(
             state=state, call=calling.call, phase=calling.phase, with_plan=state.brief.fused, now=self._clock.now()
         )
@@ -136,7 +137,7 @@ class ModelCaller:
         finally:
             del self._calls[key]
 
-    async def _next_half(self, key: tuple[str, int], question: Question) -> Reply | None:
+    async def _next_half(self, key: tuple[str, int], question: Question) -> CallEvent | None:
         admitted = self._admitted.get(key)
         if admitted and question.state.version <= admitted.version:
             return None  # its first half is on its way into the journal; its maker makes the second
@@ -163,7 +164,7 @@ class ModelCaller:
             self._rate_limiter.settle(admitted, 0)
             raise
 
-    async def _second_half(self, admitted: _Admitted, question: Question) -> Reply:
+    async def _second_half(self, admitted: _Admitted, question: Question) -> CallEvent:
         used = 0
         try:
             answer = await admitted.call.make()

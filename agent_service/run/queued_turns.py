@@ -80,7 +80,9 @@ class QueuedTurns:
             log.info("left alone", extra={"run_id": error.run_id})
 
     async def again(self, run_id: str) -> None:
-        """Does again what the entries of the message in hand ask for, if it was in hand of another agent before."""
+        """Does what entries of the message in hand still ask for: those of earlier deliveries, and the entry that the
+        turn was queued for.
+        """
         message = IN_HAND.get()
         if message is None or not message.may_have_begun:
             return

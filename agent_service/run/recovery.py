@@ -1,7 +1,8 @@
 """Finds in the store what is to begin, what was left half done, and what falls due.
 
-Messages are made again of the current state (`messages.outstanding`) and of the facts of undispatched entries
-(`messages.alone`), under the original ids and word for word. At start this is done for each run not fully dispatched.
+Messages are made again of the current state (`messages.outstanding`), of the newest entry (`messages.of`) and of older
+undispatched ones (`messages.alone`), under the original ids and word for word. An agent alone does this at its start
+for each run that is not fully dispatched; where several share a store, the message that is delivered again starts it.
 After an outage of the bus (and at start) the messages of live and lately ended runs are said again, for a bus may
 forget what it had not synced, and drops known ids. What may have been answered unheard is asked again. What a reopening
 made void is not said.

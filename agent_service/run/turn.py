@@ -34,7 +34,7 @@ from agent_service.run.changes import ChangeRecord
 from agent_service.run.children.executor import ChildRuns
 from agent_service.run.journal import Commit, Run
 from agent_service.run.messages import Publish
-from agent_service.run.model_calls import ModelCaller, Reply
+from agent_service.run.model_calls import CallEvent, ModelCaller
 from agent_service.run.outbox import Outbox, Publisher
 from agent_service.run.ports import Clock, KeptArtifacts, RunStore, Wake
 from agent_service.trust.capabilities import Capabilities
@@ -76,7 +76,7 @@ class Turns:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.outbox = Outbox(store.told)
         self.again: Callable[[str], Awaitable[None]] = _nothing_more
-        """Does again what a message asked for that was in hand of another process."""
+        """Does what earlier deliveries of the message in hand left undone."""
         self.accepted = asyncio.Event()
         """Set whenever a run was accepted."""
 
@@ -144,7 +144,7 @@ class Turns:
         is waited for, and a call may be another process's by now.
         """
         run_id, made_at = made_of.run_id, made_of.version
-        if not isinstance(event, Reply) or await self._store.superseded(run_id, event.call, made_at):
+        if not isinstance(event, CallEvent) or await self._store.superseded(run_id, event.call, made_at):
             raise VersionMoved(f"run {run_id} stands elsewhere than at version {made_at}, which this was made of")
 
     async def _is_outdated(self, run: Run | None) -> bool:
@@ -217,7 +217,7 @@ class Turns:
         why = f"a fault of the agent ({type(error).__name__}) over {over}: report it with what the agent's log says"
         return await self.commit(run_id, TurnBroke(at=self._clock.now(), reason=why))
 
-    async def _keep(self, state: RunState, answer: Reply) -> Transition | None:
+    async def _keep(self, state: RunState, answer: CallEvent) -> Transition | None:
         run_id, heard = state.run_id, None
         while True:
             try:

@@ -64,7 +64,7 @@ _MARKS = frozenset().union(*_HAS.values())
 
 
 def agrees(event_type: str, body: JsonValue) -> bool:
-    """Whether a body can be of this type; one that is not known here is none of those that are."""
+    """Returns whether a body can be of this type. An unknown type agrees if the body fits no known one."""
     fields = body.keys() if isinstance(body, dict) else ()
     if event_type in _HAS:
         return _fits(event_type, fields)

@@ -79,7 +79,7 @@ def ask_to_reflect(state: RunState) -> RunState:
 
 
 def on_reserved(state: RunState, event: CallReserved) -> RunState:
-    """Makes the call, unless a budget forbids it. A reserve that stands was left by a dead process."""
+    """Records what the call may spend, unless a budget forbids it. A reserve that stands was left by a dead process."""
     state = endings.with_lost_call(state)
     asking = state.asking
     assert asking is not None, "the caller has matched the call"

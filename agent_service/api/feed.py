@@ -2,7 +2,7 @@
 
 Events are read from the journal and encoded once for all who follow. Their numbers grow: an entry's `seq` for one run,
 its position in the journal for all runs. A follower is the number that it has seen, so a slow one delays no other. A
-commit wakes followers; the journal is looked at each second besides, for entries of which no process told.
+commit wakes followers; the journal is looked at each second besides, for entries that no process told of.
 """
 
 import asyncio

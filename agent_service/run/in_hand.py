@@ -35,7 +35,7 @@ class Message:
         return f"{self.name}#"
 
     def has(self, by: str) -> bool:
-        """Whether what was committed under `by` is this message's, or nobody's."""
+        """Whether what was committed under `by` is this message's, or has no owner."""
         return by.startswith(self.prefix) or by in ("", self.turn)
 
     def __str__(self) -> str:

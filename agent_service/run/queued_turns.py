@@ -1,7 +1,7 @@
 """Turns that no message from outside drives, where several agents share a store: each is a message of a work queue.
 
 a wake, a word by HTTP ─▶ entry ─▶ turn queued ─▶ any agent takes it, and acknowledges once the run rests
-a timer that is due, and an entry of which no turn was seen ─▶ every agent queues the turn, and the queue keeps one
+a timer that is due, and an entry without a turn so far ─▶ every agent queues the turn, and the queue keeps one
 """
 
 import asyncio

@@ -90,7 +90,7 @@ def flaw_of(run: ArchivedRun, entries: Sequence[Entry]) -> str | None:
 
 
 def facts_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[EntryFact]:
-    """The newest has all that grew. Those of which not all is done are of one turn, which an agent queues. Raises
+    """The newest has all that grew. Those not fully dispatched are of one turn, which an agent queues. Raises
     ValueError, with what is wrong, for entries that cannot be followed, or that are not those of the run."""
     if flaw := flaw_of(run, entries):
         raise ValueError(flaw)

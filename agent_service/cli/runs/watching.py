@@ -21,7 +21,7 @@ OF_STATUS = {
     "failed": Exit.FAILED,
     "cancelled": Exit.CANCELLED,
 }
-"""Of the states in which a run waits for nobody but a person, or nobody at all."""
+"""Exit codes of the statuses in which a run waits for a person, or has ended."""
 PAUSED = "paused"
 Saw = Callable[[Json], None]
 """Is told each entry of a run that is watched."""

@@ -60,7 +60,7 @@ class SharedStore(SqliteStore):
         self._applying = applying
         self.followed_within_s = FOLLOWED_WITHIN_S
         self._expected: dict[str, tuple[float, str, int]] = {}
-        """Turns of which nothing was seen yet: until when there is time, and of which entry."""
+        """Turns not seen yet: until when there is time, and the entry that asks for each."""
         self.forgetting = SharedForgetting(database, self._intact, log, copy)
         self._appending = Appending(log, copy)
         self._newer: set[str] = set()

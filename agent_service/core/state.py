@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from agent_service.core.attempts import Evidence, OfRequest, Pending
+from agent_service.core.attempts import Evidence, OfRequest, Pending, TaskGraph
 from agent_service.core.brief import Brief, Spent
 from agent_service.core.facts import Fact
 from agent_service.core.noted import Note
@@ -208,6 +208,10 @@ class RunState:
     @property
     def pendings(self) -> tuple[Pending, ...]:
         return acting_of(self.waiting).pendings
+
+    @property
+    def graphs(self) -> tuple[TaskGraph, ...]:
+        return acting_of(self.waiting).graphs
 
     @property
     def sent(self) -> tuple[Pending, ...]:

@@ -47,7 +47,3 @@ IN_HAND: ContextVar[Message | None] = ContextVar("in_hand", default=None)
 
 def own_turn(run_id: str, seq: int) -> str:
     return f"{run_id}:{seq}"
-
-
-def is_own_turn(by: str, run_id: str, seq: int) -> bool:
-    return by == own_turn(run_id, seq)

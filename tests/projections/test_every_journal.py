@@ -8,7 +8,6 @@ import pytest
 
 from agent_service.core.events import ModelReplied
 from agent_service.core.facts import RequestSent
-from agent_service.core.tools.in_flight import graphs
 from agent_service.history.history import History
 from agent_service.history.items import id_of
 from agent_service.history.log_line import log_line
@@ -136,7 +135,7 @@ def test_what_is_open_of_a_gathering_is_what_the_run_waits_for_and_each_request_
     changes, history = list(retell(entries_of(gathered(number)))), History()
     for change in changes:
         history.hear([change])
-        under_way, asked = change.after.pendings, graphs(change.after.waiting)
+        under_way, asked = change.after.pendings, change.after.graphs
         sent = {id_of(one.name) + f":attempt:{one.attempt}" for one in change.after.sent}
         assert {item.id for item in history.items if item.ended_at is None and ":attempt:" in item.id} == sent
         still = {one.name[1:] for one in under_way if one.task}

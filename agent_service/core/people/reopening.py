@@ -14,7 +14,7 @@ from agent_service.core.model import asking
 from agent_service.core.people import hearing
 from agent_service.core.state import RunState, with_facts
 from agent_service.core.tools import acting, continuing, finishing, results
-from agent_service.core.tools.in_flight import answer, graph_of, graphs
+from agent_service.core.tools.in_flight import answer, graph_of
 from agent_service.core.waiting import Acting, Deciding, Ended, Planned, Queued, Status, Waiting, acting_of
 from agent_service.sentences import Text, say
 from schemas.events import Outcome, ToolError, ToolOutput, ToolResult
@@ -47,7 +47,7 @@ def reopen(state: RunState, event: SignalReceived) -> RunState | Text:
 def _told_of(state: RunState, ended: Ended) -> RunState:
     held = acting_of(ended.held).pendings
     kept = tuple(pending.name for pending in acting_of(state.waiting).pendings if pending in held)
-    tasks = ((one.step, task.id, task.round) for one in graphs(state.waiting) for task in one.tasks)
+    tasks = ((one.step, task.id, task.round) for one in state.graphs for task in one.tasks)
     reopened = Reopened(ending_class=ended.stop.ending_class, waits_for=kept, tasks=tuple(tasks))
     return replace(state, happened=(reopened, *state.happened))
 
@@ -105,7 +105,7 @@ def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) ->
     meant = _meant(state, state.waiting, ended)
     for pending in state.pendings:
         state = _with_the_step(state, pending, ended, event, _said_of(pending, meant, event))
-    if graphs(state.waiting):
+    if state.graphs:
         return continuing.launch(state)
     return asking.reflect(state) if isinstance(state.waiting, Deciding) else state
 

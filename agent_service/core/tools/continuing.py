@@ -15,7 +15,7 @@ from agent_service.core.people import approving
 from agent_service.core.phases import Plan
 from agent_service.core.state import RunState, with_facts
 from agent_service.core.tools import acting, finishing, grants, tasks
-from agent_service.core.tools.in_flight import answer, graph_of, graphs, with_graph, without_pending
+from agent_service.core.tools.in_flight import answer, graph_of, with_graph, without_pending
 from agent_service.core.tools.tasks import (
     OVERRULED,
     UNHEARD,
@@ -67,7 +67,7 @@ def take_answer(state: RunState, pending: Pending, result: ToolResult) -> RunSta
     task = tasks.task_of(graph, pending.task) if graph else None
     if graph is None or task is None:
         known = finishing.finish_step(state, pending, result)
-        return launch(known) if graphs(known.waiting) else finishing.go_on(known)
+        return launch(known) if known.graphs else finishing.go_on(known)
     known = settled(state, pending, result)
     return launch(known, news=say("task_came", step=pending.step, task=pending.task, status=result.status))
 
@@ -93,7 +93,7 @@ def on_time_over(state: RunState, graph: TaskGraph) -> RunState:
 def launch(state: RunState, *, news: Text = "", sent: tuple[Pending, ...] = ()) -> RunState:
     """Send what may be sent beside `sent`, or ask for the first approval; nothing after the run's deadline."""
     passed, barred = set[Name](), list[tuple[Ready, Text]]()
-    for stopped in (one for one in graphs(state.waiting) if one.stopped and not _of_step(state, one)):
+    for stopped in (one for one in state.graphs if one.stopped and not _of_step(state, one)):
         state = _over(state, stopped)
     while ready := next_of(state, passed, begins=may_begin(state)):
         passed.add(ready.known_as)

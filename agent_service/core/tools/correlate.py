@@ -26,7 +26,7 @@ from agent_service.core.attempts import AGAIN, Pending, TaskGraph
 from agent_service.core.brief import Brief
 from agent_service.core.events import Proof
 from agent_service.core.state import RunState
-from agent_service.core.tools.in_flight import graph_of, graphs, pending_of
+from agent_service.core.tools.in_flight import graph_of, pending_of
 from agent_service.sentences import Text, say
 from schemas.events import ToolResult
 from schemas.values import dataclass
@@ -169,4 +169,4 @@ def _echoes(brief: Brief, tool: str) -> bool:
 
 def _asked(state: RunState) -> list[str]:
     asked = [pending.action.tool for pending in state.pendings]
-    return [*asked, *(graph.first.action.tool for graph in graphs(state.waiting))]
+    return [*asked, *(graph.first.action.tool for graph in state.graphs)]

@@ -17,7 +17,7 @@ from agent_service.core.model import asking
 from agent_service.core.phases import Action
 from agent_service.core.state import Doubt, LastResult, RunState, StepRecord
 from agent_service.core.tools import acting, grants
-from agent_service.core.tools.in_flight import graphs, without_step
+from agent_service.core.tools.in_flight import without_step
 from agent_service.sentences import Text, say
 from schemas.events import ARTIFACT_PATH, Outcome, Signal, ToolError, ToolOutput, ToolResult
 from schemas.values import replace
@@ -65,7 +65,7 @@ def finish_step(
         summary=record.summary,
         error_class="" if record.status == "ok" else str(output.get("class", "")),
     )
-    others_gather = any(one.step != record.step for one in graphs(state.waiting))
+    others_gather = any(one.step != record.step for one in state.graphs)
     noted = notes.with_step(state, pending, record, output)
     return replace(
         noted,

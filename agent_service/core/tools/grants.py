@@ -19,7 +19,6 @@ from agent_service.core.brief import Brief, Grant, Spent
 from agent_service.core.limits import cost_so_far, set_aside
 from agent_service.core.phases import Action
 from agent_service.core.state import Child, Doubt, RunState
-from agent_service.core.tools.in_flight import graphs
 from agent_service.core.waiting import Ended, Status
 from agent_service.sentences import Text, say
 from schemas import catalog, subjects
@@ -152,7 +151,7 @@ def with_asked(state: RunState, pendings: Sequence[Pending]) -> RunState:
 
 def wanted(state: RunState) -> tuple[Pending, ...]:
     """Granted requests whose results the run can use."""
-    stopped = {graph.step for graph in graphs(state.waiting) if graph.stopped}
+    stopped = {graph.step for graph in state.graphs if graph.stopped}
     return () if state.final else tuple(p for p in state.pendings if p.grant and p.step not in stopped)
 
 

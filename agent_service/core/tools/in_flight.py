@@ -8,15 +8,8 @@ from schemas.events import ToolError
 from schemas.values import replace
 
 
-def graphs(waiting: Waiting) -> tuple[TaskGraph, ...]:
-    return acting_of(waiting).graphs
-
-
 def graph_of(waiting: Waiting, step: int) -> TaskGraph | None:
-    for graph in acting_of(waiting).graphs:
-        if graph.step == step:
-            return graph
-    return None
+    return next((graph for graph in acting_of(waiting).graphs if graph.step == step), None)
 
 
 def pending_of(waiting: Waiting, step: int, task: str = "", asked_in: int = 0) -> Pending | None:
@@ -42,7 +35,7 @@ def without_step(waiting: Waiting, step: int) -> Waiting:
 
 
 def with_graph(state: RunState, graph: TaskGraph, under_way_now: tuple[Pending, ...]) -> RunState:
-    others = (other for other in graphs(state.waiting) if other.step != graph.step)
+    others = (other for other in state.graphs if other.step != graph.step)
     every = tuple(sorted((*others, graph), key=lambda one: one.step))
     return replace(state, waiting=then(state.waiting, Acting(pendings=under_way_now, graphs=every)))
 

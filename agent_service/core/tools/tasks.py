@@ -17,7 +17,7 @@ from agent_service.core.phases import Action
 from agent_service.core.state import RunState
 from agent_service.core.tools import finishing, grants
 from agent_service.core.tools.acting import flaws_of_action
-from agent_service.core.tools.in_flight import graph_of, graphs
+from agent_service.core.tools.in_flight import graph_of
 from agent_service.core.waiting import Status
 from agent_service.sentences import Text, say
 from schemas.catalog import ToolCommand, ToolOffer
@@ -241,7 +241,7 @@ def next_of(state: RunState, passed: set[Name], *, begins: bool) -> Ready | None
     """
     sent = {pending.name[:2] for pending in state.pendings}
     came = {one.name: one.status for one in state.evidence}
-    for graph in graphs(state.waiting):
+    for graph in state.graphs:
         for task in () if graph.stopped else graph.tasks:
             name = _name_of(graph, task)
             if name[:2] in sent or name in passed or not _nothing_before(graph, task, came):

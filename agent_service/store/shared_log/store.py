@@ -14,7 +14,7 @@ from typing import TypeVar
 from agent_service.core.waiting import FINAL
 from agent_service.errors import Changed, Damaged, Newer, VersionMoved, WakeConflict
 from agent_service.run.changes import Elsewhere
-from agent_service.run.in_hand import IN_HAND, Message, is_own_turn, own_turn
+from agent_service.run.in_hand import IN_HAND, Message, own_turn
 from agent_service.run.journal import Commit, Run
 from agent_service.run.ports import Undispatched, Wake
 from agent_service.store.rows import rows_of
@@ -216,7 +216,7 @@ class SharedStore(SqliteStore):
         return version
 
     def _heard(self, entry: EntryFact, position: int) -> None:
-        if is_own_turn(entry.by, entry.run_id, entry.seq) and position > self._began_at:
+        if entry.by == own_turn(entry.run_id, entry.seq) and position > self._began_at:
             self._expect_turn(entry.run_id, entry.seq)
         elif self._expected:
             self.saw_turn(entry.by.partition("/")[0])

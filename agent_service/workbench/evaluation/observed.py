@@ -11,7 +11,6 @@ from agent_service.core.events import CancelRequested, ModelReplied
 from agent_service.core.model import thinking
 from agent_service.core.noted import MemoryNote
 from agent_service.core.state import RunState
-from agent_service.core.tools.in_flight import graphs
 from agent_service.core.waiting import Approval, Question, Sleeping, Status
 from agent_service.run.changes import ChangeRecord, retell
 from agent_service.run.journal import Entry
@@ -171,7 +170,7 @@ def _bad_continuation(change: ChangeRecord) -> bool:
 
 _SIGNS: dict[Happening, Callable[[ChangeRecord], bool]] = {
     "bad_continuation": _bad_continuation,
-    "continuation": lambda change: bool(graphs(change.after.waiting)),
+    "continuation": lambda change: bool(change.after.graphs),
     "parallel_tasks": lambda change: sum(bool(pending.task) for pending in change.after.pendings) > 1,
     "step_budget": lambda change: any(record.status == "budget" for record in change.after.completed),
     "task_failed": lambda change: any(evidence.status == "error" for evidence in change.after.evidence),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agent_service.core.attempts import Pending
 from agent_service.core.events import ToolReturned
 from agent_service.core.state import RunState
-from agent_service.core.tools.in_flight import graph_of, graphs
+from agent_service.core.tools.in_flight import graph_of
 from agent_service.core.waiting import Acting
 from schemas.events import ToolResult
 from schemas.subjects import OUR_OWN_ROUTES
@@ -172,7 +172,7 @@ def _is_settled(change: ChangeRecord, name: Name) -> bool:
     run, (step, task, _) = after(change), name
     if run.final:
         return False
-    stopped = any(one.step == step and one.stopped for one in graphs(run.waiting))
+    stopped = any(one.step == step and one.stopped for one in run.graphs)
     over = run.has_finished(step) or (task and stopped) or reopened(change)
     return bool(over) and name not in {pending.name for pending in run.pendings}
 
@@ -260,4 +260,4 @@ def no_more_is_under_way_than_one_run_may_have(story: Story) -> None:
 def what_was_gathered_is_forgotten_with_the_last_step_that_gathers(story: Story) -> None:
     for change in story:
         run = after(change)
-        assert run.final or graphs(run.waiting) or run.evidence == ()
+        assert run.final or run.graphs or run.evidence == ()

@@ -163,7 +163,7 @@ def _plain(value: Any) -> Any:
 
 
 class Silence:
-    """How long nobody has answered; `bear` waits a little, and raises what it is given where patience ends."""
+    """How long no answer has come; `bear` waits a little, and raises what it is given once patience ends."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s

@@ -55,7 +55,7 @@ AtRest = Callable[[Collection[str]], AbstractAsyncContextManager[Any]]
 
 
 class RunBelongings:
-    """What runs have beside the store: folders, and artifacts on the bus. `at_rest`: inside nobody writes folders, and
+    """What runs have beside the store: folders, and artifacts on the bus. `at_rest`: inside, no folder is written, and
     none of these runs later."""
 
     def __init__(self, workspaces: Path, artifacts: Artifacts, at_rest: AtRest = nullcontext) -> None:

@@ -94,7 +94,7 @@ class NatsValues:
         found = await newest(self._link, subjects.LEASE_BUCKET, _key_of(limit))
         try:
             return _AMOUNTS.validate_json(found.body or b"{}"), found.seq
-        except ValidationError:  # whoever wrote that has taken nothing
+        except ValidationError:  # its writer has taken nothing
             return {}, found.seq
 
     async def swap(self, limit: str, taken: Amounts, after: int) -> int | None:

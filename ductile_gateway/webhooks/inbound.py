@@ -203,7 +203,7 @@ class Inbound:
         return (holding, "") if holding else (self._nobodys[:1], flaw)
 
     async def _verified(self, name: str, incoming: Incoming, now: datetime) -> tuple[WebhookSettings, _Claim, bytes]:
-        """The webhook, and what was signed. Raises RequestRefused, by which nobody learns which names there are."""
+        """The webhook, and what was signed. Raises RequestRefused, which tells no names."""
         if self._signed_in.isdisjoint(incoming.headers):
             raise _unauthorized("nothing is signed")
         hook, body = self._settings.webhooks.get(name), await incoming.read()

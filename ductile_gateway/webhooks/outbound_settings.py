@@ -77,7 +77,7 @@ class _SignedSection(Section):
 
 
 class CallbackSettings(_SignedSection):
-    """The callback that a run asks for. Without a secret it is not sent, for nobody could tell who sent it."""
+    """The callback that a run asks for. Without a secret it is not sent: its receiver could not tell the sender."""
 
 
 class SubscriptionSettings(_SignedSection):

@@ -194,7 +194,7 @@ class CallbackCheck:
             await asyncio.wait_for(self._addresses.of(destination, rules), self._within_s)
         except Forbidden as error:
             return f"{destination.host} has a forbidden address: {error}"
-        except OSError:  # nobody knows the name now, or not soon: a TimeoutError is one, too
+        except OSError:  # the name is unknown now, or not known soon: a TimeoutError is one, too
             return ""
         return ""
 

@@ -22,9 +22,9 @@ T = TypeVar("T")
 Json = dict[str, Any]
 
 ADDED = ("description", "republish", "deny_purge")
-"""Settings that change nothing for whoever uses a stream or consumer: the setup adds them where they are not set."""
+"""Settings that change nothing for users of a stream or consumer: the setup adds them where they are not set."""
 COMPRESSION = "compression"
-"""A stream that is compressed may lose messages (nats-server 2.15.1): the setup takes it off, whoever set it."""
+"""A stream that is compressed may lose messages (nats-server 2.15.1): the setup takes it off."""
 RESTART = "restart the servers one after another: a server heeds it from its next start on"
 """What is left to do once the compression is taken off."""
 LISTS = ("subjects", "filter_subjects")

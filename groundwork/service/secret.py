@@ -125,7 +125,7 @@ class InFile:
     beside: bool = False
 
     def text(self) -> str:
-        """Empty where it cannot be read, which is told to whoever the secret is for."""
+        """Empty where it cannot be read, which the secret's user is told."""
         try:
             return _text(Path(self.path))
         except (OSError, TypeError, ValueError):

@@ -105,7 +105,7 @@ class _Hand:
 
 
 class PullLoop:
-    """Runs once. `on_stop`: done before the grace begins. `sole`: nobody else consumes here."""
+    """Runs once. `on_stop`: done before the grace begins. `sole`: no other process consumes here."""
 
     def __init__(
         self,

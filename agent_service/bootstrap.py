@@ -262,7 +262,7 @@ def _traces(settings: AgentSettings, store: SqliteStore, mark: Mark) -> Traces |
     receiver = settings.telemetry.receiver("traces")
     if receiver is None:
         return None
-    sender = cache(lambda: loaded("groundwork.telemetry.traces:span_sender")(receiver, subjects.SERVICE_AGENT))
+    sender = cache(lambda: loaded("groundwork.telemetry.sending:SpanSender")(receiver, subjects.SERVICE_AGENT))
     content = prompt_of if settings.telemetry.content else None
     return Traces(store, lambda spans: sender().send(spans), mark, keeps=sampler(), content=content)
 

@@ -24,7 +24,7 @@ from groundwork.http.requests import Measured, request_durations
 from groundwork.http.server import serve_http as serve
 from groundwork.nats.leases.members import Members
 from groundwork.service.installed import installed_version
-from groundwork.telemetry.metrics import Instruments, exposition
+from groundwork.telemetry.metrics import Instruments
 from schemas import subjects
 from schemas.status import Finding
 
@@ -56,7 +56,7 @@ def _rooms(agent: Agent, observed: Instruments) -> Iterator[object]:
         return [findings.server(link), await findings.jetstream(link), await findings.dead_letters(letters)]
 
     looks: dict[Part, Look] = {"agent": this_agent, "gateway": partial(findings.gateway, troubles), "nats": nats}
-    metrics = partial(exposition, observed, subjects.SERVICE_AGENT)
+    metrics = partial(observed.exposed, subjects.SERVICE_AGENT)
     yield Inspection(store, agent.reader, agent.folders, prompt_of)
     yield WhyCalls(store, store.inbox, NatsWhereabouts(link), letters, skills, now.status, agent.ready)
     yield InboxCalls(store, store.inbox, letters)

@@ -30,7 +30,7 @@ from groundwork.nats.consuming.pull_loop import PullLoop
 from groundwork.nats.link import NatsLink
 from groundwork.service.installed import installed_version
 from groundwork.service.store_folder import HAND_OVER_S
-from groundwork.telemetry.metrics import exposition, push
+from groundwork.telemetry.metrics import push
 from schemas import subjects
 from schemas.permissions import indispensable
 from schemas.values import dataclass
@@ -53,7 +53,7 @@ class Seen:
         instruments, head_start = self.metrics.instruments, self.stands_on.ground.head_start
         observe_readiness(instruments, self.readiness.wrong)
         observe_outbox(instruments, lambda: self.stands_on.stores.outbox.backlog().waiting)
-        metrics = partial(exposition, instruments, subjects.SERVICE_GATEWAY)
+        metrics = partial(instruments.exposed, subjects.SERVICE_GATEWAY)
         async with asyncio.TaskGroup() as group:
             within_s = HAND_OVER_S if take_over else 0.0
             answering = serve_probes(

@@ -25,7 +25,7 @@ from agent_service.metrics.wakes import NONE, IncomingMetrics, OutgoingMetrics, 
 from agent_service.run.changes import ChangeRecord
 from groundwork.sqlite.group_commit import StoreMetrics
 from groundwork.telemetry.metrics import Counter, Histogram, Instruments
-from groundwork.telemetry.names import gen_ai
+from groundwork.telemetry.settings import latest_gen_ai
 
 WAIT_SECONDS = (10.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
 RUN_SECONDS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0)
@@ -104,9 +104,8 @@ class CallMetrics:
             bounds=CALL_SECONDS,
         )
         of_calls = (OPERATION, PROVIDER, MODEL, ERROR)
-        self._calls = instruments.histogram(
-            gen_ai().duration, "One model call", attributes=of_calls, bounds=CALL_SECONDS
-        )
+        name = "gen_ai.client.inference.duration" if latest_gen_ai() else "gen_ai.client.operation.duration"
+        self._calls = instruments.histogram(name, "One model call", attributes=of_calls, bounds=CALL_SECONDS)
         self._usage = _usage(instruments)
         told = "Replies that were no valid decision"
         self._unusable = instruments.counter("agentic.llm.unusable", told, unit="{reply}", attributes=(MODEL,))
@@ -169,16 +168,18 @@ class CallMetrics:
 
 def _usage(instruments: Instruments) -> tuple[tuple[Histogram, *tuple[str, ...]], ...]:
     """The histograms of input and of output tokens, and the type where both are one."""
-    chosen, of_a_call = gen_ai(), (OPERATION, PROVIDER, MODEL)
 
     def histogram(name: str, *kind: str) -> Histogram:
         text = "Tokens of one model call"
-        return instruments.histogram(name, text, unit="{token}", attributes=(*of_a_call, *kind), bounds=TOKENS)
+        return instruments.histogram(
+            name, text, unit="{token}", attributes=(OPERATION, PROVIDER, MODEL, *kind), bounds=TOKENS
+        )
 
-    if chosen.input_tokens == chosen.output_tokens:
-        both = histogram(chosen.input_tokens, TOKEN_TYPE)
-        return (both, "input"), (both, "output")
-    return (histogram(chosen.input_tokens),), (histogram(chosen.output_tokens),)
+    if latest_gen_ai():
+        told, written = (f"gen_ai.client.inference.operation.{way}_tokens" for way in ("input", "output"))
+        return (histogram(told),), (histogram(written),)
+    both = histogram("gen_ai.client.token.usage", TOKEN_TYPE)
+    return (both, "input"), (both, "output")
 
 
 class RunMetrics:

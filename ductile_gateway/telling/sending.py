@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from groundwork.service.beginning import loaded
 from groundwork.telemetry.settings import Receiver, TelemetrySettings
 from groundwork.telemetry.span import Span
 from schemas import subjects
 
 if TYPE_CHECKING:
-    from groundwork.telemetry.traces import SpanQueue
+    from groundwork.telemetry.sending import SpanQueue
 
 MOST_KEPT = 2048
 
@@ -53,7 +54,5 @@ async def opened(
 
 
 def _queue(receiver: Receiver) -> "SpanQueue":
-    from groundwork.telemetry.sending import resource_of
-    from groundwork.telemetry.traces import SpanQueue
-
-    return SpanQueue(receiver, resource_of(subjects.SERVICE_GATEWAY))
+    queue: SpanQueue = loaded("groundwork.telemetry.sending:SpanQueue")(receiver, subjects.SERVICE_GATEWAY)
+    return queue

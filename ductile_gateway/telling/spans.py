@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 from ductile_gateway.calls.call import Asked, ToolOutcome
 from ductile_gateway.ductile.starts import Sent
-from groundwork.telemetry import names
 from groundwork.telemetry.span import Attributes, Context, Kind, Span, Value, span_id
 from schemas import keys
 
@@ -20,9 +19,9 @@ def sent_span(asked: Asked, sent: Sent, *, url: str) -> Span:
     """One request to the Ductile at `url` that was to start the call."""
     address = urlsplit(url)
     known: dict[str, Value | None] = {
-        names.HTTP_STATUS: sent.status,
-        names.JOB_ID: sent.job_id,
-        names.SERVER_PORT: address.port or {"https": 443}.get(address.scheme, 80),
+        "http.response.status_code": sent.status,
+        "agentic.job_id": sent.job_id,
+        "server.port": address.port or {"https": 443}.get(address.scheme, 80),
     }
     return _span(
         asked.trace,
@@ -32,7 +31,7 @@ def sent_span(asked: Asked, sent: Sent, *, url: str) -> Span:
         sent.ended_at,
         kind="client",
         attributes=_of_request(asked)
-        | {names.HTTP_METHOD: "POST", names.URL_TEMPLATE: sent.path, names.SERVER_ADDRESS: address.hostname or ""}
+        | {"http.request.method": "POST", "url.template": sent.path, "server.address": address.hostname or ""}
         | _present(known),
         error=None if sent.fate == "accepted" else sent.fate,
     )
@@ -41,9 +40,9 @@ def sent_span(asked: Asked, sent: Sent, *, url: str) -> Span:
 def job_span(asked: Asked, outcome: ToolOutcome, began_at: datetime, ended_at: datetime) -> Span:
     job, request = outcome.job, asked.request
     known: dict[str, Value | None] = {
-        names.JOB_ID: job.job_id,
-        names.JOB_ATTEMPTS: job.attempts,
-        names.EXIT_CODE: job.exit_code,
+        "agentic.job_id": job.job_id,
+        "agentic.job_attempts": job.attempts,
+        "process.exit.code": job.exit_code,
     }
     return _span(
         asked.trace,
@@ -64,13 +63,13 @@ def _request_key(asked: Asked) -> str:
 def _of_request(asked: Asked) -> dict[str, Value]:
     request = asked.request
     named: dict[str, Value] = {
-        names.RUN_ID: request.run_id,
-        names.STEP: request.step,
-        names.ATTEMPT: request.attempt,
-        names.TOOL_NAME: request.tool,
-        names.TOOL_CALL_ID: asked.key,
+        "agentic.run_id": request.run_id,
+        "agentic.step": request.step,
+        "agentic.attempt": request.attempt,
+        "gen_ai.tool.name": request.tool,
+        "gen_ai.tool.call.id": asked.key,
     }
-    return named | _present({names.TASK: request.task, names.ROUND: request.round})
+    return named | _present({"agentic.task": request.task, "agentic.round": request.round})
 
 
 def _present(values: Mapping[str, Value | None]) -> dict[str, Value]:
@@ -96,6 +95,6 @@ def _span(
         kind=kind,
         started_at=began_at,
         ended_at=ended_at,
-        attributes={**attributes, names.ERROR_TYPE: error} if error else attributes,
+        attributes={**attributes, "error.type": error} if error else attributes,
         error=error,
     )

@@ -1,16 +1,22 @@
-"""What a service takes from its machine beside files and the network: the clocks, and chance.
+"""What a service takes from its machine beside files and the network: the clocks, chance, and threads.
 
-It is read anew at each call, so that a simulated process can have a machine of its own (`use`).
+The machine is read anew at each call, so that a simulated process can have a machine of its own (`use`).
 """
 
+import asyncio
 import secrets
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from typing import TypeVar
 from uuid import UUID
+
+T = TypeVar("T")
 
 BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -65,3 +71,18 @@ def token_hex(size: int) -> str:
 
 def new_uuid() -> UUID:
     return UUID(bytes=entropy(16), version=4)
+
+
+async def in_daemon_thread(work: Callable[[], T], *, name: str) -> T:
+    """What `work` returns or raises; the end of the process does not wait for it."""
+    done = Future[T]()
+    done.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
+            done.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await asyncio.wrap_future(done)

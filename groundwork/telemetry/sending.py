@@ -1,50 +1,88 @@
-"""What sends telemetry by OTLP: outages of a receiver told once, a session without proxy or ~/.netrc.
+"""Sends spans and metrics by OTLP over HTTP. Imports the SDK, and sets no global provider.
 
-OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have the last word on the resource.
+A receiver is reached without proxy and ~/.netrc of the environment; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
+have the last word on the resource.
 """
 
+import asyncio
+import contextlib
 import logging
 import os
-from collections.abc import Collection, Mapping
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import pairwise
 
 import requests
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    HistogramDataPoint,
+    Metric,
+    MetricExportResult,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+    Sum,
+)
+from opentelemetry.sdk.metrics.export import Gauge as GaugePoints
+from opentelemetry.sdk.metrics.export import Histogram as HistogramPoints
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from groundwork.service.installed import installed_version
+from groundwork.service.json_log import Outage
+from groundwork.service.machine import in_daemon_thread
+from groundwork.telemetry.metrics import Counter, Gauge, Histogram, Instrument, Instruments
 from groundwork.telemetry.settings import Receiver
+from groundwork.telemetry.span import Span
+
+CLOSING_S = 2.0
+EVERY_S = 60.0
+LAST_WITHIN_S = 1.0
+_CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_EXPORTERS = "opentelemetry.exporter.otlp.proto.http."
+_SCOPE = InstrumentationScope("agentic-loop")
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+_FINE = Status(StatusCode.UNSET)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+MOMENT = 3 * _MICROSECOND
+"""The length of a span that was told without one. Jaeger takes one without a length for faulty, and one that lies
+outside of the span it belongs to for one of a wrong clock, unless it is the longer of the two."""
 
 log = logging.getLogger(__name__)
 
 
-class Outage(logging.Handler):
-    """Of the receiver of one `signal`. What the SDK logs of a batch first (`loggers`) is the reason."""
+class ReceiverWatch(logging.Handler):
+    """Tells outages of a receiver once. What the SDK logs of a batch first (`loggers`) is the reason."""
 
-    def __init__(self, signal: str, address: str, loggers: Collection[str]) -> None:
+    def __init__(self, signal: str, receiver: Receiver, loggers: Collection[str]) -> None:
         super().__init__(logging.WARNING)
-        self._facts = {"signal": signal, "receiver": address}
-        self._loggers = [logging.getLogger(name) for name in loggers]
+        self._outage = Outage(f"{receiver.address}, which takes {signal},", log)
         self._why = ""
-        self._away = False
-        for talkative in self._loggers:
-            talkative.propagate = False
-            talkative.addHandler(self)
+        for name in loggers:
+            logging.getLogger(name).propagate = False
+            logging.getLogger(name).addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         self._why = self._why or record.getMessage()
 
-    def note(self, *, taken: bool) -> None:
-        if not taken and not self._away:
-            log.warning("telemetry is not taken: runs go on without it", extra=self._facts | {"why": self._why})
-        if taken and self._away:
-            log.warning("telemetry is taken again", extra=self._facts)
-        self._away, self._why = not taken, ""
-
-    def over(self) -> None:
-        for talkative in self._loggers:
-            talkative.removeHandler(self)
-
-
-_CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+    def note(self, *, taken: bool) -> bool:
+        if taken:
+            self._outage.over()
+        else:
+            self._outage.goes_on(self._why or "no answer")
+        self._why = ""
+        return taken
 
 
 def session_for(receiver: Receiver, environ: Mapping[str, str] = os.environ) -> requests.Session:
@@ -59,3 +97,152 @@ def session_for(receiver: Receiver, environ: Mapping[str, str] = os.environ) -> 
 def resource_of(service: str) -> Resource:
     ours = Resource({SERVICE_NAME: service, SERVICE_VERSION: installed_version()})
     return ours.merge(OTELResourceDetector().detect())
+
+
+class SpanSender(SpanExporter):
+    """Sends batches of spans; the caller waits."""
+
+    def __init__(self, receiver: Receiver, service: str) -> None:
+        self._resource = resource_of(service)
+        # A queue that is full is told by the second.
+        loggers = f"{_EXPORTERS}trace_exporter", "opentelemetry.sdk._shared_internal"
+        self._watch = ReceiverWatch("traces", receiver, loggers)
+        self._exporter = OTLPSpanExporter(
+            endpoint=receiver.url, headers=dict(receiver.headers), session=session_for(receiver)
+        )
+
+    def send(self, spans: Sequence[Span]) -> bool:
+        """Whether the receiver took them. It is tried again meanwhile, up to OTEL_EXPORTER_OTLP_TIMEOUT (10 s)."""
+        return self.export([made(span, self._resource) for span in spans]) is SpanExportResult.SUCCESS
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = self._exporter.export(spans)
+        self._watch.note(taken=result is SpanExportResult.SUCCESS)
+        return result
+
+    def shutdown(self) -> None:
+        """Sends nothing more; a batch under way is not tried again."""
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]
+
+
+class SpanQueue:
+    """Sends spans in the background, in batches, from a queue of bounded length (OTEL_BSP_… set both)."""
+
+    def __init__(self, receiver: Receiver, service: str) -> None:
+        self._resource = resource_of(service)
+        self._batches = BatchSpanProcessor(SpanSender(receiver, service))
+
+    def ended(self, span: Span) -> None:
+        """Takes a span. Where the queue is full, the oldest is lost."""
+        self._batches.on_end(made(span, self._resource))
+
+    def close(self, within_s: float = CLOSING_S) -> None:
+        """Sends what is left, and waits for that no longer than `within_s` seconds: the thread ends with the
+        process."""
+        closing = threading.Thread(target=self._batches.shutdown, daemon=True)
+        closing.start()
+        closing.join(within_s)
+
+
+def made(span: Span, resource: Resource) -> ReadableSpan:
+    return ReadableSpan(
+        span.name,
+        context=_context(span.trace_id, span.span_id),
+        parent=_context(span.trace_id, span.parent_id) if span.parent_id else None,
+        resource=resource,
+        attributes=span.attributes,
+        links=[Link(SpanContext(int(one.trace_id, 16), int(one.span_id, 16), is_remote=True)) for one in span.links],
+        kind=SpanKind[span.kind.upper()],
+        status=_FINE if span.error is None else Status(StatusCode.ERROR, span.error),
+        start_time=_nanoseconds(span.started_at),
+        end_time=_nanoseconds(span.ended_at if span.ended_at > span.started_at else span.started_at + MOMENT),
+        instrumentation_scope=_SCOPE,
+    )
+
+
+def _context(trace_id: str, span_id: str) -> SpanContext:
+    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)
+
+
+def _nanoseconds(at: datetime) -> int:
+    return (at - _EPOCH) // _MICROSECOND * 1000
+
+
+class Push:
+    """Pushes instruments: cumulative values, every OTEL_METRIC_EXPORT_INTERVAL (milliseconds)."""
+
+    def __init__(self, instruments: Instruments, receiver: Receiver, service: str) -> None:
+        self._instruments = instruments
+        self._resource = resource_of(service)
+        self._watch = ReceiverWatch("metrics", receiver, [f"{_EXPORTERS}metric_exporter"])
+        self._exporter = OTLPMetricExporter(
+            endpoint=receiver.url, headers=dict(receiver.headers), session=session_for(receiver)
+        )
+
+    async def run(self, every_s: float | None = None) -> None:
+        """Until cancelled, and then once more."""
+        try:
+            while True:
+                await asyncio.sleep(every_s or interval_s(os.environ))
+                await self._once()
+        finally:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._once(), LAST_WITHIN_S)
+            self._exporter.shutdown()
+
+    async def _once(self) -> None:
+        await self._instruments.read()
+        try:
+            self._watch.note(taken=await in_daemon_thread(self._export, name="metrics"))
+        except Exception:
+            log.exception("metrics are not sent")
+
+    def _export(self) -> bool:
+        metric = partial(_metric, span=(self._instruments.since_ns, time.time_ns()))
+        scoped = ScopeMetrics(_SCOPE, [one for one in map(metric, self._instruments.all) if one.data.data_points], "")
+        data = MetricsData([ResourceMetrics(self._resource, [scoped], "")])
+        return self._exporter.export(data) is MetricExportResult.SUCCESS
+
+
+def interval_s(environ: Mapping[str, str]) -> float:
+    """How often is pushed, in seconds. What is no positive number counts as not set, as the specification has it."""
+    try:
+        milliseconds = float(environ.get("OTEL_METRIC_EXPORT_INTERVAL", ""))
+    except ValueError:
+        return EVERY_S
+    return milliseconds / 1000 if milliseconds > 0 else EVERY_S
+
+
+def _metric(instrument: Instrument, span: tuple[int, int]) -> Metric:
+    points: Sum | GaugePoints | HistogramPoints
+    match instrument:
+        case Counter():
+            points = Sum(list(_numbers(instrument, span)), AggregationTemporality.CUMULATIVE, is_monotonic=True)
+        case Gauge():
+            points = GaugePoints(list(_numbers(instrument, span)))
+        case Histogram():
+            points = HistogramPoints(list(_spread(instrument, span)), AggregationTemporality.CUMULATIVE)
+    described = instrument.described
+    return Metric(described.name, described.text, described.unit, points)
+
+
+def _numbers(instrument: Instrument, span: tuple[int, int]) -> Iterator[NumberDataPoint]:
+    for attributes, (value,) in _series(instrument):
+        yield NumberDataPoint(attributes, *span, value)
+
+
+def _spread(instrument: Histogram, span: tuple[int, int]) -> Iterator[HistogramDataPoint]:
+    """prometheus-client tells of each series its cumulative buckets, then how many values there were, and their sum."""
+    for attributes, (*below, count, total) in _series(instrument):
+        counts = [int(more - less) for less, more in pairwise([0, *below])]
+        bounds = instrument.described.bounds
+        yield HistogramDataPoint(attributes, *span, int(count), total, counts, bounds, None, None)  # type: ignore[arg-type] # the wire has them optional
+
+
+def _series(instrument: Instrument) -> Iterable[tuple[Mapping[str, str], list[float]]]:
+    names = instrument.described.attributes
+    found = defaultdict[tuple[str, ...], list[float]](list)
+    for family in instrument.collect():
+        for sample in family.samples:
+            found[tuple(value for name, value in sample.labels.items() if name != "le")].append(sample.value)
+    return [(dict(zip(names, series, strict=True)), values) for series, values in found.items()]

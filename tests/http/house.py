@@ -65,7 +65,7 @@ from agent_service.views.why import Whereabouts
 from groundwork.http.protocol import BoundedProtocol
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
-from groundwork.telemetry.metrics import Instruments, exposition
+from groundwork.telemetry.metrics import Instruments
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.operations import Scope
 from schemas.status import GatewayStatus
@@ -289,7 +289,7 @@ async def open_house(
             PruneCalls(Pruning(store.forgetting, belongings, rules, 7.0, clock), outside),
             ToolCalls(outside),
             EventStreams(feed, store),
-            ServiceCalls(settings, readiness, partial(exposition, instruments, "agentic-loop")),
+            ServiceCalls(settings, readiness, partial(instruments.exposed, "agentic-loop")),
         )
         app = create_app(rooms, settings, slots=Slots(of_a_caller=STREAMS_OF_A_CALLER))
         inside = clock, workspace, shelf, outside, letters

@@ -2,7 +2,6 @@
 
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.run.changes import retell
-from groundwork.telemetry.exposition import exposed
 from groundwork.telemetry.metrics import Instruments
 from tests.core.script import Script
 from tests.projections.journals import entries_of
@@ -18,7 +17,7 @@ def measured(*stories: Script) -> dict[str, float]:
 
 
 def readings(instruments: Instruments) -> dict[str, float]:
-    text = exposed(instruments.all, {}).decode()
+    text = instruments.text().decode()
     lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith(("#", "process_", "target_")))
     found = {_short(series): float(value) for series, _, value in lines if "_bucket{" not in series}
     return {series: value for series, value in found.items() if value}

@@ -27,7 +27,7 @@ from ductile_gateway.telling.metrics import GatewayMetrics, observe_calls, obser
 from ductile_gateway.telling.metrics import observe_readiness as observe_gateway
 from groundwork.http.requests import request_durations
 from groundwork.nats.link import NatsLink
-from groundwork.telemetry.metrics import Counter, Instrument, Instruments, prometheus_label, prometheus_name
+from groundwork.telemetry.metrics import Counter, Instrument, Instruments
 from tests.kit.fakes import FakeClock
 from tests.kit.stack import one_step, running
 
@@ -84,8 +84,8 @@ async def _ready() -> dict[str, str]:
 
 
 def row(instrument: Instrument) -> Row:
-    name = prometheus_name(instrument) + ("_total" if isinstance(instrument, Counter) else "")
-    labels = ", ".join(map(prometheus_label, instrument.described.attributes))
+    name = instrument.described.prometheus_name + ("_total" if isinstance(instrument, Counter) else "")
+    labels = ", ".join(instrument.described.labels)
     return name, labels, type(instrument).__name__.lower()
 
 

@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 
 from groundwork.service.errors import TryAgain
-from groundwork.telemetry.exposition import exposed
 from groundwork.telemetry.metrics import MOST_SERIES, Instruments
 
 
 async def read(instruments: Instruments) -> list[str]:
     """The lines that Prometheus reads of them, without comments, and without what the process itself takes."""
-    text = exposed(await instruments.read(), {}).decode()
+    text = (await instruments.exposed("")).decode()
     return [line for line in text.splitlines() if not line.startswith(("#", "process_", "target_"))]
 
 
@@ -58,6 +57,6 @@ async def test_what_cannot_be_observed_any_more_is_not_shown_as_it_was(error: Ex
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux tells what a process takes")
 async def test_it_is_said_what_is_measured_and_what_the_process_takes() -> None:
-    text = exposed(await Instruments().read(), {"service.name": "agentic-loop"}).decode()
-    assert 'target_info{service_name="agentic-loop"} 1.0' in text
+    text = (await Instruments().exposed("agentic-loop")).decode()
+    assert 'target_info{service_name="agentic-loop",' in text
     assert "process_resident_memory_bytes" in text

@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 
 from groundwork.telemetry.metrics import Instruments
-from groundwork.telemetry.pushing import Push
+from groundwork.telemetry.sending import Push
 from groundwork.telemetry.settings import Receiver
 from tests.kit.otlp import Otlp, receiving
 from tests.kit.waiting import until

@@ -4,10 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from groundwork.telemetry.sending import resource_of
+from groundwork.telemetry.sending import SpanSender
 from groundwork.telemetry.settings import Receiver
 from groundwork.telemetry.span import Context, Span, context_of, span_id
-from groundwork.telemetry.traces import SpanSender
 from tests.kit.otlp import receiving
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
@@ -29,9 +28,9 @@ SPAN = Span(
 def test_a_span_arrives_as_it_was_told_with_the_headers_of_the_receiver() -> None:
     with receiving() as otlp:
         receiver = Receiver(url=f"{otlp.url}/v1/traces", headers={"authorization": "Bearer of-ours"})
-        sender = SpanSender(receiver, resource_of("ductile-gateway"))
+        sender = SpanSender(receiver, "ductile-gateway")
         assert sender.send([SPAN])
-        sender.close()
+        sender.shutdown()
         (span,) = otlp.trace(TRACE).spans
         assert otlp.requests[0][1]["authorization"] == "Bearer of-ours"
     assert (span.service, span.name, span.kind, span.error) == ("ductile-gateway", SPAN.name, "client", "timeout")

@@ -23,8 +23,7 @@ from agent_service.run.journal import Entry
 from agent_service.trust.identity import trace_id
 from agent_service.views.spans.trace import Content, stretch
 from groundwork.service import store_folder
-from groundwork.service.machine import utc_now
-from groundwork.telemetry.beside import beside
+from groundwork.service.machine import in_daemon_thread, utc_now
 from groundwork.telemetry.settings import Keeps
 from groundwork.telemetry.span import Span
 
@@ -156,7 +155,7 @@ class Traces:
             del self._waiting[run_id]
         try:
             journals = [(await self._store.entries(run_id), since) for run_id, since in some.items()]
-            is_taken = await beside(partial(self._send_all, journals), what="traces")
+            is_taken = await in_daemon_thread(partial(self._send_all, journals), name="traces")
         finally:
             if not is_taken:
                 self._waiting |= some

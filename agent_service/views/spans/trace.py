@@ -33,7 +33,7 @@ from agent_service.run.journal import Entry, Record
 from agent_service.run.ports import PromptText, Question
 from agent_service.trust.identity import root_span_id, trace_id
 from agent_service.views.journal import question_of
-from groundwork.telemetry import names
+from groundwork.telemetry.settings import latest_gen_ai
 from groundwork.telemetry.span import Context, Span, Value, context_of, span_id
 from schemas import keys
 
@@ -41,7 +41,7 @@ AGENT = "agentic-loop"
 MOST_CONTENT = 32_768
 
 Attributes = dict[str, Value]
-"""By the names of `groundwork.telemetry.names`."""
+"""By the names of the OpenTelemetry conventions (semantic-conventions 1.41), and ours (`agentic.…`)."""
 Content = Callable[[Question], PromptText]
 """Renders the prompt of a call; None for spans without content."""
 _DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])
@@ -84,7 +84,7 @@ class Trace:
     def _of(self, record: Record, item: Item) -> Iterator[Span]:
         match item.kind:
             case "accepted":
-                yield self._span(item, "wait queued", {names.WAITING_FOR: "queued"})
+                yield self._span(item, "wait queued", {"agentic.waiting_for": "queued"})
             case "phase" if not (item.thought and item.thought.became.along):
                 about = self._call(item)
                 yield self._span(item, f"chat {item.model}" if item.model else "chat", about, kind="client")
@@ -93,24 +93,28 @@ class Trace:
             case "attempt" if ":attempt:" in item.id:
                 child = item.about.get("child_run_id")
                 links = (Context(trace_id=trace_id(child), span_id=root_span_id(child)),) if child else ()
-                about = {**_numbers(item), names.ATTEMPT: item.attempt or 0, names.TOOL_NAME: item.tool or ""}
+                about = {**_numbers(item), "agentic.attempt": item.attempt or 0, "gen_ai.tool.name": item.tool or ""}
                 yield self._span(item, f"attempt {item.attempt}", about, links=links)
             case "wait" if item.about["kind"] != "tool_retry":
-                about = _known({names.WAITING_FOR: item.about["kind"], names.WHY: item.about.get("why")})
+                about = _known({"agentic.waiting_for": item.about["kind"], "agentic.class": item.about.get("why")})
                 yield self._span(item, f"wait {item.about['kind']}", about)
             case "ending":
                 yield self._run(item)
 
     def _span(self, item: Item, name: str, about: Attributes, **told: Any) -> Span:
         above, run_id, error = self._history.item(item.parent or ""), self._run_id, _error(item)
-        known = {names.RUN_ID: run_id, names.WAKE_ID: self._history.accepted.wake_id, names.CONVERSATION_ID: run_id}
+        known = {
+            "agentic.run_id": run_id,
+            "agentic.wake_id": self._history.accepted.wake_id,
+            "gen_ai.conversation.id": run_id,
+        }
         ids = {"span_id": span_id(self._key(item)), "parent_id": span_id(self._key(above)) if above else self._root()}
         return Span(
             trace_id=trace_id(run_id),
             name=name,
             started_at=item.opened_at or item.started_at,
             ended_at=item.ended_at or item.started_at,
-            attributes=known | about | _known({names.ERROR_TYPE: error}),
+            attributes=known | about | _known({"error.type": error}),
             error=error,
             **(ids | told),
         )
@@ -129,65 +133,69 @@ class Trace:
     def _run(self, item: Item) -> Span:
         event, again = self._history.accepted, self._history.reopened > 0
         links = () if again else (context_of(event.traceparent), _request_of(event.brief.parent))
-        about: Attributes = {names.OPERATION: "invoke_agent", names.AGENT_NAME: AGENT}
+        about: Attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": AGENT}
         if end := item.end:
             told = (end.status.value, end.ending_class, end.steps, end.spent.calls)
-            about |= dict(zip((names.STATE, names.WHY, names.STEPS, names.CALLS), told, strict=True))
-            about |= {names.INPUT_TOKENS: end.spent.input_tokens, names.OUTPUT_TOKENS: end.spent.output_tokens}
-            about |= _known({names.COST_USD: end.spent.cost_usd})
-        about |= self._said({names.GOAL: event.brief.goal, names.REASON: item.text})
+            about |= dict(zip(("agentic.state", "agentic.class", "agentic.steps", "agentic.calls"), told, strict=True))
+            about |= {
+                "gen_ai.usage.input_tokens": end.spent.input_tokens,
+                "gen_ai.usage.output_tokens": end.spent.output_tokens,
+            }
+            about |= _known({"agentic.cost_usd": end.spent.cost_usd})
+        about |= self._said({"agentic.goal": event.brief.goal, "agentic.reason": item.text})
         ids = {"span_id": self._root(), "parent_id": root_span_id(self._run_id) if again else None}
         return self._span(item, f"invoke_agent {AGENT}", about, links=tuple(filter(None, links)), **ids)
 
     def _call(self, item: Item) -> Attributes:
-        about: Attributes = {names.OPERATION: "chat", names.STEP: item.step or 0}
-        about |= _known({names.PHASE: item.phase, names.CALL: item.call, names.REQUEST_MODEL: item.model})
+        about: Attributes = {"gen_ai.operation.name": "chat", "agentic.step": item.step or 0}
+        about |= _known({"agentic.phase": item.phase, "agentic.call": item.call, "gen_ai.request.model": item.model})
         if item.thought:
             along = self._history.item(f"call:{item.call}:plan")
             about |= self._replied(item.thought, along.thought if along else None)
         if self._content:
             prompt = self._content(question_of(item, self._changes))
             user: JsonValue = [{"role": "user", "parts": _parts(prompt.user)}]
-            about |= self._said({names.SYSTEM_INSTRUCTIONS: _parts(prompt.system), names.INPUT_MESSAGES: user})
+            about |= self._said({"gen_ai.system_instructions": _parts(prompt.system), "gen_ai.input.messages": user})
         return about
 
     def _replied(self, thought: Thought, along: Thought | None) -> Attributes:
         """Also what became of the decision, and of the plan that came `along` with it."""
         reply, usage, made = thought.reply, thought.reply.usage, thought.reply.provenance
+        written = "cache_write" if latest_gen_ai() else "cache_creation"
         about = _known(
             {
-                names.RESPONSE_MODEL: reply.model,
-                names.INPUT_TOKENS: usage.input_tokens,
-                names.OUTPUT_TOKENS: usage.output_tokens,
-                names.CACHE_READ_TOKENS: usage.cache_read_tokens,
-                names.gen_ai().cache_write_tokens: usage.cache_write_tokens,
-                names.COST_USD: usage.cost_usd,
-                names.RULING: thought.became.status,
-                names.REPAIRS: thought.became.attempt - 1,
-                names.PLAN_RULING: along.became.status if along else None,
+                "gen_ai.response.model": reply.model,
+                "gen_ai.usage.input_tokens": usage.input_tokens,
+                "gen_ai.usage.output_tokens": usage.output_tokens,
+                "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens,
+                f"gen_ai.usage.{written}.input_tokens": usage.cache_write_tokens,
+                "agentic.cost_usd": usage.cost_usd,
+                "agentic.ruling": thought.became.status,
+                "agentic.repairs": thought.became.attempt - 1,
+                "agentic.plan_ruling": along.became.status if along else None,
             }
         )
         if made:
-            about |= _known({names.PROVIDER: made.provider, names.RESPONSE_ID: made.reply_id})
-            about |= _known({names.CACHE_MISS: made.cache_miss})
-            about |= {names.FINISH_REASONS: (made.stop_reason,)} if made.stop_reason else {}
+            about |= _known({"gen_ai.provider.name": made.provider, "gen_ai.response.id": made.reply_id})
+            about |= _known({"agentic.cache_miss": made.cache_miss})
+            about |= {"gen_ai.response.finish_reasons": (made.stop_reason,)} if made.stop_reason else {}
         decisions = _DECISIONS.dump_python((reply.decision, reply.plan), mode="json") if self._content else ()
         said: JsonValue = [{"role": "assistant", "parts": _parts(_text(one) for one in decisions if one)}]
-        return about | self._said({names.OUTPUT_MESSAGES: said})
+        return about | self._said({"gen_ai.output.messages": said})
 
     def _step(self, record: Record, item: Item) -> Attributes:
         request = (self._run_id, item.step, *item.name[1:]) if item.task else (self._run_id, item.step)
         about: Attributes = {
-            names.OPERATION: "execute_tool",
-            names.TOOL_NAME: item.tool or "",
-            names.TOOL_CALL_ID: ":".join(map(str, request)),
-            names.TOOL_COMMAND: item.command or "",
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": item.tool or "",
+            "gen_ai.tool.call.id": ":".join(map(str, request)),
+            "agentic.tool_command": item.command or "",
             **_numbers(item),
         }
-        said: dict[str, JsonValue] = {names.TOOL_ARGUMENTS: item.about.get("arguments", {})}
+        said: dict[str, JsonValue] = {"gen_ai.tool.call.arguments": item.about.get("arguments", {})}
         result = result_of(record, item.step or 0)
         if result and result.result:
-            said |= {names.TOOL_RESULT: result.result.model_dump(mode="json", exclude_none=True)}
+            said |= {"gen_ai.tool.call.result": result.result.model_dump(mode="json", exclude_none=True)}
         return about | self._said(said)
 
     def _said(self, values: Mapping[str, JsonValue]) -> Attributes:
@@ -199,7 +207,7 @@ def _known(told: Mapping[str, Value | None]) -> Attributes:
 
 
 def _numbers(item: Item) -> Attributes:
-    return _known({names.STEP: item.step or 0, names.TASK: item.task, names.ROUND: item.round})
+    return _known({"agentic.step": item.step or 0, "agentic.task": item.task, "agentic.round": item.round})
 
 
 def _parts(texts: Iterable[str]) -> JsonValue:

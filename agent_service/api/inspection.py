@@ -17,9 +17,8 @@ from agent_service.core.attempts import Pending
 from agent_service.core.state import RunState
 from agent_service.history.artifacts import is_artifact_path
 from agent_service.run.ports import Inbox, PromptText, Question, RunStore, Skills
-from agent_service.views.folder.disk import IllegalName, TooLarge, Unsafe
 from agent_service.views.folder.keeping import ArtifactChanged, Folders
-from agent_service.views.folder.workspace import Listing
+from agent_service.views.folder.workspace import IllegalName, Listed, Listing, TooLarge, Unsafe
 from agent_service.views.inbox import DeadLetter
 from agent_service.views.journal import (
     MOST_ENTRIES,
@@ -71,19 +70,11 @@ class EntryPage(BaseModel):
     next_after: int | None
 
 
-class FileLine(BaseModel):
-    """`size` is in bytes; `sha256` in hex, null for a file that is too large to be hashed for a list."""
-
-    path: str
-    size: int
-    sha256: str | None
-
-
 class FileList(BaseModel):
     """The files in a run's folder; `foreign` are names that are none of its files, such as links."""
 
     run_id: str
-    files: tuple[FileLine, ...]
+    files: tuple[Listed, ...]
     foreign: tuple[str, ...]
 
 
@@ -137,8 +128,7 @@ class Inspection:
         """The files of a run's workspace."""
         await present(self._store, run_id)
         found = await _of_disk(self._files.files(run_id)) or Listing(files=(), foreign=())
-        lines = tuple(FileLine(path=file.path, size=file.size, sha256=file.sha256) for file in found.files)
-        return FileList(run_id=run_id, files=lines, foreign=found.foreign)
+        return FileList(run_id=run_id, files=found.files, foreign=found.foreign)
 
     async def download_file(self, run_id: str, path: str) -> Response:
         """An artifact can be had as soon as the journal names it, and is compared with the hash recorded there (409

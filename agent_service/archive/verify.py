@@ -13,8 +13,8 @@ from agent_service.core.state import RunState
 from agent_service.history.artifacts import FILES, is_artifact_path, named_artifacts
 from agent_service.run.changes import as_decided
 from agent_service.run.journal import Entry
-from agent_service.views.folder.disk import is_run
 from agent_service.views.folder.verify import Flaw, flaw_in_journal
+from agent_service.views.folder.workspace import is_run
 from agent_service.views.pages.files import pages_of
 from groundwork.archive.format import MANIFEST, SIGNATURE, Archive
 from groundwork.service.installed import installed_version

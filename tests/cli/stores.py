@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from agent_service.store.sqlite import SqliteStore
-from agent_service.views.folder.rendering import write
+from agent_service.views.folder.keeping import write
 from agent_service.views.folder.workspace import Workspace
 from groundwork.service.keys import KeyRing
 from tests.core.script import Script

@@ -17,8 +17,7 @@ from agent_service.settings import AgentSettings
 from agent_service.store.opening import copied
 from agent_service.store.sql.database import open_for_reading
 from agent_service.store.sqlite import SqliteStore
-from agent_service.views.folder.disk import IllegalName, TooLarge, Unsafe, checked
-from agent_service.views.folder.workspace import Workspace
+from agent_service.views.folder.workspace import IllegalName, TooLarge, Unsafe, Workspace, checked
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain

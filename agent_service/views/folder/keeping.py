@@ -1,4 +1,4 @@
-"""Decides when the folder of a run is rendered, always from its stored entries.
+"""Renders the folders of runs, always from their stored entries, with copies of their artifacts.
 
     the run ends, or rests for a person     soon, one run after another
     its files are read                      before that, where the folder is behind
@@ -11,20 +11,23 @@ it is tried again, or left to who reads.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Protocol
 
-from agent_service.errors import Damaged
-from agent_service.run.changes import ChangeRecord
+from agent_service.core.state import RunState
+from agent_service.errors import Changed, Damaged
+from agent_service.history.artifacts import NamedArtifact, is_artifact_path, named_artifacts
+from agent_service.run.changes import ChangeRecord, Journals
+from agent_service.run.journal import Entry, Run, flaw_in_chain
 from agent_service.run.ports import Artifacts
-from agent_service.views.folder.disk import Unsafe
-from agent_service.views.folder.rendering import Rendered, Runs, write
-from agent_service.views.folder.workspace import MAX_BYTES, Listing, Workspace
+from agent_service.views.folder.workspace import MAX_BYTES, Listing, TooLarge, Unsafe, Workspace
+from agent_service.views.pages.files import pages
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import monotonic, utc_now
+from schemas.values import dataclass
 
 SOON_S = 0.2
 LATER_S = 3.0
@@ -38,8 +41,15 @@ REMEMBERED_RUNS = 1024
 MOST_DUE, MOST_LATER = 100_000, 10_000
 """Runs that are marked, and those for idle time: others are rendered when they are read."""
 PUT_AWAY_AT_ONCE = 500
+MAX_ARTIFACTS, MAX_TOTAL = 100, 4 * MAX_BYTES
+"""Copies of one run, and their bytes."""
 
 log = logging.getLogger(__name__)
+
+
+class Runs(Journals, Protocol):
+    async def load(self, run_id: str) -> Run | None:
+        """Raises Damaged and TryAgain."""
 
 
 class Store(Runs, Protocol):
@@ -51,6 +61,64 @@ class Store(Runs, Protocol):
 
 class ArtifactChanged(Exception):
     """What is stored under the artifact's name is not what the journal recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    """`artifacts`, by path, are those with a lawful name; `version` is the newest entry's number."""
+
+    artifacts: dict[str, NamedArtifact]
+    ended: bool
+    version: int
+
+
+async def write(run_id: str, journals: Runs, workspace: Workspace, artifacts: Artifacts) -> Rendered | None:
+    """Writes what differs, in a thread; None for a run without entries. Raises Changed for a broken chain, Damaged, and
+    as `Workspace.write` and the ports do.
+    """
+    run = await journals.load(run_id)
+    if run is None:
+        return None
+    entries = await journals.entries(run_id, limit=run.state.version)
+    rendered, missing = await asyncio.to_thread(_written, run.state, entries, workspace)
+    if copies := await _fetched(artifacts, run_id, missing):
+        await asyncio.to_thread(workspace.write, run_id, copies)
+    return rendered
+
+
+def _written(run: RunState, entries: Sequence[Entry], workspace: Workspace) -> tuple[Rendered, list[NamedArtifact]]:
+    if flaw := flaw_in_chain(entries):
+        raise Changed(run.run_id, flaw)
+    records = [entry.record() for entry in entries]
+    workspace.write(run.run_id, {name: text.encode() for name, text in pages(run, records).items()})
+    named = {one.path: one for one in named_artifacts(records) if is_artifact_path(one.path)}
+    missing = [one for one in [*named.values()][:MAX_ARTIFACTS] if not _is_there(workspace, run, one)]
+    return Rendered(artifacts=named, ended=run.final, version=len(records)), missing
+
+
+def _is_there(workspace: Workspace, run: RunState, artifact: NamedArtifact) -> bool:
+    """Without a hash it may have changed by the end."""
+    with suppress(Unsafe, TooLarge):
+        copy = workspace.read(run.run_id, artifact.path)
+        return copy is not None and artifact.is_brought_by(copy) and not (run.final and artifact.sha256 is None)
+    return False
+
+
+async def _fetched(artifacts: Artifacts, run_id: str, wanted: Iterable[NamedArtifact]) -> dict[str, bytes]:
+    """By path. Raises what the store raises."""
+    contents: dict[str, bytes] = {}
+    for artifact in wanted:
+        room = min(MAX_BYTES, MAX_TOTAL - sum(map(len, contents.values())))
+        content = None if (artifact.size or 0) > room else await artifacts.get(run_id, artifact.path)
+        size = artifact.size or 0 if content is None else len(content)
+        if size <= room and content is not None and artifact.is_brought_by(content):
+            contents[artifact.path] = content
+            continue
+        why = "its hash is not the one that the journal names" if content else "the store does not have it any more"
+        if size > room:
+            why = f"its {size} bytes are more than a file or the run may have here"
+        log.warning("artifact not copied", extra={"run_id": run_id, "path": artifact.path, "why": why})
+    return contents
 
 
 class Folders:
@@ -76,14 +144,17 @@ class Folders:
         self._outage = Outage("the disk for files of runs, or what they are made of,", log)
 
     def committed(self, change: ChangeRecord) -> None:
-        run, ended = change.after, change.ended
+        run_id = change.after.run_id
         self._commits += 1
-        if ended and not run.artifacts:
-            self._mark_ended(run.run_id)
-        elif (ended or change.paused) and len(self._due) < MOST_DUE:
-            self._due[run.run_id] = None
-        elif run.run_id not in self._later:
-            self._mark_later(run.run_id, monotonic() + LATER_S)
+        if change.ended and not change.after.artifacts:
+            self._unmark(run_id)
+            self._ended[run_id] = None
+            if len(self._ended) > self._keep:
+                self._ended.popitem(last=False)
+        elif (change.ended or change.paused) and len(self._due) < MOST_DUE:
+            self._due[run_id] = None
+        else:
+            self._mark_later(run_id)
         self._news.set()
 
     async def up_to_date(self, run_id: str) -> Rendered | None:
@@ -116,19 +187,19 @@ class Folders:
         """
         rendered = await self.up_to_date(run_id)
         copy = await asyncio.to_thread(self._workspace.read, run_id, path)
-        named = rendered.artifact(path) if rendered else None
+        named = rendered.artifacts.get(path) if rendered else None
         if named is None or (copy is not None and named.is_brought_by(copy)):
             return copy
         content = await self._artifacts.get(run_id, path) if (named.size or 0) <= MAX_BYTES else None
-        if content is not None and named.is_brought_by(content):
+        if (content is None and copy is None) or (content is not None and named.is_brought_by(content)):
             return content
-        if content is None and copy is None:
-            return None
         raise ArtifactChanged(f"{path} of run {run_id} is not what entry {named.entry} of its journal recorded")
 
     async def run(self) -> None:
         """Until cancelled."""
-        await self._begin()
+        with suppress(TryAgain, OSError):  # pages that are not known here stay
+            going_on, lying = await self._store.unsettled(utc_now()), await asyncio.to_thread(self._workspace.runs)
+            self._lying = dict.fromkeys(run_id for run_id in lying if run_id not in {*going_on}) | self._lying
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S if self._later else None):
@@ -157,20 +228,9 @@ class Folders:
                 self._lying.pop(run_id, None)
             yield
 
-    async def _begin(self) -> None:
-        with suppress(TryAgain, OSError):  # pages that are not known here stay
-            going_on, lying = await self._store.unsettled(utc_now()), await asyncio.to_thread(self._workspace.runs)
-            self._lying = dict.fromkeys(run_id for run_id in lying if run_id not in {*going_on}) | self._lying
-
-    def _mark_ended(self, run_id: str) -> None:
-        self._unmark(run_id)
-        self._ended[run_id] = None
-        if len(self._ended) > self._keep:
-            self._ended.popitem(last=False)
-
-    def _mark_later(self, run_id: str, at: float) -> None:
+    def _mark_later(self, run_id: str) -> None:
         if len(self._later) < MOST_LATER and run_id not in self._due:
-            self._later.setdefault(run_id, at)
+            self._later.setdefault(run_id, monotonic() + LATER_S)
 
     def _unmark(self, run_id: str) -> None:
         for marks in (self._due, self._ended, self._later):
@@ -200,7 +260,7 @@ class Folders:
             log.error("files of a run are not written, given up", extra={"run_id": run_id, "why": repr(error)})  # noqa: TRY400 # no fault of this program
         except Exception as error:  # noqa: BLE001 - whatever it is, the other runs are to be rendered
             self._outage.goes_on(repr(error))
-            self._mark_later(run_id, monotonic() + LATER_S)
+            self._mark_later(run_id)
         else:
             self._outage.over()
 
@@ -215,13 +275,11 @@ class Folders:
         self._lying.pop(run_id, None)
         if rendered.ended:
             self._lying[run_id] = None
-            await self._put_away(list(self._lying)[: -self._keep][:PUT_AWAY_AT_ONCE])
+            surplus = list(self._lying)[: -self._keep][:PUT_AWAY_AT_ONCE]
+            for put_away in surplus:
+                del self._lying[put_away]
+            try:
+                await asyncio.to_thread(self._workspace.put_away, surplus)
+            except OSError as error:
+                log.warning("pages of ended runs are not put away", extra={"runs": len(surplus), "why": repr(error)})
         return rendered
-
-    async def _put_away(self, surplus: Collection[str]) -> None:
-        for run_id in surplus:
-            del self._lying[run_id]
-        try:
-            await asyncio.to_thread(self._workspace.put_away, surplus)
-        except OSError as error:
-            log.warning("pages of ended runs are not put away", extra={"runs": len(surplus), "why": repr(error)})

@@ -1,15 +1,15 @@
 """Checks a run's journal, and its folder against it; names the first place that was changed."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import zip_longest
 from typing import Literal
 
 from agent_service.history.artifacts import FILES, NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.run.changes import retell
 from agent_service.run.journal import Entry, flaw_in_chain
-from agent_service.views.folder.disk import TooLarge, Unsafe
-from agent_service.views.folder.workspace import Workspace
+from agent_service.views.folder.workspace import TooLarge, Unsafe, Workspace
 from agent_service.views.pages.files import pages_of
 from schemas.values import dataclass
 
@@ -39,8 +39,7 @@ def verify(
     """At most one flaw per place; only the journal's where that is flawed. A folder that is not there, or has no pages,
     is rendered when it is read. `stored`: SHA-256 by path of what the object store has. Raises IllegalName.
     """
-    flaw = flaw_in_journal(entries, run_id)
-    if flaw:
+    if flaw := flaw_in_journal(entries, run_id):
         return [Flaw(kind="changed", place=JOURNAL, text=flaw)]
     listing = workspace.files(run_id)
     if listing is None:
@@ -49,15 +48,19 @@ def verify(
     named = named_artifacts([entry.record() for entry in entries])
     artifacts = {one.path: one for one in named if is_artifact_path(one.path)}
     paths = [*([] if lying.isdisjoint(FILES) else FILES), *artifacts]
-    pages, flaws = _Pages(entries), list[Flaw]()
+    made, flaws = cache(lambda seen: pages_of(entries[:seen])), list[Flaw]()
     for path in paths:
-        content = _read(workspace, run_id, path)
-        if isinstance(content, Flaw):
-            flaws.append(content)
+        try:
+            found = workspace.read(run_id, path)
+        except (Unsafe, TooLarge) as error:
+            flaws.append(Flaw(kind="changed", place=path, text=f"is not what was written: {error.strerror}"))
+            continue
+        if found is None:
+            flaws.append(Flaw(kind="missing", place=path, text="is not there"))
         elif path in artifacts:
-            flaws += _flaw_in_artifact(artifacts[path], (stored or {}).get(path), content)
+            flaws += _flaw_in_artifact(artifacts[path], (stored or {}).get(path), found)
         else:
-            flaws += pages.flaw(path, content)
+            flaws += _flaw_in_page(path, found, made, len(entries))
     strange = sorted(lying.difference(paths))
     return flaws + [Flaw(kind="extra", place=path, text="is no file of this run") for path in strange]
 
@@ -67,10 +70,8 @@ def flaw_in_journal(entries: Sequence[Entry], run_id: str) -> str | None:
         return f"run {run_id} has no entries"
     if entries[0].run_id != run_id:
         return f"entry 1 belongs to run {entries[0].run_id}"
-    return flaw_in_chain(entries) or _flaw_in_fold(entries)
-
-
-def _flaw_in_fold(entries: Sequence[Entry]) -> str | None:
+    if flaw := flaw_in_chain(entries):
+        return flaw
     seq = 0
     try:
         for change in retell(entries):
@@ -80,46 +81,21 @@ def _flaw_in_fold(entries: Sequence[Entry]) -> str | None:
     return None
 
 
-def _read(workspace: Workspace, run_id: str, path: str) -> bytes | Flaw:
-    try:
-        content = workspace.read(run_id, path)
-    except (Unsafe, TooLarge) as error:
-        return Flaw(kind="changed", place=path, text=f"is not what was written: {error.strerror}")
-    return Flaw(kind="missing", place=path, text="is not there") if content is None else content
-
-
-class _Pages:
-    """As they are, and were at earlier entries."""
-
-    def __init__(self, entries: Sequence[Entry]) -> None:
-        self._entries = entries
-        self._made: dict[int, Mapping[str, str]] = {}
-
-    def flaw(self, name: str, found: bytes) -> Iterator[Flaw]:
-        newest = len(self._entries)
-        if found == (expected := self._page(name, newest)):
-            return
-        seen = next((seen for seen in range(newest - 1, 0, -1) if found == self._page(name, seen)), None)
-        if seen:
-            yield Flaw(kind="behind", place=name, text=f"is as of entry {seen} of {newest}")
-        else:
-            line, text = _first_difference(expected, found)
-            yield Flaw(kind="changed", place=name, line=line, text=text)
-
-    def _page(self, name: str, seen: int) -> bytes:
-        if seen not in self._made:
-            self._made[seen] = pages_of(self._entries[:seen])
-        return self._made[seen][name].encode()
-
-
-def _first_difference(expected: bytes, found: bytes) -> tuple[int, str]:
+def _flaw_in_page(name: str, found: bytes, made: Callable[[int], Mapping[str, str]], newest: int) -> Iterator[Flaw]:
+    """`made`: the pages as they were at an entry."""
+    expected = made(newest)[name].encode()
+    if found == expected:
+        return
+    if seen := next((seen for seen in range(newest - 1, 0, -1) if found == made(seen)[name].encode()), None):
+        yield Flaw(kind="behind", place=name, text=f"is as of entry {seen} of {newest}")
+        return
     lines = enumerate(zip_longest(expected.splitlines(keepends=True), found.splitlines(keepends=True)), start=1)
     number, (wanted, there) = next((number, pair) for number, pair in lines if pair[0] != pair[1])
-    if there is None:
-        return number, "the journal has this line, the file does not"
-    if wanted is None:
-        return number, "the file has this line, the journal does not"
-    return number, "the line is not what the journal says"
+    text = "the line is not what the journal says"
+    if there is None or wanted is None:
+        has, lacks = ("journal", "file") if there is None else ("file", "journal")
+        text = f"the {has} has this line, the {lacks} does not"
+    yield Flaw(kind="changed", place=name, line=number, text=text)
 
 
 def _flaw_in_artifact(artifact: NamedArtifact, stored: str | None, found: bytes) -> Iterator[Flaw]:

@@ -1,46 +1,51 @@
 """The workspace: a folder of files for people per run, `<root>/<run_id>/…`, six pages and `artifacts/`.
 
-Names are matched before they touch the disk; no link is followed. Files are written aside and renamed; writers take
-turns by a lock. What is written can be rendered again, so only removing waits for the disk. Nothing is async.
+Names are matched before they touch the disk; folders are opened one below the other, and no link is followed. Only a
+regular file with one name, on the folder's own device, is read, also when something else takes its place meanwhile.
+Files are written aside and renamed; writers take turns by a lock. What is written can be rendered again, so only
+removing waits for the disk. Nothing is async.
 """
 
+import errno
 import fcntl
 import hashlib
 import heapq
 import os
+import re
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 
-from agent_service.history.artifacts import FILES
+from agent_service.history.artifacts import FILES, is_artifact_path
 from agent_service.history.plain import one_line
-from agent_service.views.folder.disk import (
-    ARTIFACTS,
-    Files,
-    IllegalName,
-    TooLarge,
-    Unsafe,
-    checked,
-    clear,
-    content,
-    folder,
-    is_run,
-    make_folder,
-    place_of,
-    plain_file,
-    write_new,
-)
 from groundwork.service import store_folder
 from schemas.values import dataclass
 
-STAGING = ".staging"
+ARTIFACTS, STAGING = "artifacts", ".staging"
 MAX_BYTES = 64 << 20
 """Bytes read of one file, or hashed for a list."""
 MAX_LISTED = 1_000
+MAX_REPLACED = 100
 BLOCK = 512
 """Bytes of what a file system counts by."""
+
+_RUN_ID = re.compile(r"run_[0-9A-HJKMNP-TV-Z]{26}")
+_FOREIGN = frozenset({errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP, errno.EISDIR})
+
+
+class IllegalName(ValueError):
+    """No run and no file of a run may have this name; nothing was touched."""
+
+
+class Unsafe(OSError):
+    """Something other than a plain file or folder: remove it by hand, then try again."""
+
+
+class TooLarge(OSError):
+    """The file is larger than what is read into memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,59 +65,74 @@ class Listing:
     foreign: tuple[str, ...]
 
 
+def checked(run_id: str) -> str:
+    """The run's folder below the root. Raises IllegalName for what is not `run_` and a ULID."""
+    if not is_run(run_id):
+        raise IllegalName(f"{run_id[:80]!r} is no run id of ours ({_RUN_ID.pattern}): it has no folder")
+    return run_id
+
+
+def is_run(name: str) -> bool:
+    return bool(_RUN_ID.fullmatch(name))
+
+
 class Workspace:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def write(self, run_id: str, files: Files) -> None:
-        """Writes what differs; a new folder appears whole. Raises IllegalName, and OSError (Unsafe, a full disk): then
-        the run keeps its old content.
-        """
-        name = checked(run_id)
-        with self._writing() as (root, staging), ExitStack() as opened:
-            clear(staging)
-            opened.callback(clear, staging)
-            try:
-                run = opened.enter_context(folder(name, beneath=root))
-            except FileNotFoundError:
-                make_folder(name, beneath=staging)
-                with folder(name, beneath=staging) as new:
-                    for place, file, data in _located(files, new, opened):
-                        write_new(file, data, beneath=place)
-                os.rename(name, name, src_dir_fd=staging, dst_dir_fd=root)
-            else:
-                for temporary, place, file in _staged(_located(files, run, opened), staging):
-                    os.rename(temporary, file, src_dir_fd=staging, dst_dir_fd=place)
+    def write(self, run_id: str, files: Mapping[str, bytes]) -> None:
+        """Writes what differs. Raises IllegalName, and OSError (Unsafe, a full disk): then no file is half written."""
+        checked(run_id)
+        with self._writing() as staging:
+            staged = [
+                (path, _write_new(str(number), data, beneath=staging))
+                for number, (path, data) in enumerate(files.items())
+                if not self._has(run_id, path, data)
+            ]
+            for path, aside in staged:
+                place, name = _place_of(path)
+                with self._below(run_id, place, made=True) as at:
+                    os.rename(aside, name, src_dir_fd=staging, dst_dir_fd=at)
 
     def read(self, run_id: str, path: str) -> bytes | None:
         """None where there is none. Raises IllegalName, Unsafe for no plain file, TooLarge for more than MAX_BYTES."""
-        place, name = place_of(path)
-        try:
-            with self._run(run_id) as run, ExitStack() as opened:
-                at = opened.enter_context(folder(place, beneath=run)) if place else run
-                return content(name, beneath=at, limit=MAX_BYTES)
-        except FileNotFoundError:
-            return None
+        place, name = _place_of(path)
+        with suppress(FileNotFoundError), self._below(checked(run_id), place) as at, _plain_file(name, at) as file:
+            if len(data := file.read(MAX_BYTES + 1)) > MAX_BYTES:
+                raise TooLarge(errno.EFBIG, f"has more than the {MAX_BYTES} bytes that are read at once", name)
+            return data
+        return None
 
     def files(self, run_id: str) -> Listing | None:
         """By path, the first MAX_LISTED; None without a folder. Raises IllegalName, and Unsafe for no folder."""
-        try:
-            with self._run(run_id) as run:
-                return _listing(run)
-        except FileNotFoundError:
-            return None
+        files, foreign = list[Listed](), list[str]()
+        with suppress(FileNotFoundError), self._below(checked(run_id)) as run:
+            for place in ("", f"{ARTIFACTS}/"):
+                try:
+                    with _folders(run, place.rstrip("/")) as at:
+                        _list(place, at, files, foreign)
+                except FileNotFoundError:
+                    pass
+                except Unsafe:
+                    foreign.append(ARTIFACTS)
+            files.sort(key=lambda file: file.path)
+            return Listing(files=tuple(files), foreign=tuple(foreign))
+        return None
 
     def remove(self, *run_ids: str) -> None:
-        with self._writing() as (root, _):
+        with self._writing(), self._below() as root:
             if [name for name in map(checked, run_ids) if _removed(name, root)]:
                 os.fsync(root)
 
     def remove_artifacts(self, *run_ids: str) -> None:
-        with self._writing() as (root, _):
+        with self._writing():
             for name in map(checked, run_ids):
-                _remove_artifacts(name, root)
+                with suppress(FileNotFoundError, Unsafe), self._below(name) as run:
+                    if _removed(ARTIFACTS, run):
+                        os.fsync(run)
 
     def sizes(self) -> dict[str, int]:
+        """In bytes, by run."""
         if not self._root.is_dir():
             return {}
         runs = (place for place in os.scandir(self._root) if is_run(place.name) and place.is_dir(follow_symlinks=False))
@@ -123,106 +143,143 @@ class Workspace:
         wanted = [checked(run_id) for run_id in run_ids]
         if not wanted:
             return
-        with self._writing() as (root, _):
+        with self._writing(), self._below() as root:
             for name in wanted:
-                with suppress(FileNotFoundError), folder(name, beneath=root) as run:
-                    _unlink_pages(run)
+                with suppress(FileNotFoundError), self._below(name) as run:
+                    for page in FILES:
+                        with suppress(FileNotFoundError):
+                            os.unlink(page, dir_fd=run)
                 with suppress(OSError):  # its artifacts are there, or something that is not ours
                     os.rmdir(name, dir_fd=root)
 
     def has_pages(self, run_id: str) -> bool:
         """Raises IllegalName, and Unsafe where the folder is none."""
-        try:
-            with self._run(run_id) as run:
-                return not set(FILES).isdisjoint(_names(run))
-        except FileNotFoundError:
-            return False
-
-    def runs(self) -> list[str]:
-        try:
-            with os.scandir(self._root) as found:
-                changed = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in found]
-        except FileNotFoundError:
-            return []
-        return [name for _, name in sorted(changed) if is_run(name)]
-
-    @contextmanager
-    def _writing(self) -> Iterator[tuple[int, int]]:
-        for made in (self._root, self._root / STAGING):
-            store_folder.folder_of_ours(made)
-        with self._opened() as root, folder(STAGING, beneath=root) as staging:
-            fcntl.flock(staging, fcntl.LOCK_EX)
-            yield root, staging
-
-    @contextmanager
-    def _opened(self) -> Iterator[int]:
-        root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            yield root
-        finally:
-            os.close(root)
-
-    @contextmanager
-    def _run(self, run_id: str) -> Iterator[int]:
-        name = checked(run_id)
-        with self._opened() as root, folder(name, beneath=root) as run:
-            yield run
-
-
-def _located(files: Files, run: int, opened: ExitStack) -> Iterator[tuple[int, str, bytes]]:
-    """Open folder, name and content of each file; folders are made."""
-    places = {"": run}
-    for path, data in files.items():
-        place, name = place_of(path)
-        if place not in places:
-            make_folder(place, beneath=run)
-            places[place] = opened.enter_context(folder(place, beneath=run))
-        yield places[place], name, data
-
-
-def _staged(located: Iterable[tuple[int, str, bytes]], staging: int) -> list[tuple[str, int, str]]:
-    """Those that differ, written aside."""
-    staged: list[tuple[str, int, str]] = []
-    for place, name, data in located:
-        if not _is(data, name, beneath=place):
-            temporary = str(len(staged))
-            write_new(temporary, data, beneath=staging)
-            staged.append((temporary, place, name))
-    return staged
-
-
-def _is(data: bytes, name: str, *, beneath: int) -> bool:
-    try:
-        return content(name, beneath=beneath, limit=len(data)) == data
-    except (Unsafe, TooLarge, FileNotFoundError):
+        with suppress(FileNotFoundError), self._below(checked(run_id)) as run:
+            return not set(FILES).isdisjoint(_names(run))
         return False
 
+    def runs(self) -> list[str]:
+        """Those that changed first come first."""
+        with suppress(FileNotFoundError), os.scandir(self._root) as found:
+            changed = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in found]
+            return [name for _, name in sorted(changed) if is_run(name)]
+        return []
 
-def _unlink_pages(run: int) -> None:
-    for page in FILES:
-        with suppress(FileNotFoundError):
-            os.unlink(page, dir_fd=run)
+    def _has(self, run_id: str, path: str, data: bytes) -> bool:
+        with suppress(Unsafe, TooLarge):
+            return self.read(run_id, path) == data
+        return False
+
+    @contextmanager
+    def _writing(self) -> Iterator[int]:
+        for made in (self._root, self._root / STAGING):
+            store_folder.folder_of_ours(made)
+        with self._below(STAGING) as staging:
+            fcntl.flock(staging, fcntl.LOCK_EX)
+            _clear(staging)
+            try:
+                yield staging
+            finally:
+                _clear(staging)
+
+    @contextmanager
+    def _below(self, *names: str, made: bool = False) -> Iterator[int]:
+        with ExitStack() as opened:
+            root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
+            opened.callback(os.close, root)
+            yield opened.enter_context(_folders(root, *names, made=made))
+
+
+def _place_of(path: str) -> tuple[str, str]:
+    """Folder (empty for the run's own) and name of a file. Raises IllegalName."""
+    if path in FILES:
+        return "", path
+    if is_artifact_path(path):
+        return ARTIFACTS, path.removeprefix(f"{ARTIFACTS}/")
+    raise IllegalName(f"{path[:120]!r} is no file of a run: it has {', '.join(FILES)} and {ARTIFACTS}/<name>")
+
+
+@contextmanager
+def _folders(beneath: int, *names: str, made: bool = False) -> Iterator[int]:
+    """The last of these, each in the one before; empty names are left out. Raises FileNotFoundError, Unsafe."""
+    with ExitStack() as opened:
+        for name in filter(None, names):
+            if made:
+                with suppress(FileExistsError):
+                    os.mkdir(name, 0o700, dir_fd=beneath)
+                    _left_to_owner(name, beneath)
+            beneath = _opened(name, os.O_DIRECTORY, beneath)
+            opened.callback(os.close, beneath)
+        yield beneath
+
+
+def _opened(name: str, flags: int, beneath: int) -> int:
+    try:
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | flags, dir_fd=beneath)
+    except OSError as error:
+        if error.errno not in _FOREIGN:
+            raise
+        raise Unsafe(error.errno, f"{error.strerror}: no plain file or folder of ours, remove it", name) from None
+
+
+def _plain_file(name: str, beneath: int) -> BufferedReader:
+    """Raises FileNotFoundError, or Unsafe."""
+    for _ in range(MAX_REPLACED):
+        descriptor = _opened(name, os.O_NONBLOCK, beneath)
+        try:
+            if _has_its_name(descriptor, name, beneath):
+                return os.fdopen(os.dup(descriptor), "rb")
+        finally:
+            os.close(descriptor)
+    raise Unsafe(errno.EBUSY, "is replaced all the time", name)
+
+
+def _has_its_name(descriptor: int, name: str, beneath: int) -> bool:
+    """False where a rename puts another file in its place at this moment. Raises Unsafe for no plain file."""
+    opened = os.fstat(descriptor)
+    if opened.st_nlink and (
+        not stat.S_ISREG(opened.st_mode) or opened.st_nlink > 1 or opened.st_dev != os.fstat(beneath).st_dev
+    ):
+        raise Unsafe(errno.EINVAL, "is no plain file with one name: remove it", name)
+    os.listdir(beneath)  # waits for who unlinks: a name is counted off before it is gone
+    with suppress(FileNotFoundError):
+        named = os.stat(name, dir_fd=beneath, follow_symlinks=False)
+        return os.path.samestat(opened, named) and opened.st_nlink == named.st_nlink == 1
+    return False
+
+
+def _write_new(name: str, data: bytes, *, beneath: int) -> str:
+    """Not yet on disk for sure."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(name, flags, 0o600, dir_fd=beneath), "wb") as file:
+        _left_to_owner(name, beneath)
+        file.write(data)
+    return name
+
+
+def _left_to_owner(path: str, beneath: int) -> None:
+    if os.geteuid() == 0:
+        owner = os.fstat(beneath)
+        os.chown(path, owner.st_uid, owner.st_gid, dir_fd=beneath, follow_symlinks=False)
+
+
+def _clear(beneath: int) -> None:
+    for name in os.listdir(beneath):  # of a descriptor, which no path has
+        _removed(name, beneath)
 
 
 def _removed(name: str, beneath: int) -> bool:
     try:
-        if stat.S_ISDIR(os.lstat(name, dir_fd=beneath).st_mode):
-            shutil.rmtree(name, dir_fd=beneath)
-        else:
-            os.unlink(name, dir_fd=beneath)
+        os.unlink(name, dir_fd=beneath)
+    except IsADirectoryError:
+        shutil.rmtree(name, dir_fd=beneath)
     except FileNotFoundError:
         return False
     return True
 
 
-def _remove_artifacts(name: str, beneath: int) -> None:
-    with suppress(FileNotFoundError, Unsafe), folder(name, beneath=beneath) as run:
-        if _removed(ARTIFACTS, run):
-            os.fsync(run)
-
-
-def _bytes_in(folder_of_run: os.DirEntry[str]) -> int:
-    below = (place for at, _, names in os.walk(folder_of_run) for place in (at, *(f"{at}/{name}" for name in names)))
+def _bytes_in(folder: os.DirEntry[str]) -> int:
+    below = (place for at, _, names in os.walk(folder) for place in (at, *(f"{at}/{name}" for name in names)))
     taken = 0
     for place in below:
         with suppress(FileNotFoundError):
@@ -230,36 +287,20 @@ def _bytes_in(folder_of_run: os.DirEntry[str]) -> int:
     return taken
 
 
-def _listing(run: int) -> Listing:
-    names = [name for name in _names(run) if name != ARTIFACTS]
-    files, foreign = _sorted_out(names, "", run)
-    try:
-        with folder(ARTIFACTS, beneath=run) as artifacts:
-            more, strange = _sorted_out(_names(artifacts), f"{ARTIFACTS}/", artifacts)
-    except FileNotFoundError:
-        more, strange = [], []
-    except Unsafe:
-        more, strange = [], [ARTIFACTS]
-    return Listing(files=(*more, *files), foreign=(*strange, *foreign))
-
-
 def _names(place: int) -> list[str]:
     with os.scandir(place) as found:
         return heapq.nsmallest(MAX_LISTED, (entry.name for entry in found))
 
 
-def _sorted_out(names: Iterable[str], prefix: str, place: int) -> tuple[list[Listed], list[str]]:
-    files, foreign = [], []
-    for name in names:
+def _list(prefix: str, place: int, files: list[Listed], foreign: list[str]) -> None:
+    for name in _names(place):
+        if (path := f"{prefix}{name}") == ARTIFACTS:
+            continue
         try:
-            files.append(_listed(name, f"{prefix}{name}", place))
+            _place_of(path)
+            with _plain_file(name, place) as file:
+                size = os.fstat(file.fileno()).st_size
+                digest = hashlib.file_digest(file, "sha256").hexdigest() if size <= MAX_BYTES else None
+            files.append(Listed(path=path, size=size, sha256=digest))
         except (Unsafe, IllegalName, FileNotFoundError):
-            foreign.append(one_line(f"{prefix}{name}"))
-    return files, foreign
-
-
-def _listed(name: str, path: str, place: int) -> Listed:
-    place_of(path)
-    with plain_file(name, beneath=place) as (file, size):
-        digest = hashlib.file_digest(file, "sha256").hexdigest() if size <= MAX_BYTES else None
-        return Listed(path=path, size=size, sha256=digest)
+            foreign.append(one_line(path))

@@ -19,7 +19,7 @@ from agent_service.run.arrival import Unreadable
 from agent_service.run.ports import Answer, Model, ModelCall, Question
 from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import SqliteStore
-from agent_service.views.folder.rendering import write
+from agent_service.views.folder.keeping import write
 from agent_service.views.folder.workspace import Workspace
 from agent_service.workbench.evaluation.expected import Expected, said_at_the_end, unmet
 from agent_service.workbench.evaluation.observed import Observed

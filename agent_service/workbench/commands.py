@@ -13,7 +13,7 @@ from agent_service.workbench.demo import run_demo
 from agent_service.workbench.dev import PLUGINS, DevOptions
 from agent_service.workbench.dev_command import model_here, run_dev
 from agent_service.workbench.dev_settings import taken_nearby
-from agent_service.workbench.evaluate import Order, run
+from agent_service.workbench.evaluate import run
 from groundwork.service.commands import examples as shown
 from groundwork.service.errors import Misconfigured
 from groundwork.service.installed import shipped
@@ -127,5 +127,5 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """With a real model this costs money. Nothing is needed but the model: bus, tools, persons and time are played."""
-    order = Order(names=tuple(scenario or ()), folders=tuple(folder or ()), config=config, jobs=jobs, trail=trail)
-    raise typer.Exit(output.awaited(run(order, as_json=as_json)))
+    playing = run(scenario or (), folder or (), config, jobs=jobs, trail=trail, as_json=as_json)
+    raise typer.Exit(output.awaited(playing))

@@ -6,9 +6,9 @@ from typing import Any
 import yaml
 
 from agent_service.store.sqlite import SqliteStore
-from agent_service.workbench.evaluation.observed import Observed
 from agent_service.workbench.evaluation.playing import scripted
 from agent_service.workbench.evaluation.scenario import Scenario
+from agent_service.workbench.evaluation.scoring import Observed
 from agent_service.workbench.evaluation.world import World
 
 SMALL: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("small.yaml").read_text(encoding="utf-8"))

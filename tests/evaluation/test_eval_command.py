@@ -15,7 +15,7 @@ def test_what_did_not_pass_is_told_beneath_and_in_the_exit_code(tmp_path: Path) 
     assert "1 of 2 passed" in called.out
     told = called.out.partition("✗ small: A small one")[2]
     assert "expected status failed; it is done; the last entry, 6, says: 'The lamp is on.'" in told
-    assert "rule broken: never say: 'It is on.' is in agent.progress" in told
+    assert "never say: 'It is on.' is in agent.progress" in told
 
 
 def test_a_model_that_cannot_be_asked_fails_each_scenario_with_the_reason(tmp_path: Path) -> None:

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from agent_service.admission.rate_limits import RateLimiter
 from agent_service.core.events import ModelUsage
 from agent_service.errors import ModelError
 from agent_service.run.ports import Answer, ModelCall, Question
 from agent_service.workbench.evaluation.played import BEGIN
-from agent_service.workbench.evaluation.playing import WAITS_S, WaitingModel, evaluate, of_model, play, scripted, totals
+from agent_service.workbench.evaluation.playing import WAITS_S, Trial, WaitingModel, evaluate, play, scripted, totals
 from agent_service.workbench.evaluation.scenario import follower_of
 from agent_service.workbench.evaluation.world import Mind
 from ductile_gateway.authoring.making import Language, make
@@ -72,13 +71,13 @@ async def test_time_passes_as_it_is_told_and_is_not_waited_for(tmp_path: Path) -
 
 async def test_a_scenario_that_breaks_leaves_the_others_their_results() -> None:
     failing = Failing(99, ZeroDivisionError("at the seams"))
-    broken = of_model(small(name="broken"), Mind(model=failing, fused=True))
+    own = small(name="broken")
+    broken = Trial(scenario=own, name="broken", expected=(own.expect,), mind=Mind(model=failing, fused=True))
     told: list[str] = []
     results = await evaluate([broken, *scripted(small())], jobs=2, on_result=lambda result: told.append(result.name))
     assert [result.name for result in results] == ["broken", "small"]
     assert sorted(told) == ["broken", "small"]
-    assert results[0].unmet == ("it broke: ZeroDivisionError: at the seams",)
-    assert results[1].passed
+    assert [result.passed for result in results] == [False, True]
     assert (totals(results)["passed"], totals(results)["scenarios"]) == (1, 2)
 
 
@@ -86,7 +85,7 @@ async def test_a_run_without_an_end_is_stopped() -> None:
     """A model that is never to be had, and a deadline that is far away."""
     scenario = small(model_faults=[{"call": 1, "outage_s": 10**9}], constraints={"deadline_s": 29 * 86400})
     result = await play(scripted(scenario)[0])
-    assert "entries and goes on" in result.unmet[0]
+    assert "entries and goes on" in result.flaws[0]
 
 
 async def test_the_paper_trail_is_kept_where_it_is_wanted(tmp_path: Path) -> None:
@@ -107,9 +106,9 @@ async def test_a_busy_provider_is_waited_for_in_real_time_and_fails_the_run_wher
         (busy(1, wait_s=9e3), [300.0]),
     ):
         slept.clear()
-        answer = await WaitingModel(model, RateLimiter(), sleep=sleep).prepare(framing()).make()
+        answer = await WaitingModel(model, sleep=sleep).prepare(framing()).make()
         assert (answer.usage.input_tokens, slept) == (5, waited)
     slept.clear()
     with pytest.raises(ModelError, match="529; 6 tries were in vain") as failed:
-        await WaitingModel(model := busy(99), RateLimiter(), sleep=sleep).prepare(framing()).make()
+        await WaitingModel(model := busy(99), sleep=sleep).prepare(framing()).make()
     assert (failed.value.remedy, model.asked, slept) == ("fail", 6, list(WAITS_S))

@@ -2,15 +2,20 @@
 
 import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from agent_service.workbench.evaluation.expected import Expected
-from agent_service.workbench.evaluation.observed import Happening
-from agent_service.workbench.evaluation.scenario import ModelFault, PersonsSignal, Scenario, read, scenarios
-from agent_service.workbench.evaluation.tools import ToolAnswer
+from agent_service.workbench.evaluation.expected import HAPPENINGS, Expected
+from agent_service.workbench.evaluation.scenario import (
+    ModelFault,
+    PersonsSignal,
+    Scenario,
+    ToolAnswer,
+    read,
+    scenarios,
+)
 from groundwork.service.errors import Misconfigured
 from tests.cli.calling import ROOT
 from tests.evaluation.small import SMALL, written
@@ -62,4 +67,4 @@ def test_every_field_of_a_scenario_and_every_happening_is_documented() -> None:
     models: tuple[type[BaseModel], ...] = (Scenario, Expected, PersonsSignal, ModelFault, ToolAnswer)
     names = {info.alias or name for model in models for name, info in model.model_fields.items()}
     assert {name for name in names if not re.search(rf"\b{name}\b", text)} == set()
-    assert [happening for happening in get_args(Happening) if f"`{happening}`" not in text] == []
+    assert [happening for happening in HAPPENINGS if f"`{happening}`" not in text] == []

@@ -5,55 +5,126 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from agent_service.models import scripted_model
-from agent_service.models.scripted_model import Rule, ScriptedModel, check_answers
+from agent_service.models.scripted_model import Pattern, Rule, ScriptedModel, check_answers
 from agent_service.settings import AgentSettings, ContinuationSettings, LimitSettings
-from agent_service.workbench.evaluation.expected import Expected
-from agent_service.workbench.evaluation.tools import Plugin, Strict, Tool
+from agent_service.workbench.evaluation.expected import Expected, Number, Strict
 from groundwork.service.errors import Misconfigured
+from groundwork.service.installed import shipped
 from groundwork.service.strict import NotYaml, parse
-from schemas.events import Constraints, SignalKind
-from schemas.events import Outcome as OfDoubt
-from schemas.fields import Count, Goal, JsonObject, Text, flaws_of
+from schemas.catalog import ToolCommand, ToolOffer
+from schemas.events import Constraints, Outcome, SignalKind
+from schemas.fields import Count, Goal, Json, JsonObject, Text, ToolName, flaws_of
 
-_PLACE = re.compile(r"\{\{([a-z_]+)\}\}")
-
-
-def told_apart(document: Any) -> Iterator[Any]:
-    """Each variant of `document`, or itself. Raises ValueError for places without texts, and texts without names."""
-    variants = document.pop("variants", None) if isinstance(document, dict) else None
-    if variants is None:
-        yield document
-        return
-    if not isinstance(variants, dict) or not variants:
-        raise ValueError("variants: give at least one, as a name with its texts")
-    for name, texts in variants.items():
-        if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
-            raise ValueError(f"variants.{name}: give texts by name")
-        told = _filled(document, texts, f"variants.{name}")
-        yield {**told, "name": f"{told.get('name')}-{name}"}
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Seconds = Annotated[float, Field(ge=0)]
+Nth = Annotated[int, Field(ge=1)]
+PLUGINS = shipped("deploy", "ductile", "plugins")
 
 
-def _filled(value: Any, texts: dict[str, str], where: str) -> Any:
-    match value:
-        case str():
-            return _PLACE.sub(lambda place: _text(place[1], texts, where), value)
-        case dict():
-            return {key: _filled(inner, texts, where) for key, inner in value.items()}
-        case list():
-            return [_filled(inner, texts, where) for inner in value]
-    return value
+class Lines(Strict):
+    """`line`, with each number of `first` to `last` for `{n}`."""
+
+    line: Text
+    first: int = 1
+    last: Annotated[int, Field(le=100_000)]
+
+    def __str__(self) -> str:
+        return "\n".join(self.line.replace("{n}", str(number)) for number in range(self.first, self.last + 1))
 
 
-def _text(name: str, texts: dict[str, str], where: str) -> str:
-    if name not in texts:
-        raise ValueError(f"{where}: there is no text {name}")
-    return texts[name]
+class Document(Strict):
+    """A file that a tool leaves behind: an artifact of the run."""
+
+    name: Name
+    content: Text | tuple[Text | Lines, ...]
+    content_type: str = "text/plain"
+
+    @property
+    def text(self) -> str:
+        return self.content if isinstance(self.content, str) else "\n".join(map(str, self.content))
+
+
+class Brought(Strict):
+    """A result that says `ok`. `excerpt`: of the artifact; without one its beginning."""
+
+    summary: Text = ""
+    output: JsonObject = Field(default_factory=dict)
+    artifact: Document | None = None
+    excerpt: Text | None = None
+
+
+class Failure(Strict):
+    error_class: Annotated[Text, Field(alias="class", max_length=64)]
+    message: Text
+    retryable: bool = False
+
+
+class ToolAnswer(Strict):
+    """The first that fits is given; `nth`: to that call of those that fit. `when` is searched for in the arguments as
+    canonical JSON. A `continuation` is sent as it is, be it right or wrong: as JSON, or in the markdown form.
+    """
+
+    one_of = ("result", "error", "continuation", "silence")
+    command: str | None = None
+    when: Pattern | None = None
+    nth: Nth | None = None
+    takes_s: Seconds = 2.0
+    result: Brought | None = None
+    error: Failure | None = None
+    continuation: JsonObject | Text | None = None
+    silence: bool = False
+
+
+class Command(ToolCommand):
+    model_config = ConfigDict(extra="forbid", defer_build=False)
+
+    name: ToolName = "handle"
+    input_schema: dict[str, Json]
+
+
+class Tool(ToolOffer):
+    """A tool that is played."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=False)
+
+    route: ToolName = ""
+    commands: Annotated[tuple[Command, ...], Field(min_length=1)]
+    answers: tuple[ToolAnswer, ...]
+
+    @property
+    def offer(self) -> ToolOffer:
+        return ToolOffer(**self.model_dump(exclude={"answers", "route"}) | {"route": self.name})
+
+
+class Plugin(Strict):
+    """A plugin as it is: each call is a process. `folder` holds it; without one it is one of those that come along.
+    `files` are written to a folder that `config` names as `$files`. Where the Python module `needs` is missing, the
+    scenario is not played.
+    """
+
+    plugin: ToolName
+    folder: Path = PLUGINS
+    config: JsonObject = Field(default_factory=dict)
+    files: dict[Name, Text] = Field(default_factory=dict)
+    needs: Text | None = None
+
+    @model_validator(mode="after")
+    def _is_there(self) -> "Plugin":
+        if not (self.place / "manifest.yaml").is_file():
+            why = f"`ductile-gateway check --tools {self.folder}` says why"
+            raise ValueError(f"there is no plugin {self.plugin} in {self.folder}: {why}")
+        return self
+
+    @property
+    def place(self) -> Path:
+        return self.folder.absolute() / self.plugin
 
 
 class Allowance(Strict):
@@ -62,7 +133,7 @@ class Allowance(Strict):
     max_steps: Count | None = None
     max_tokens: Count | None = None
     max_cost_usd: Annotated[float, Field(gt=0)] | None = None
-    max_reframes: Annotated[int, Field(ge=0)] | None = None
+    max_reframes: Number | None = None
     deadline_s: Annotated[float, Field(gt=0)] | None = None
 
     def constraints(self, at: datetime) -> Constraints:
@@ -73,52 +144,37 @@ class Allowance(Strict):
 
 
 class PersonsSignal(Strict):
-    """What a person does, `after_s` after its time; exactly one time is named.
+    """What a person does, `after_s` after its time. `child`: to the n-th run that the run started, at its times.
 
-    `child`: to the n-th run that the run started, and at the times of that one; without it to the run itself.
     `during_step`: that step was asked for, and has brought nothing yet. `during_call`: that model call is being made
     (`after_s` counts for nothing). `when_paused`, `when_escalated`: the first time, or the next time, that it is so. A
-    ruling is of what waits for approval then.
+    ruling is of what waits for approval then, or of an `arguments_hash`; `outcome` is of a write in doubt.
     """
 
-    child: Annotated[int, Field(ge=1)] | None = None
-    during_step: Annotated[int, Field(ge=1)] | None = None
-    during_call: Annotated[int, Field(ge=1)] | None = None
+    one_of = ("during_step", "during_call", "when_paused", "when_escalated")
+    child: Nth | None = None
+    during_step: Nth | None = None
+    during_call: Nth | None = None
     when_paused: bool = False
     when_escalated: bool = False
-    after_s: Annotated[float, Field(ge=0)] = 0.0
+    after_s: Seconds = 0.0
     kind: SignalKind | Literal["cancel"]
     message: Text | None = None
     constraints: Allowance | None = None
-    outcome: OfDoubt | None = None
-    """Of a write in doubt."""
+    outcome: Outcome | None = None
     arguments_hash: Text | None = None
-    """Of a ruling, where it is not of what waits."""
-
-    @model_validator(mode="after")
-    def _one_time(self) -> "PersonsSignal":
-        times = (self.during_step is not None, self.during_call is not None, self.when_paused, self.when_escalated)
-        if sum(times) != 1:
-            raise ValueError("needs exactly one of during_step, during_call, when_paused, when_escalated")
-        return self
 
 
 class ModelFault(Strict):
-    """What happens to model call `call` in the place of an answer, whichever model is asked. Exactly one kind."""
+    """What happens to model call `call` of the first run in the place of an answer: the provider is away for a while,
+    refuses with this word for why, or cuts the reply at its most tokens.
+    """
 
-    call: Annotated[int, Field(ge=1)]
+    one_of = ("outage_s", "refusal", "cut")
+    call: Nth
     outage_s: Annotated[float, Field(gt=0)] | None = None
-    """The model is not to be had for so long, from when the call is first made."""
     refusal: Text | None = None
-    """The provider refuses, with this word for why."""
     cut: bool = False
-    """The reply ends at its most tokens."""
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> "ModelFault":
-        if (self.outage_s is not None) + (self.refusal is not None) + self.cut != 1:
-            raise ValueError("needs exactly one of outage_s, refusal, cut")
-        return self
 
 
 class Script(Strict):
@@ -138,42 +194,37 @@ def follower_of(name: str, script: Script) -> ScriptedModel:
 
 
 class Scenario(Strict):
-    """`script` decides well; its expectations add to `expect`. `obeying` obeys results; its own replace them."""
+    """`why`: what it shows. `limits`, `continuations`: the operator's, as in its settings. `script` decides well; its
+    expectations add to `expect`. `obeying` obeys results; its own replace them.
+    """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,47}$")]
     title: Text
     why: Text
-    """What it shows."""
     goal: Goal
     context: JsonObject = Field(default_factory=dict)
     constraints: Allowance = Allowance()
     limits: LimitSettings = LimitSettings()
-    """The operator's, as under `agent.limits`."""
     continuations: ContinuationSettings = ContinuationSettings()
-    """As under `agent.continuations`."""
     tools: tuple[Tool, ...] = ()
     plugins: tuple[Plugin, ...] = ()
-    """Tools that are not played: those that come along, as they are."""
     signals: tuple[PersonsSignal, ...] = ()
     model_faults: tuple[ModelFault, ...] = ()
-    price_unknown: bool = False
-    """Whether what the model costs counts as unknown."""
     expect: Expected
     script: Script
     obeying: Script | None = None
 
     @model_validator(mode="after")
     def _is_consistent(self) -> "Scenario":
-        names = [*(tool.name for tool in self.tools), *(plugin.plugin for plugin in self.plugins)]
-        names += [tool.name for tool in self.settings.own_tools()]
+        names = [tool.name for tool in (*self.tools, *self.settings.own_tools())]
+        names += [plugin.plugin for plugin in self.plugins]
         if len(set(names)) < len(names):
             raise ValueError(f"tools: two have the same name: {', '.join(sorted(names))}")
         if self.obeying and self.obeying.expect is None:
             raise ValueError("obeying.expect: say what the program keeps such a model from")
-        for expected in filter(None, (self.expect, self.script.expect)):
-            unknown = {call.tool for call in expected.must_call} - set(names)
-            if unknown:
-                raise ValueError(f"expect.must_call: no such tool: {', '.join(sorted(unknown))}")
+        wanted = {call.tool for one in (self.expect, self.script.expect) if one for call in one.must_call}
+        if unknown := sorted(wanted.difference(names)):
+            raise ValueError(f"expect.must_call: no such tool: {', '.join(unknown)}")
         return self
 
     @property
@@ -181,14 +232,41 @@ class Scenario(Strict):
         return AgentSettings(limits=self.limits, continuations=self.continuations)
 
     @property
-    def missing(self) -> str:
-        return "; ".join(filter(None, (plugin.missing for plugin in self.plugins)))
-
-    def tool(self, name: str) -> Tool | None:
-        return next((tool for tool in self.tools if tool.name == name), None)
+    def missing(self) -> tuple[str, ...]:
+        """Python modules without which it cannot be played."""
+        return tuple(one.needs for one in self.plugins if one.needs and find_spec(one.needs) is None)
 
 
-SUFFIXES = frozenset({".yaml", ".yml"})
+_PLACE = re.compile(r"\{\{([a-z_]+)\}\}")
+
+
+def variants_of(document: Any) -> Iterator[Any]:
+    """Each variant of `document`, or itself. Raises ValueError for places without texts, and texts without names."""
+    variants = document.pop("variants", None) if isinstance(document, dict) else None
+    if variants is None:
+        yield document
+        return
+    if not isinstance(variants, dict) or not all(isinstance(texts, dict) for texts in variants.values()):
+        raise ValueError("variants: give texts by the names of their places, by the names of the variants")
+    for name, texts in variants.items():
+        told = _filled(document, texts, f"variants.{name}")
+        yield {**told, "name": f"{told.get('name')}-{name}"}
+
+
+def _filled(value: Any, texts: dict[str, str], where: str) -> Any:
+    def text(place: re.Match[str]) -> str:
+        if place[1] not in texts:
+            raise ValueError(f"{where}: there is no text {place[1]}")
+        return str(texts[place[1]])
+
+    match value:
+        case str():
+            return _PLACE.sub(text, value)
+        case dict():
+            return {key: _filled(inner, texts, where) for key, inner in value.items()}
+        case list():
+            return [_filled(inner, texts, where) for inner in value]
+    return value
 
 
 def own_folder() -> Path:
@@ -198,15 +276,18 @@ def own_folder() -> Path:
 def scenarios(folders: Iterable[Path], patterns: Sequence[str] = ()) -> list[Scenario]:
     """By name, in `folders`; with patterns those that fit. Raises Misconfigured: file, field, name twice, no match."""
     found: dict[str, tuple[Path, Scenario]] = {}
-    for file in (file for folder in folders for file in _files(folder)):
-        for scenario in read(file):
-            if scenario.name in found:
-                first = found[scenario.name][0]
-                raise Misconfigured(
-                    f"{file}: name: {scenario.name} is the name of the scenario in {first}: use another"
-                )
-            found[scenario.name] = file, scenario
-    _check_patterns(patterns, found)
+    for folder in folders:
+        if not folder.is_dir():
+            raise Misconfigured(f"{folder} is no folder: name one that holds scenarios as *.yaml")
+        for file in sorted(folder.glob("*.y*ml")):
+            for scenario in read(file):
+                if scenario.name in found:
+                    taken = f"{scenario.name} is the name of the scenario in {found[scenario.name][0]}"
+                    raise Misconfigured(f"{file}: name: {taken}: use another")
+                found[scenario.name] = file, scenario
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in found):
+            raise Misconfigured(f"no scenario is called {pattern!r}; there are: {', '.join(sorted(found))}")
     chosen = (name for name in sorted(found) if not patterns or any(fnmatchcase(name, p) for p in patterns))
     return [found[name][1] for name in chosen]
 
@@ -214,23 +295,10 @@ def scenarios(folders: Iterable[Path], patterns: Sequence[str] = ()) -> list[Sce
 def read(file: Path) -> list[Scenario]:
     """The scenario in `file`, or each of its variants. Raises Misconfigured with every problem and its field."""
     try:
-        return [Scenario.model_validate(told) for told in told_apart(parse(file.read_text(encoding="utf-8")))]
+        return [Scenario.model_validate(told) for told in variants_of(parse(file.read_text(encoding="utf-8")))]
     except (OSError, UnicodeDecodeError, NotYaml) as error:
         raise Misconfigured(f"scenario {file} cannot be read: {error}") from error
     except ValidationError as error:
         raise Misconfigured(f"scenario {file}: {flaws_of(error, whole='the whole', most=None)}") from error
     except ValueError as error:
         raise Misconfigured(f"scenario {file}: {error}") from error
-
-
-def _files(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise Misconfigured(f"{folder} is no folder: name one that holds scenarios as *.yaml")
-    return sorted(file for file in folder.iterdir() if file.suffix in SUFFIXES)
-
-
-def _check_patterns(patterns: Sequence[str], found: Iterable[str]) -> None:
-    names = sorted(found)
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise Misconfigured(f"no scenario is called {pattern!r}; there are: {', '.join(names)}")

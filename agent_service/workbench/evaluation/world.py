@@ -1,7 +1,6 @@
 """A scenario played: the real loop over a real store, with everything around it played."""
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -27,15 +26,14 @@ from agent_service.run.turn import Turns
 from agent_service.store.sqlite import SqliteStore
 from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.signing import Signing
-from agent_service.workbench.evaluation.observed import Observed, Said
-from agent_service.workbench.evaluation.played import PlayedBus, PlayedClock, PlayedPerson
-from agent_service.workbench.evaluation.played_gateway import PlayedGateway
+from agent_service.workbench.evaluation.played import Moment, PlayedBus, PlayedClock, PlayedGateway, PlayedPerson
 from agent_service.workbench.evaluation.scenario import ModelFault, Scenario
+from agent_service.workbench.evaluation.scoring import Observed, Said
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments
 from schemas import subjects
-from schemas.events import AgenticStart
-from schemas.values import dataclass, replace
+from schemas.events import AgenticStart, Envelope, ToolRequest
+from schemas.values import dataclass
 
 Meanwhile = Callable[[Question], Awaitable[None]]
 THINKING_S = 5.0
@@ -56,60 +54,31 @@ class Mind:
 class FaultyModel:
     """Gives any model thinking time and faults. Fills the port Model."""
 
-    def __init__(self, model: Model, scenario: Scenario, clock: PlayedClock, meanwhile: Meanwhile) -> None:
+    def __init__(self, model: Model, faults: Iterable[ModelFault], clock: PlayedClock, meanwhile: Meanwhile) -> None:
         self._model = model
         self._meanwhile = meanwhile
         self._clock = clock
-        self._faults = {fault.call: fault for fault in scenario.model_faults}
-        self._price_unknown = scenario.price_unknown
-        self._outages: dict[int, datetime] = {}
-        self.broke: Exception | None = None
-        """What the model raised that says nothing of what to do: the loop would make it an ending of the run."""
+        self._faults = {fault.call: fault for fault in faults}
+        self._back_at: dict[int, datetime] = {}
 
     def prepare(self, question: Question) -> ModelCall:
-        with self._noting():
-            call = self._model.prepare(question)
-        estimate = call.estimate
-        if estimate and self._price_unknown:
-            estimate = replace(estimate, reserve=replace(estimate.reserve, cost_usd=None))
-        return ModelCall(estimate=estimate, make=partial(self._make, call, question))
+        call = self._model.prepare(question)
+        return ModelCall(estimate=call.estimate, make=partial(self._make, call, question))
 
     async def _make(self, call: ModelCall, question: Question) -> Answer:
-        self._clock.advance(THINKING_S)
+        await self._clock.sleep(THINKING_S)
         await self._meanwhile(question)
         fault = self._faults.get(question.call) if question.state.brief.depth == 0 else None
-        answer = self._in_its_place(fault) if fault else None
-        if answer is None:
-            with self._noting():
-                answer = await call.make()
-        if not self._price_unknown:
-            return answer
-        return replace(answer, usage=replace(answer.usage, cost_usd=None))
-
-    @contextmanager
-    def _noting(self) -> Iterator[None]:
-        try:
-            yield
-        except ModelError:
-            raise
-        except Exception as error:
-            self.broke = error
-            raise
+        return (self._in_its_place(fault) if fault else None) or await call.make()
 
     def _in_its_place(self, fault: ModelFault) -> Answer | None:
-        usage = ModelUsage(cost_usd=0.0)
-        if fault.refusal is not None:
-            return Answer(decision=Refusal(category=fault.refusal), usage=usage, model=PLAYED_MODEL)
-        if fault.cut:
-            reason = "the reply was cut at its most tokens"
-            return Answer(decision=Unusable(reason=reason, cut=True), usage=usage, model=PLAYED_MODEL)
-        if self._is_out(fault):
+        if fault.outage_s is None:
+            cut = Unusable(reason="the reply was cut at its most tokens", cut=True)
+            decision = Refusal(category=fault.refusal) if fault.refusal else cut
+            return Answer(decision=decision, usage=ModelUsage(cost_usd=0.0), model=PLAYED_MODEL)
+        if self._clock.now() < self._back_at.setdefault(fault.call, self._clock.later(fault.outage_s)):
             raise ModelError("try_again", "model_unavailable", "the provider is down", retry_after_s=LOOK_AGAIN_S)
         return None
-
-    def _is_out(self, fault: ModelFault) -> bool:
-        until = self._outages.setdefault(fault.call, self._clock.later(fault.outage_s or 0.0))
-        return self._clock.now() < until
 
 
 MOST_ENTRIES = 1000
@@ -120,47 +89,31 @@ class Endless(Exception):
 
 
 class World:
-    def __init__(
-        self,
-        scenario: Scenario,
-        store: SqliteStore,
-        mind: Mind,
-        *,
-        name: str,
-        folder: Path,
-    ) -> None:
+    def __init__(self, scenario: Scenario, store: SqliteStore, mind: Mind, *, name: str, folder: Path) -> None:
         self._scenario = scenario
         self._store = store
         self.name = name
         self._clock = PlayedClock(name)
         self._bus = PlayedBus(self._clock)
         self.gateway = PlayedGateway(scenario, self._bus, self._clock, folder)
-        self._person = PlayedPerson(scenario, self._bus, self._clock)
+        self._person = PlayedPerson(scenario, self._clock)
         self._runs: dict[str, RunState] = {}
-        self._model = FaultyModel(mind.model, scenario, self._clock, self._while_thinking)
         model_caller = ModelCaller(
-            self._model,
+            FaultyModel(mind.model, scenario.model_faults, self._clock, self._while_thinking),
             ArgumentSchemas(),
             Evidence(store, self.gateway.artifacts),
             self._clock,
             kill_switch := KillSwitch(),
-            limits := SharedLimits.none(self._clock, RateLimiter(now=self._clock.seconds, sleep=self._clock.sleep)),
+            limits := SharedLimits.none(self._clock, RateLimiter()),
             slots=1,
         )
         ring = KeyRing.fresh()
         capabilities, signing = Capabilities(ring), Signing(ring, folder)
         publisher = Publisher(self._bus, lambda _: True, capabilities, signing, lambda _: "", kill_switch)
-        parts = (
-            store,
-            publisher,
-            model_caller,
-            self._clock,
-            self._committed,
-            self.gateway.artifacts,
-            capabilities,
-            kill_switch,
+        clock, artifacts = self._clock, self.gateway.artifacts
+        self._turns = Turns(
+            store, publisher, model_caller, clock, self._committed, artifacts, capabilities, kill_switch
         )
-        self._turns = Turns(*parts)
         self._intake = Intake(
             self._turns,
             self.gateway,
@@ -184,30 +137,24 @@ class World:
         _, accepted = await self._intake.wake(f"eval-{self._scenario.name}", start, known=False, by="agentic eval")
         await self._intake.follow(accepted)
         while await self._next():
-            if self._model.broke:
-                raise self._model.broke
             longest = max(state.version for state in self._runs.values())
             if longest > MOST_ENTRIES:
                 raise Endless(f"a run has {longest} entries and goes on")
 
     async def observed(self, broken: str = "") -> Observed:
-        first = next(iter(self._runs), "")
-        return await self._seen(first, self._scenario.goal, broken)
+        return await self._seen(next(iter(self._runs), ""), broken)
 
-    async def _seen(self, run_id: str, goal: str, broken: str = "") -> Observed:
+    async def _seen(self, run_id: str, broken: str = "") -> Observed:
         run = await self._store.load(run_id)
-        children = [
-            state for state in self._runs.values() if state.brief.parent and state.brief.parent.run_id == run_id
-        ]
+        children = [one.run_id for one in self._runs.values() if one.brief.parent and one.brief.parent.run_id == run_id]
         return Observed(
-            goal=goal,
             offers=self.gateway.offers,
             state=run.state if run else None,
             entries=await self._store.entries(run_id),
             said=tuple(said for said in self._bus.said if _is_of(said, run_id)),
             artifacts=self.gateway.artifacts.paths(run_id),
             broken=broken,
-            children=tuple([await self._seen(child.run_id, child.brief.goal) for child in children]),
+            children=tuple([await self._seen(child) for child in children]),
         )
 
     async def _next(self) -> bool:
@@ -215,7 +162,7 @@ class World:
         if queued is not None:
             await self._intake.begin(queued)
             return True
-        arrives_at = self._bus.next_at
+        arrives_at = self._bus.due[0][0] if self._bus.due else None
         due = min(((at, run_id) for run_id, state in self._runs.items() if (at := state.due_at)), default=None)
         if arrives_at is not None and (due is None or arrives_at <= due[0]):
             self._clock.advance_to(arrives_at)
@@ -228,27 +175,32 @@ class World:
         return True
 
     async def _deliver(self) -> None:
-        message = self._bus.next()
-        arrival = Arrival(subject=message.subject, body=message.body, place=str(message.place))
-        if not message.subject.startswith(f"{subjects.TOOL_REQUEST}."):
+        _, place, subject, body = self._bus.next()
+        arrival = Arrival(subject=subject, body=body, place=str(place))
+        if not subject.startswith(f"{subjects.TOOL_REQUEST}."):
             await self._intake.receive(arrival)
             return
-        request = await self.gateway.take(message.body)
+        request = Envelope[ToolRequest].model_validate_json(body).payload
         if request.executor == subjects.SERVICE_AGENT:
             await self._turns.children.receive(arrival)
+        else:
+            await self.gateway.take(request)
         if request.attempt == 1 and request.task is None:
-            self._person.sees_step(self._runs[request.run_id], request.step, self._place(request.run_id))
+            self._say(self._runs[request.run_id], "during_step", request.step)
 
     def _committed(self, change: ChangeRecord) -> None:
-        self._runs[change.after.run_id] = change.after
-        before = change.before.waiting if change.before else None
-        rests = change.after.status in (Status.PAUSED, Status.ESCALATED)
-        if rests and type(before) is not type(change.after.waiting):
-            self._person.sees_rest(change.after, self._place(change.after.run_id))
+        state, before = change.after, change.before.waiting if change.before else None
+        self._runs[state.run_id] = state
+        if state.status in (Status.PAUSED, Status.ESCALATED) and type(before) is not type(state.waiting):
+            self._say(state, "when_escalated" if state.status is Status.ESCALATED else "when_paused")
+
+    def _say(self, state: RunState, moment: Moment, at: int | bool = True) -> None:
+        for subject, body, after_s in self._person.says(state, self._place(state.run_id), moment, at):
+            self._bus.send(subject, body, after_s=after_s)
 
     async def _while_thinking(self, question: Question) -> None:
-        said = self._person.during_call(question.state, question.call, self._place(question.state.run_id))
-        for subject, body in said:
+        state, place = question.state, self._place(question.state.run_id)
+        for subject, body, _ in self._person.says(state, place, "during_call", question.call):
             await self._intake.receive(Arrival(subject=subject, body=body, place=f"during-{question.call}"))
 
     def _place(self, run_id: str) -> int:

@@ -203,7 +203,7 @@ async def _listen(settings: GatewaySettings, offers: Offers, told: Seen) -> None
         find_offer=offers.find,
         clock=SystemClock(),
     )
-    await serve_ingress(settings.ingress, inbound, connected=lambda: link.connected, told=told.metrics.received)
+    await serve_ingress(settings.ingress, inbound, told=told.metrics.received)
 
 
 def _artifacts(link: NatsLink) -> Artifacts:

@@ -1,16 +1,15 @@
-"""The ingress over HTTP: two addresses for events, two for probes. Errors are `{"error": "<text>"}`.
+"""The ingress over HTTP: two addresses for events. Errors are `{"error": "<text>"}`.
 
 202: the event is durable on the bus. 200: a webhook's delivery was known before, or is not mapped. A relayed event that
 was known before gets 202 too, because Ductile takes anything else for a failure. Path and Host are checked before any
-route: a browser that was tricked into another name for this address is turned away. Probes may come by any name.
+route: a browser that was tricked into another name for this address is turned away.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from starlette.applications import Starlette
@@ -24,7 +23,7 @@ from ductile_gateway.webhooks.inbound import Acceptance, Inbound, Incoming
 from ductile_gateway.webhooks.inbound_settings import IngressSettings
 from ductile_gateway.webhooks.mapping import RequestRefused
 from groundwork.http.listener import address, listening
-from groundwork.http.requests import PROBES, Bodies, BodyRefused, has_a_path, host, network_of
+from groundwork.http.requests import Bodies, BodyRefused, has_a_path, host, network_of
 from groundwork.http.server import serve_http
 from groundwork.service.errors import Broken, Failure, Misconfigured, TryAgain
 
@@ -37,112 +36,74 @@ Told = Callable[[str, str], None]
 """Takes how an event came, `relay` or `webhook`, and what came of it."""
 
 
-async def serve_ingress(
-    settings: IngressSettings, inbound: Inbound, *, connected: Callable[[], bool], told: Told
-) -> None:
-    """Take events from outside until cancelled. `connected`: whether the bus is there. `told`: of each event. Raises
-    Misconfigured or Broken."""
+async def serve_ingress(settings: IngressSettings, inbound: Inbound, *, told: Told) -> None:
+    """Take events from outside until cancelled; `told` of each. Raises Misconfigured or Broken."""
     async with listening(settings.host, settings.port, who="gateway") as listener, asyncio.TaskGroup() as group:
-        group.create_task(serve_http(create_app(settings, inbound, connected=connected, told=told), listener))
+        group.create_task(serve_http(create_app(settings, inbound, told=told), listener))
         log.info("events from outside are taken", extra={"http": address(listener)})
 
 
-def create_app(settings: IngressSettings, inbound: Inbound, *, connected: Callable[[], bool], told: Told) -> ASGIApp:
-    routes = _Routes(inbound, connected=connected, told=told, bodies=Bodies(settings.max_body_bytes))
+def create_app(settings: IngressSettings, inbound: Inbound, *, told: Told) -> ASGIApp:
+    bodies, allowed = Bodies(settings.max_body_bytes), frozenset(map(str.lower, settings.allowed_hosts))
+
+    async def relay(request: Request) -> JSONResponse:
+        with _telling(told, "relay"):
+            acceptance = await inbound.relay(await _incoming(bodies, request))
+        told("relay", "duplicate" if acceptance.duplicate else "accepted")
+        return JSONResponse({"status": "accepted", "peer": acceptance.source} | _said(acceptance), 202)
+
+    async def webhook(request: Request) -> JSONResponse:
+        with _telling(told, "webhook"):
+            acceptance = await inbound.webhook(request.path_params["name"], await _incoming(bodies, request))
+        status = "ignored" if acceptance is None else "duplicate" if acceptance.duplicate else "accepted"
+        told("webhook", status)
+        about = _said(acceptance) if acceptance else {}
+        return JSONResponse({"status": status} | about, 202 if status == "accepted" else 200)
+
     handlers: dict[Any, Any] = {
         RequestRefused: _refused,
         HTTPException: _by_framework,
         **dict.fromkeys((TryAgain, Broken, Misconfigured), _come_again),
         Exception: _broken,
     }
-    app = Starlette(
-        routes=[
-            Route("/healthz", routes.healthz),
-            Route("/readyz", routes.readyz),
-            Route("/ingest/ductile", routes.ingest, methods=["POST"]),
-            Route("/webhooks/{name}", routes.webhook, methods=["POST"]),
-        ],
-        exception_handlers=handlers,
-    )
+    routes = [
+        Route("/ingest/ductile", relay, methods=["POST"]),
+        Route("/webhooks/{name}", webhook, methods=["POST"]),
+    ]
+    app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
-    return _guarded(app, frozenset(host.lower() for host in settings.allowed_hosts))
 
-
-def _guarded(app: ASGIApp, allowed: frozenset[str]) -> ASGIApp:
-    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
-        answer = app
-        if scope["type"] == "http" and scope["path"] not in PROBES:
-            if not has_a_path(scope):
-                answer = JSONResponse({"error": NOTHING}, 404)
-            elif host(scope) not in allowed:
-                answer = JSONResponse({"error": WRONG_HOST}, 421)
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        answer: ASGIApp = app
+        if scope["type"] == "http" and not has_a_path(scope):
+            answer = JSONResponse({"error": NOTHING}, 404)
+        elif scope["type"] == "http" and host(scope) not in allowed:
+            answer = JSONResponse({"error": WRONG_HOST}, 421)
         await answer(scope, receive, send)
 
-    return guard
+    return guarded
 
 
-class _Routes:
-    def __init__(self, inbound: Inbound, *, connected: Callable[[], bool], told: Told, bodies: Bodies) -> None:
-        self._told = told
-        self._inbound = inbound
-        self._connected = connected
-        self._bodies = bodies
-
-    async def healthz(self, _: Request) -> JSONResponse:
-        return JSONResponse({"alive": True})
-
-    async def readyz(self, _: Request) -> JSONResponse:
-        ready = self._connected()
-        checks = {"nats": "ok" if ready else "not connected"}
-        return JSONResponse({"ready": ready, "checks": checks}, 200 if ready else 503)
-
-    async def ingest(self, request: Request) -> JSONResponse:
-        with self._telling("relay"):
-            acceptance = await self._inbound.relay(self._incoming(request))
-        self._told("relay", "duplicate" if acceptance.duplicate else "accepted")
-        return JSONResponse({"status": "accepted", "peer": acceptance.source} | _told(acceptance), 202)
-
-    async def webhook(self, request: Request) -> JSONResponse:
-        with self._telling("webhook"):
-            acceptance = await self._inbound.webhook(request.path_params["name"], self._incoming(request))
-        status = "ignored" if acceptance is None else "duplicate" if acceptance.duplicate else "accepted"
-        self._told("webhook", status)
-        about = _told(acceptance) if acceptance else {}
-        return JSONResponse({"status": status} | about, 202 if status == "accepted" else 200)
-
-    @contextlib.contextmanager
-    def _telling(self, ingress: str) -> Iterator[None]:
-        try:
-            yield
-        except RequestRefused:
-            self._told(ingress, "refused")
-            raise
-        except Failure:
-            self._told(ingress, "put_off")
-            raise
-
-    def _incoming(self, request: Request) -> Incoming:
-        return Incoming(
-            method=request.method,
-            path=request.scope["path"],
-            headers=_headers_of(request),
-            read=partial(_read, self._bodies, request),
-        )
-
-
-def _headers_of(request: Request) -> Mapping[str, str]:
-    times = Counter(name for name, _ in request.headers.items())
-    return {name: value for name, value in request.headers.items() if times[name] == 1}
-
-
-async def _read(bodies: Bodies, request: Request) -> bytes:
+@contextlib.contextmanager
+def _telling(told: Told, ingress: str) -> Iterator[None]:
     try:
-        return await bodies.read(request, whose=network_of(request.scope["client"]))
+        yield
+    except (RequestRefused, Failure) as error:
+        told(ingress, "refused" if isinstance(error, RequestRefused) else "put_off")
+        raise
+
+
+async def _incoming(bodies: Bodies, request: Request) -> Incoming:
+    try:
+        body = await bodies.read(request, whose=network_of(request.scope["client"]))
     except BodyRefused as error:
         raise RequestRefused(error.status, str(error)) from error
+    times = Counter(name for name, _ in request.headers.items())
+    headers = {name: value for name, value in request.headers.items() if times[name] == 1}
+    return Incoming(method=request.method, path=request.scope["path"], headers=headers, body=body)
 
 
-def _told(acceptance: Acceptance) -> dict[str, object]:
+def _said(acceptance: Acceptance) -> dict[str, object]:
     return {
         "event_type": acceptance.event_type,
         "receiver_event_id": acceptance.event_key,

@@ -1,6 +1,5 @@
 """Settings of the ingress: who may send events here, how they sign, and what becomes of what they send."""
 
-from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
@@ -52,10 +51,6 @@ class ToResult(Section):
     """The place of the attempt's number; without it, the attempt that is pending."""
     capability: Pointer | None = None
     """The place of what the request was proved with: without it the agent takes no result of a tool of this gateway."""
-    task: Pointer | None = None
-    """The place of the task's name, of a sub-request of the step."""
-    round: Pointer | None = None
-    """The place of the number of its round."""
     status: Pointer | None = None
     """The place of `ok`, `error` or `continuation`; without it, `ok`."""
     result: Pointer | None = ""
@@ -93,10 +88,6 @@ class ToSignal(Section):
         if needed and getattr(self, needed) is None:
             raise ValueError(f"a signal of kind {self.kind} needs {needed}")
         return self
-
-    def is_believed(self) -> bool:
-        """Whether it says more than words: what came of a write, or what a run may spend."""
-        return self.outcome is not None or bool(self.constraints)
 
 
 class ToCancel(Section):
@@ -164,15 +155,11 @@ class WebhookSettings(Section):
     are known here."""
 
     @model_validator(mode="after")
-    def _usable(self) -> Self:
+    def _safe(self) -> Self:
         for key in self.keys:
             self._key(key)
-        return self
-
-    @model_validator(mode="after")
-    def _believes_nobody_unasked(self) -> Self:
         for name, mapping in self.events.items():
-            if isinstance(mapping, ToSignal) and mapping.is_believed() and not mapping.trusted:
+            if isinstance(mapping, ToSignal) and not mapping.trusted and (mapping.outcome or mapping.constraints):
                 raise ValueError(
                     f"{name}: an outcome and constraints are believed, whoever wrote them: say `trusted: true` where "
                     "only people of the house do, or map neither"
@@ -180,11 +167,8 @@ class WebhookSettings(Section):
         return self
 
     def secrets(self, now: datetime) -> tuple[bytes, ...]:
-        found = []
-        for key in self.keys:
-            with suppress(ValueError):
-                found += [self._key(key)] if key.holds(now) else []
-        return tuple(found)
+        """Those that hold now. Raises ValueError for one whose file was changed to something unfit."""
+        return tuple(self._key(key) for key in self.keys if key.holds(now))
 
     def _key(self, key: KeySettings) -> bytes:
         text = key.secret.get_secret_value()
@@ -204,16 +188,8 @@ class IngressSettings(Section):
     """Ductiles that relay events here, by their `service.name`."""
     webhooks: dict[WebhookName, WebhookSettings] = Field(default_factory=dict)
     """Webhooks, by name."""
-    require_key_id: bool = True
-    """Whether a peer has to say which of its keys it signs with."""
-    allowed_skew_s: Annotated[float, Field(gt=0, le=3600)] = 300.0
-    """How far the sender's clock may be off, in seconds."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=4 * 1024 * 1024)] = 256 * 1024
     """The largest body that is read, in bytes."""
-    max_in_hand: Annotated[int, Field(ge=1)] = 256
-    """Deliveries that wait for the bus at the same time; further ones are told to come again."""
-    answer_within_s: Annotated[float, Field(gt=0)] = 8.0
-    """How long a delivery may wait for the bus, in seconds: less than its sender waits for the answer."""
     remember_days: Annotated[float, Field(ge=3)] = 30.0
     """How long deliveries are known again, in days: GitHub sends one again for 3 days."""
 
@@ -227,5 +203,5 @@ class IngressSettings(Section):
         return bool(self.peers or self.webhooks)
 
     def secrets(self) -> tuple[str, ...]:
-        known = [peer.keys for peer in self.peers.values()] + [hook.keys for hook in self.webhooks.values()]
-        return tuple(key.secret.get_secret_value() for keys in known for key in keys)
+        senders: tuple[PeerSettings | WebhookSettings, ...] = (*self.peers.values(), *self.webhooks.values())
+        return tuple(key.secret.get_secret_value() for sender in senders for key in sender.keys)

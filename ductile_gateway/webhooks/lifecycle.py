@@ -13,7 +13,6 @@ from typing import Any
 from ductile_gateway.calls.excerpts import cut
 from schemas.values import dataclass
 
-MAX_KEY = 512
 MOST_BYTES = 20_000
 """Standard Webhooks: a payload is smaller than 20 kB."""
 KEPT = {"run_id": 128, "trace_url": 2048} | dict.fromkeys(
@@ -21,9 +20,8 @@ KEPT = {"run_id": 128, "trace_url": 2048} | dict.fromkeys(
 )
 """What a shortened payload has as it was, up to so many characters: whose it is, where the whole is to be found, and
 what a person is asked to allow."""
-LEVELS = 8
-_LONGEST_TEXT, _LONGEST_LIST = 8192, 128
-_HALVINGS = 7
+_LEVELS, _LONGEST_TEXT, _LONGEST_LIST, _HALVINGS = 8, 8192, 128, 7
+_KEY = re.compile(r"[ -~]{1,512}")
 _RUN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -43,50 +41,21 @@ class LifecycleEvent:
     has_callback: bool = False
 
 
-def read_event(subject: str, body: bytes, *, at: datetime) -> LifecycleEvent:
-    envelope = _object(body)
-    key, payload = envelope.get("dedupe_key"), envelope.get("payload")
-    if envelope.get("type") != subject:
-        raise Unreadable(f"a message on {subject} must have that type")
-    if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY or not key.isprintable() or not key.isascii():
-        raise Unreadable(f"an event on {subject} must have a dedupe_key of printable ASCII")
-    if not isinstance(payload, dict) or not _is_run_id(payload.get("run_id")):
-        raise Unreadable(f"an event on {subject} must have a payload with the run_id")
-    has_callback = payload.pop("has_callback", False)
-    return LifecycleEvent(
-        type=subject,
-        key=key,
-        run_id=payload["run_id"],
-        at=at,
-        payload=payload,
-        has_callback=has_callback is True,
-    )
+def read_event(subject: str, message: Any, *, at: datetime) -> LifecycleEvent:
+    """Raises Unreadable."""
+    match message:
+        case {"type": kind, "dedupe_key": str(key), "payload": {"run_id": str(run_id)}} if kind == subject:
+            if _KEY.fullmatch(key) and _RUN_ID.fullmatch(run_id):
+                payload = dict(message["payload"])
+                has_callback = payload.pop("has_callback", False) is True
+                return LifecycleEvent(subject, key, run_id, at, payload, has_callback=has_callback)
+    raise Unreadable(f"a message on {subject} needs that type, a dedupe_key in ASCII and a payload with a run_id")
 
 
 def callback_body(event: LifecycleEvent) -> bytes:
     """The same event always has the same body: `type`, `timestamp` (of the bus) and `data`, whole, or shortened with
     `truncated: true`."""
-    body = _body(event, event.payload)
-    if len(body) <= MOST_BYTES:
-        return body
-    bodies = (_body(event, {**payload, "truncated": True}) for payload in _shortened(event.payload))
-    return next(body for body in bodies if len(body) <= MOST_BYTES)
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        envelope = json.loads(body)
-        # What others would not read: NaN, halves of surrogate pairs, and levels that Python itself can only read.
-        json.dumps(envelope, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError):
-        raise Unreadable("the message is not JSON") from None
-    if not isinstance(envelope, dict):
-        raise Unreadable("the message is not a JSON object")
-    return envelope
-
-
-def _is_run_id(value: object) -> bool:
-    return isinstance(value, str) and _RUN_ID.fullmatch(value) is not None
+    return next(body for payload in _ever_shorter(event.payload) if len(body := _body(event, payload)) <= MOST_BYTES)
 
 
 def _body(event: LifecycleEvent, payload: Mapping[str, Any]) -> bytes:
@@ -95,11 +64,13 @@ def _body(event: LifecycleEvent, payload: Mapping[str, Any]) -> bytes:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _shortened(payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _ever_shorter(payload: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield payload
     kept = {name: payload[name] for name, most in KEPT.items() if name in payload and len(str(payload[name])) <= most}
+    kept |= {"truncated": True}
     for halvings in range(_HALVINGS + 1):
         text, items = _LONGEST_TEXT >> halvings, _LONGEST_LIST >> halvings
-        yield {name: _short(value, text, items, levels=LEVELS) for name, value in payload.items()} | kept
+        yield {name: _short(value, text, items, levels=_LEVELS) for name, value in payload.items()} | kept
     yield kept
 
 

@@ -7,7 +7,7 @@ event's baggage, and never from elsewhere in the content: RFC-103.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -17,11 +17,11 @@ from ductile_gateway.calls.call import CALL_ID
 from ductile_gateway.calls.excerpts import cut
 from ductile_gateway.calls.results import MAX_MESSAGE_BYTES, Kept
 from ductile_gateway.ductile.relay_wire import ReceivedEvent
-from ductile_gateway.webhooks.inbound_settings import EventMapping, ToCancel, ToResult, ToSignal, ToStart
+from ductile_gateway.webhooks.inbound_settings import EventMapping, ToResult, ToSignal, ToStart
 from ductile_gateway.webhooks.results import FindOffer, as_said, made_small
 from schemas import keys, subjects
-from schemas.events import INBOUND, RESERVED_KEYS, AgenticStart, Cancel, Signal, ToolResult
-from schemas.fields import MAX_GOAL_BYTES, flaws_of
+from schemas.events import INBOUND, RESERVED_KEYS, AgenticStart, Signal, ToolResult
+from schemas.fields import flaws_of
 from schemas.values import dataclass
 
 
@@ -37,7 +37,7 @@ class RequestRefused(Exception):
 MAX_EVENT_BYTES = 512 * 1024
 LONGEST_ID = 128
 CORRELATION = ("run_id", "step", "tool", "attempt", "capability", "task", "round")
-_IN_BAGGAGE = CORRELATION[:5]
+_SETTINGS, _TEMPLATES = {"to", "kind", "trusted", "status"}, {"goal", "message", "reason"}
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 _SLOT = re.compile(r"\{(/[^{}]*)\}")
 _ID = re.compile(r"[A-Za-z0-9._:-]+")
@@ -120,60 +120,45 @@ def of_relayed(event: ReceivedEvent, mapping: EventMapping | None, origin: Origi
 
 
 def _payload(mapping: EventMapping, document: JsonValue, origin: Origin) -> dict[str, JsonValue]:
+    said = dict(_said(mapping, document))
     match mapping:
         case ToStart():
-            places = mapping.context.items()
-            told: dict[str, JsonValue] = {name: find(document, place) for name, place in places}
-            start = _start({"goal": fill(mapping.goal, document), "context": told})
-            return start | {"untrusted": origin.strange and (bool(told) or _SLOT.search(mapping.goal) is not None)}
+            of_others = bool(mapping.context) or _SLOT.search(mapping.goal) is not None
+            return _start(said) | {"untrusted": origin.strange and of_others}
         case ToResult():
-            return _result(_chosen(mapping, document), origin)
+            return _result(said, origin)
         case ToSignal():
-            return _run(mapping, document) | _said(mapping, document, origin)
-        case ToCancel():
-            why = fill(mapping.reason, document) if mapping.reason else None
-            return _run(mapping, document) | {"reason": why}
+            lacking = next((name for name, value in said.items() if value is None), None)
+            if lacking:
+                raise RequestRefused(422, f"the event has nothing at {getattr(mapping, lacking)}")
+            of_others = mapping.message is not None and _SLOT.search(mapping.message) is not None
+            named = {"kind": mapping.kind, "signal_id": token(f"{origin.source}:{origin.event_id}")}
+            return said | named | {"untrusted": origin.strange and not mapping.trusted and of_others}
+    return said
 
 
-def _said(mapping: ToSignal, document: JsonValue, origin: Origin) -> dict[str, JsonValue]:
-    names = ("step", "arguments_hash", "outcome")
-    said = {name: find(document, place) for name in names if (place := getattr(mapping, name)) is not None}
-    lacking = next((name for name, value in said.items() if value is None), None)
-    if mapping.kind == "approve" and lacking:
-        raise RequestRefused(422, f"the event has nothing at {getattr(mapping, lacking)}, so that it allows nothing")
-    if mapping.message is not None:
-        said["message"] = fill(mapping.message, document)
-        said["untrusted"] = origin.strange and not mapping.trusted and _SLOT.search(mapping.message) is not None
-    if mapping.constraints:
-        said["constraints"] = {name: find(document, place) for name, place in mapping.constraints.items()}
-    return said | {"kind": mapping.kind, "signal_id": token(f"{origin.source}:{origin.event_id}")}
-
-
-def _run(mapping: ToSignal | ToCancel, document: JsonValue) -> dict[str, JsonValue]:
-    return {"run_id": find(document, mapping.run_id)}
-
-
-def _chosen(mapping: ToResult, document: JsonValue) -> dict[str, JsonValue]:
-    status = "ok" if mapping.status is None else find(document, mapping.status)
-    fields = (*CORRELATION, "error" if status == "error" else "result")
-    places = {name: getattr(mapping, name) for name in fields}
-    chosen = {name: find(document, place) for name, place in places.items() if place is not None}
-    return {"status": status, **chosen}
+def _said(mapping: EventMapping, document: JsonValue) -> Iterator[tuple[str, JsonValue]]:
+    """Each field of the event with what the document has at its place."""
+    places = {name: place for name, place in mapping if name not in _SETTINGS and place not in (None, {})}
+    if isinstance(mapping, ToResult):
+        status = find(document, mapping.status) if mapping.status is not None else "ok"
+        places.pop("result" if status == "error" else "error", None)
+        yield "status", status
+    for name, place in places.items():
+        if isinstance(place, dict):
+            yield name, {key: find(document, one) for key, one in place.items()}
+        else:
+            yield name, fill(place, document) if name in _TEMPLATES else find(document, place)
 
 
 def _start(payload: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     start = {name: payload[name] for name in ("goal", "context", "constraints", "untrusted") if name in payload}
     context = start.get("context")
-    if isinstance(context, dict):
-        start["context"] = _without_correlation(context)
-    goal = start.get("goal")
-    if isinstance(goal, str) and len(goal.encode()) > MAX_GOAL_BYTES:
-        raise RequestRefused(413, f"the goal is longer than {MAX_GOAL_BYTES} bytes")
-    return start
+    return start | ({"context": _without_correlation(context)} if isinstance(context, dict) else {})
 
 
 def _resume(event: ReceivedEvent, origin: Origin) -> dict[str, JsonValue]:
-    correlation = {name: event.baggage[name] for name in _IN_BAGGAGE if name in event.baggage}
+    correlation = {name: event.baggage[name] for name in CORRELATION[:5] if name in event.baggage}
     task, number = _sub_request(event.baggage)
     told = {"untrusted": event.payload.get("untrusted") in (True, "true")}
     result = {**correlation, **told, "task": task, "round": number, "status": "ok", "result": dict(event.payload)}
@@ -237,22 +222,18 @@ def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin, fin
 
 
 def _names(payload: Any, origin: Origin) -> tuple[str, str, str | None]:
+    run_id = None if isinstance(payload, AgenticStart) else payload.run_id
     match payload:
         case AgenticStart():
-            return keys.start(origin.wake_id), origin.wake_id, None
+            key = keys.start(origin.wake_id)
         case ToolResult():
             task = payload.task if payload.round else None  # without its round it has no key of its own
             key = keys.result(payload.run_id, payload.step, payload.attempt or 1, task, payload.round)
-            return key, payload.run_id, payload.run_id
         case Signal():
-            return (
-                keys.of(subjects.SIGNAL, payload.run_id, signal_id=payload.signal_id),
-                payload.run_id,
-                payload.run_id,
-            )
-        case Cancel():
-            return keys.of(subjects.CANCEL, payload.run_id), payload.run_id, payload.run_id
-    raise AssertionError(payload)
+            key = keys.of(subjects.SIGNAL, payload.run_id, signal_id=payload.signal_id)
+        case _:
+            key = keys.of(subjects.CANCEL, payload.run_id)
+    return key, run_id or origin.wake_id, run_id
 
 
 def _text(value: JsonValue) -> str:

@@ -14,12 +14,15 @@ from ductile_gateway.webhooks.lifecycle import LifecycleEvent, callback_body
 from ductile_gateway.webhooks.outbound_settings import OutboundSettings
 from schemas.values import dataclass
 
-RELAY = "relay"
-CALLBACK = "callback"
-SUBSCRIPTION = "subscription:"
+RELAY, CALLBACK, SUBSCRIPTION = "relay", "callback", "subscription"
 SPREAD = 0.1
 """A delay is longer by up to this part of itself, or all that failed together would come back together."""
 LONGEST_WISH_S = 3600.0
+_MINUTE, _HOUR = 60.0, 3600.0
+_CALLBACK_DELAYS_S = (5.0, 5 * _MINUTE, 30 * _MINUTE, 2 * _HOUR, 5 * _HOUR, 10 * _HOUR)
+_RELAY_DELAYS_S = (1.0, 5.0, 15.0, _MINUTE, 5 * _MINUTE)
+_CALLBACK_LIFETIME, _RELAY_LIFETIME = timedelta(seconds=sum(_CALLBACK_DELAYS_S)), timedelta(days=7)
+"""After the first try, the second …; the last one repeats. Ductile is our own: it is asked often, and for a week."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,10 @@ class Notification:
     accepted_at: datetime
     tries: int = 0
 
+    @property
+    def is_relayed(self) -> bool:
+        return self.target.partition(":")[0] == RELAY
+
 
 Outcome = Literal["arrived", "unheard", "gone", "put_off", "dead"]
 
@@ -52,58 +59,37 @@ class Try:
     after_s: float = 0.0
 
 
+def target_of(kind: str, name: str = "") -> str:
+    return f"{kind}:{name}" if name else kind
+
+
 def notifications_of(event: LifecycleEvent, settings: OutboundSettings, *, at: datetime) -> Sequence[Notification]:
-    relays = {relay_of(name): relay for name, relay in settings.every_relay().items() if event.type in relay.types}
-    told = {SUBSCRIPTION + name: one for name, one in settings.subscriptions.items() if event.type in one.types}
-    body = callback_body(event) if told else b""
-    return [
-        *(
-            _notification(event, target, target, "", body=body_of(of_lifecycle(event), relay.peer), at=at)
-            for target, relay in relays.items()
-        ),
-        *(_notification(event, target, target, one.url, body=body, at=at) for target, one in told.items()),
-    ]
-
-
-def relay_of(ductile: str) -> str:
-    return f"{RELAY}:{ductile}" if ductile else RELAY
-
-
-def is_relay(target: str) -> bool:
-    return target.partition(":")[0] == RELAY
+    owed = []
+    for name, relay in settings.every_relay().items():
+        if event.type in relay.types:
+            body = body_of(of_lifecycle(event), relay.peer)
+            owed.append(_owed(event, target_of(RELAY, name), body=body, at=at))
+    for name, one in settings.subscriptions.items():
+        if event.type in one.types:
+            owed.append(_owed(event, target_of(SUBSCRIPTION, name), body=callback_body(event), at=at, url=one.url))
+    return owed
 
 
 def callback_of(event: LifecycleEvent, url: str, *, at: datetime) -> Notification:
-    return _notification(event, CALLBACK, f"{CALLBACK}:{lane_of(url)}", url, body=callback_body(event), at=at)
+    lane = target_of(CALLBACK, lane_of(url))
+    return _owed(event, CALLBACK, body=callback_body(event), at=at, url=url, lane=lane)
 
 
-def _notification(
-    event: LifecycleEvent, target: str, lane: str, url: str, *, body: bytes, at: datetime
+def _owed(
+    event: LifecycleEvent, target: str, *, body: bytes, at: datetime, url: str = "", lane: str = ""
 ) -> Notification:
-    return Notification(
-        target=target,
-        lane=lane,
-        key=event.key,
-        run_id=event.run_id,
-        type=event.type,
-        url=url,
-        body=body,
-        accepted_at=at,
-    )
-
-
-_MINUTE, _HOUR = 60.0, 3600.0
-_CALLBACK_DELAYS_S = (5.0, 5 * _MINUTE, 30 * _MINUTE, 2 * _HOUR, 5 * _HOUR, 10 * _HOUR)
-"""After the first try, the second …; the last one repeats."""
-_CALLBACK_LIFETIME = timedelta(seconds=sum(_CALLBACK_DELAYS_S))
-_RELAY_DELAYS_S, _RELAY_LIFETIME = (1.0, 5.0, 15.0, _MINUTE, 5 * _MINUTE), timedelta(days=7)
-"""Ductile is our own: it is asked often, and for a week."""
+    return Notification(target, lane or target, event.key, event.run_id, event.type, url, body, at)
 
 
 def next_try(notification: Notification, *, now: datetime, wish_s: float = 0.0) -> datetime | None:
     """After a try that failed at `now` and is counted in `tries`; None to give up. `wish_s`: the receiver's
     Retry-After."""
-    relayed = is_relay(notification.target)
+    relayed = notification.is_relayed
     delays_s = _RELAY_DELAYS_S if relayed else _CALLBACK_DELAYS_S
     if now - notification.accepted_at >= (_RELAY_LIFETIME if relayed else _CALLBACK_LIFETIME):
         return None

@@ -14,7 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from ductile_gateway.ports import Clock
 from ductile_gateway.store.outbox import OwedNotifications
@@ -32,7 +32,6 @@ BURY_AGAIN = timedelta(seconds=30)
 
 Told = Callable[[str, str], None]
 """Takes the target of a try to deliver, and its outcome."""
-_UnderWay = dict[tuple[str, str], asyncio.Task[None]]
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +43,7 @@ class Sender(Protocol):
 
 class OutboundBus(Protocol):
     async def callback_of(self, run_id: str) -> str | None:
-        """Where the run wants to be told of; None where nobody knows of such a wish. Raises TryAgain for now."""
+        """Where the run wants to be told of; None where there is no such wish. Raises TryAgain for now."""
 
     async def bury(self, notification: Notification, why: str) -> None:
         """Durably among the dead letters; twice is harmless. Raises TryAgain."""
@@ -64,7 +63,7 @@ class Outbound:
     ) -> None:
         self._told = told
         self.unheard: Counter[tuple[str, str]] = Counter()
-        """How many relayed events nobody listened to in a Ductile, by target and type."""
+        """How many relayed events nothing listened to in a Ductile, by target and type."""
         self._settings = settings
         self._outbox = outbox
         self._sender = sender
@@ -72,7 +71,8 @@ class Outbound:
         self._clock = clock
         self._look_s = look_s
         self._wake = asyncio.Event()
-        self._busy: set[str] = set()
+        self._under_way: dict[tuple[str, str], str] = {}
+        """By target and key: the lanes."""
         self._away: dict[str, Outage] = {}
         """By lane: receivers that did not take what they were sent last."""
 
@@ -93,42 +93,37 @@ class Outbound:
     def look(self) -> None:
         self._wake.set()
 
-    async def run(self) -> None:
+    async def run(self) -> NoReturn:
         async with asyncio.TaskGroup() as group:
             while True:
                 self._wake.clear()
                 with contextlib.suppress(TryAgain):
-                    for lane in set(await self._outbox.lanes_due(self._clock.now())) - self._busy:
-                        self._busy.add(lane)
-                        group.create_task(self._serve(lane))
+                    for notification in await self._due():
+                        self._under_way[notification.target, notification.key] = notification.lane
+                        group.create_task(self._deliver(notification))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._look_s):  # wait_for can lose a cancellation
                         await self._wake.wait()
 
-    async def _serve(self, lane: str) -> None:
-        under_way: _UnderWay = {}
-        async with asyncio.TaskGroup() as group:
-            while await self._more(lane, under_way, group):
-                await asyncio.wait(under_way.values(), timeout=self._look_s, return_when=asyncio.FIRST_COMPLETED)
-        self._busy.discard(lane)
-
-    async def _more(self, lane: str, under_way: _UnderWay, group: asyncio.TaskGroup) -> bool:
-        for name in [name for name, task in under_way.items() if task.done()]:
-            del under_way[name]
-        with contextlib.suppress(TryAgain):
-            for notification in await self._outbox.due(lane, self._clock.now(), 2 * WIDTH):
-                name = notification.target, notification.key
-                if len(under_way) < WIDTH and name not in under_way:
-                    under_way[name] = group.create_task(self._deliver(notification))
-        return bool(under_way)
+    async def _due(self) -> Sequence[Notification]:
+        now, due = self._clock.now(), list[Notification]()
+        busy = Counter(self._under_way.values())
+        for lane in await self._outbox.lanes_due(now):
+            if (room := WIDTH - busy[lane]) > 0:
+                found = await self._outbox.due(lane, now, 2 * WIDTH)
+                due += [one for one in found if (one.target, one.key) not in self._under_way][:room]
+        return due
 
     async def _deliver(self, notification: Notification) -> None:
         try:
             if await self._outbox.claim(notification):
                 await self._conclude(notification, await self._tried(notification))
+                self._wake.set()
         except TryAgain as error:
             log.warning("what became of a delivery is not recorded; it is made again", extra={"why": str(error)})
             await asyncio.sleep(error.delay_s)
+        finally:
+            del self._under_way[notification.target, notification.key]
 
     async def _tried(self, notification: Notification) -> Try:
         try:
@@ -139,46 +134,37 @@ class Outbound:
             return Try("put_off", type(error).__name__)
 
     async def _conclude(self, notification: Notification, result: Try) -> None:
-        tried = replace(notification, tries=notification.tries + 1)
-        if result.outcome == "put_off":
-            await self._put_off(tried, result)
-        elif result.outcome == "dead":
-            await self._bury(tried, result.why)
-        else:
-            await self._outbox.settle(tried, "gone" if result.outcome == "gone" else "arrived", at=self._clock.now())
-            self._told(tried.target, result.outcome)
-            if outage := self._away.pop(tried.lane, None):
-                outage.over()
-            if result.outcome == "gone":
-                log.warning("the receiver wants nothing more of this run (410)", extra=_named(tried))
-            elif result.outcome == "unheard":
-                self._count_unheard(tried.target, tried.type)
+        tried, now = replace(notification, tries=notification.tries + 1), self._clock.now()
+        outcome, why = result.outcome, result.why
+        if outcome == "put_off":
+            if due_at := next_try(tried, now=now, wish_s=result.after_s):
+                await self._outbox.postpone(tried, due_at, why=why)
+                self._told(tried.target, outcome)
+                self._away.setdefault(tried.lane, Outage(tried.lane, log)).goes_on(why)
+                return
+            outcome, why = "dead", f"given up after {tried.tries} tries: {why}"
+        if outcome == "dead":
+            try:
+                await self._bus.bury(tried, why)
+            except TryAgain as error:
+                await self._outbox.postpone(tried, now + BURY_AGAIN, why=f"{why}; {error}")
+                return
+        await self._outbox.settle(tried, "arrived" if outcome == "unheard" else outcome, at=now)
+        self._told(tried.target, outcome)
+        self._tell(tried, outcome, why)
 
-    def _count_unheard(self, target: str, event: str) -> None:
-        if not self.unheard[target, event]:
-            log.warning("nobody in Ductile listens to %s: add a pipeline `on:` it", event, extra={"to": target})
-        self.unheard[target, event] += 1
-
-    async def _put_off(self, tried: Notification, result: Try) -> None:
-        due_at = next_try(tried, now=self._clock.now(), wish_s=result.after_s)
-        if due_at is None:
-            await self._bury(tried, f"given up after {tried.tries} tries: {result.why}")
-            return
-        await self._outbox.postpone(tried, due_at, why=result.why)
-        self._told(tried.target, "put_off")
-        self._away.setdefault(tried.lane, Outage(tried.lane, log)).goes_on(result.why)
-        log.debug("to be delivered later", extra=_named(tried) | {"why": result.why, "due_at": due_at.isoformat()})
-
-    async def _bury(self, tried: Notification, why: str) -> None:
-        try:
-            await self._bus.bury(tried, why)
-        except TryAgain as error:
-            await self._outbox.postpone(tried, self._clock.now() + BURY_AGAIN, why=f"{why}; {error}")
-            return
-        await self._outbox.settle(tried, "dead", at=self._clock.now())
-        self._told(tried.target, "dead")
-        self._away.pop(tried.lane, None)
-        log.error("not delivered, and in the dead letters now", extra=_named(tried) | {"why": why})
+    def _tell(self, tried: Notification, outcome: str, why: str) -> None:
+        outage = self._away.pop(tried.lane, None)
+        if outcome == "dead":
+            log.error("not delivered, and in the dead letters now", extra=_named(tried) | {"why": why})
+        elif outage:
+            outage.over()
+        if outcome == "gone":
+            log.warning("the receiver wants nothing more of this run (410)", extra=_named(tried))
+        if outcome == "unheard":
+            self.unheard[tried.target, tried.type] += 1
+            if self.unheard[tried.target, tried.type] == 1:
+                log.warning("nothing in Ductile listens to %s: add a pipeline `on:` it", tried.type)
 
 
 def _named(notification: Notification) -> dict[str, object]:

@@ -21,7 +21,6 @@ MILESTONES: tuple[EventType, ...] = get_args(Milestone)
 
 WebUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+([/?#]\S*)?$", max_length=2048)]
 RelayUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+/?$", max_length=2048)]
-Seconds = Annotated[float, Field(gt=0, le=120)]
 HostName = Annotated[str, StringConstraints(to_lower=True)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 
@@ -44,8 +43,6 @@ class RelaySettings(RelayPeerSettings):
     """Where Ductile's API listens, such as http://127.0.0.1:8080."""
     types: tuple[EventType, ...] = MILESTONES
     """What is relayed."""
-    timeout_s: Seconds = 10.0
-    """How long one try may take, in seconds."""
 
 
 class NetworkSettings(Section):
@@ -102,14 +99,12 @@ class OutboundSettings(Section):
     callbacks: CallbackSettings = CallbackSettings()
     subscriptions: dict[ToolName, SubscriptionSettings] = Field(default_factory=dict)
     """Receivers by a name for the log and the dead letters."""
-    connect_timeout_s: Seconds = 5.0
-    """How long a receiver may take to accept a connection, in seconds."""
-    timeout_s: Seconds = 20.0
-    """How long it may take to answer in all, in seconds."""
+    timeout_s: Annotated[float, Field(gt=0, le=120)] = 20.0
+    """How long a receiver may take to answer, in seconds."""
 
     def wants_progress(self) -> bool:
-        relayed = (relay.types for relay in self.every_relay().values())
-        return any("agent.progress" in types for types in (*relayed, *(s.types for s in self.subscriptions.values())))
+        types = [one.types for one in self.every_relay().values()] + [one.types for one in self.subscriptions.values()]
+        return any("agent.progress" in one for one in types)
 
     def every_relay(self) -> Mapping[str, RelaySettings]:
         """By the name of the Ductile; the one that needs none has the empty one."""

@@ -22,8 +22,8 @@ import httpx2
 from ductile_gateway.ductile.relay_client import RelayIngress, open_relay_ingress
 from ductile_gateway.ductile.relay_wire import SECRETS_DIFFER
 from ductile_gateway.ports import Clock
-from ductile_gateway.webhooks.destinations import Destination, Forbidden, check_address, flaw_of, read_destination
-from ductile_gateway.webhooks.notifications import CALLBACK, SUBSCRIPTION, Notification, Try, is_relay, relay_of
+from ductile_gateway.webhooks.destinations import Destination, Forbidden, check_address, read_destination
+from ductile_gateway.webhooks.notifications import CALLBACK, RELAY, SUBSCRIPTION, Notification, Try, target_of
 from ductile_gateway.webhooks.outbound_settings import (
     CallbackSettings,
     NetworkSettings,
@@ -33,15 +33,13 @@ from ductile_gateway.webhooks.outbound_settings import (
 from ductile_gateway.webhooks.signatures import standard_headers
 from groundwork.http.tls import usual_authorities
 
-RESOLVERS = 16
+RESOLVERS, CHECKERS = 16, 4
 """Names looked up at the same time: in threads of their own, so that a slow name server holds up nothing else."""
-CHECKERS = 4
 CHECKED_WITHIN_S = 1.0
+CONNECT_WITHIN_S = 5.0
 MOST_ADDRESSES = 4
 UNSIGNED = "gateway.outbound.callbacks.secret is not set, and a callback goes out signed or not at all"
 USER_AGENT = "agentic-loop-gateway"
-_GONE = 410
-_NOT_ALLOWED = 422
 
 Resolve = Callable[[str, int], Sequence[str]]
 """The addresses of a host and port, in the order to try them. Raises OSError."""
@@ -69,23 +67,21 @@ class WebhookSender:
         self._clock = clock
 
     async def send(self, notification: Notification) -> Try:
-        target, relayed = notification.target, is_relay(notification.target)
+        target, relayed = notification.target, notification.is_relayed
         where = f"Ductile's relay ingress ({notification.lane})" if relayed else notification.lane
         if target not in (self._relays if relayed else self._receivers):
             return Try("dead", f"the configuration has no {target} of gateway.outbound any more")
         try:
-            if relayed:
-                return await self._relay(notification, self._relays[target])
             async with asyncio.timeout(self._timeout_s):
+                if relayed:
+                    return await self._relay(notification, self._relays[target])
                 return await self._call(notification, self._receivers[target])
         except Forbidden as error:
             return Try("dead", str(error))
         except ValueError as error:  # of a key in a file that was changed meanwhile
             return Try("put_off", f"what is sent to {where} cannot be signed: {error}")
-        except OSError as error:  # a name that cannot be resolved; a TimeoutError is one, too
+        except (OSError, httpx2.HTTPError, httpx2.InvalidURL) as error:  # an OSError: no such name, or a timeout
             return Try("put_off", f"{type(error).__name__}: no answer from {where}")
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            return Try("put_off", f"{type(error).__name__} at {where}")
 
     async def _relay(self, notification: Notification, ingress: RelayIngress) -> Try:
         answer = await ingress.post(notification.body)
@@ -94,7 +90,7 @@ class WebhookSender:
         why = f"Ductile's relay ingress answered {answer.status} {answer.error!a}"
         if answer.is_unsigned:
             return Try("put_off", f"{why}: {SECRETS_DIFFER}")
-        if answer.own and answer.status == _NOT_ALLOWED:
+        if answer.own and answer.status == httpx2.codes.UNPROCESSABLE_CONTENT:
             why += f": add {notification.type} to `accept` there, or take it out of `types` in gateway.outbound"
         return Try("dead" if answer.own else "put_off", why)
 
@@ -127,9 +123,9 @@ class WebhookSender:
         ) as response:
             if httpx2.codes.is_success(response.status_code):
                 return Try("arrived")
-            if response.status_code == _GONE:
+            if response.status_code == httpx2.codes.GONE:
                 return Try("gone")
-            wish_s = retry_after_s(response.headers.get("retry-after"), now=at)
+            wish_s = retry_after_s(response.headers.get("retry-after", ""), now=at)
             return Try("put_off", f"{notification.lane} answered {response.status_code}", wish_s)
 
 
@@ -138,12 +134,10 @@ def webhook_id(key: str) -> str:
     return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}" if "." in key else key
 
 
-def retry_after_s(header: str | None, *, now: datetime) -> float:
+def retry_after_s(header: str, *, now: datetime) -> float:
     """The seconds that a Retry-After header asks for (RFC 9110: seconds or a date); 0 if it says nothing readable."""
-    if header is None:
-        return 0.0
-    if header.strip().isascii() and header.strip().isdigit():
-        return float(header.strip()[:9])
+    if header.isascii() and header.isdigit():
+        return float(header[:9])
     try:
         return max(0.0, (parsedate_to_datetime(header).astimezone(UTC) - now).total_seconds())
     except (ValueError, OverflowError):
@@ -151,7 +145,8 @@ def retry_after_s(header: str | None, *, now: datetime) -> float:
 
 
 def resolve_name(host: str, port: int) -> Sequence[str]:
-    return [str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    found = socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM)  # text would be taken for an IDN
+    return [str(address[0]) for *_, address in found]
 
 
 class Addresses:
@@ -174,9 +169,8 @@ class Addresses:
 
 
 class CallbackCheck:
-    """Whether anything would ever be sent to a callback, told at the wake. Its addresses are checked again when it is
-    sent to. A name that cannot be looked up soon is not refused. Whoever asks for runs chooses these names, so they are
-    looked up apart from those of what is sent."""
+    """Says at the wake whether anything would ever be sent to a callback. A name that cannot be looked up soon is not
+    refused. Callers choose these names, so they are looked up apart from those of what is sent."""
 
     def __init__(
         self, settings: CallbackSettings, resolve: Resolve = resolve_name, *, within_s: float = CHECKED_WITHIN_S
@@ -187,13 +181,12 @@ class CallbackCheck:
 
     async def flaw(self, url: str) -> str:
         rules = self._settings.network
-        if flaw := flaw_of(url, rules) if self._settings.secret else UNSIGNED:
-            return flaw
-        destination = read_destination(url, rules)
+        if not self._settings.secret:
+            return UNSIGNED
         try:
-            await asyncio.wait_for(self._addresses.of(destination, rules), self._within_s)
+            await asyncio.wait_for(self._addresses.of(read_destination(url, rules), rules), self._within_s)
         except Forbidden as error:
-            return f"{destination.host} has a forbidden address: {error}"
+            return str(error)
         except OSError:  # the name is unknown now, or not known soon: a TimeoutError is one, too
             return ""
         return ""
@@ -204,18 +197,16 @@ async def open_sender(
     settings: OutboundSettings, *, clock: Clock, resolve: Resolve = resolve_name, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[WebhookSender]:
     """`tls`: trusted certificates, by default those of the usual authorities."""
-    receivers: dict[str, _Receiver] = {SUBSCRIPTION + name: one for name, one in settings.subscriptions.items()}
-    receivers[CALLBACK] = settings.callbacks
+    receivers: dict[str, _Receiver] = {CALLBACK: settings.callbacks}
+    receivers |= {target_of(SUBSCRIPTION, name): one for name, one in settings.subscriptions.items()}
     async with contextlib.AsyncExitStack() as opened:
-        relays = {
-            relay_of(name): await opened.enter_async_context(
-                open_relay_ingress(relay.url, relay, timeout_s=relay.timeout_s, clock=clock)
-            )
-            for name, relay in settings.every_relay().items()
-        }
+        relays = dict[str, RelayIngress]()
+        for name, relay in settings.every_relay().items():
+            ingress = open_relay_ingress(relay.url, relay, timeout_s=settings.timeout_s, clock=clock)
+            relays[target_of(RELAY, name)] = await opened.enter_async_context(ingress)
         client = httpx2.AsyncClient(
             verify=tls or usual_authorities(),
-            timeout=httpx2.Timeout(settings.timeout_s, connect=settings.connect_timeout_s),
+            timeout=httpx2.Timeout(settings.timeout_s, connect=CONNECT_WITHIN_S),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
             trust_env=False,
             # They would be kept by address: what one receiver sets, the next at the same address would be sent.

@@ -26,6 +26,7 @@ from groundwork.nats.consuming.pull_loop import PullLoop
 from groundwork.nats.consuming.settling import DeadLetters, Delivery, Settling
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Refused
+from groundwork.service import strict
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
 from schemas import envelope as headers
 from schemas import subjects
@@ -71,19 +72,17 @@ async def serve_outbound(
 
 async def _look(outbox: OwedNotifications, outbound: Outbound, clock: Clock) -> Sequence[Finding]:
     backlog = outbox.backlog()
-    found = []
+    found = list[tuple[str, str]]()
     if backlog.oldest and clock.now() - backlog.oldest > LONG:
         text = f"{backlog.waiting} deliveries wait, the oldest since {backlog.oldest:%Y-%m-%dT%H:%M:%SZ}"
-        remedy = f"see what is wrong at {backlog.lane}: {backlog.why}" if backlog.why else "see the gateway's log"
-        found.append(Finding(name="outbound", mark="warning", text=text, remedy=remedy))
+        found.append((text, f"see what is wrong at {backlog.lane}: {backlog.why}" if backlog.why else "see the log"))
     if backlog.dead:
         text = f"{backlog.dead} deliveries were given up in the last {KEPT.days} days"
-        found.append(Finding(name="outbound", mark="warning", text=text, remedy="see them with `agentic dlq ls`"))
+        found.append((text, "see them with `agentic dlq ls`"))
     for (target, event), count in sorted(outbound.unheard.items()):
         text = f"{count} times {event} was told to Ductile ({target}), and no pipeline there listens to it"
-        remedy = f"add a pipeline on it, or take it out of `types` of that {target} in gateway.outbound"
-        found.append(Finding(name="outbound", mark="warning", text=text, remedy=remedy))
-    return found
+        found.append((text, f"add a pipeline on it, or take it out of `types` of that {target} in gateway.outbound"))
+    return [Finding(name="outbound", mark="warning", text=text, remedy=remedy) for text, remedy in found]
 
 
 async def hear(link: NatsLink, stream: str, durable: str, *, trust: Trust, take: Take, sole: bool) -> None:
@@ -96,8 +95,8 @@ async def hear(link: NatsLink, stream: str, durable: str, *, trust: Trust, take:
             return  # said before the agent knew that it is sent on, which costs it a signature each time
         try:
             await trust.check(delivery.subject, delivery.body, signature, again=again)
-            await take(read_event(delivery.subject, delivery.body, at=delivery.at))
-        except (NotTheAgents, Unreadable) as error:
+            await take(read_event(delivery.subject, strict.read(delivery.body), at=delivery.at))
+        except (NotTheAgents, Unreadable, strict.NotStrictJson) as error:
             raise GiveUp(str(error)) from error
 
     buried = DeadLetters(subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_of)
@@ -113,8 +112,8 @@ class NatsOutboundBus:
     async def callback_of(self, run_id: str) -> str | None:
         question = json.dumps({"run_id": run_id}).encode()
         try:
-            told = json.loads(await self._link.request(subjects.RUN_CALLBACK, question, timeout_s=ANSWER_WITHIN_S))
-            callback = told["callback"]
+            answer = await self._link.request(subjects.RUN_CALLBACK, question, timeout_s=ANSWER_WITHIN_S)
+            callback = json.loads(answer)["callback"]
         except (Failure, ValueError, KeyError, TypeError) as error:  # no agent, or one that cannot say it now
             raise TryAgain(f"no agent says where run {run_id} wants to be told of", ASK_AGAIN_S) from error
         return callback if isinstance(callback, str) else None

@@ -48,6 +48,7 @@ class Ingress:
         *,
         bus: Bus | None = None,
         deliveries: ReceivedDeliveries | None = None,
+        within_s: float = 5.0,
         offers: Sequence[ToolOffer] = (),
         **settings: Any,
     ) -> None:
@@ -57,8 +58,10 @@ class Ingress:
         self.clock = FakeClock(NOON)
         record = deliveries or ReceivedDeliveries(MemoryRows())
         find_offer = {offer.name: offer for offer in offers}.get
-        inbound = Inbound(chosen, self.bus, self.artifacts, record, find_offer=find_offer, clock=self.clock)
-        self.app: ASGIApp = create_app(chosen, inbound, connected=lambda: True, told=lambda *_: None)
+        inbound = Inbound(
+            chosen, self.bus, self.artifacts, record, find_offer=find_offer, clock=self.clock, within_s=within_s
+        )
+        self.app: ASGIApp = create_app(chosen, inbound, told=lambda *_: None)
 
     async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> httpx2.Response:
         raw = {name.encode(): value.encode("latin-1") for name, value in headers.items()}

@@ -1,4 +1,4 @@
-"""The ingress as an HTTP server on a bus: its limits, its probes, and whatever comes over the wire or breaks below."""
+"""The ingress as an HTTP server on a bus: its limits, and whatever comes over the wire or breaks below."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ async def test_a_bus_that_does_not_answer_in_time_is_a_bus_that_is_away() -> Non
             del subject, body, key, headers
             await asyncio.Event().wait()
 
-    assert (await Ingress(bus=DeafBus(), answer_within_s=0.05).relay(an_event())).status_code == 503
+    assert (await Ingress(bus=DeafBus(), within_s=0.05).relay(an_event())).status_code == 503
 
 
 NOWHERE = """

@@ -47,14 +47,12 @@ async def test_a_signed_result_is_on_the_bus_when_it_is_answered() -> None:
         ({"timestamp": "noon"}, "invalid relay timestamp"),
         ({"timestamp": "2026-11-21T11:54:59Z"}, "relay timestamp outside allowed clock skew"),
         ({"timestamp": "2026-11-21T12:05:01Z"}, "relay timestamp outside allowed clock skew"),
-        ({"without": "key-id"}, "missing relay key id"),
         ({"key_id": "v3"}, "forbidden"),
-        ({"signature": ""}, "missing relay signature"),
+        ({"signature": ""}, "forbidden"),
         ({"signature": "0" * 64}, "forbidden"),
         ({"signature": "\u00e9"}, "forbidden"),
         ({"secret": NEXT_SECRET}, "forbidden"),
         ({"path": "/ingest/peer"}, "forbidden"),
-        ({"key_id": "v3", "signature": ""}, "missing relay signature"),
     ],
 )
 @pytest.mark.attack(20, 22)
@@ -82,7 +80,7 @@ async def test_who_does_not_sign_as_agreed_is_refused_and_learns_no_name_of_a_pe
         (b'{"event": {"type": "agentic.tool_result"}}', 422, "no valid agentic.tool_result"),
         (b'{"event": {"type": "agentic.start", "payload": {"goal": " "}}}', 422, "no valid agentic.start"),
         (b'{"event": {"type": "alarm.raised"}}', 422, "the event has nothing at /payload/what"),
-        (json.dumps(an_event("agentic.start", {"goal": "x" * 33_000})).encode(), 413, "the goal is longer"),
+        (json.dumps(an_event("agentic.start", {"goal": "x" * 33_000})).encode(), 422, "no valid agentic.start"),
     ],
 )
 async def test_a_signed_body_that_is_no_event_for_us_is_refused(body: bytes, status: int, error: str) -> None:
@@ -180,7 +178,10 @@ def report(brought: Any, /, **baggage: Any) -> dict[str, Any]:
             relayed(result={"summary": FORM.replace("jina-reader", "fetch")}),
             {"status": "continuation", "result": BROUGHT},
         ),
-        (relayed(status="continuation", result={"summary": FORM}), {"status": "continuation", "result": BROUGHT}),
+        (
+            relayed(status="continuation", result={"summary": FORM.replace("jina-reader", "fetch")}),
+            {"status": "continuation", "result": BROUGHT},
+        ),
         (relayed(result={"continuation": ASKS}, untrusted=True), {"status": "ok", "result": {"continuation": ASKS}}),
         (relayed(result={"summary": FORM}, untrusted=True), {"status": "ok", "result": {"summary": FORM}}),
         (relayed(result={"summary": SUCCESS}), {"result": {"summary": "x = 3", "output": {"confidence": "low"}}}),
@@ -214,8 +215,8 @@ async def test_a_page_that_a_pipeline_hands_on_asks_for_nothing_in_the_name_of_i
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        ({"status": "continuation", "result": {"summary": "more, please"}}, "neither 'continuation' nor the markdown"),
-        ({"status": "continuation", "result": None}, "neither 'continuation' nor the markdown"),
+        ({"status": "continuation", "result": {"summary": "more, please"}}, "it has no `continuation`"),
+        ({"status": "continuation", "result": None}, "it has no `continuation`"),
         ({"result": {"continuation": {"action": "retrieve"}}}, "query is missing"),
         ({"result": {"summary": FORM}}, "Plugin is jina-reader, and the plugin is fetch"),
     ],

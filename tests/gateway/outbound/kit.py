@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import contextlib
-import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
@@ -34,7 +33,7 @@ def an_event(kind: str = "completed", /, *, run_id: str = RUN, number: int = 1, 
 
 
 def read(event: Any, at: datetime = NOON) -> LifecycleEvent:
-    return read_event(event["type"], json.dumps(event).encode(), at=at)
+    return read_event(event["type"], event, at=at)
 
 
 class Town:

@@ -129,18 +129,16 @@ def test_what_a_person_is_asked_to_allow_is_named_also_where_its_arguments_are_c
 
 
 @pytest.mark.parametrize(
-    "body",
+    "message",
     [
-        b"[]",
-        b'{"type": "agent.failed", "payload": {"run_id": "r"}, "dedupe_key": "k"}',
-        b'{"type": "agent.completed", "payload": {"run_id": "r"}}',
-        b'{"type": "agent.completed", "payload": {"run_id": "r"}, "dedupe_key": "a\\r\\nb"}',
-        b'{"type": "agent.completed", "payload": {"run_id": "r r"}, "dedupe_key": "k"}',
-        b'{"type": "agent.completed", "payload": [], "dedupe_key": "k"}',
-        b'{"type": "agent.completed", "payload": {"run_id": "r", "step": NaN}, "dedupe_key": "k"}',
-        b'{"type": "agent.completed", "payload": {"run_id": "r", "goal": "\\ud800"}, "dedupe_key": "k"}',
+        [],
+        {"type": "agent.failed", "payload": {"run_id": "r"}, "dedupe_key": "k"},
+        {"type": "agent.completed", "payload": {"run_id": "r"}},
+        {"type": "agent.completed", "payload": {"run_id": "r"}, "dedupe_key": "a\r\nb"},
+        {"type": "agent.completed", "payload": {"run_id": "r r"}, "dedupe_key": "k"},
+        {"type": "agent.completed", "payload": [], "dedupe_key": "k"},
     ],
 )
-def test_a_message_that_is_no_event_of_a_run_is_unreadable(body: bytes) -> None:
+def test_a_message_that_is_no_event_of_a_run_is_unreadable(message: Any) -> None:
     with pytest.raises(Unreadable):
-        read_event("agent.completed", body, at=NOON)
+        read_event("agent.completed", message, at=NOON)

@@ -9,13 +9,13 @@ from ductile_gateway import runners
 from ductile_gateway.bus import halts
 from ductile_gateway.bus.micro_service import Questions, serve_questions
 from ductile_gateway.bus.outgoing import NatsAgentKeys, NatsArtifacts, NatsBus, NatsRuns
+from ductile_gateway.bus.permits import Permits
 from ductile_gateway.bus.requests import requests_of
 from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.answers import Answers, tell_of_left_over
 from ductile_gateway.calls.relay import CallExecution, CallRecords, Relay, StartConditions
 from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.clock import SystemClock
-from ductile_gateway.company import Company
 from ductile_gateway.ductile.several import Ductiles, tend
 from ductile_gateway.foundations import Foundations, laid
 from ductile_gateway.plugins.folders import InstalledPlugin
@@ -64,15 +64,15 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
     offers, metrics = Offers(executor=settings.name), GatewayMetrics()
     laying = laid(settings, take_over=take_over, on_commit=metrics.store.committed)
     async with laying as stands_on, seen(settings, offers, stands_on, metrics) as told:
-        link, told_by = stands_on.ground.link, stands_on.company.names()[0]
+        link = stands_on.ground.link
         async with (
-            serve_questions(link, told.status.tell, each=told_by) as questions,
+            serve_questions(link, told.status.tell, each=stands_on.me) as questions,
             asyncio.TaskGroup() as group,
         ):
             await questions.answer_callbacks(CallbackCheck(settings.outbound.callbacks).flaw)
             tidying = Tidying(stands_on.store, stands_on.stores, Kept.by(settings), SystemClock())
             await questions.answer_prune(partial(prune, tidying))
-            group.create_task(stands_on.company.as_one("answers", partial(keep_at, tidying.forget)))
+            group.create_task(keep_at(tidying.forget))
             group.create_task(keep_at(tidying.clear))
             group.create_task(link.until_lost())
             group.create_task(told.serve(settings, take_over=take_over))
@@ -98,8 +98,8 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
     await halts.look_at_last(link, standstill)
     tools = await tools_at_last(settings)
     offers.replace(tools.catalog, tools.problems, awaited=tools.awaited)
-    ledger, ownership, company = stands_on.stores.ledger, stands_on.ownership, stands_on.company
-    lanes = _lanes(settings, offers, company)
+    ledger, ownership = stands_on.stores.ledger, stands_on.ownership
+    lanes = _lanes(settings, offers, stands_on.permits)
     folder, stores = stands_on.ground.folder, stands_on.stores
     async with runners.opened(settings, tools, stores=stores, folder=folder, told=told.calls.sent) as runner:
         artifacts, clock = _artifacts(link), SystemClock()
@@ -119,18 +119,17 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
             heard=ownership.heard,
             slots=settings.slots + WAITING_IN_HAND + LOOKED_AT,
             grace_s=settings.grace_s,
-            sole=company.is_alone,
+            sole=not settings.shared,
         )
         await questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
         async with asyncio.TaskGroup() as group:
             group.create_task(requests.run())
-            for work in _beside(stands_on, relay, lanes, standstill):
-                group.create_task(work)
+            group.create_task(keep_informed(link, (subjects.STREAM_RESULTS,), relay.say_again))
+            group.create_task(halts.follow(link, standstill))
             told.carrying(requests, ledger, relay.waiting, standstill)
             if isinstance(runner, Ductiles):
                 told.status.also("ductile calls", runner.findings)
-                tending = partial(tend, tell_late=answers.tell_late, as_one=company.as_one)
-                group.create_task(tending(settings, tools, runner, offers))
+                group.create_task(tend(settings, tools, runner, offers, tell_late=answers.tell_late))
             if isinstance(runner, LocalPlugins):
                 told.status.also("plugins", runner.findings)
                 for work in _of_plugins(settings, offers, runner, lanes, answers, stands_on):
@@ -158,18 +157,8 @@ def _of_plugins(
 
     if settings.plugins.reload:
         yield follow_folders(settings, offers, take_up)
-    if not stands_on.company.is_alone:
+    if settings.shared:
         yield tell_of_left_over(runner, stands_on.stores.ledger, answers)
-
-
-def _beside(
-    stands_on: Foundations, relay: Relay, lanes: Lanes, standstill: Standstill
-) -> Iterator[Coroutine[None, None, None]]:
-    link, company = stands_on.ground.link, stands_on.company
-    yield company.deal(lanes)
-    yield company.take_up(relay.recover)
-    yield keep_informed(link, (subjects.STREAM_RESULTS,), relay.say_again)
-    yield halts.follow(link, standstill)
 
 
 async def _tell_others(settings: GatewaySettings, trust: Trust, told: Seen) -> None:
@@ -181,7 +170,7 @@ async def _tell_others(settings: GatewaySettings, trust: Trust, told: Seen) -> N
         clock=SystemClock(),
         status=told.status,
         told=told.metrics.delivered,
-        company=told.stands_on.company,
+        permits=told.stands_on.permits,
     )
 
 
@@ -210,12 +199,12 @@ def _artifacts(link: NatsLink) -> Artifacts:
     return NatsArtifacts(ArtifactBucket(link, subjects.ARTIFACT_BUCKET))
 
 
-def _lanes(settings: GatewaySettings, offers: Offers, company: Company) -> Lanes:
+def _lanes(settings: GatewaySettings, offers: Offers, permits: Permits | None) -> Lanes:
     chosen = {name: choice.concurrency for name, choice in (settings.choices() or {}).items()}
     # Also for tools that are chosen and not there yet: a Ductile may have them later.
     names = {*chosen, *(offer.name for offer in offers.catalog.tools)}
     widths = {name: chosen.get(name) or settings.concurrency for name in names}
-    return company.lanes(widths, most=settings.slots, room=WAITING_IN_HAND)
+    return Lanes(widths, most=settings.slots, room=WAITING_IN_HAND, permits=permits)
 
 
 def _escalated(settings: GatewaySettings) -> set[str]:

@@ -5,17 +5,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from ductile_gateway.bus.ownership import AmongOthers, BusOwnership
+from ductile_gateway.bus.ownership import BusOwnership
+from ductile_gateway.bus.permits import Permits
 from ductile_gateway.bus.prerequisites import ROLE, require
-from ductile_gateway.company import Company, Together
-from ductile_gateway.ports import Ownership
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import ahead, open_store
 from ductile_gateway.store.opening import Stores, open_shared
 from ductile_gateway.store.restored import AfterRestore, Restored
 from groundwork.service import foundations
 from groundwork.service.foundations import Claim, Ground
-from groundwork.service.store_folder import HAND_OVER_S
+from groundwork.service.store_folder import HAND_OVER_S, store_id
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import OnCommit
 from schemas import subjects
@@ -24,13 +23,15 @@ from schemas.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foundations:
-    """`store` is the gateway's database, or its copy of what several share; `stores` what is kept there."""
+    """`store` is the gateway's database, or its copy of what several share; `stores` what is kept there. `me`,
+    `permits`: of one of several; else empty and None."""
 
     ground: Ground
-    ownership: Ownership
-    company: Company
+    ownership: BusOwnership
     store: SqliteFile
     stores: Stores
+    me: str = ""
+    permits: Permits | None = None
 
 
 @asynccontextmanager
@@ -46,27 +47,25 @@ async def _alone(settings: GatewaySettings, on_commit: OnCommit, *, take_over: b
     claim = _claim(settings, take_over=take_over)
     async with foundations.laid(claim) as ground, open_store(settings.store, on_commit) as store:
         stores = Stores.embedded(store, folder=settings.store, run_bytes=settings.run_mb << 20)
-        ownership = await _after_restore(BusOwnership(ground.lease, ground.predecessor), stores)
-        yield Foundations(ground=ground, ownership=ownership, company=Company(), store=store, stores=stores)
+        ownership = BusOwnership(ground.lease, ground.predecessor, restored=await _restored(stores))
+        yield Foundations(ground=ground, ownership=ownership, store=store, stores=stores)
 
 
 @asynccontextmanager
 async def _together(settings: GatewaySettings, on_commit: OnCommit) -> AsyncIterator[Foundations]:
     async with foundations.shared(_claim(settings, take_over=False)) as ground:
-        members, most = ground.members, settings.run_mb << 20
-        opening = open_shared(ground.folder, ground.link, members, run_bytes=most, on_commit=on_commit)
-        async with opening as stores:
-            company = Together(ground.link, members)
-            members.gone.append(company.gone)
-            ownership = await _after_restore(AmongOthers(members, ground.lease), stores)
+        link, me, most = ground.link, store_id(ground.folder), settings.run_mb << 20
+        async with open_shared(ground.folder, link, me, run_bytes=most, on_commit=on_commit) as stores:
+            ownership = BusOwnership(ground.lease, link=link, me=me, restored=await _restored(stores))
+            permits = Permits(link, me)
             yield Foundations(
-                ground=ground, ownership=ownership, company=company, store=stores.rows.file, stores=stores
+                ground=ground, ownership=ownership, store=stores.rows.file, stores=stores, me=me, permits=permits
             )
 
 
-async def _after_restore(ours: Ownership, stores: Stores) -> Ownership:
+async def _restored(stores: Stores) -> AfterRestore | None:
     known = await stores.rows.read(Restored)
-    return AfterRestore(ours, known, stores.rows.file) if known else ours
+    return AfterRestore(known, stores.rows.file) if known else None
 
 
 def _claim(settings: GatewaySettings, *, take_over: bool) -> Claim:

@@ -55,12 +55,8 @@ class Ledger(Protocol):
     async def digest_of(self, run_id: str, name: str) -> str | None:
         """The digest that was given with the name of the artifact; None where none was."""
 
-    async def open_intents(self) -> Sequence[Intent]:
-        """Intents without an answer, oldest first, of all gateways; what others did last may be missing."""
-
     async def answers_to_publish(self, since: datetime) -> Sequence[Answer]:
-        """Not known to be published, or completed since; oldest first, of all gateways; what others did last may be
-        missing."""
+        """Of this gateway, not known to be published, or completed since; oldest first."""
 
     async def forget_before(self, instant: datetime) -> None:
         """Drop published answers that were completed before."""
@@ -116,8 +112,8 @@ class Runs(Protocol):
         """Whether the run is known to have ended. None where nobody answers. Raises TryAgain while all is stopped."""
 
 
-class Ownership:
-    """Whose a call is. As it stands: of the only gateway that there ever was."""
+class Ownership(Protocol):
+    """Whose a call is."""
 
     async def held(self) -> None:
         """Raises TryAgain while nobody can say who owns the bus, and Misconfigured once another does."""
@@ -127,22 +123,10 @@ class Ownership:
 
     def doubt(self, asked: Asked) -> str:
         """Why the call may have been begun elsewhere, or in a time that was lost; empty where it cannot."""
-        del asked
-        return ""
 
-    def lost(self, intent: Intent) -> str:
+    async def lost(self, intent: Intent, *, anywhere: bool) -> str:
         """Why the gateway that began the call is gone; empty where this one began it. Raises TryAgain while the other
-        lives."""
-        del intent
-        return ""
-
-    def give_up(self, intent: Intent) -> None:
-        """Of a lost call that only that gateway can find: raises TryAgain while it may be back soon."""
-
-    def sees_to(self, call: Intent | Answer) -> bool:
-        """Whether it is for this gateway to end it, where no request comes for it: it is its own, or left to it."""
-        del call
-        return True
+        lives; and while it may be back, for a call that can not be gone on with `anywhere`."""
 
 
 class Bus(Protocol):

@@ -5,9 +5,9 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable
 from functools import partial
 
+from ductile_gateway.bus.prerequisites import ROLE
 from ductile_gateway.calls.waiting import Standstill, WaitingCalls, look_at_standstill
 from ductile_gateway.clock import SystemClock
-from ductile_gateway.company import Company
 from ductile_gateway.ductile.discovery import DuctileHealth
 from ductile_gateway.ductile.discovery import look as look_at_ductile
 from ductile_gateway.foundations import Foundations
@@ -27,6 +27,7 @@ from ductile_gateway.telling.metrics import (
 from ductile_gateway.tools.catalog import Offers
 from groundwork.nats.connection import Needs
 from groundwork.nats.consuming.pull_loop import PullLoop
+from groundwork.nats.leases.lease import look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.service.installed import installed_version
 from groundwork.service.store_folder import HAND_OVER_S
@@ -93,7 +94,7 @@ async def seen(
     async with sending.opened(settings.telemetry, head_start=stands_on.ground.head_start) as ended:
         yield Seen(
             stands_on=stands_on,
-            status=_status(settings, offers, stands_on.company),
+            status=_status(settings, offers, stands_on),
             readiness=_readiness(offers, stands_on),
             metrics=metrics,
             calls=CallsTold(metrics, ended, urls=urls, clock=SystemClock()),
@@ -123,10 +124,15 @@ def _trouble(healths: Iterable[DuctileHealth]) -> str:
     return "; ".join(troubles) if all(troubles) else ""
 
 
-def _status(settings: GatewaySettings, offers: Offers, company: Company) -> Status:
+def _status(settings: GatewaySettings, offers: Offers, stands_on: Foundations) -> Status:
     version = installed_version()
     looks: dict[str, Look] = {"gateway": partial(look_at_offers, offers, version=version, runner=settings.runner)}
     if settings.runner == "ductile":
         every, look = settings.every_ductile(), partial(look_at_ductile, offers=offers, others=settings.ductiles)
         looks |= {each.label: partial(look, each) for each in every.values()}
-    return Status(looks, version=version, executor=settings.name, names=company.names)
+    number = partial(_living, stands_on.ground.link) if settings.shared else None
+    return Status(looks, version=version, executor=settings.name, name=stands_on.me, number=number)
+
+
+async def _living(link: NatsLink) -> int:
+    return sum(not record.free for record in await look_at_all(link, ROLE))

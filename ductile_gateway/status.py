@@ -9,7 +9,7 @@ from pathlib import Path
 from ductile_gateway.calls.excerpts import printable
 from ductile_gateway.calls.waiting import look_at_waiting
 from ductile_gateway.tools.catalog import Offers
-from groundwork.service.errors import Broken, TryAgain
+from groundwork.service.errors import Broken, Failure, TryAgain
 from schemas.status import Finding, GatewayStatus, WaitingCall
 
 TOOLS_ARE_SET_BY = "see docs/TOOLS.md; and docs/CONFIGURATION.md, gateway.tools"
@@ -33,12 +33,14 @@ class Status:
         version: str,
         executor: str | None = None,
         within_s: float = LOOK_WITHIN_S,
-        names: Callable[[], tuple[str, ...]] = lambda: ("",),
+        name: str = "",
+        number: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
-        """`names`: of all gateways that share a ledger, this one first."""
+        """`name`: of this gateway among those that share a ledger. `number`: how many live; None for one alone."""
         self._looks = dict(looks)
         self._waiting: Callable[[], tuple[WaitingCall, ...]] = tuple
-        self._names = names
+        self._name = name
+        self._number = number
         self._version = version
         self._executor = executor
         self._within_s = within_s
@@ -60,17 +62,22 @@ class Status:
                 findings = tuple(finding for part in parts for finding in part)
                 waiting = self._waiting()
                 findings += tuple(look_at_waiting(waiting))
-                names = self._names()
                 self._told = GatewayStatus(
                     version=self._version,
                     findings=findings,
                     waiting=waiting,
                     executor=self._executor,
-                    gateway=names[0],
-                    gateways=len(names),
+                    gateway=self._name,
+                    gateways=await self._gateways(),
                 )
                 self._told_at = clock()
             return self._told
+
+    async def _gateways(self) -> int:
+        try:
+            return max(1, await self._number()) if self._number else 1
+        except Failure:
+            return 1
 
     async def _ask(self, name: str, look: Look) -> Sequence[Finding]:
         try:

@@ -9,32 +9,38 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from ductile_gateway.calls.places import NoPlace, Places
-from ductile_gateway.calls.shared_places import SharedPlaces
 from ductile_gateway.ports import Clock
 from groundwork.service.errors import TryAgain
 
 FULL = "as many calls of {tool} are running as may"
 LANE_COME_BACK_S = 0.25
+LOOK_AGAIN_S = 0.1
 QUEUE_COME_BACK_S = 5.0
 QUEUE_FRESH_FOR = timedelta(seconds=2)
-
-Share = Callable[[Places, Mapping[str, int]], SharedPlaces]
-"""Takes the places here, and how many calls of each tool may be under way over all gateways."""
 
 log = logging.getLogger(__name__)
 
 
+class Permits(Protocol):
+    """What the gateways of a bus carry out together, by lane. Both raise TryAgain."""
+
+    async def take(self, lane: str, most: int) -> bool: ...
+
+    async def give_back(self, lane: str) -> None: ...
+
+
 class Lanes:
-    """Slots: `most` here, and per tool as `widths` says, over all gateways where they `share`. Other tools pass freely.
+    """Slots: `most` here, and per tool as `widths` says, with `permits` over all gateways. Other tools pass freely.
     `room`: how many calls may wait in hand; what comes beyond is given back to the bus."""
 
-    def __init__(self, widths: Mapping[str, int], *, most: int, room: int, share: Share | None = None) -> None:
+    def __init__(self, widths: Mapping[str, int], *, most: int, room: int, permits: Permits | None = None) -> None:
         self._widths = dict(widths)
-        self._places = Places(most, dict.fromkeys(widths, 0) if share else widths, room=room)
-        self.shared = share(self._places, widths) if share else None
-        """Who widens the lanes, and has to run."""
+        self._places = Places(most, widths, room=room)
+        self._permits = permits
+        self._given_back: set[asyncio.Task[None]] = set()
 
     def also(self, widths: Mapping[str, int]) -> None:
         for tool, width in widths.items():
@@ -51,11 +57,31 @@ class Lanes:
         except NoPlace:
             raise TryAgain(f"{FULL.format(tool=tool)}, and others wait", LANE_COME_BACK_S) from None
         try:
+            async with self._permitted(tool):
+                yield
+        finally:
+            self._places.go(run_id, tool)
+
+    @contextlib.asynccontextmanager
+    async def _permitted(self, tool: str) -> AsyncIterator[None]:
+        while self._permits and not await self._permits.take(tool, self._widths[tool]):
+            if self._places.closed:
+                raise TryAgain(FULL.format(tool=tool), LANE_COME_BACK_S)
+            await asyncio.sleep(LOOK_AGAIN_S)
+        try:
             yield
         finally:
-            if self.shared:
-                self.shared.before_going(tool)
-            self._places.go(run_id, tool)
+            if self._permits:
+                task = asyncio.create_task(self._give_back(self._permits, tool))
+                self._given_back.add(task)
+                task.add_done_callback(self._given_back.discard)
+
+    async def _give_back(self, permits: Permits, tool: str) -> None:
+        while True:
+            try:
+                return await permits.give_back(tool)
+            except TryAgain as error:
+                await asyncio.sleep(error.delay_s)
 
     def close(self) -> None:
         self._places.close()

@@ -6,7 +6,7 @@ longest. Where the waiting room is full, the run with most waiting there makes r
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
@@ -30,8 +30,6 @@ class Places:
     """`total` of them; in each lane of `widths` at most as many at a time. `room`: how many may wait, None for any."""
 
     def __init__(self, total: int, widths: Mapping[str, int] | None = None, *, room: int | None = None) -> None:
-        self.on_change: Callable[[], None] = lambda: None
-        """Called when a call waits, or gives its place back."""
         self._total = total
         self._widths = dict(widths or {})
         self._room = room
@@ -65,7 +63,6 @@ class Places:
         self._ended[run_id] = next(self._ticks)
         self._let_in()
         self._forget_run(run_id)
-        self.on_change()
 
     def allow(self, lane: str, width: int) -> None:
         """As many as `width` at a time in the lane, from now on. Those that are there stay."""
@@ -75,9 +72,9 @@ class Places:
     def there(self, lane: str) -> int:
         return self._in_lane[lane]
 
-    def wanted(self, lane: str) -> int:
-        waiting = sum(len(queue) for (its_lane, _), queue in self._queues.items() if its_lane == lane)
-        return self._in_lane[lane] + min(waiting, max(0, self._total - self._taken))
+    @property
+    def closed(self) -> bool:
+        return not self._total
 
     def close(self) -> None:
         self._total = self._room = 0
@@ -99,7 +96,6 @@ class Places:
         me = _Waiting(lane, run_id, next(self._ticks), asyncio.get_running_loop().create_future())
         self._queues.setdefault((lane, run_id), deque()).append(me)
         self._waiting_of[run_id] += 1
-        self.on_change()
         try:
             await me.let_in
         except asyncio.CancelledError:

@@ -93,7 +93,6 @@ class Relay:
         self._clock = clock
         self.waiting = WaitingCalls(clock)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._recovering: set[str] = set()
 
     async def take(self, asked: Asked) -> None:
         """One request, until its result is published. Raises Unacceptable, TryAgain, Broken or Misconfigured."""
@@ -125,28 +124,10 @@ class Relay:
         self._standstill.close()
         self._lanes.close()
 
-    async def recover(self) -> None:
-        """Resume calls that an earlier process began, or a gateway whose heir this one is. Returns when they are
-        answered."""
-        left = [one for one in await self._ledger.open_intents() if one.key not in self._locks]
-        intents = [one for one in left if one.key not in self._recovering and self._ownership.sees_to(one)]
-        if intents:
-            log.info("recovering", extra={"to_resume": len(intents)})
-        self._recovering.update(intent.key for intent in intents)
-        async with asyncio.TaskGroup() as group:
-            for intent in intents:
-                group.create_task(self._recover(intent))
-
-    async def _recover(self, intent: Intent) -> None:
-        try:
-            await insist(intent.asked.facts(), partial(self.take, intent.asked))
-        finally:
-            self._recovering.discard(intent.key)
-
     async def say_again(self) -> None:
         """Publish the answers that were not published, and those of late: the bus may have forgotten them."""
         since = self._clock.now() - PUBLISHED_AGAIN
-        answers = [one for one in await self._ledger.answers_to_publish(since) if self._ownership.sees_to(one)]
+        answers = await self._ledger.answers_to_publish(since)
         if answers:
             log.info("saying again", extra={"to_publish": len(answers)})
         at_once = asyncio.Semaphore(PUBLISHED_AT_ONCE)
@@ -243,9 +224,9 @@ class Relay:
         """What came of a call that was begun before. Raises TryAgain while another gateway lives that began it. It is
         adopted only where it can be found from here, or repeated, so that a crash of this one leaves it in doubt as
         well."""
-        lost = self._ownership.lost(intent)
-        if lost and not (intent.may_repeat or self._runner.finds_anywhere):
-            self._ownership.give_up(intent)
+        anywhere = intent.may_repeat or self._runner.finds_anywhere
+        lost = await self._ownership.lost(intent, anywhere=anywhere)
+        if lost and not anywhere:
             return policy.after_run(Unknown(lost), intent)
         if lost:
             await self._ledger.adopt(intent)

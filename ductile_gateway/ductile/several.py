@@ -5,8 +5,7 @@ Each has its own limits, breaker and event stream. Receipts and late jobs of all
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from ductile_gateway.calls.call import ToolCall, Unknown, Verdict
 from ductile_gateway.ductile.answers import Away
@@ -25,8 +24,6 @@ from ductile_gateway.tools.toolbox import Tools, keep_fresh
 from schemas.status import Finding
 from schemas.values import replace
 
-AsOne = Callable[[str, Callable[[], Awaitable[object]]], Coroutine[None, None, None]]
-"""Takes the name of what only one of several gateways does, and does it while that is this one."""
 NOTHING = DuctileTools()
 
 
@@ -80,14 +77,12 @@ class Ductiles:
         return name, replace(call, plugin=own_name(call.plugin, of=name))
 
 
-async def tend(
-    settings: GatewaySettings, tools: Tools, runner: Ductiles, offers: Offers, *, tell_late: Tell, as_one: AsOne
-) -> None:
+async def tend(settings: GatewaySettings, tools: Tools, runner: Ductiles, offers: Offers, *, tell_late: Tell) -> None:
     """Discover tools again and follow late jobs, until cancelled. `tools`: found at the start. Raises Broken or
     Misconfigured."""
     every_s = min(ductile.refresh_s for ductile in settings.every_ductile().values())
     async with asyncio.TaskGroup() as group:
-        group.create_task(as_one("late jobs", partial(runner.late.follow, tell_late)))
+        group.create_task(runner.late.follow(tell_late))
         group.create_task(keep_fresh(settings, offers, runner.now_has, every_s=every_s, known=tools.ductiles))
 
 

@@ -11,24 +11,32 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
-from ductile_gateway.calls.call import AlreadyStarted, Answer, Asked, Intent, Past, Receipt, WantedName, read_again
+from ductile_gateway.calls.call import (
+    ALONE,
+    AlreadyStarted,
+    Answer,
+    Asked,
+    Intent,
+    Past,
+    Receipt,
+    WantedName,
+    read_again,
+)
 from ductile_gateway.ductile.watch import Job, OverdueJob
 from ductile_gateway.store import artifact_names
 from ductile_gateway.store.artifact_names import ArtifactNames
 from ductile_gateway.store.rows import COME_BACK_S, Rows, listed
 from groundwork.service.errors import TryAgain
-from groundwork.sqlite.file import Values, instant, microseconds
+from groundwork.sqlite.file import instant, microseconds
 from groundwork.telemetry.span import Context
 from schemas.events import ToolRequest
 
 OPEN, ANSWERED, PUBLISHED = "open", "answered", "published"
-ALONE = ""
-"""Of several gateways none: there is only one, or the call was never sent in the end."""
 
 _CALLS = "SELECT subject, head, body FROM rows WHERE kind = 'call' AND"
-_OPEN = f"{_CALLS} state = 'open' ORDER BY position"
 _NUMBER_OPEN = "SELECT count(*) FROM rows WHERE kind = 'call' AND state = 'open'"
-_ANSWERED = f"{_CALLS} (state = 'answered' OR state = 'published' AND at >= ?) ORDER BY position"
+_ANSWERED = f"""{_CALLS} (state = 'answered' OR state = 'published' AND at >= ?) AND coalesce(by, '') IN ('', ?)
+ORDER BY position"""
 _LATE = "SELECT subject, head, body FROM rows WHERE late IS NOT NULL"
 
 
@@ -216,22 +224,17 @@ class CallLedger:
         kept = await self._rows.read(ArtifactNames, run_id)
         return kept.digest_of(name) if kept else None
 
-    async def open_intents(self) -> Sequence[Intent]:
-        return [past for past in self._past(_OPEN) if isinstance(past, Intent)]
-
     def number_open(self) -> int:
         ((number,),) = self._rows.file.look_up(_NUMBER_OPEN)
         return int(number)
 
     async def answers_to_publish(self, since: datetime) -> Sequence[Answer]:
-        return [past for past in self._past(_ANSWERED, (microseconds(since),)) if isinstance(past, Answer)]
+        found = self._rows.file.look_up(_ANSWERED, (microseconds(since), self._by))
+        return [past for call in listed(Call, found) if isinstance(past := call.past, Answer)]
 
     async def forget_before(self, instant: datetime) -> None:
         for kind in (Call, ArtifactNames):
             await self._rows.forget(kind, instant)
-
-    def _past(self, statement: str, values: Values = ()) -> list[Intent | Answer]:
-        return [call.past for call in listed(Call, self._rows.file.look_up(statement, values))]
 
 
 class CallReceipts:

@@ -7,24 +7,24 @@ database of a gateway that is alone.
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Self
 
-from ductile_gateway.bus.ownership import Members
+from ductile_gateway.calls.call import ALONE
 from ductile_gateway.store import MIGRATIONS
-from ductile_gateway.store.calls import ALONE, CallLedger, CallReceipts, OverdueJobs
+from ductile_gateway.store.calls import CallLedger, CallReceipts, OverdueJobs
 from ductile_gateway.store.moving import refuse_unless_here
-from ductile_gateway.store.outbox import Owed, OwedNotifications, ReceivedDeliveries
+from ductile_gateway.store.outbox import OwedNotifications, ReceivedDeliveries
 from ductile_gateway.store.pins import FilePins, RowPins, copied_pins
-from ductile_gateway.store.rows import LocalRows, Rows, kind_of
+from ductile_gateway.store.rows import LocalRows, Rows
 from ductile_gateway.store.stream import CopiedRows, StreamRows, copy
 from ductile_gateway.trust import Pins
 from groundwork.nats.link import NatsLink
-from groundwork.nats.shared_log import Fact, SharedLog
+from groundwork.nats.shared_log import SharedLog
 from groundwork.service.machine import epoch_seconds
 from groundwork.sqlite.file import SqliteFile, open_file
 from groundwork.sqlite.group_commit import OnCommit, nobody
@@ -34,13 +34,10 @@ from schemas import subjects
 FILE = "ledger-copy.db"
 KEPT_S = 86400.0
 """Less than the shortest time after which anything is forgotten."""
-_OWED = f"{subjects.LEDGER}.{kind_of(Owed)}."
 
 
 @dataclass(slots=True, kw_only=True)
 class Stores:
-    """`on_owed` is called where several gateways owe notifications, after any of them has changed what is owed."""
-
     rows: Rows
     ledger: CallLedger
     receipts: CallReceipts
@@ -48,20 +45,17 @@ class Stores:
     deliveries: ReceivedDeliveries
     outbox: OwedNotifications
     pins: Pins
-    on_owed: Callable[[], None] = lambda: None
 
     @classmethod
-    def of(
-        cls, rows: Rows, pins: Pins, *, run_bytes: int, by: str = ALONE, live: Callable[[], frozenset[str]] = frozenset
-    ) -> Self:
-        """`by`: this gateway among others; `live`: all that may act."""
+    def of(cls, rows: Rows, pins: Pins, *, run_bytes: int, by: str = ALONE) -> Self:
+        """`by`: this gateway among others."""
         return cls(
             rows=rows,
             ledger=CallLedger(rows, by=by, run_bytes=run_bytes),
             receipts=CallReceipts(rows, by=by),
             overdue=OverdueJobs(rows),
             deliveries=ReceivedDeliveries(rows),
-            outbox=OwedNotifications(rows, by=by, live=live),
+            outbox=OwedNotifications(rows, by=by),
             pins=pins,
         )
 
@@ -72,7 +66,7 @@ class Stores:
 
 @asynccontextmanager
 async def open_shared(
-    folder: Path, link: NatsLink, members: Members, *, run_bytes: int, on_commit: OnCommit = nobody
+    folder: Path, link: NatsLink, me: str, *, run_bytes: int, on_commit: OnCommit = nobody
 ) -> AsyncIterator[Stores]:
     """The stores, once the copy has all of the stream. The folder has one process. Raises Misconfigured where there is
     no stream; also later, in an ExceptionGroup."""
@@ -81,13 +75,7 @@ async def open_shared(
         await refuse_unless_here(StreamRows(log))
         rows = CopiedRows(log, file, replica.wait)
         pins = RowPins(partial(copied_pins, file), rows)
-        stores = Stores.of(rows, pins, run_bytes=run_bytes, by=members.me, live=lambda: members.live)
-
-        def applied(facts: Sequence[Fact]) -> None:
-            if any(fact.subject.startswith(_OWED) for fact in facts):
-                stores.on_owed()
-
-        replica.applied = applied
+        stores = Stores.of(rows, pins, run_bytes=run_bytes, by=me)
         writing = group.create_task(rows.write_soon())
         yield stores
         writing.cancel()

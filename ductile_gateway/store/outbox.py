@@ -1,13 +1,12 @@
 """Notifications that are owed to receivers, kept for a while after they are settled; and deliveries that were received.
 
-A notification belongs to the gateway that added it; of one that is gone any other claims it right before it is sent.
+A notification belongs to the gateway that added it; one that is overdue any other claims right before it is sent.
 """
 
 import asyncio
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
@@ -17,17 +16,15 @@ from groundwork.sqlite.file import Values, instant, microseconds
 from schemas.values import dataclass
 
 WAITING = "waiting"
+OVERDUE = timedelta(seconds=30)
+"""Longer than a try takes: after this time another gateway makes it."""
 
 _LANES = """
 SELECT lane FROM (SELECT DISTINCT lane FROM rows WHERE state = 'waiting') AS waiting
-WHERE EXISTS (
-    SELECT 1 FROM heads
-    WHERE heads.lane = waiting.lane AND at <= ? AND coalesce(by, '') NOT IN (SELECT value FROM json_each(?))
-)
+WHERE EXISTS (SELECT 1 FROM heads WHERE heads.lane = waiting.lane AND at <= iif(coalesce(by, '') = ?, ?, ?))
 """
 _DUE = """
-SELECT subject, head, body FROM heads
-WHERE lane = ? AND at <= ? AND coalesce(by, '') NOT IN (SELECT value FROM json_each(?))
+SELECT subject, head, body FROM heads WHERE lane = ? AND at <= iif(coalesce(by, '') = ?, ?, ?)
 ORDER BY at, position LIMIT ?
 """
 _IS_GONE = "SELECT 1 FROM rows WHERE state = 'gone' AND lane = ? AND run_id = ? LIMIT 1"
@@ -69,8 +66,10 @@ def owed(there: Owed | None, one: Notification, *, by: str) -> Owed:
     return Owed(**said | {"accepted_at": at}, state=WAITING, at=at, by=by)
 
 
-def claimed(one: Owed | None, *, by: str, others: Sequence[str]) -> Owed | None:
-    return one._replace(by=by) if one and one.state == WAITING and one.by not in others else one
+def claimed(one: Owed | None, *, by: str, now: datetime) -> Owed | None:
+    if not one or one.state != WAITING or one.by == by or one.at > microseconds(now - OVERDUE):
+        return one
+    return one._replace(by=by, at=microseconds(now))
 
 
 def settled(one: Owed | None, outcome: Outcome, *, at: datetime, tries: int = 0) -> Owed | None:
@@ -101,11 +100,10 @@ class Backlog:
 class OwedNotifications:
     """All methods are durable on return, and raise TryAgain."""
 
-    def __init__(self, rows: Rows, *, by: str, live: Callable[[], frozenset[str]]) -> None:
-        """`by`: this gateway; `live`: all that may act."""
+    def __init__(self, rows: Rows, *, by: str) -> None:
+        """`by`: this gateway."""
         self._rows = rows
         self._by = by
-        self._live = live
 
     async def add(self, notifications: Sequence[Notification]) -> None:
         """What has been added before, or goes to who wants no more of its run, is left out."""
@@ -115,20 +113,18 @@ class OwedNotifications:
 
     async def lanes_due(self, now: datetime) -> Sequence[str]:
         """The lanes in which something is to be tried now by this gateway."""
-        return [lane for (lane,) in self._rows.file.look_up(_LANES, (microseconds(now), json.dumps(self._others())))]
+        return [lane for (lane,) in self._rows.file.look_up(_LANES, self._due_by(now))]
 
     async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Notification]:
         """What is to be tried now by this gateway, the longest due first, one per run: the oldest that waits."""
-        found = self._listed(_DUE, (lane, microseconds(now), json.dumps(self._others()), limit))
-        return [one.notification for one in found]
+        return [one.notification for one in self._listed(_DUE, (lane, *self._due_by(now), limit))]
 
-    async def claim(self, notification: Notification) -> bool:
+    async def claim(self, notification: Notification, now: datetime) -> bool:
         """Whether it is this gateway's to send, right before that; False where another has it, or had."""
         names = notification.target, notification.key
         one = await self._rows.read(Owed, *names)
         if one and one.by != self._by:
-            claiming = partial(claimed, by=self._by, others=self._others())
-            one = await self._rows.change(Owed, claiming, *names)
+            one = await self._rows.change(Owed, partial(claimed, by=self._by, now=now), *names)
         return one is not None and one.state == WAITING and one.by == self._by
 
     async def settle(self, notification: Notification, outcome: Outcome, *, at: datetime) -> None:
@@ -164,8 +160,8 @@ class OwedNotifications:
     def _listed(self, statement: str, values: Values = ()) -> list[Owed]:
         return listed(Owed, self._rows.file.look_up(statement, values))
 
-    def _others(self) -> list[str]:
-        return sorted(self._live() - {self._by})
+    def _due_by(self, now: datetime) -> Values:
+        return self._by, microseconds(now), microseconds(now - OVERDUE)
 
 
 class Received(NamedTuple):

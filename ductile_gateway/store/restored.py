@@ -8,9 +8,7 @@ from typing import NamedTuple
 
 from ulid import ULID
 
-from ductile_gateway.calls.call import Answer, Asked, Intent
-from ductile_gateway.ports import Ownership
-from groundwork.archive.series import backup_in
+from ductile_gateway.calls.call import Asked, Intent
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 
 _ASKED_BEFORE = """
@@ -37,40 +35,28 @@ class Restored(NamedTuple):
         return cls(backup=backup, taken=microseconds(taken), at=microseconds(at), moved=moved)
 
 
-class AfterRestore(Ownership):
-    """Over that of this gateway; `ledger` has the rows that were restored."""
+class AfterRestore:
+    """`ledger` has the rows that were restored."""
 
-    def __init__(self, ours: Ownership, restored: Restored, ledger: SqliteFile) -> None:
-        self.ours = ours
+    def __init__(self, restored: Restored, ledger: SqliteFile) -> None:
         self.restored = restored
         self.ledger = ledger
-
-    async def held(self) -> None:
-        await self.ours.held()
-
-    def heard(self, key: str, delivered: int, at: datetime) -> None:
-        self.ours.heard(key, delivered, at)
+        self._taken = f"{instant(restored.taken):%Y-%m-%d %H:%M} UTC"
 
     def doubt(self, asked: Asked) -> str:
+        """Why a call that is new may have been made in the time that was lost; empty where it cannot."""
         if not self._may_have_been_done(asked):
-            return self.ours.doubt(asked)
-        taken = f"{instant(self.restored.taken):%Y-%m-%d %H:%M} UTC"
-        return f"its run was restored from the backup of {taken}, and may have done this after that, before it was lost"
+            return ""
+        return (
+            f"its run was restored from the backup of {self._taken}, and may have done this after that, before it was "
+            "lost"
+        )
 
     def lost(self, intent: Intent) -> str:
         """A call that was under way when the backup was made: what it left on the machine then is lost."""
-        why = self.ours.lost(intent)
         if microseconds(intent.asked.request.requested_at) > self.restored.at:
-            return why
-        taken = f"{instant(self.restored.taken):%Y-%m-%d %H:%M} UTC"
-        return f"it was under way in the backup of {taken}, which was restored"
-
-    def give_up(self, intent: Intent) -> None:
-        if not backup_in(intent.by):  # a backup is nobody who comes back
-            self.ours.give_up(intent)
-
-    def sees_to(self, call: Intent | Answer) -> bool:
-        return self.ours.sees_to(call)
+            return ""
+        return f"it was under way in the backup of {self._taken}, which was restored"
 
     def _may_have_been_done(self, asked: Asked) -> bool:
         request, at = asked.request, self.restored.at

@@ -90,9 +90,6 @@ class Outbound:
             await self._outbox.add(notifications)
             self._wake.set()
 
-    def look(self) -> None:
-        self._wake.set()
-
     async def run(self) -> NoReturn:
         async with asyncio.TaskGroup() as group:
             while True:
@@ -116,7 +113,7 @@ class Outbound:
 
     async def _deliver(self, notification: Notification) -> None:
         try:
-            if await self._outbox.claim(notification):
+            if await self._outbox.claim(notification, self._clock.now()):
                 await self._conclude(notification, await self._tried(notification))
                 self._wake.set()
         except TryAgain as error:

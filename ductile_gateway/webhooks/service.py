@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
+from ductile_gateway.bus.permits import Permits
 from ductile_gateway.bus.requests import rejection_of
-from ductile_gateway.company import Company
 from ductile_gateway.ports import Clock
 from ductile_gateway.status import Status
 from ductile_gateway.store.opening import Stores
@@ -53,21 +53,21 @@ async def serve_outbound(
     clock: Clock,
     status: Status,
     told: Told,
-    company: Company,
+    permits: Permits | None,
 ) -> None:
-    """Until cancelled; `told` of each try. One gateway takes the events, and sends what it took. Raises Misconfigured
-    or Broken."""
+    """Until cancelled; `told` of each try. One gateway takes the events, and sends what it took: of several with
+    `permits` one at a time. Raises Misconfigured or Broken."""
     async with open_sender(settings, clock=clock) as sender, asyncio.TaskGroup() as group:
         outbound = Outbound(settings, stores.outbox, sender, NatsOutboundBus(link), clock=clock, told=told)
-        stores.on_owed = outbound.look
         status.also("outbound", partial(_look, stores.outbox, outbound, clock))
-        hears = partial(hear, link, trust=trust, take=outbound.take, sole=company.is_alone)
+        hears = partial(hear, link, trust=trust, take=outbound.take, sole=permits is None)
         streams = {subjects.STREAM: subjects.DURABLE_LIFECYCLE}
         if settings.wants_progress():
             streams[subjects.STREAM_PROGRESS] = subjects.DURABLE_PROGRESS
         group.create_task(outbound.run())
         for stream, durable in streams.items():
-            group.create_task(company.as_one("events", partial(hears, stream, durable)))
+            hearing = partial(hears, stream, durable)
+            group.create_task(permits.as_one(f"events-{durable}", hearing) if permits else hearing())
 
 
 async def _look(outbox: OwedNotifications, outbound: Outbound, clock: Clock) -> Sequence[Finding]:

@@ -232,7 +232,7 @@ class World:
         self.bus: Any = bus or MemoryBus()
         self.ended: set[str] = set()
         self.agent_away = False
-        self.ownership: Any = BusOwnership(cast("Any", Lease()), None)
+        self.ownership: Any = BusOwnership(cast("Any", Lease()))
         self.clock = FakeClock(NOON)
         self.observer: Observer = CallsTold(GatewayMetrics(), None, urls={"": ""}, clock=self.clock)
 

@@ -29,31 +29,11 @@ NAMES = ("a.md", "a-02.md", "a-x.md")
 FIRST = AgentKey(id="k1", public="A" * 43)
 
 
-class Party:
-    """Who lives, of a set that a test changes. `me` is one of them."""
-
-    def __init__(self, me: str, live: set[str]) -> None:
-        self.me = me
-        self._live = live
-
-    @property
-    def live(self) -> frozenset[str]:
-        return frozenset(self._live)
-
-    def heir(self, key: str) -> str:
-        del key
-        return min(self._live)
-
-    def mine(self, owner: str, key: str) -> bool:
-        return owner == self.me or (owner not in self._live and self.heir(key) == self.me)
-
-
 class Crowd:
-    """Several gateways over one log. `live`: those who live, by name."""
+    """Several gateways over one log."""
 
     def __init__(self, folder: Path) -> None:
         self.log = MemoryLog()
-        self.live = {"a", "b"}
         self.copies: dict[str, MemoryCopy] = {}
         self._folder = folder
 
@@ -65,8 +45,7 @@ class Crowd:
             rows = CopiedRows(self.log, file, own.wait)
             tasks = [group.create_task(work) for work in (own.run(), rows.write_soon())]
             pins = RowPins(partial(copied_pins, file), rows)
-            party = Party(name, self.live)
-            yield Stores.of(rows, pins, run_bytes=1 << 30, by=name, live=lambda: party.live)
+            yield Stores.of(rows, pins, run_bytes=1 << 30, by=name)
             for task in tasks:
                 task.cancel()
 
@@ -90,13 +69,10 @@ def embedded(folder: Path) -> Opener:
 
 
 @asynccontextmanager
-async def joined(
-    folder: Path, link: NatsLink, name: str, *, live: set[str] | None = None, run_bytes: int = 1 << 30
-) -> AsyncIterator[Stores]:
+async def joined(folder: Path, link: NatsLink, name: str, *, run_bytes: int = 1 << 30) -> AsyncIterator[Stores]:
     """A gateway of this name, with its copy in a folder of its own."""
     (own := folder / name).mkdir(exist_ok=True)
-    members = Party(name, {name} if live is None else live)
-    async with open_shared(own, link, members, run_bytes=run_bytes) as stores:
+    async with open_shared(own, link, name, run_bytes=run_bytes) as stores:
         yield stores
 
 

@@ -18,6 +18,7 @@ from ductile_gateway.store import open_store
 from ductile_gateway.store.calls import Call
 from ductile_gateway.store.moving import Mark, mark_of, put_mark
 from ductile_gateway.store.opening import Stores, log_of_gateways
+from ductile_gateway.store.outbox import OVERDUE
 from ductile_gateway.store.restored import Restored
 from ductile_gateway.store.rows import subject_of
 from ductile_gateway.store.stream import StreamRows
@@ -125,9 +126,9 @@ async def holds_all(stores: Stores) -> None:
     assert [one for one in later if one.key not in (READS.key, BY_A_PLUGIN.key)] == [an_answer(5)]
     assert await stores.ledger.digest_of(RUN, "a.md") == f"of {an_answer(4).key}"
     assert await stores.deliveries.find("peer", "delivery-1") == "key"
-    assert await stores.outbox.due("subscription:a", NOON, 10) == [a_delivery("waiting")]
+    assert await stores.outbox.due("subscription:a", NOON + OVERDUE, 10) == [a_delivery("waiting")]
     await stores.outbox.add([a_delivery(target="relay")])
-    assert await stores.outbox.lanes_due(NOON) == ["subscription:a"], "what has arrived is remembered"
+    assert await stores.outbox.lanes_due(NOON + OVERDUE) == ["subscription:a"], "what has arrived is remembered"
     assert stores.pins.all() == {FIRST.id: FIRST.public}
 
 
@@ -151,8 +152,8 @@ async def test_all_is_there_after_a_move_as_that_of_a_gateway_that_is_gone_and_g
     async with kept.opened("sqlite") as stores:
         await holds_all(stores)
         assert await stores.ledger.find(READS.key) == an_answer(3)
-        assert await stores.ledger.open_intents() == [IN_DUCTILE, BY_A_PLUGIN]
-        assert await stores.outbox.claim(a_delivery("waiting"))
+        assert [await found(stores, one) for one in (IN_DUCTILE, BY_A_PLUGIN)] == [IN_DUCTILE, BY_A_PLUGIN]
+        assert await stores.outbox.claim(a_delivery("waiting"), NOON + OVERDUE)
 
 
 async def test_a_ledger_that_cannot_be_backed_up_is_not_left(kept: Kept) -> None:

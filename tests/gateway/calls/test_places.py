@@ -2,24 +2,33 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import timedelta
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ductile_gateway.bus.in_flight import A_STRANGER_FOR_S, Absent
+from ductile_gateway.bus.ownership import BusOwnership
+from ductile_gateway.bus.permits import Permits
+from ductile_gateway.bus.prerequisites import ROLE
 from ductile_gateway.calls.admission import Breaker, InFlight, Lanes
+from ductile_gateway.calls.call import Intent
 from ductile_gateway.calls.places import NoPlace, Places
-from ductile_gateway.calls.shared_places import Record, Share, SharedPlaces, Shares, dealt
-from tests.gateway.parts import NOON, RUN
+from groundwork.nats.leases.lease import Lease, Owner, Taken
+from groundwork.nats.leases.members import member_role
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import Topology, key_value_bucket, set_up
+from groundwork.service.errors import TryAgain
+from schemas import subjects
+from tests.gateway.parts import NOON, RUN, a_request, asked_for
 from tests.kit.waiting import until
-from tests.ledger.kit import Party
 
+TOOL = "fetch"
 GREEDY, SINGLE = "run_greedy", "run_single"
 
 
@@ -154,100 +163,82 @@ def test_a_circuit_opens_after_failures_in_a_row_and_closes_with_time() -> None:
     assert breaker.wait_s("a", NOON + timedelta(seconds=11)) == 10, "the first failure afterwards opens it again"
 
 
-TOOL = "fetch"
-NAMES = ("a", "b", "c")
-anybodys = st.dictionaries(st.sampled_from(NAMES), st.builds(Share, st.integers(0, 4), st.integers(0, 6)))
-
-
-@given(anybodys, st.integers(1, 12))
-def test_no_more_places_are_dealt_than_there_are_and_none_is_left_that_somebody_needs(
-    shares: Shares, width: int
-) -> None:
-    before = sum(share.has for share in shares.values())
-    after = dealt(shares, width)
-    has = sum(share.has for share in after.values())
-    assert has <= max(width, before)
-    assert has >= width or not any(share.lacks for share in after.values())
-    assert all(after[name].has >= share.has for name, share in shares.items() if share.has)
-
-
 class Gateways:
-    """Each with lanes of its own for one tool, and the records that all see. `most`: of the calls at a time, of all."""
+    """Each with lanes of its own for one tool, over the permits that all see. `most`: of the calls at a time."""
 
-    def __init__(self, width: int) -> None:
-        self.width = width
-        self.record = Record()
-        self.gone: set[str] = set()
+    def __init__(self, link: NatsLink, width: int) -> None:
+        self._link = link
+        self._width = width
         self.lanes: dict[str, Lanes] = {}
-        self.shared: dict[str, SharedPlaces] = {}
         self.inside = self.most = self.done = 0
 
-    async def look(self, _tool: str) -> Record:
-        await asyncio.sleep(0)
-        return self.record
-
-    async def swap(self, tool: str, shares: Shares, after: int) -> int | None:
-        await asyncio.sleep(0)
-        if after != self.record.seq:
-            return None
-        self.record = Record(dict(shares), after + 1)
-        for name in self.shared.keys() - self.gone:
-            asyncio.get_running_loop().call_soon(self.shared[name].heard, tool)
-        await asyncio.sleep(0)
-        return self.record.seq
-
-    @contextlib.asynccontextmanager
-    async def open(self, *names: str) -> AsyncIterator[None]:
-        async with asyncio.TaskGroup() as group, asyncio.timeout(15):
-            for name in names:
-                share = partial(SharedPlaces, records=self, me=name, is_gone=self.gone.__contains__)
-                lanes = self.lanes[name] = Lanes({TOOL: self.width}, most=32, room=64, share=share)
-                assert lanes.shared
-                self.shared[name] = lanes.shared
-            tasks = [group.create_task(shared.run()) for shared in self.shared.values()]
-            yield
-            for task in tasks:
-                task.cancel()
+    def comes(self, name: str) -> None:
+        permits = Permits(self._link, name)
+        self.lanes[name] = Lanes({TOOL: self._width}, most=32, room=64, permits=permits)
 
     async def call(self, name: str, ended: Callable[[], bool] = lambda: True) -> None:
         async with self.lanes[name].enter(f"run_{name}", TOOL):
             self.inside += 1
             self.most = max(self.most, self.inside)
             await until(ended)
-            await asyncio.sleep(0.001)
             self.inside -= 1
             self.done += 1
 
-    def dies(self, name: str) -> None:
-        """Nothing more is heard of it, and what it carried out is over."""
-        self.inside = 0
-        self.gone.add(name)
-        for survivor in self.shared.keys() - self.gone:
-            self.shared[survivor].heard_all()
+
+async def lives(link: NatsLink, folder: Path, name: str) -> Lease:
+    owner = replace(Owner.here(folder, ttl_s=60), holder=name)
+    lease = Lease(link, member_role(ROLE, name), owner)
+    await lease.acquire()
+    return lease
 
 
-@pytest.mark.parametrize("width", [1, 2, 5])
-async def test_gateways_together_never_run_more_than_may_leave_nobody_waiting_and_take_the_places_of_the_dead(
-    width: int,
+@pytest.mark.parametrize("width", [1, 3])
+async def test_gateways_together_never_run_more_than_may_and_take_the_places_of_one_that_has_left(
+    tmp_path: Path, link: NatsLink, width: int
 ) -> None:
-    gateways, over = Gateways(width), asyncio.Event()
-    async with gateways.open(*NAMES), asyncio.TaskGroup() as calls:
-        for _ in range(width):
-            calls.create_task(gateways.call("a", over.is_set))
+    await set_up(link, Topology(streams=(key_value_bucket(subjects.LEASE_BUCKET, {}),)))
+    gateways, over = Gateways(link, width), asyncio.Event()
+    leases = {name: await lives(link, tmp_path, name) for name in "abc"}
+    for name in leases:
+        gateways.comes(name)
+    async with asyncio.TaskGroup() as calls:
+        held = [calls.create_task(gateways.call("a", over.is_set)) for _ in range(width)]
         await until(lambda: gateways.inside == width)
-        for number in range(60):
+        for number in range(12):
             calls.create_task(gateways.call("bc"[number % 2]))
-        await until(lambda: gateways.record.shares.get("b", Share()).lacks)
+        await asyncio.sleep(0.3)
         assert gateways.done == 0
-        gateways.dies("a")
-        await until(lambda: gateways.done == 60)
-        over.set()
+        for task in held:  # it dies: nothing more is heard of it
+            gateways.inside -= 1
+            task.cancel()
+        gateways.lanes["a"] = gateways.lanes["b"]
+        await leases["a"].release()
+        await until(lambda: gateways.done == 12, within_s=20)
     assert gateways.most == width
 
 
-def test_who_is_said_to_be_gone_is_so_at_once_and_a_newcomer_is_not() -> None:
-    times = iter([0.0, A_STRANGER_FOR_S - 1, A_STRANGER_FOR_S + 1, 99.0])
-    absent = Absent(Party("one", {"one", "two"}), clock=lambda: next(times))
-    assert [absent.is_gone("three") for _ in range(3)] == [False, False, True]
-    absent.gone("four")
-    assert (absent.is_gone("four"), absent.is_gone("two")) == (True, False)
+async def test_a_gateway_whose_lease_lapsed_is_made_to_do_nothing_more_and_one_that_lives_is_left_alone(
+    tmp_path: Path, link: NatsLink
+) -> None:
+    await set_up(link, Topology(streams=(key_value_bucket(subjects.LEASE_BUCKET, {}),)))
+    lease = await lives(link, tmp_path, "a")
+    ownership = BusOwnership(lease, link=link, me="b")
+    intent = Intent(asked=asked_for(a_request("save")), may_repeat=False, deadline_at=NOON, by="a")
+    with pytest.raises(TryAgain, match="another gateway carries it out"):
+        await ownership.lost(intent, anywhere=True)
+    silent = replace(Owner.here(tmp_path, ttl_s=0.2), holder="c")
+    stopped = Lease(link, member_role(ROLE, "c"), silent)
+    await stopped.acquire()
+    await until(lambda: bool(stopped.trouble))
+    lost = replace(intent, by="c")
+
+    async def is_lost() -> bool:
+        with contextlib.suppress(TryAgain):
+            return bool(await ownership.lost(lost, anywhere=True))
+        return False
+
+    await until(is_lost)
+    with pytest.raises(Taken):
+        await stopped.held()
+    with pytest.raises(TryAgain, match="may be back soon"):
+        await ownership.lost(lost, anywhere=False)

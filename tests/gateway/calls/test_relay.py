@@ -240,7 +240,7 @@ async def test_a_tool_gets_the_content_of_an_artifact_in_place_of_its_path_also_
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     world.runner.gate.set()
-    await world.relay().recover()
+    await world.relay().take(asked)
     given = {"document": {"path": "artifacts/page.md", "content_type": "text/markdown", "text": "# é"}, "n": 1}
     assert [world.runner.executed[0].payload, *world.runner.resumed_with] == [given, given]
 

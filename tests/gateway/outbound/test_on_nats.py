@@ -13,7 +13,6 @@ from nats.aio.msg import Msg
 from agent_service.bus.topology import topology
 from ductile_gateway.bus.outgoing import NatsAgentKeys
 from ductile_gateway.clock import SystemClock
-from ductile_gateway.company import Company
 from ductile_gateway.status import Status
 from ductile_gateway.trust import Trust
 from ductile_gateway.webhooks.outbound_settings import OutboundSettings
@@ -66,7 +65,7 @@ class Telling:
                 clock=clock,
                 status=self.status,
                 told=lambda *_: None,
-                company=Company(),
+                permits=None,
             )
             running = asyncio.create_task(serving)
             try:

@@ -9,10 +9,10 @@ import typer
 
 from agent_service.cli import output
 from agent_service.cli.options import AsJson, Config
+from agent_service.settings import KEYS
 from agent_service.workbench.demo import run_demo
-from agent_service.workbench.dev import PLUGINS, DevOptions
-from agent_service.workbench.dev_command import model_here, run_dev
-from agent_service.workbench.dev_settings import taken_nearby
+from agent_service.workbench.dev_command import run_dev
+from agent_service.workbench.dev_settings import DEFAULT, PLUGINS, DevOptions, names_a_model
 from agent_service.workbench.evaluate import run
 from groundwork.service.commands import examples as shown
 from groundwork.service.errors import Misconfigured
@@ -52,15 +52,16 @@ def dev(
     """Of the configuration file everything counts but where things are kept and where services listen. Without a model
     in it, Claude decides if ANTHROPIC_API_KEY is set and no script is given, else a scripted model, which needs no
     key."""
-    taken = taken_nearby(config)
+    file = config or (DEFAULT if os.path.lexists(DEFAULT) else None)
+    thinks = script is None and os.environ.get(KEYS["anthropic"]) and not names_a_model(file)
     options = DevOptions(
         folder=folder,
         http_port=http_port,
         nats_port=nats_port,
         script=script,
         plugins=(*(path.absolute() for path in tools or ()), PLUGINS),
-        agent={} if taken.names_a_model() else model_here(script, os.environ),
-        taken=taken,
+        agent={"model": {"provider": "anthropic"}} if thinks else {},
+        file=file,
     )
     raise typer.Exit(output.awaited(run_dev(options, as_json=as_json)))
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +23,8 @@ from rich.text import Text
 from agent_service.cli import output
 from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.options import invocation
-from agent_service.workbench.dev import DevOptions, DevStack, stack
+from agent_service.workbench.dev import DevStack, stack
+from agent_service.workbench.dev_settings import DevOptions
 from groundwork.service import json_log
 from groundwork.service.errors import Misconfigured
 from groundwork.service.exits import Exit
@@ -137,21 +139,16 @@ def _newest(url: str) -> tuple[Json, list[Json]]:
 
 @contextmanager
 def _page(visited: Callable[[], None]) -> Iterator[str]:
-    page = (resources.files("agent_service") / "scripts" / "page.html").read_bytes()
-
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(SimpleHTTPRequestHandler):
         def do_GET(self) -> None:
             visited()
-            self.send_response(200)
-            self.send_header("content-type", "text/html")
-            self.send_header("content-length", str(len(page)))
-            self.end_headers()
-            self.wfile.write(page)
+            super().do_GET()
 
         def log_message(self, *_: object) -> None:
             return
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    folder = str(resources.files("agent_service") / "scripts")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder)) as server:
         threading.Thread(target=server.serve_forever, args=(LOOK_S,), daemon=True).start()
         try:
             yield f"http://127.0.0.1:{server.server_port}/page.html"

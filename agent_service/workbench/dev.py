@@ -1,7 +1,6 @@
 """A NATS server, the gateway with the demo tools, and the agent, each a process that is restarted when it dies."""
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
@@ -10,18 +9,16 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
-from agent_service.bus.room import of_disk
 from agent_service.bus.topology import topology
 from agent_service.cli.whereabouts import LOGIN_OF_DEV
-from agent_service.workbench.dev_settings import NOTHING_TAKEN, Taken, as_data, check
+from agent_service.workbench.dev_settings import DevOptions, write_settings
 from groundwork.nats import link as nats_link
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
@@ -29,8 +26,6 @@ from groundwork.nats.topology import set_up
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.exits import Exit
-from groundwork.service.installed import shipped
-from groundwork.service.json_log import Outage
 from groundwork.service.process import tied_to_us
 from schemas.values import dataclass, replace
 
@@ -41,36 +36,22 @@ earlier one still holds."""
 LOOK_S = 0.05
 RESTART_PAUSE_S = 0.5
 STOP_WITHIN_S = 10.0
-PLUGINS = shipped("deploy", "ductile", "plugins")
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DevOptions:
-    folder: Path
-    nats_port: int = 0
-    http_port: int = 0
-    script: Path | None = None
-    plugins: tuple[Path, ...] = (PLUGINS,)
-    plugin_config: Mapping[str, Any] = field(default_factory=dict)
-    sync_interval: str = "always"
-    agent: Mapping[str, Any] = field(default_factory=dict)
-    gateway: Mapping[str, Any] = field(default_factory=dict)
-    taken: Taken = NOTHING_TAKEN
-
-
 class Service:
-    def __init__(self, name: str, command: tuple[str, ...], log_file: Path) -> None:
+    def __init__(self, name: str, package: str, folder: Path, config: Path) -> None:
         self.name = name
         self.starts = 0
         self.refusals = 0
         """How often in a row it ended because something has to be mended first."""
         self.started_at = 0.0
         """By the wall clock, in seconds: when the newest process was asked for."""
-        self.log_file = log_file
-        self.log_begins = log_file.stat().st_size if log_file.exists() else 0
-        self._command = command
+        self.log_file = folder / "logs" / f"{name}.log"
+        self.log_file.touch(mode=0o600)
+        self.log_begins = self.log_file.stat().st_size
+        self._command = [sys.executable, "-m", package, "serve", "--config", str(config)]
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -79,7 +60,7 @@ class Service:
 
     def kill(self) -> None:
         if self.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
     def complaint(self) -> str:
@@ -99,11 +80,10 @@ class Service:
             await self._stop()
 
     async def _once(self) -> None:
-        self.log_file.touch(mode=0o600)
         with self.log_file.open("ab") as output:
             self.started_at = time.time()
             self._process = await asyncio.create_subprocess_exec(
-                *tied_to_us(list(self._command)),
+                *tied_to_us(self._command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -150,8 +130,7 @@ async def stack(options: DevOptions) -> AsyncIterator[DevStack]:
     http_port = options.http_port or free_port()
     async with EmbeddedNats(folder / "nats", port=options.nats_port, sync_interval=options.sync_interval) as nats:
         await _set_up(nats.url)
-        config = _write_config(folder, options, nats.url, http_port)
-        await check(config, options.taken)
+        config = await write_settings(options, nats.url, http_port, free_port())
         store_folder.write(folder / LOGIN_OF_DEV, f"{nats.url}\n")
         store_folder.closed(folder / "logs")
         made = DevStack(
@@ -160,40 +139,24 @@ async def stack(options: DevOptions) -> AsyncIterator[DevStack]:
             login=folder / LOGIN_OF_DEV,
             url=f"http://127.0.0.1:{http_port}",
             nats=nats,
-            agent=_service("agent", "agent_service", folder, config),
-            gateway=_service("gateway", "ductile_gateway", folder, config),
+            agent=Service("agent", "agent_service", folder, config),
+            gateway=Service("gateway", "ductile_gateway", folder, config),
         )
-        async with _kept_running(_keep_nats(nats, folder), made.gateway.run(), made.agent.run()):
+        async with _kept_running(_keep_nats(nats), made.gateway.run(), made.agent.run()):
             await until_ready(made)
             yield made
 
 
-async def _keep_nats(nats: EmbeddedNats, folder: Path) -> None:
-    is_stuck = is_down = False
-    outage = Outage("NATS", log)
+async def _keep_nats(nats: EmbeddedNats) -> None:
     while True:
         await asyncio.sleep(RESTART_PAUSE_S)
-        is_stuck = nats.failed_to_store() or is_stuck
         if nats.died:
             log.warning("NATS ended and is started again")
             nats.kill()
-            is_down = True
-        elif is_stuck and not list(of_disk(folder)):
-            log.warning("there is room again: NATS, which keeps an error of its disk, is started anew")
-            await nats.stop()
-            is_stuck, is_down = False, True
-        if is_down:
-            is_down = not await _is_started(nats, outage)
-
-
-async def _is_started(nats: EmbeddedNats, outage: Outage) -> bool:
-    try:
-        await nats.start()
-    except (Misconfigured, OSError) as error:
-        outage.goes_on(str(error))
-        return False
-    outage.over()
-    return True
+        try:
+            await nats.start()  # at once, where it runs
+        except (Misconfigured, OSError) as error:
+            log.warning("NATS cannot be started", extra={"why": str(error)})
 
 
 @asynccontextmanager
@@ -246,52 +209,6 @@ async def _set_up(url: str) -> None:
         await set_up(link, topology(max_gib=1))
     finally:
         await link.close()
-
-
-def _write_config(folder: Path, options: DevOptions, nats_url: str, http_port: int) -> Path:
-    taken = options.taken
-    script = {"model": {"provider": "scripted", "script": options.script}} if options.script else {}
-    agent = {
-        "model": {"provider": "scripted"},
-        **taken.agent,
-        **as_data(script),
-        "store": as_data(folder / "agent"),
-        "workspaces": as_data(folder / "workspaces"),
-        "http": {"host": "127.0.0.1", "port": http_port},
-        **as_data(options.agent),
-    }
-    gateway = {
-        **taken.gateway,
-        "store": as_data(folder / "gateway"),
-        "http": {"host": "127.0.0.1", "port": free_port()},
-        "plugins": _plugins(folder, options),
-        **as_data(options.gateway),
-    }
-    path = folder / "agentic.yaml"
-    whole = {"nats": {"urls": [as_data(nats_url)]}, "agent": agent, "gateway": gateway}
-    # As it is: YAML takes a character beyond U+FFFF for one that JSON escapes as two.
-    store_folder.write(path, json.dumps(whole, indent=2, ensure_ascii=False))
-    return path
-
-
-def _plugins(folder: Path, options: DevOptions) -> dict[str, Any]:
-    taken = options.taken
-    named = {Path(folder).resolve() for folder in taken.folders()}
-    folders = (*taken.folders(), *as_data([path for path in options.plugins if path.resolve() not in named]))
-    pages = {"folder": shipped("deploy", "knowledge"), "cache": folder / "knowledge"}
-    config = {"knowledge": pages} if PLUGINS in options.plugins else {}
-    return {
-        "reload": folders != (str(PLUGINS),),
-        **taken.plugins(),
-        "folders": list(folders),
-        "config": as_data(config) | dict(taken.config_of_plugins()) | as_data(options.plugin_config),
-        "closed": [*taken.closed(), *as_data([folder / name for name in ("nats", "logs", LOGIN_OF_DEV)])],
-    }
-
-
-def _service(name: str, package: str, folder: Path, config: Path) -> Service:
-    command = (sys.executable, "-m", package, "serve", "--config", str(config))
-    return Service(name, command, folder / "logs" / f"{name}.log")
 
 
 def free_port() -> int:

@@ -1,6 +1,6 @@
-"""The settings of `agentic dev`: what it says itself, and what it takes of a settings file of yours."""
+"""The settings of `agentic dev`: a settings file of yours, but for where things are kept and where services listen."""
 
-import os
+import json
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
@@ -8,93 +8,104 @@ from typing import Any
 
 from agent_service import settings
 from agent_service.cli.doctor.tools import of_the_gateway
+from agent_service.cli.whereabouts import LOGIN_OF_DEV
+from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
+from groundwork.service.installed import shipped
 from groundwork.service.strict import NotYaml, parse
 from schemas.values import dataclass
 
 DEFAULT = Path("agentic.yaml")
-PLACES = frozenset({"nats", "store", "cache", "keys_file", "http", "log"})
-OURS = {"agent": PLACES | {"workspaces"}, "gateway": PLACES}
+OURS = frozenset({"nats", "store", "cache", "keys_file", "http", "log", "workspaces"})
+PLUGINS = shipped("deploy", "ductile", "plugins")
 
 Section = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """The sections of a file without what does not count. `left`: what that is, where it was given."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevOptions:
+    """`file`: settings to begin with. `agent` and `gateway`: settings that count above all."""
 
-    file: Path | None = None
+    folder: Path
+    nats_port: int = 0
+    http_port: int = 0
+    script: Path | None = None
+    plugins: tuple[Path, ...] = (PLUGINS,)
+    plugin_config: Section = field(default_factory=dict)
+    sync_interval: str = "always"
     agent: Section = field(default_factory=dict)
     gateway: Section = field(default_factory=dict)
-    left: tuple[str, ...] = ()
-
-    def plugins(self) -> Section:
-        return _mapping(self.gateway.get("plugins"), "gateway.plugins")
-
-    def folders(self) -> tuple[str, ...]:
-        folders = self.plugins().get("folders") or ()
-        if not isinstance(folders, list | tuple) or not all(isinstance(folder, str) for folder in folders):
-            raise Misconfigured(f"{self.file}: gateway.plugins.folders: has to be a list of paths")
-        return tuple(folders)
-
-    def config_of_plugins(self) -> Section:
-        return _mapping(self.plugins().get("config"), "gateway.plugins.config")
-
-    def closed(self) -> tuple[Any, ...]:
-        closed = self.plugins().get("closed")
-        return tuple(closed) if isinstance(closed, list) else ()
-
-    def names_a_model(self) -> bool:
-        return not self.agent.keys().isdisjoint(("model", "llm_provider"))
+    file: Path | None = None
 
 
-NOTHING_TAKEN = Taken()
-
-
-def taken_nearby(file: Path | None) -> Taken:
-    """From that file, or else from ./agentic.yaml, if there is one. Raises Misconfigured."""
-    found = file or (DEFAULT if os.path.lexists(DEFAULT) else None)
-    return taken_from(found) if found else NOTHING_TAKEN
-
-
-def taken_from(file: Path) -> Taken:
+def section(file: Path | None, *names: str) -> dict[str, Any]:
+    """A part of the settings in `file`, without what is ours. Raises Misconfigured."""
     try:
-        document = _mapping(parse(file.read_text(encoding="utf-8")), "the whole")
+        found = parse(file.read_text(encoding="utf-8")) if file else None
     except (OSError, UnicodeDecodeError, NotYaml) as error:
         raise Misconfigured(f"{file}: {error}") from error
-    sections = {name: _mapping(document.get(name), name) for name in OURS}
-    kept = {name: {key: section[key] for key in section if key not in OURS[name]} for name, section in sections.items()}
-    left = tuple(f"{name}.{key}" for name, section in sections.items() for key in section if key in OURS[name])
-    return Taken(file, kept["agent"], kept["gateway"], ("nats", *left) if "nats" in document else left)
+    for place, name in zip(("the whole", *names), (*names, ""), strict=True):
+        if not isinstance(found, dict | None):
+            raise Misconfigured(f"{file}: {place}: expected settings as `key: value` lines")
+        found = (found or {}).get(name) if name else found
+    return {name: value for name, value in (found or {}).items() if name not in OURS}
 
 
-async def check(config: Path, taken: Taken) -> None:
-    """Raises Misconfigured where a service could not start with what was made of the file."""
-    if taken.file is None:
-        return
+def names_a_model(file: Path | None) -> bool:
+    return not section(file, "agent").keys().isdisjoint(("model", "llm_provider"))
+
+
+async def write_settings(options: DevOptions, nats_url: str, http_port: int, gateway_port: int) -> Path:
+    """Raises Misconfigured where no service could start with what was made of the file."""
+    path, whole = options.folder / "agentic.yaml", settings_of(options, nats_url, http_port, gateway_port)
+    # As it is: YAML takes a character beyond U+FFFF for one that JSON escapes as two.
+    store_folder.write(path, json.dumps(whole, indent=2, ensure_ascii=False))
+    if options.file:
+        await _check(path, options.file)
+    return path
+
+
+def settings_of(options: DevOptions, nats_url: str, http_port: int, gateway_port: int) -> Section:
+    folder, file = options.folder, options.file
+    agent = {"store": folder / "agent", "workspaces": folder / "workspaces", "http": _on(http_port), **options.agent}
+    script = {"model": {"provider": "scripted", "script": options.script}} if options.script else {}
+    gateway = {"store": folder / "gateway", "http": _on(gateway_port)}
+    plugins = {"plugins": _plugins(options, section(file, "gateway", "plugins"))}
+    return {
+        "nats": _plain({"urls": [nats_url]}),
+        "agent": {"model": {"provider": "scripted"}} | section(file, "agent") | _plain(script | agent),
+        "gateway": section(file, "gateway") | _plain(gateway) | plugins | _plain(options.gateway),
+    }
+
+
+async def _check(made: Path, file: Path) -> None:
     try:
-        settings.load(config)
+        settings.load(made)
     except Misconfigured as error:
-        raise Misconfigured(f"{taken.file} cannot be used: {error}") from error
-    async for finding in of_the_gateway(config):
+        raise Misconfigured(f"{file} cannot be used: {error}") from error
+    async for finding in of_the_gateway(made):
         if finding.mark == "wrong":
-            raise Misconfigured(f"{taken.file} cannot be used: {finding.text}")
+            raise Misconfigured(f"{file} cannot be used: {finding.text}")
 
 
-def as_data(value: Any) -> Any:
-    match value:
-        case str():
-            return value.replace("${", "$${")
-        case Path():
-            return as_data(str(value))
-        case Mapping():
-            return {as_data(key): as_data(inner) for key, inner in value.items()}
-        case list() | tuple():
-            return [as_data(inner) for inner in value]
-    return value
+def _on(port: int) -> Section:
+    return {"host": "127.0.0.1", "port": port}
 
 
-def _mapping(value: Any, place: str) -> Section:
-    if not isinstance(value, dict | None):
-        raise Misconfigured(f"{place}: expected settings as `key: value` lines")
-    return value or {}
+def _plugins(options: DevOptions, given: Section) -> Section:
+    folders, closed = given.get("folders") or [], given.get("closed") or []
+    ours = [path for path in options.plugins if str(path) not in folders]
+    pages = {"folder": shipped("deploy", "knowledge"), "cache": options.folder / "knowledge"}
+    config = _plain({"knowledge": pages} if PLUGINS in options.plugins else {}) | dict(given.get("config") or {})
+    return {
+        "reload": bool(folders) or options.plugins != (PLUGINS,),
+        **given,
+        "folders": [*folders, *_plain(ours)] if isinstance(folders, list) else folders,
+        "config": config | _plain(options.plugin_config),
+        "closed": [*closed, *_plain([options.folder / name for name in ("nats", "logs", LOGIN_OF_DEV)])],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """As the file says it: a path is text, and what looks like a variable is none."""
+    return json.loads(json.dumps(value, default=str).replace("${", "$${"))

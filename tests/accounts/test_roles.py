@@ -10,7 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from agent_service.workbench.dev import PLUGINS, free_port
+from agent_service.workbench.dev import free_port
+from agent_service.workbench.dev_settings import PLUGINS
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from schemas import subjects

@@ -18,7 +18,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agent_service.bus.topology import topology
-from agent_service.workbench.dev import PLUGINS, free_port
+from agent_service.workbench.dev import free_port
+from agent_service.workbench.dev_settings import PLUGINS
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_service.workbench.dev import DevOptions, DevStack, stack
+from agent_service.workbench.dev import DevStack, stack
+from agent_service.workbench.dev_settings import DevOptions
 from groundwork.nats import link as nats_link
 from groundwork.nats.settings import NatsSettings
 from tests.bench.floor import Floor, floor

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.workbench.dev import PLUGINS, DevOptions, _write_config
-from agent_service.workbench.dev_settings import taken_from
+from agent_service.workbench.dev_settings import PLUGINS, DevOptions, settings_of
 from tests.cli.calling import agentic_here
 
 IN_EARNEST = """
@@ -24,10 +23,8 @@ gateway:
 
 
 def test_all_counts_but_where_things_are_kept_and_where_services_listen_and_variables_stay(tmp_path: Path) -> None:
-    (tmp_path / "agentic.yaml").write_text(IN_EARNEST)
-    taken = taken_from(tmp_path / "agentic.yaml")
-    written = _write_config(tmp_path, DevOptions(folder=tmp_path, taken=taken), "nats://127.0.0.1:1", 2)
-    made = json.loads(written.read_text())
+    (file := tmp_path / "agentic.yaml").write_text(IN_EARNEST)
+    made = json.loads(json.dumps(settings_of(DevOptions(folder=tmp_path, file=file), "nats://127.0.0.1:1", 2, 3)))
     agent, gateway, plugins = made["agent"], made["gateway"], made["gateway"]["plugins"]
     assert made["nats"] == {"urls": ["nats://127.0.0.1:1"]}
     assert (agent["store"], agent["http"]) == (str(tmp_path / "agent"), {"host": "127.0.0.1", "port": 2})
@@ -36,14 +33,13 @@ def test_all_counts_but_where_things_are_kept_and_where_services_listen_and_vari
     assert plugins["folders"] == ["tools", str(PLUGINS)], "those of the file come first"
     assert (plugins["limits"], plugins["reload"]) == ({"cpu_s": 3}, True)
     assert (plugins["config"].keys(), plugins["config"]["mail"]) == ({"knowledge", "mail"}, {"token": "${MAIL}"})
-    assert taken.left == ("nats", "agent.store", "agent.http", "gateway.keys_file")
 
 
 BROKEN = {
     "agent: [": "not valid YAML",
     "- agent": "expected settings",
     "agent: 3": "agent: expected settings",
-    "gateway: {plugins: {folders: tools}}": "has to be a list of paths",
+    "gateway: {plugins: {folders: tools}}": "write a list here",
     "agent: {limits: {max_step: 3}}": "did you mean max_steps",
     "gateway: {slot: 3}": "did you mean slots",
 }

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from agent_service.workbench.dev import PLUGINS, DevOptions, DevStack, stack
+from agent_service.workbench.dev import DevStack, stack
+from agent_service.workbench.dev_settings import PLUGINS, DevOptions
 from agentic_client import AsyncClient, Client, Conflict, Invalid, NotFound
 
 DONE = [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]

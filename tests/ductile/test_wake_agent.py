@@ -9,7 +9,8 @@ import httpx2
 import pytest
 import yaml
 
-from agent_service.workbench.dev import DevOptions, DevStack, stack
+from agent_service.workbench.dev import DevStack, stack
+from agent_service.workbench.dev_settings import DevOptions
 from tests.kit.stack import ENDED, PROBES, recording
 from tests.kit.waiting import until
 from tests.plugins.asking import SHIPPED, a_request, run

@@ -12,7 +12,8 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from agent_service.workbench.dev import PLUGINS, DevStack
+from agent_service.workbench.dev import DevStack
+from agent_service.workbench.dev_settings import PLUGINS
 from tests.kit.pages import ROOT
 from tests.kit.pages import written as files_of
 from tests.kit.stack import DONE, FRAME, PROBES, is_ready, of_goal, planning, recording, running, until

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent_service.bus.topology import topology
-from agent_service.workbench.dev import PLUGINS, free_port
+from agent_service.workbench.dev import free_port
+from agent_service.workbench.dev_settings import PLUGINS
 from groundwork.nats.topology import set_up
 from groundwork.service.errors import Failure
 from tests.kit import cut_wire

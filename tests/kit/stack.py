@@ -18,7 +18,8 @@ import httpx2
 import yaml
 from nats.aio.msg import Msg
 
-from agent_service.workbench.dev import DevOptions, DevStack, stack
+from agent_service.workbench.dev import DevStack, stack
+from agent_service.workbench.dev_settings import DevOptions
 from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings

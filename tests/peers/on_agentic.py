@@ -14,7 +14,8 @@ from typing import Any
 import yaml
 from nats.aio.msg import Msg
 
-from agent_service.workbench.dev import DevOptions, DevStack, stack
+from agent_service.workbench.dev import DevStack, stack
+from agent_service.workbench.dev_settings import DevOptions
 from agentic_client import AsyncClient
 from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink

@@ -119,7 +119,6 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
             heard=ownership.heard,
             slots=settings.slots + WAITING_IN_HAND + LOOKED_AT,
             grace_s=settings.grace_s,
-            sole=not settings.shared,
         )
         await questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
         async with asyncio.TaskGroup() as group:

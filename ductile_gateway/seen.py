@@ -26,9 +26,9 @@ from ductile_gateway.telling.metrics import (
 )
 from ductile_gateway.tools.catalog import Offers
 from groundwork.nats.connection import Needs
-from groundwork.nats.consuming.pull_loop import PullLoop
 from groundwork.nats.leases.lease import look_at_all
 from groundwork.nats.link import NatsLink
+from groundwork.nats.pull_loop import PullLoop
 from groundwork.service.installed import installed_version
 from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.telemetry.metrics import push

@@ -27,9 +27,9 @@ from agent_service.views.inbox import (
     obstacle,
     same_instant,
 )
-from groundwork.nats.consuming.settling import own_headers
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Published
+from groundwork.nats.settling import own_headers
 from groundwork.service.errors import GiveUp, Misconfigured
 from schemas import subjects
 from schemas.envelope import RETRIED_BY, RUN_ID

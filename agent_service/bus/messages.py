@@ -22,10 +22,10 @@ from agent_service.run.in_hand import IN_HAND, Message
 from agent_service.run.intake import Intake
 from agent_service.run.outbox import SOURCE
 from agent_service.trust.signing import Signing
-from groundwork.nats.consuming.pull_loop import PullLoop
-from groundwork.nats.consuming.settling import DeadLetters, Delivery, Notice, Settling
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
 from groundwork.nats.publishing import Stored
+from groundwork.nats.pull_loop import PullLoop
+from groundwork.nats.settling import DeadLetters, Delivery, Notice, Settling
 from groundwork.service.errors import Failure, GiveUp, NoRoom, TryAgain
 from groundwork.service.machine import monotonic, new_uuid, utc_now
 from schemas import subjects
@@ -180,7 +180,7 @@ class NatsIntake:
     def _loop(self, link: NatsLink, source: Source, *, slots: int) -> PullLoop:
         buried = DeadLetters(source.dead_letters, max_deliveries=MAX_DELIVERIES, notify=self._reject)
         settling = Settling(link, source.stream, source.durable, partial(self._handle, source), buried)
-        return PullLoop(settling, slots=slots, sole=not self._shared)
+        return PullLoop(settling, slots=slots)
 
     async def _handle(self, source: Source, delivery: Delivery) -> None:
         """Raises TryAgain and GiveUp."""

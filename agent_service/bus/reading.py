@@ -14,9 +14,9 @@ from nats.js.errors import NotFoundError
 
 from agent_service.views.inbox import Stored
 from agent_service.views.why import Holder, Whereabouts
-from groundwork.nats.consuming.settling import Delivery, read_delivery
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import NO_SUCH_STREAM, matches
+from groundwork.nats.settling import Delivery, read_delivery
 from groundwork.nats.topology import asked
 from groundwork.service.errors import Misconfigured, TryAgain
 from schemas.values import replace

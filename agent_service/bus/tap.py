@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from nats.aio.msg import Msg
 
-from groundwork.nats.consuming.settling import Delivery
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Stored
+from groundwork.nats.settling import Delivery
 from schemas import subjects
 from schemas.envelope import MSG_ID, object_in
 

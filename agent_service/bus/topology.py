@@ -38,9 +38,9 @@ from schemas.values import dataclass
 
 DAY_S = 86400.0
 GIB = 1024**3
-ACK_WAIT_S = 30.0
-SHARED_ACK_WAIT_S = 5.0
-"""Where several share the work: what a process had in hand that died is handed to another after that."""
+ACK_WAIT_S = 5.0
+"""What a process had in hand that died comes again after that."""
+EXECUTOR_ACK_WAIT_S = 30.0
 SHARERS = 8
 """How many times as many messages may be in hand where several share the work."""
 MAX_GIB = 10.0
@@ -209,15 +209,15 @@ _CONSUMERS = (
 def _consumer(name: str, description: str, most: int, deliver: str, *, shared: bool) -> ConsumerSpec:
     stream, filters = (subjects.CONSUMERS | subjects.SHARED_CONSUMERS)[name]
     spec = _consuming(stream, name, description, filters, most * SHARERS if shared else most)
-    ack_wait = SHARED_ACK_WAIT_S if shared else ACK_WAIT_S
-    return ConsumerSpec(stream, name, {**spec.settings, "ack_wait": ack_wait, "deliver_policy": deliver})
+    return ConsumerSpec(stream, name, {**spec.settings, "deliver_policy": deliver})
 
 
 def _of_executor(executor: Executor) -> ConsumerSpec:
     """Push consumers: a pulling one chooses its reply subject. One at a time, because ack_wait begins at the push."""
     spec = _consuming(subjects.STREAM_REQUESTS, executor.name, "An executor's requests.", executor.subjects, 1)
     pushed = {"deliver_subject": subjects.requests_of(executor.name), "deliver_group": executor.name}
-    return ConsumerSpec(spec.stream, spec.name, {**spec.settings, **pushed, "max_deliver": 10})
+    patience = {"max_deliver": 10, "ack_wait": EXECUTOR_ACK_WAIT_S}
+    return ConsumerSpec(spec.stream, spec.name, {**spec.settings, **pushed, **patience})
 
 
 def _consuming(stream: str, name: str, description: str, filters: tuple[str, ...], most: int) -> ConsumerSpec:

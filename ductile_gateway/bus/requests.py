@@ -12,9 +12,9 @@ from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.results import SOURCE
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.trust import NotTheAgents, Trust
-from groundwork.nats.consuming.pull_loop import PullLoop
-from groundwork.nats.consuming.settling import DeadLetters, Delivery, Notice, Settling
 from groundwork.nats.link import NatsLink
+from groundwork.nats.pull_loop import PullLoop
+from groundwork.nats.settling import DeadLetters, Delivery, Notice, Settling
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import utc_now
 from schemas import subjects
@@ -36,14 +36,13 @@ def requests_of(
     heard: Heard,
     slots: int,
     grace_s: float,
-    sole: bool,
 ) -> PullLoop:
     """The loop that consumes them: what has begun when it is cancelled has its grace to end. With `trust` only the
-    agent has anything written. `heard`: before a request is taken up. `sole`: no other gateway takes requests here."""
+    agent has anything written. `heard`: before a request is taken up."""
     handling = _Handling(relay, offers, trust, heard)
     buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_of)
     settling = Settling(link, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, handling.handle, buried)
-    return PullLoop(settling, slots=slots, grace_s=grace_s, on_stop=relay.begin_no_more, sole=sole)
+    return PullLoop(settling, slots=slots, grace_s=grace_s, on_stop=relay.begin_no_more)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,10 @@ from ductile_gateway.webhooks.notifications import Notification
 from ductile_gateway.webhooks.outbound import Outbound, Told
 from ductile_gateway.webhooks.outbound_settings import OutboundSettings
 from ductile_gateway.webhooks.sender import open_sender
-from groundwork.nats.consuming.pull_loop import PullLoop
-from groundwork.nats.consuming.settling import DeadLetters, Delivery, Settling
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Refused
+from groundwork.nats.pull_loop import PullLoop
+from groundwork.nats.settling import DeadLetters, Delivery, Settling
 from groundwork.service import strict
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
 from schemas import envelope as headers
@@ -60,7 +60,7 @@ async def serve_outbound(
     async with open_sender(settings, clock=clock) as sender, asyncio.TaskGroup() as group:
         outbound = Outbound(settings, stores.outbox, sender, NatsOutboundBus(link), clock=clock, told=told)
         status.also("outbound", partial(_look, stores.outbox, outbound, clock))
-        hears = partial(hear, link, trust=trust, take=outbound.take, sole=permits is None)
+        hears = partial(hear, link, trust=trust, take=outbound.take)
         streams = {subjects.STREAM: subjects.DURABLE_LIFECYCLE}
         if settings.wants_progress():
             streams[subjects.STREAM_PROGRESS] = subjects.DURABLE_PROGRESS
@@ -85,9 +85,8 @@ async def _look(outbox: OwedNotifications, outbound: Outbound, clock: Clock) -> 
     return [Finding(name="outbound", mark="warning", text=text, remedy=remedy) for text, remedy in found]
 
 
-async def hear(link: NatsLink, stream: str, durable: str, *, trust: Trust, take: Take, sole: bool) -> None:
-    """A message is acknowledged when `take` has returned. Only the agent's own word (`trust`) is read. `sole`: no other
-    gateway consumes here."""
+async def hear(link: NatsLink, stream: str, durable: str, *, trust: Trust, take: Take) -> None:
+    """A message is acknowledged when `take` has returned. Only the agent's own word (`trust`) is read."""
 
     async def handle(delivery: Delivery) -> None:
         signature, again = delivery.headers.get(headers.SIGNATURE), delivery.delivered > 1
@@ -100,7 +99,7 @@ async def hear(link: NatsLink, stream: str, durable: str, *, trust: Trust, take:
             raise GiveUp(str(error)) from error
 
     buried = DeadLetters(subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_of)
-    await PullLoop(Settling(link, stream, durable, handle, buried), slots=SLOTS, sole=sole).run()
+    await PullLoop(Settling(link, stream, durable, handle, buried), slots=SLOTS).run()
 
 
 class NatsOutboundBus:

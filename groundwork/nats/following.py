@@ -14,9 +14,9 @@ from typing import Generic, TypeVar
 import nats.errors
 from nats.aio.msg import Msg
 
-from groundwork.nats.consuming.settling import is_delivery, read_delivery
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import NO_SUCH_STREAM, Stored
+from groundwork.nats.settling import is_delivery, read_delivery
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.machine import token_hex
 

@@ -91,8 +91,6 @@ class NatsLink:
         self.tries_again: Callable[[], None] = lambda: None
         self.stuck = asyncio.Event()
         self._unanswered: dict[str, tuple[int, float]] = {}
-        self.succeeds = False
-        """Whether another process, which may only have been stopped, did before what is done by this link."""
 
     def guard_by(self, guard: Guard) -> None:
         """From now on nothing is published, told or acknowledged unless `guard` returns; what it raises is raised."""

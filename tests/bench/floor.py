@@ -12,9 +12,9 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
-from groundwork.nats.consuming.settling import DeadLetters, Delivery, Handler
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
+from groundwork.nats.settling import DeadLetters, Delivery, Handler
 from groundwork.nats.topology import ConsumerSpec, StreamSpec, Topology, set_up
 from tests.kit.consuming import consume
 

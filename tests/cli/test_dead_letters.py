@@ -12,9 +12,9 @@ from agent_service.bus.dead_letters import NatsDeadLetters, retry_id
 from agent_service.bus.messages import RESULTS, STARTS
 from agent_service.bus.topology import topology
 from agent_service.cli.services.dead_letters import who
-from groundwork.nats.consuming.settling import DeadLetters, Delivery
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
+from groundwork.nats.settling import DeadLetters, Delivery
 from groundwork.nats.topology import set_up
 from groundwork.service.errors import GiveUp
 from groundwork.service.exits import Exit

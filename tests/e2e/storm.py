@@ -28,8 +28,8 @@ import uvloop
 import yaml
 from nats.js.api import StreamConfig
 
-from groundwork.nats.consuming.settling import DeadLetters, Delivery
 from groundwork.nats.link import NatsLink
+from groundwork.nats.settling import DeadLetters, Delivery
 from groundwork.nats.topology import ConsumerSpec, Topology, set_up
 from groundwork.service.errors import TryAgain
 from schemas import envelope, keys, subjects

@@ -8,8 +8,8 @@ from dataclasses import replace
 from agent_service.bus.topology import topology
 from ductile_gateway.bus import requests
 from ductile_gateway.calls.relay import Relay
-from groundwork.nats.consuming.pull_loop import PullLoop
 from groundwork.nats.link import NatsLink
+from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.topology import set_up
 from schemas import keys, subjects
 from schemas.events import ToolRequest, ToolResult
@@ -40,7 +40,6 @@ def requests_of(link: NatsLink, relay: Relay) -> PullLoop:
         heard=lambda *_: None,
         slots=8,
         grace_s=1,
-        sole=True,
     )
 
 

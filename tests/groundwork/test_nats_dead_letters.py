@@ -7,8 +7,8 @@ import pytest
 from nats.js.api import RawStreamMsg
 from nats.js.errors import NotFoundError
 
-from groundwork.nats.consuming.settling import DeadLetters, Delivery, Handler, Notice, Notify
 from groundwork.nats.link import NatsLink
+from groundwork.nats.settling import DeadLetters, Delivery, Handler, Notice, Notify
 from groundwork.service.errors import GiveUp
 from tests.kit.bus import a_consumer, a_stream
 from tests.kit.consuming import consuming

@@ -7,9 +7,9 @@ from typing import Any
 
 import nats.errors
 
-from groundwork.nats.consuming.pull_loop import PullLoop
-from groundwork.nats.consuming.settling import DeadLetters, Delivery, Handler, Settling
 from groundwork.nats.link import NatsLink
+from groundwork.nats.pull_loop import PullLoop
+from groundwork.nats.settling import DeadLetters, Delivery, Handler, Settling
 from tests.kit.waiting import until
 
 

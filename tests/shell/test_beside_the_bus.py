@@ -18,8 +18,8 @@ from agent_service.bus.topology import topology
 from agent_service.run.arrival import Arrival
 from agent_service.trust.identity import SystemClock
 from ductile_gateway.bus.micro_service import serve_questions
-from groundwork.nats.consuming.settling import Delivery
 from groundwork.nats.link import NatsLink
+from groundwork.nats.settling import Delivery
 from groundwork.nats.topology import set_up
 from groundwork.service.errors import TryAgain
 from schemas import subjects

@@ -306,7 +306,6 @@ async def hold(lease: Lease, link: NatsLink, *, take_over: bool = False) -> Asyn
     ExceptionGroup."""
     before = await lease.acquire(take_over=take_over)
     link.guard_by(lease.held)
-    link.succeeds = before is not None and not before.owner.released and not lease.is_of(before.owner.holder)
     try:
         async with asyncio.TaskGroup() as group:
             keeping = group.create_task(lease.keep())

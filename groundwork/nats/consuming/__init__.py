@@ -1,1 +1,0 @@
-"""Messages of a durable consumer: taken, kept in hand, settled."""

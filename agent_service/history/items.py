@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from datetime import datetime
 from functools import partial
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer
@@ -103,6 +104,8 @@ class Item:
     parent: str | None = None
     depth: int = 0
     repeats: bool = False
+    child_run_id: str | None = None
+    execution: Execution | None = None
 
     about: Annotated[dict[str, Any], NOT_IN_TIMELINE] = field(default_factory=dict)
     """Of a step and a task: arguments, route and who allowed it, as its first request was sent. Of a wait: `kind`, and
@@ -117,7 +120,6 @@ class Item:
     """How a step, task or attempt ended; `summary` is what it brought, by the answer in the entry `answered_in`."""
     summary: Annotated[str, NOT_IN_TIMELINE] = ""
     answered_in: Annotated[int, NOT_IN_TIMELINE] = 0
-    execution: Annotated[Execution | None, NOT_IN_TIMELINE] = None
     query: Annotated[str, NOT_IN_TIMELINE] = ""
     reason: Annotated[str, NOT_IN_TIMELINE] = ""
     needs: Annotated[tuple[str, ...], NOT_IN_TIMELINE] = ()
@@ -163,30 +165,52 @@ class Items:
         """By the newest entry, as they were then."""
         self.by_id: dict[str, Item] = {}
 
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """All that has begun, in the order in which it began."""
+        begun = [item for item in self.by_id.values() if item.has_begun]
+        return tuple(sorted(begun, key=attrgetter("entry")))
+
+    def tree(self) -> list[Item]:
+        """All that has begun, each followed by what is a part of it, else in the order in which it began."""
+        tree = as_tree(self.items)
+        for item in tree:
+            above = self.by_id.get(item.parent or "")
+            if above and item.kind == "attempt":
+                both = item.ended_in == above.ended_in
+                item.repeats = both and (item.ended_in is not None or item.entry == above.entry)
+        return tree
+
+    def of_kind(self, kind: str, step: int | None = None) -> list[Item]:
+        """In the order in which they were asked for."""
+        return [item for item in self.by_id.values() if item.kind == kind and step in (None, item.step)]
+
     def begin(self, item_id: str, what: str = "", **told: Any) -> Item:
         what = what or item_id
-        if what in self.open:
-            self.close(what, "cancelled")
+        self.close(what, "cancelled")
         at, entry, above = self.record.entry.at, self.record.entry.seq, self.by_id.get(told.get("parent") or "")
-        told["depth"] = above.depth + 1 if above else 0
-        item = Item(id=item_id, entry=entry, **({"status": "open"} | told), started_at=at, opened_at=at)
+        depth = above.depth + 1 if above else 0
+        told = {"status": "open", "text": ""} | told
+        item = Item(id=item_id, entry=entry, depth=depth, started_at=at, opened_at=at, **told)
         self.by_id[item_id] = self.open[what] = item
         return item
 
     def start(self, item: Item) -> None:
-        """A task that was asked for begins."""
-        item.started_at = item.opened_at = self.record.entry.at
-        item.has_begun, item.status, item.entry = True, "open", self.record.entry.seq
+        """A task that was asked for begins, if it has not."""
+        if not item.has_begun:
+            item.started_at = item.opened_at = self.record.entry.at
+            item.has_begun, item.status, item.entry = True, "open", self.record.entry.seq
 
     def go_on(self, item_id: str) -> None:
+        """An item that has ended is open again."""
         if item_id in self.by_id and item_id not in self.open:
             item = self.open[item_id] = self.by_id[item_id]
-            item.status, item.ended_at, item.ended_in, item.error, item.outcome = "open", None, None, None, ""
+            item.status = "open" if item.has_begun else "waiting"
+            item.ended_at, item.ended_in, item.error, item.outcome = None, None, None, ""
             item.again, item.opened_at, item.opened_in = item.again + 1, self.record.entry.at, self.record.entry.seq
 
     def close(self, what: str, status: ItemStatus, **told: Any) -> None:
-        if what in self.open:
-            item = self.open.pop(what)
+        if item := self.open.pop(what, None):
             for name, value in told.items():
                 setattr(item, name, value)
             item.status, item.ended_at, item.ended_in = status, self.record.entry.at, self.record.entry.seq
@@ -195,9 +219,9 @@ class Items:
 
     def close_within(self, item: Item) -> None:
         """What belongs to it, and is not over, is cancelled."""
-        for what in [what for what, one in self.open.items() if self._is_within(one, item)]:
-            self.close(what, "cancelled")
-
-    def _is_within(self, one: Item, item: Item) -> bool:
-        above = self.by_id.get(one.parent or "")
-        return above is item or (above is not None and self._is_within(above, item))
+        for what, one in tuple(self.open.items()):
+            above = self.by_id.get(one.parent or "")
+            while above and above is not item:
+                above = self.by_id.get(above.parent or "")
+            if above:
+                self.close(what, "cancelled")

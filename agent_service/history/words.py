@@ -54,6 +54,12 @@ class Said(NamedTuple):
         return self.bare + self.more
 
 
+def titled(said: Said) -> dict[str, str]:
+    """Title and text of an item."""
+    text = said.more.removeprefix(" by ").removeprefix(" from ").removeprefix(": ")
+    return {"title": said.bare[0].upper() + said.bare[1:], "text": text}
+
+
 def say(record: Record) -> str:
     """The entry in one line."""
     return one_line("; ".join(map(str, (*happened(record), *led_to(record)))), MAX_SAYING)
@@ -77,6 +83,10 @@ def led_to(record: Record) -> Iterator[Said]:
                 yield _named(fact.name, 1, finished(fact))
         elif said := _OF_FACTS.get(type(fact)):
             yield said(fact)
+
+
+def led_to_by(fact: facts.Fact) -> Said:
+    return _OF_FACTS[type(fact)](fact)
 
 
 def of(task: str) -> str:
@@ -152,11 +162,6 @@ _GISTS: dict[type[Any], Callable[[Any], str]] = {
 }
 
 
-def unavailable(event: events.ModelUnavailable) -> Said:
-    said = "not asked" if event.remedy == "hold" else f"the model gave no answer ({event.error_class})"
-    return Said(said, f": {event.message}")
-
-
 def usd(cost: float | None) -> str:
     return "price not known" if cost is None else f"{cost:.4f} USD"
 
@@ -165,11 +170,6 @@ def reserved(event: events.CallReserved) -> str:
     return (
         f"at most {event.reserve.tokens} tokens ({usd(event.reserve.cost_usd)}) for call {event.call} to {event.model}"
     )
-
-
-def asked_for(asked: facts.CallAsked) -> Said:
-    told = f", telling it: {'; '.join(map(str, asked.told))}" if asked.told else ""
-    return Said(f"asked the model to {asked.phase} (call {asked.call})", told)
 
 
 # Requests
@@ -190,11 +190,6 @@ def request_of(name: Name) -> str:
 
 def attempt_of(pending: Pending) -> str:
     return f"{request_of(pending.name)} ({call_of(pending.action)}), attempt {pending.attempt}"
-
-
-def sent(pending: Pending) -> Said:
-    which = f"sent {_which(pending.name, pending.attempt)}"
-    return Said(which, f": {call_of(pending.action)}, answer due by {instant(pending.deadline_at)}")
 
 
 def _which(name: Name, attempt: int) -> str:
@@ -249,17 +244,26 @@ _OF_EVENTS: dict[type[Any], Callable[[Any], Said]] = {
         f"started with {len(event.skills)} tools", f": {', '.join(skill.name for skill in event.skills)}"
     ),
     events.CallReserved: lambda event: Said(f"set aside {reserved(event)}"),
-    events.ModelUnavailable: unavailable,
+    events.ModelUnavailable: lambda event: Said(
+        "not asked" if event.remedy == "hold" else f"the model gave no answer ({event.error_class})",
+        f": {event.message}",
+    ),
     events.CancelRequested: lambda event: _said("cancel", event.by, event.reason),
     events.SignalReceived: _signalled,
     events.TurnBroke: lambda _: Said("the agent broke"),
     events.StoodStill: _stood_still,
 }
 _OF_FACTS: dict[type[Any], Callable[[Any], Said]] = {
-    facts.CallAsked: asked_for,
+    facts.CallAsked: lambda fact: Said(
+        f"asked the model to {fact.phase} (call {fact.call})",
+        f", telling it: {'; '.join(map(str, fact.told))}" if fact.told else "",
+    ),
     facts.CallPutOff: lambda fact: Said(f"the model is asked again at {instant(fact.retry_at)}"),
     facts.CallLost: lambda fact: Said(f"the reply to call {fact.call} is lost, which counts as {fact.tokens} tokens"),
-    facts.RequestSent: lambda fact: sent(fact.pending),
+    facts.RequestSent: lambda fact: Said(
+        f"sent {_which(fact.pending.name, fact.pending.attempt)}",
+        f": {call_of(fact.pending.action)}, answer due by {instant(fact.pending.deadline_at)}",
+    ),
     facts.RetrySet: lambda fact: Said(
         f"{_which(fact.pending.name, fact.pending.attempt)} follows at {instant(fact.retry_at)}"
     ),
@@ -273,9 +277,9 @@ _OF_FACTS: dict[type[Any], Callable[[Any], Said]] = {
 
 def _pauses(ask: Approval | Question | Stop) -> Said:
     match ask:
-        case Approval(reason=reason):
-            return Said("the run pauses and waits for approval", f": {reason}")
+        case Approval(proposal=proposal, reason=reason):
+            return Said(f"pauses for approval of {proposed(proposal)}", f": {reason}")
         case Question(ask=asked):
-            return Said("the run pauses and asks", f": {asked.question}")
+            return Said("pauses for an answer", f": {asked.question}")
         case Stop(ending_class=ending_class, reason=reason):
-            return Said(f"the run pauses ({ending_class})", f": {reason}")
+            return Said(f"pauses ({ending_class})", f": {reason}")

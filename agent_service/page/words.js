@@ -9,7 +9,6 @@ export const FINAL = new Set(["done", "escalated", "failed", "cancelled"]);
 const ITEM_ICONS = { ok: "done", open: "running", error: "failed", refused: "refused", waiting: "waiting", cancelled: "cancelled", continuation: "again" };
 const ITEM_WORDS = {
   ok: "done", open: "under way", error: "failed", refused: "refused", waiting: "waiting", cancelled: "cancelled", continuation: "asks for more",
-  pending: "under way", unfinished: "not finished",
 };
 const WAITS = {
   model: "the model", model_retry: "the model's next try", tool: "a tool", tool_retry: "the tool's next try", time: "its time",

@@ -12,12 +12,13 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval, Question, Status, Stop
 from agent_service.errors import Damaged
 from agent_service.history.plain import View, clipped, rfc3339
-from agent_service.run.asks import RAISED_BY, Remedy, remedy
+from agent_service.run.asks import RAISED_BY, Remedy, human_task, remedy
 from agent_service.run.lines import waits_for
-from agent_service.views.run import AsksView, asks_view, reopens_until
+from agent_service.views.run import reopens_until
 from schemas import subjects
 from schemas.envelope import RUN_ID
 from schemas.events import INBOUND
+from schemas.events import Waiting as HumanTask
 from schemas.values import dataclass
 
 _SAID = "Dead-Letter-"
@@ -137,7 +138,7 @@ class InboxItem(View):
     title: str
     text: str
     item_class: str = Field(alias="class")
-    asks: AsksView | None = None
+    asks: HumanTask | None = None
     remedy: Remedy | None
     actions: tuple[Action, ...]
 
@@ -151,7 +152,7 @@ class InboxView(View):
 
 
 def of_run(run: RunState, at: datetime) -> InboxItem:
-    asks, waits = asks_view(run), waits_for(run)
+    asks, waits = human_task(run), waits_for(run)
     return InboxItem(
         id=f"run:{run.run_id}",
         kind=_kind(run, asks),
@@ -166,7 +167,7 @@ def of_run(run: RunState, at: datetime) -> InboxItem:
     )
 
 
-def _kind(run: RunState, asks: AsksView | None) -> ItemKind:
+def _kind(run: RunState, asks: HumanTask | None) -> ItemKind:
     if asks and asks.kind in ("approval", "question"):
         return "approval" if asks.kind == "approval" else "question"
     if run.status is Status.PAUSED:

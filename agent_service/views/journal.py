@@ -109,12 +109,12 @@ class CallView(View):
     with_plan: bool
     model: str | None
     asked_at: datetime
-    replied_at: datetime | None
-    usage: ModelUsage | None
-    provenance: Provenance | None
+    replied_at: datetime | None = None
+    usage: ModelUsage | None = None
+    provenance: Provenance | None = None
     prompt: tuple[PromptPart, ...]
     prompt_note: str
-    reply: dict[str, Any] | None
+    reply: dict[str, Any] | None = None
     outcome: str
 
 
@@ -134,8 +134,11 @@ def question_of(made: Item, changes: Sequence[ChangeRecord]) -> Question:
 def call_view(made: Item, changes: Sequence[ChangeRecord], prompt: PromptText) -> CallView:
     question, reply = question_of(made, changes), made.thought.reply if made.thought else None
     last = changes[made.ended_in - 1] if made.ended_in else None
-    said = json.loads(last.entry.event) if last and reply else None
-    parts = [*(("system", text) for text in prompt.system), *(("user", text) for text in prompt.user)]
+    told: dict[str, Any] = {}
+    if last and reply:
+        said = json.loads(last.entry.event)
+        told = {"replied_at": reply.at, "usage": reply.usage, "provenance": reply.provenance}
+        told["reply"] = {name: said[name] for name in ("decision", "plan")}
     return CallView(
         run_id=question.state.run_id,
         call=question.call,
@@ -143,13 +146,13 @@ def call_view(made: Item, changes: Sequence[ChangeRecord], prompt: PromptText) -
         with_plan=question.with_plan,
         model=made.model,
         asked_at=question.now,
-        replied_at=reply.at if reply else None,
-        usage=reply.usage if reply else None,
-        provenance=reply.provenance if reply else None,
-        prompt=tuple(PromptPart.model_validate({"role": role, "text": text}) for role, text in parts),
+        prompt=(
+            *(PromptPart(role="system", text=text) for text in prompt.system),
+            *(PromptPart(role="user", text=text) for text in prompt.user),
+        ),
         prompt_note=_why_it_may_differ(made, prompt.version),
-        reply={"decision": said["decision"], "plan": said["plan"]} if said else None,
         outcome=outcome_of(made, last),
+        **told,
     )
 
 

@@ -1,14 +1,12 @@
 """Runs as the API shows them. Texts of models and tools are as they came; the reader of the JSON escapes them."""
 
 from datetime import datetime
-from typing import Annotated
 
 from pydantic import Field, computed_field
 
 from agent_service.core import proof
 from agent_service.core.limits import budget_use
 from agent_service.core.people.reopening import closes_at
-from agent_service.core.phases import Phase
 from agent_service.core.state import Child, RunState
 from agent_service.core.waiting import Ended, Status
 from agent_service.history.history import History
@@ -18,15 +16,8 @@ from agent_service.run.asks import Remedy, human_task, remedy
 from agent_service.trust.identity import trace_id
 from agent_service.trust.identity import trace_url as address_of_trace
 from agent_service.views.steps import PendingView, StepView, pending_views, step_views
-from schemas.events import BudgetUse, DoneItem, Waiting
-
-
-class AskingView(View):
-    """The model call that the run waits for; with `retry_at`, the call that is made then."""
-
-    call: int
-    phase: Phase
-    retry_at: datetime | None
+from schemas.events import BudgetUse, DoneItem
+from schemas.events import Waiting as HumanTask
 
 
 class UsageView(View):
@@ -47,33 +38,6 @@ class UsageView(View):
     lost_cost_usd: float | None
 
 
-class AsksView(Waiting):
-    """What `agent.waiting` says, by the same names. `kind` says what is asked for.
-
-    `approval`: of `command` of `tool` with `arguments`, or (without a tool) of a framing, which `arguments` then hold;
-    an approval names `arguments_hash`. `question`: an answer. `budget`: more of it. `in_doubt`: whether `step` was
-    carried out. `expires_at`: when a timer decides it; null where none does. `task` and `round`: what is
-    asked about is that sub-request of the step.
-    """
-
-    task: str | None = None
-    round: int | None = None
-    arguments_json: str | None = None
-    """The same as JSON: to be shown where a reader of JSON would round its numbers."""
-    run_id: Annotated[str, Field(exclude=True)] = ""
-    trace_url: Annotated[str | None, Field(exclude=True)] = None
-    has_callback: Annotated[bool, Field(exclude=True)] = False
-
-
-class ChildView(View):
-    """A run that was started as a step, or as the task of one that `task` and `round` name."""
-
-    run_id: str
-    step: int
-    task: str | None
-    round: int | None
-
-
 class RunView(OfRun):
     """One run. `class` names its ending or why it pauses; `steps` has the pending ones too.
 
@@ -81,12 +45,12 @@ class RunView(OfRun):
     `pending` is the first.
 
     `models` are those that replied, as they name themselves; null where the journal was not asked. `asks` is what a
-    person is asked. `reopened` counts the answers that set it going again after an end; until `reopens_until` an answer
-    does so, null where none does.
+    person is asked, as `agent.waiting` says it. `reopened` counts the answers that set it going again after an end;
+    until `reopens_until` an answer does so, null where none does.
 
     `parent_run_id` is the run that started it, or that a caller named as such; `depth` is how many agents called each
-    other to get here; `children` are the runs that it started. `caller` is who asked for it, such as `token ci` or
-    `bus`; empty where the API has no tokens.
+    other to get here; `children` are the runs that it started as a step, or as the task of one. `caller` is who asked
+    for it, such as `token ci` or `bus`; empty where the API has no tokens.
 
     `stopped`: by whom, since when and why everything is stopped, this run too; empty while it goes on or has ended.
     """
@@ -98,7 +62,7 @@ class RunView(OfRun):
 
     parent_run_id: str | None
     depth: int
-    children: tuple[ChildView, ...]
+    children: tuple[Child, ...]
     wake_id: str
     caller: str
     accepted_at: datetime
@@ -117,9 +81,8 @@ class RunView(OfRun):
     usage: UsageView
     pending: PendingView | None
     pendings: tuple[PendingView, ...]
-    asking: AskingView | None
     waiting_for: WaitReason | None
-    asks: AsksView | None
+    asks: HumanTask | None
     reopened: int
     reopens_until: datetime | None
     artifacts: tuple[str, ...]
@@ -142,28 +105,27 @@ def run_view(
     trouble: str = "",
 ) -> RunView:
     """`history` adds steps and models. `trace_url` has `{trace_id}` in its place."""
-    pendings, stop, asking = tuple(pending_views(run, present, trouble)), run.stop, run.asking
+    pendings = pending_views(run, present, trouble)
     return RunView(
         **{name: getattr(run, name) for name in _AS_IT_IS},
         parent_run_id=run.brief.parent.run_id if run.brief.parent else None,
         depth=run.brief.depth,
-        children=tuple(map(_child, run.children)),
+        children=run.children,
         caller=run.brief.caller,
         goal=run.brief.goal,
         summary=str(run.summary),
         outcome=str(run.outcome),
-        reason=str(stop.reason) if stop else "",
-        ending_class=stop.ending_class if stop else "",
+        reason=str(run.reason),
+        ending_class=run.ending_class,
         remedy=remedy(run),
-        steps=step_views(run, history) if history else (),
+        steps=step_views(history) if history else (),
         definition_of_done=tuple(map(proof.told, run.done_items)),
         budget=BudgetUse(**budget_use(run)),
         usage=UsageView.model_validate(run.spent, from_attributes=True),
         pending=next(iter(pendings), None),
         pendings=pendings,
-        asking=AskingView(call=asking.call, phase=asking.phase, retry_at=run.retry_at) if asking else None,
         waiting_for=waiting_for(run),
-        asks=asks_view(run),
+        asks=human_task(run),
         reopens_until=reopens_until(run),
         models=tuple(history.models) if history else None,
         trace_id=trace_id(run.run_id),
@@ -171,16 +133,6 @@ def run_view(
     )
 
 
-def asks_view(run: RunState) -> AsksView | None:
-    asked = human_task(run)
-    told = {name: value for name, value in asked or () if name not in ("run_id", "trace_url", "has_callback")}
-    return AsksView.model_construct(**told) if asked else None
-
-
 def reopens_until(run: RunState) -> datetime | None:
     waiting = run.waiting
     return closes_at(run, waiting) if isinstance(waiting, Ended) and waiting.status is Status.ESCALATED else None
-
-
-def _child(child: Child) -> ChildView:
-    return ChildView(run_id=child.run_id, step=child.step, task=child.task or None, round=child.round or None)

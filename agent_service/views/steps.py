@@ -1,13 +1,14 @@
 """The steps of a run with their tasks and attempts, in short and in full, and what is in flight."""
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 from datetime import datetime
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
-from agent_service.core.attempts import asker_of
 from agent_service.core.state import RunState
 from agent_service.history.history import History
 from agent_service.history.items import Failure, Item, ItemStatus, as_tree
@@ -16,91 +17,84 @@ from agent_service.history.results import Execution, result_of
 from agent_service.history.waiting_for import executor_of
 from agent_service.run.journal import Record
 
-StepStatus = Literal["waiting", "pending", "ok", "error", "continuation", "budget", "unfinished"]
-"""`pending`: sent, or asked for more. `continuation`: asked again, it asked for more. `budget`: that was too much.
-`unfinished`: its step or its run ended before.
-"""
+
+class _OfItem(View):
+    """What an item of the history says, by the same names."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
-class RequestView(View):
-    """A step or a task of it. `attempt` is the newest, 0 before the first request is sent. `child_run_id` is the run
-    that works on it, where it asks an agent.
+class RequestView(_OfItem):
+    """A step or a task of it. `attempt` is the newest, 0 before the first request is sent. `error` and `execution` are
+    of the newest attempt that was answered. `child_run_id` is the run that works on it, where it asks an agent.
+
+    `status`: `open` once it is sent, or asked for more; `cancelled`: its step or its run ended before.
     """
 
+    step: int
     tool: str
     command: str
-    attempt: int = 0
-    status: StepStatus = "waiting"
-    summary: str = ""
-    error: Failure | None = None
-    child_run_id: str | None = None
+    attempt: int
+    status: ItemStatus
+    summary: str
+    error: Failure | None
+    execution: Execution | None
+    child_run_id: str | None
 
 
 class TaskView(RequestView):
-    """A sub-request of a step. `id` and `round` name it there, as the keys of its messages do.
-
-    `asked_by` is the task that asked for it, null where the step's own tool did. Its first request is sent at
-    `started_at`. `query` is of a retrieval, `reason` is why it was asked for.
+    """A sub-request of a step, named by `task` and `round` as in the keys of its messages. A task `task-1.task-2` was
+    asked for by `task-1`. `query` is of a retrieval, `reason` is why it was asked for, `needs` the tasks before it.
     """
 
-    id: str
+    task: str
     round: int
-    depends_on: tuple[str, ...] = ()
-    asked_by: str | None = None
-    query: str | None = None
-    reason: str = ""
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
+    needs: tuple[str, ...]
+    query: str
+    reason: str
+    started_at: datetime
+    ended_at: datetime | None
 
 
 class StepView(RequestView):
-    """One step. `error` and `execution` are told of the newest attempt that was answered.
+    """One step. `tasks` is what its tool asked for before it could answer, each task followed by its own."""
 
-    `tasks` is what its tool asked for before it could answer, each task followed by its own.
-    """
-
-    step: int
-    execution: Execution | None = None
-    tasks: tuple[TaskView, ...] = ()
+    tasks: tuple[TaskView, ...]
 
 
-class AttemptView(View):
-    """One attempt. `result` is all that the tool brought; `execution` is how its executor carried it out.
+class AttemptView(_OfItem):
+    """One attempt, that which waits to be sent, or a result that came late. `result` is all that the tool brought.
 
-    `status` is `open` while it is waited for, `waiting` before it is sent, `cancelled` where it was under way when the
-    run ended, and `refused` for a result that came after that.
+    `until`: when its answer is due, or when it is sent. `status` is `refused` for a result that changes nothing.
     """
 
     attempt: int
-    requested_at: datetime | None
-    deadline_at: datetime | None
-    completed_at: datetime | None = None
     status: ItemStatus
-    result: dict[str, JsonValue] | None = None
-    error: Failure | None = None
-    execution: str | None = None
+    text: str
+    started_at: datetime
+    ended_at: datetime | None
+    until: datetime | None
+    result: dict[str, JsonValue] | None
+    error: Failure | None
+    execution: Execution | None
 
 
 class TaskDetail(TaskView):
-    """A sub-request of a step in full. `approved_by` is as in StepDetail."""
+    """A sub-request of a step in full. `approved_by` is the person who allowed it; null where none had to."""
 
-    arguments: dict[str, JsonValue]
-    approved_by: str | None
+    arguments: dict[str, JsonValue] = Field(default_factory=dict)
+    approved_by: str | None = None
     attempts: tuple[AttemptView, ...]
 
 
-class StepDetail(View):
-    """One step. `route` is where its requests go; `executor` is who was asked, null where it tells no name.
+class StepDetail(RequestView):
+    """One step in full. `route` is where its requests go; `executor` is who was asked, null where it tells no name.
 
-    `approved_by` is the person who allowed it; null where no approval was needed. `attempts` are those of its own
-    request, `tasks` what its tool asked for before it could answer, and each time that it was asked again.
-    `child_run_id` is as in the run's view.
+    `attempts` are those of its own request, `tasks` what its tool asked for before it could answer, and each time that
+    it was asked again. `approved_by` is as in TaskDetail.
     """
 
     run_id: str
-    step: int
-    tool: str
-    command: str
     route: str
     executor: str | None
     arguments: dict[str, JsonValue]
@@ -108,12 +102,11 @@ class StepDetail(View):
     risk: str
     rationale: str
     approved_by: str | None
-    child_run_id: str | None
     attempts: tuple[AttemptView, ...]
     tasks: tuple[TaskDetail, ...]
 
 
-class PendingView(View):
+class PendingView(_OfItem):
     """The attempt whose result the run waits for; with `retry_at`, the attempt that is sent then.
 
     `task` and `round` are of a sub-request of the step, null for its own request.
@@ -138,64 +131,17 @@ class PendingView(View):
     trouble: str = ""
 
 
-def step_views(run: RunState, history: History) -> tuple[StepView, ...]:
+def _told(value: Any, **more: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)} | more
+
+
+def step_views(history: History) -> tuple[StepView, ...]:
     """In the order of their numbers."""
-    told = [_task(run, item) for item in as_tree(history.of_kind("task"))]
-    return tuple(
-        [
-            StepView(
-                step=item.step,
-                execution=item.execution,
-                tasks=tuple([TaskView(**task) for step, task in told if step == item.step]) if told else (),
-                **_request(run, item),
-                summary=_summary(item),
-                error=item.error,
-            )
-            for item in sorted(history.of_kind("step"), key=attrgetter("step"))
-        ]
-    )
-
-
-def _request(run: RunState, item: Item) -> dict[str, Any]:
-    told = {"tool": item.tool, "command": item.command, "attempt": item.attempt, "status": _status(item)}
-    return told | {"child_run_id": _child(run, item)}
-
-
-def _child(run: RunState, item: Item) -> str | None:
-    children = [c.run_id for c in run.children if (c.step, c.task, c.round) == item.name] if run.children else None
-    return children[-1] if children else None
-
-
-def _task(run: RunState, item: Item) -> tuple[int | None, dict[str, Any]]:
-    return item.step, {
-        **_request(run, item),
-        "id": item.task,
-        "round": item.round,
-        "depends_on": item.needs,
-        "asked_by": asker_of(item.task or "") or None,
-        "query": item.query or None,
-        "reason": item.reason,
-        "summary": item.summary if item.outcome and not item.error else "",
-        "error": item.error if item.outcome else None,
-        "started_at": item.started_at if item.attempt else None,
-        "ended_at": item.ended_at,
-    }
-
-
-def _status(item: Item) -> StepStatus:
-    if item.outcome in ("ok", "error", "continuation", "budget"):
-        return item.outcome
-    if item.ended_at:
-        return "unfinished"
-    return "waiting" if item.status == "waiting" or not item.attempt else "pending"
-
-
-def _summary(item: Item) -> str:
-    if item.outcome or item.ended_at:
-        return item.summary or (item.error.message if item.error else "")
-    if item.error:
-        return f"it failed before: {item.error.message}"
-    return f"asks for more: {item.summary}" if item.summary else ""
+    tasks = defaultdict[int | None, list[dict[str, Any]]](list)
+    for task in as_tree(history.of_kind("task")):
+        tasks[task.step].append(_told(task))
+    steps = sorted(history.of_kind("step"), key=attrgetter("step"))
+    return tuple([StepView.model_validate(_told(item, tasks=tasks[item.step])) for item in steps])
 
 
 def step_detail(run: RunState, records: Sequence[Record], step: int) -> StepDetail | None:
@@ -205,66 +151,33 @@ def step_detail(run: RunState, records: Sequence[Record], step: int) -> StepDeta
     if item is None:
         return None
     skill = run.brief.skill(item.tool or "")
-    return StepDetail(
-        run_id=run.run_id,
-        step=step,
-        tool=item.tool or "",
-        command=item.command or "",
-        executor=skill.executor if skill else None,
-        child_run_id=_child(run, item),
-        attempts=_attempts(history, records, item),
-        tasks=tuple(
-            TaskDetail(
-                **_task(run, task)[1],
-                arguments=task.about.get("arguments", {}),
-                approved_by=task.about.get("approved_by"),
-                attempts=_attempts(history, records, task),
-            )
-            for task in as_tree(history.of_kind("task", step))
-        ),
-        **item.about,
+    tasks = as_tree(history.of_kind("task", step))
+    about = {"run_id": run.run_id, "executor": skill.executor if skill else None}
+    return StepDetail.model_validate(
+        _in_full(history, records, item) | about | {"tasks": [_in_full(history, records, task) for task in tasks]}
     )
 
 
-def _attempts(history: History, records: Sequence[Record], of: Item) -> tuple[AttemptView, ...]:
-    """With the one that waits to be sent again. A late result counts as that of the attempt that it names."""
-    below = [one for one in history.items if one.parent == of.id]
-    late = {one.attempt: one for one in below if one.id.startswith("result:")}
-    own = (one for one in below if ":attempt:" in one.id or (one.kind == "wait" and not one.ended_at))
-    return tuple(_attempt(records, one, late.get(one.attempt, one)) for one in own)
+def _in_full(history: History, records: Sequence[Record], item: Item) -> dict[str, Any]:
+    below = (one for one in history.items if one.parent == item.id)
+    attempts = [one for one in below if one.kind == "attempt" or (one.kind == "wait" and not one.ended_at)]
+    return _told(item, **item.about, attempts=tuple(_attempts(records, attempts)))
 
 
-def _attempt(records: Sequence[Record], item: Item, answered: Item) -> AttemptView:
-    is_wait, seq = item.kind == "wait", answered.answered_in
-    result = result_of(records[seq - 1], item.step or 0) if seq else None
-    return AttemptView(
-        attempt=item.attempt or 1,
-        requested_at=None if is_wait else item.started_at,
-        deadline_at=None if is_wait else item.until,
-        completed_at=result.completed_at if result else None,
-        status=answered.status,
-        result=result.result.model_dump(mode="json", exclude_none=True) if result and result.result else None,
-        error=item.error,
-        execution=str(item.execution) if item.execution else None,
-    )
+def _attempts(records: Sequence[Record], attempts: Iterable[Item]) -> Iterator[dict[str, Any]]:
+    for item in attempts:
+        result = result_of(records[item.answered_in - 1], item.step or 0) if item.answered_in else None
+        brought = result.result.model_dump(mode="json", exclude_none=True) if result and result.result else None
+        yield _told(item, result=brought)
 
 
-def pending_views(run: RunState, present: frozenset[str] | None, trouble: str) -> Iterator[PendingView]:
+def pending_views(run: RunState, present: frozenset[str] | None, trouble: str) -> tuple[PendingView, ...]:
     """`present`: executors that answered the last catalog query; `trouble` is of the first."""
-    for place, pending in enumerate(run.pendings):
+    views = list[PendingView]()
+    for pending in run.pendings:
         executor = executor_of(run, pending)
-        yield PendingView(
-            step=pending.step,
-            task=pending.task or None,
-            round=pending.round or None,
-            tool=pending.action.tool,
-            command=pending.action.command,
-            attempt=pending.attempt,
-            route=pending.route,
-            executor=executor,
-            requested_at=pending.requested_at,
-            deadline_at=pending.deadline_at,
-            retry_at=pending.retry_at,
-            present=None if present is None or executor is None else executor in present,
-            trouble="" if place else trouble,
-        )
+        about = {"task": pending.task or None, "round": pending.round or None, "executor": executor}
+        about |= {"tool": pending.action.tool, "command": pending.action.command, "trouble": "" if views else trouble}
+        answers = None if present is None or executor is None else executor in present
+        views.append(PendingView.model_validate(_told(pending, **about, present=answers)))
+    return tuple(views)

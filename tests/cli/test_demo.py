@@ -37,7 +37,7 @@ def test_constraints_that_contradict_each_other_are_relaxed_as_a_page_allows(fol
     told = called.document
     assert (told["run"]["state"], told["verified"]) == ("done", True)
     (step,) = told["run"]["steps"]
-    requests = [(task["id"], task["round"], task["tool"], task["status"]) for task in step["tasks"]]
+    requests = [(task["task"], task["round"], task["tool"], task["status"]) for task in step["tasks"]]
     assert requests == [("task-1", 1, "knowledge", "ok"), ("again", 2, "z3-solver", "ok")]
     assert "cost <= 10000 became cost <= 11000" in step["summary"]
     assert running_with(folder) == {}

@@ -97,10 +97,13 @@ PROMPT = PromptText(system=("rules",), user=("y" * 500,), version="aaaa")
 def failed_step() -> tuple[Json, Json]:
     """A view and a timeline in which a tool that failed had words on stderr."""
     view, timeline = view_of(worked_example()), timeline_of(worked_example())
-    for step in view["steps"]:
-        step |= {"execution": {"job_id": "8f3c", "exit_code": 78, "stderr": "SHED_KEY is not set"}}
+    ran = {"job_id": "8f3c", "exit_code": 78, "stderr": "SHED_KEY is not set"}
     first = next(item for item in timeline["items"] if item["kind"] == "step")
-    first |= {"status": "error", "error": {"class": "away", "message": "it broke", "retryable": False}}
+    first |= {
+        "status": "error",
+        "execution": ran,
+        "error": {"class": "away", "message": "it broke", "retryable": False},
+    }
     return view, timeline
 
 

@@ -140,14 +140,14 @@ def test_what_is_open_of_a_gathering_is_what_the_run_waits_for_and_each_request_
         assert {item.id for item in history.items if item.ended_at is None and ":attempt:" in item.id} == sent
         still = {one.name[1:] for one in under_way if one.task}
         still |= {(task.id, task.round) for one in asked for task in one.tasks if task.id}
-        views = [task for step in step_views(change.after, history) for task in step.tasks]
-        going_on = {(view.id, view.round) for view in views if view.status in ("waiting", "pending")}
+        views = [task for step in step_views(history) for task in step.tasks]
+        going_on = {(view.task, view.round) for view in views if view.status in ("waiting", "open")}
         assert going_on == still or any(one.stopped for one in asked)
     requests = {(sent.pending.name, sent.pending.attempt) for change in changes for sent in change.all(RequestSent)}
     detail = step_detail(changes[-1].after, changes, 1)
     assert detail is not None
     shown = {((1, "", 0), attempt.attempt) for attempt in detail.attempts}
-    shown |= {((1, task.id, task.round), attempt.attempt) for task in detail.tasks for attempt in task.attempts}
+    shown |= {((1, task.task, task.round), attempt.attempt) for task in detail.tasks for attempt in task.attempts}
     assert shown >= requests, "one that waits to be tried again is told too"
     names = {f"{id_of(name)}:attempt:{number}" for name, number in requests}
     assert {item.id for item in history.items if item.kind == "attempt" and ":attempt:" in item.id} == names

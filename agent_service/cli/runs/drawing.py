@@ -23,12 +23,9 @@ MARKS = {
     "error": ("✗", "red"),
     "refused": ("!", "yellow"),
     "open": ("▶", "cyan"),
-    "pending": ("▶", "cyan"),
     "waiting": ("…", "yellow"),
     "over": ("·", "dim"),
-    "unfinished": ("∅", "magenta"),
     "continuation": ("↻", "cyan"),
-    "budget": ("!", "yellow"),
 }
 UNKNOWN = ("?", "")
 

@@ -107,7 +107,7 @@ def _text(item: Json) -> str:
         case "step" | "task" if item["status"] in ("open", "waiting"):
             return title.partition(": ")[2] + (f": {text}" if item["kind"] == "task" and text else "")
         case "person" | "wait":
-            text = f"{title}: {text}"
+            text = ": ".join(filter(None, (title, text)))
     return f"{error['class']}: {text}" if error and error["class"] not in text else text
 
 

@@ -104,14 +104,14 @@ def _done_items(view: Json) -> Table | None:
 def _history(view: Json, timeline: Json) -> Group | None:
     """The newest of what a run did, each item followed by its parts."""
     items, now = [item for item in timeline["items"] if not item["repeats"]], datetime.now(UTC)
-    stderr: Json = {step["step"]: (step["execution"] or {}).get("stderr") for step in view["steps"]}
     told: list[RenderableType] = []
     if len(items) > MOST_ROWS:
         told.append(Text(f"{len(items) - MOST_ROWS} earlier ones: agentic tail {view['run_id']}", style="dim"))
     for item in items[-MOST_ROWS:]:
         line = row(item, now)
-        if item["kind"] == "step" and item["error"] and stderr.get(item["step"]):
-            line.append(f"\nstderr: {one_line(stderr[item['step']], LONGEST_TEXT)}", style="dim")
+        stderr = (item["execution"] or {}).get("stderr")
+        if item["kind"] == "step" and item["error"] and stderr:
+            line.append(f"\nstderr: {one_line(stderr, LONGEST_TEXT)}", style="dim")
         told.append(hanging(line))
     return Group(*told) if told else None
 

@@ -24,21 +24,23 @@ const related = (run_id) => run_id && h("a", { href: hashOf(["runs", run_id]) },
 /** A sub-request of a step, folded, as far in as it stands below the step. */
 function taskOf(run, task) {
   const told = h("details.task", null,
-    h("summary", null, itemMark(task.status === "pending" ? "open" : task.status), h("span", null, h("strong", null, task.id), ` ${task.tool} ${task.command}`, h("span.sub", null, task.query ?? task.summary))),
-    facts([["Why", task.reason], ["Depends on", task.depends_on.join(", ")], ["Asked by", task.asked_by], ["Allowed by", task.approved_by], ["Run", related(task.child_run_id)]]),
+    h("summary", null, itemMark(task.status), h("span", null, h("strong", null, task.task), ` ${task.tool} ${task.command}`, h("span.sub", null, task.query || task.summary))),
+    facts([["Why", task.reason], ["Depends on", task.needs.join(", ")], ["Allowed by", task.approved_by], ["Run", related(task.child_run_id)]]),
     task.error && !task.attempts.length ? h("div.callout.bad", null, h("p", null, h("code", null, task.error.class)), text(task.error.message)) : null,
     Object.keys(task.arguments).length ? section("Arguments", value(task.arguments)) : null,
     [...task.attempts].reverse().map((attempt) => attemptOf(run, attempt)));
-  told.style.setProperty("--depth", task.id.split(".").length - 1);
+  told.style.setProperty("--depth", task.task.split(".").length - 1);
   return told;
 }
 
 function attemptOf(run, attempt) {
   const { excerpt, artifact_path: path, ...rest } = attempt.result ?? {};
-  const open = attempt.status === "pending" || attempt.status === "open";
-  const took = attempt.completed_at ? duration(Date.parse(attempt.completed_at) - Date.parse(attempt.requested_at)) : "";
+  const open = !attempt.ended_at;
+  const took = open ? "" : duration(Date.parse(attempt.ended_at) - Date.parse(attempt.started_at));
+  const { stderr, ...ran } = attempt.execution ?? {};
   return section([`Attempt ${attempt.attempt}`, h("span.quiet", null, [attempt.status, took].filter(Boolean).join(" · "))],
-    facts([["Asked", instant(attempt.requested_at)], ["Answer due", open && attempt.deadline_at ? instant(attempt.deadline_at) : ""], ["Ran", attempt.execution]]),
+    facts([["Asked", instant(attempt.started_at)], [attempt.status === "waiting" ? "Sent again" : "Answer due", open && attempt.until ? instant(attempt.until) : ""], ["Ran", Object.entries(ran).filter(([, one]) => one !== null).map(([name, one]) => `${name.replace("_", " ")} ${one}`).join(", ")]]),
+    stderr && text(stderr),
     attempt.error && h("div.callout.bad", null, h("p", null, h("code", null, attempt.error.class), " ", attempt.error.retryable ? "may be tried again" : "is not tried again"), text(attempt.error.message)),
     path && h("p", null, "All of it: ", h("a", { href: hashOf(["runs", run.id, "files"], { file: path }) }, path)),
     excerpt && text(excerpt),

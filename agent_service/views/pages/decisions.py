@@ -50,7 +50,7 @@ def _happened(item: Item) -> Iterator[str]:
         yield fenced(item.error.message)
     elif item.summary or item.kind == "person":
         yield fenced(item.summary or item.text)
-    elif item.kind not in ("step", "task"):
+    elif item.text and item.kind not in ("step", "task"):
         yield inline(item.text)
     if item.kind == "wait" and item.until and "retry" not in item.about["kind"]:
         yield f"Until {instant(item.until)}, at the latest."

@@ -43,7 +43,7 @@ def _lines(history: History, ended: Iterable[Item]) -> Iterator[Line]:
             elif item.error:
                 yield _line(item, phase=item.phase or "", attempt=tries[item.call], result_status="error")
         elif item.outcome and (item.kind == "attempt" or item.answered_in != item.ended_in):
-            above = history.item(item.parent or "") if item.kind == "attempt" else item
+            above = history.by_id.get(item.parent or "") if item.kind == "attempt" else item
             yield _act(item, above.about if above else {})
 
 

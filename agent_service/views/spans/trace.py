@@ -91,7 +91,7 @@ class Trace:
             case "step" | "task":
                 yield self._span(item, f"execute_tool {item.tool}", self._step(record, item))
             case "attempt" if ":attempt:" in item.id:
-                child = item.about.get("child_run_id")
+                child = item.child_run_id
                 links = (Context(trace_id=trace_id(child), span_id=root_span_id(child)),) if child else ()
                 about = {**_numbers(item), "agentic.attempt": item.attempt or 0, "gen_ai.tool.name": item.tool or ""}
                 yield self._span(item, f"attempt {item.attempt}", about, links=links)
@@ -102,7 +102,7 @@ class Trace:
                 yield self._run(item)
 
     def _span(self, item: Item, name: str, about: Attributes, **told: Any) -> Span:
-        above, run_id, error = self._history.item(item.parent or ""), self._run_id, _error(item)
+        above, run_id, error = self._history.by_id.get(item.parent or ""), self._run_id, _error(item)
         known = {
             "agentic.run_id": run_id,
             "agentic.wake_id": self._history.accepted.wake_id,
@@ -150,7 +150,7 @@ class Trace:
         about: Attributes = {"gen_ai.operation.name": "chat", "agentic.step": item.step or 0}
         about |= _known({"agentic.phase": item.phase, "agentic.call": item.call, "gen_ai.request.model": item.model})
         if item.thought:
-            along = self._history.item(f"call:{item.call}:plan")
+            along = self._history.by_id.get(f"call:{item.call}:plan")
             about |= self._replied(item.thought, along.thought if along else None)
         if self._content:
             prompt = self._content(question_of(item, self._changes))

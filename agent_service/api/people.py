@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from operator import attrgetter
 from typing import Annotated, Any, Protocol
 
 from pydantic import Field
@@ -19,9 +20,11 @@ from agent_service.views.inbox import (
     DeadLetter,
     InboxItem,
     InboxView,
+    LetterView,
     NoSuchLetter,
     NotSentAgain,
     Stored,
+    letter_view,
     of_damaged_run,
     of_letter,
     of_run,
@@ -29,7 +32,6 @@ from agent_service.views.inbox import (
 )
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.machine import utc_now
-from schemas.envelope import RUN_ID
 from schemas.fields import Instant
 
 LETTERS_WITHIN_S = 2.0
@@ -84,34 +86,6 @@ class DismissAnswer(View):
     at: Instant
 
 
-class SettledView(View):
-    """What a person did about a letter: `retried` or `dropped`."""
-
-    what: str
-    by: str
-    at: Instant
-
-
-class LetterView(View):
-    """A dead letter. `seq` is its number; `stream`, `original_seq` and `subject` are those of the refused message.
-
-    `body` is that message, cut where it is long, and null where it is gone. Addresses for endings and proofs of calls
-    are hidden in it.
-    """
-
-    seq: int
-    at: Instant
-    subject: str
-    reason: str
-    stream: str | None
-    consumer: str | None
-    original_seq: int | None
-    run_id: str | None
-    msg_id: str | None
-    body: str | None
-    settled: SettledView | None
-
-
 class LetterPage(View):
     """Letters, oldest first. `next_cursor` asks for those that follow; null when there are none."""
 
@@ -137,11 +111,11 @@ class InboxCalls:
         self._now = now
 
     async def show_inbox(self, query: InboxQuery) -> InboxView:
-        """Paused and escalated runs, and dead letters that no person has dealt with."""
+        """Paused and escalated runs, and dead letters that no person has dealt with, by urgency."""
         (letters, trouble), stopped = await asyncio.gather(self._open_letters(), self._inbox.runs(query.limit))
         cards = await asyncio.gather(*(self._card(run_id, touched_at) for run_id, touched_at in stopped))
         items = [card for card in cards if card] + [of_letter(letter) for letter in letters[-query.limit :]]
-        items.sort(key=lambda item: item.since, reverse=True)
+        items.sort(key=attrgetter("urgency"))
         total = await self._inbox.count() + len(letters)
         return InboxView(items=tuple(items[: query.limit]), total=total, trouble=trouble)
 
@@ -187,7 +161,7 @@ class LetterCalls:
             _check_cursor(query.cursor, [letter.id for letter in found])
             wanted = [one for one in found if one.id > query.cursor and not (query.open and one.settled)]
             views = tuple(await asyncio.gather(*map(self._view, wanted[: query.limit])))
-        return LetterPage(letters=views, next_cursor=views[-1].seq if len(wanted) > len(views) else None)
+        return LetterPage(letters=views, next_cursor=views[-1].id if len(wanted) > len(views) else None)
 
     async def retry_letter(self, caller: Caller, seq: Number, request: Nothing) -> SettledAnswer:  # noqa: ARG002 # same
         """Sends the refused message once, as it was: after its cause is mended. Who did it is recorded."""
@@ -200,23 +174,11 @@ class LetterCalls:
         return SettledAnswer(seq=seq, what="dropped", by=caller.by)
 
     async def _view(self, letter: DeadLetter) -> LetterView:
-        refused, settled, (stream, sequence) = None, letter.settled, letter.place
+        refused = None
         with suppress(Failure):  # as of a letter that names a stream that is none
             async with self._reading:
                 refused = await self._letters.refused(letter)
-        return LetterView(
-            seq=letter.id,
-            at=letter.buried,
-            subject=letter.subject,
-            reason=letter.said("Reason"),
-            stream=stream or None,
-            consumer=letter.said("Consumer") or None,
-            original_seq=sequence or None,
-            run_id=letter.headers.get(RUN_ID),
-            msg_id=letter.said("Msg-Id") or letter.said("Key") or None,
-            body=_shown(refused.body) if refused else None,
-            settled=SettledView(what=settled.deed, by=settled.by, at=settled.at) if settled else None,
-        )
+        return letter_view(letter).model_copy(update={"body": _shown(refused.body) if refused else None})
 
 
 def _check_cursor(cursor: int, numbers: Sequence[int]) -> None:

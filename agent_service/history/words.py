@@ -17,6 +17,7 @@ from agent_service.run.journal import Record
 from schemas.events import SignalKind, ToolResult
 
 MAX_SAYING = 500
+PAUSES = "pauses for "
 
 DONE = {
     phases.Phase.VERIFY: "verified",
@@ -268,18 +269,18 @@ _OF_FACTS: dict[type[Any], Callable[[Any], Said]] = {
         f"{_which(fact.pending.name, fact.pending.attempt)} follows at {instant(fact.retry_at)}"
     ),
     facts.Slept: lambda fact: Said(f"waits until {instant(fact.until)}", f": {fact.why}"),
-    facts.PersonAsked: lambda fact: _pauses(fact.ask),
+    facts.PersonAsked: lambda fact: pauses(fact.ask),
     facts.Resumed: lambda _: Said("the run goes on"),
     facts.Reopened: lambda _: Said("the run goes on, reopened"),
     facts.Ended: lambda fact: Said(f"the run ended: {fact.status} ({fact.ending_class})", f": {fact.reason}"),
 }
 
 
-def _pauses(ask: Approval | Question | Stop) -> Said:
+def pauses(ask: Approval | Question | Stop) -> Said:
     match ask:
         case Approval(proposal=proposal, reason=reason):
-            return Said(f"pauses for approval of {proposed(proposal)}", f": {reason}")
+            return Said(f"{PAUSES}a person's approval of {proposed(proposal)}", f": {reason}")
         case Question(ask=asked):
-            return Said("pauses for an answer", f": {asked.question}")
+            return Said(f"{PAUSES}a person's answer", f": {asked.question}")
         case Stop(ending_class=ending_class, reason=reason):
-            return Said(f"pauses ({ending_class})", f": {reason}")
+            return Said(f"{PAUSES}a person ({ending_class})", f": {reason}")

@@ -81,20 +81,18 @@ class Wanted:
 EVERY_RUN = Wanted()
 
 
+_AS_IT_IS = ("run_id", "wake_id", "status", "accepted_at", "updated_at", "ended_at", "ending_class")
+
+
 def line_of(run: RunState) -> RunLine:
+    finished = (run.completed[-1].step, run.completed[-1].tool) if run.completed else None
     return RunLine(
-        run_id=run.run_id,
-        wake_id=run.wake_id,
-        status=run.status,
+        **{name: getattr(run, name) for name in _AS_IT_IS},
         caller=run.brief.caller,
         goal=run.brief.goal,
         summary=str(run.summary),
-        accepted_at=run.accepted_at,
-        updated_at=run.updated_at,
-        ended_at=run.ended_at,
-        ending_class=run.ending_class,
         steps=run.step,
-        tool=_newest_tool(run),
+        tool=newest_tool(run.step, finished=finished, planned=run.plan.action.tool if run.plan else None),
         tokens=run.spent.tokens,
         cost_usd=run.spent.cost_usd,
         waiting_for=waits_for(run),
@@ -107,48 +105,33 @@ def waits_for(run: RunState) -> WaitsFor | None:
 
 
 def wait_in(waiting: Waiting, updated_at: datetime, due_at: datetime | None) -> WaitsFor | None:
-    kind = _kind(waiting)
-    return WaitsFor(kind=kind, since=_since(waiting) or updated_at, until=due_at) if kind else None
+    kind, since = _kind_and_since(waiting)
+    return WaitsFor(kind=kind, since=since or updated_at, until=due_at) if kind else None
 
 
-def _kind(waiting: Waiting) -> WaitsForKind | None:
+def _kind_and_since(waiting: Waiting) -> tuple[WaitsForKind | None, datetime | None]:
     match waiting:
-        case Thinking(still_since=datetime()):
-            return "budget"
-        case Thinking(retry_at=at):
-            return "model_retry" if at else "model"
-        case Acting(pendings=pendings):
-            if pendings and all(pending.grant for pending in pendings):
-                return "child"
-            return "tool_retry" if pendings and all(pending.retry_at for pending in pendings) else "tool"
-        case Sleeping():
-            return "time"
-        case NeedsPerson(ask=Stop(ending_class=ending_class)):
-            return "budget" if ending_class.startswith(OF_BUDGETS) else "model"
-        case NeedsPerson(ask=Approval() | Question() as ask):
-            return ask.kind
-    return None
-
-
-def _since(waiting: Waiting) -> datetime | None:
-    match waiting:
-        case Acting(pendings=pendings) if pendings and not all(pending.retry_at for pending in pendings):
-            return min(pending.requested_at for pending in pendings)
         case Thinking(still_since=datetime() as since):
-            return since
-        case NeedsPerson(ask=Stop()):
-            return None
-        case Sleeping(since=since) | NeedsPerson(since=since):
-            return since
-    return None
+            return "budget", since
+        case Thinking(retry_at=at):
+            return "model_retry" if at else "model", None
+        case Acting(pendings=pendings) if pendings:
+            retried = all(pending.retry_at for pending in pendings)
+            kind: WaitsForKind = "tool_retry" if retried else "tool"
+            first = None if retried else min(pending.requested_at for pending in pendings)
+            return "child" if all(pending.grant for pending in pendings) else kind, first
+        case Acting():
+            return "tool", None
+        case Sleeping(since=since):
+            return "time", since
+        case NeedsPerson(ask=Stop(ending_class=ending_class)):
+            return "budget" if ending_class.startswith(OF_BUDGETS) else "model", None
+        case NeedsPerson(ask=Approval() | Question() as ask, since=since):
+            return ask.kind, since
+    return None, None
 
 
 def newest_tool(step: int, *, finished: tuple[int, str] | None, planned: str | None) -> str | None:
     if finished and finished[0] == step:
         return finished[1]
     return planned if step else None
-
-
-def _newest_tool(run: RunState) -> str | None:
-    finished = (run.completed[-1].step, run.completed[-1].tool) if run.completed else None
-    return newest_tool(run.step, finished=finished, planned=run.plan.action.tool if run.plan else None)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -27,18 +27,10 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 MAX_TITLE = 200
 
 ItemKind = Literal["approval", "question", "in_doubt", "escalated", "paused", "dead_letter"]
+URGENCY = {"approval": 0, "question": 0, "in_doubt": 1, "escalated": 2, "paused": 2, "dead_letter": 3}
 Action = Literal[
-    "approve",
-    "reject",
-    "answer",
-    "resume",
-    "raise_budget",
-    "cancel",
-    "start_again",
-    "dismiss",
-    "retry",
-    "discard",
-]
+    "approve", "reject", "answer", "resume", "raise_budget", "cancel", "start_again", "dismiss", "retry", "discard"
+]  # fmt: skip
 """What a person may do, the usual action first."""
 
 
@@ -103,25 +95,49 @@ class DeadLetter:
         at = instant_in(self.said("Time"))
         return message.subject == self.subject and (at is None or same_instant(at, message.at))
 
-    def for_programs(self) -> dict[str, Any]:
-        stream, sequence = self.place
-        settled = {"by": self.settled.by, "at": rfc3339(self.settled.at)} if self.settled else None
-        return {
-            "id": self.id,
-            "at": rfc3339(self.buried),
-            "status": self.settled.deed if self.settled else "open",
-            "subject": self.subject,
-            "reason": self.said("Reason"),
-            "deliveries": self.number("Deliveries"),
-            "run_id": self.headers.get(RUN_ID),
-            "consumer": self.said("Consumer") or None,
-            "target": self.said("Target") or None,
-            "stream": stream or None,
-            "stream_seq": sequence or None,
-            "msg_id": self.said("Msg-Id") or self.said("Key") or None,
-            "bytes": self.size,
-            "settled": settled,
-        }
+
+class LetterView(View):
+    """A dead letter. `id` is its number; `stream`, `stream_seq` and `subject` are those of the refused message.
+
+    `status`: `open`, or what a person did: `retried`, `dropped`. `body` is the refused message, cut where it is long,
+    and null where it is gone or not asked for. Addresses for endings and proofs of calls are hidden in it.
+    """
+
+    id: int
+    at: datetime
+    status: str
+    subject: str
+    reason: str
+    deliveries: int
+    run_id: str | None
+    consumer: str | None
+    target: str | None
+    stream: str | None
+    stream_seq: int | None
+    msg_id: str | None
+    bytes: int
+    body: str | None = None
+    settled: Settled | None
+
+
+def letter_view(letter: DeadLetter) -> LetterView:
+    stream, sequence = letter.place
+    return LetterView(
+        id=letter.id,
+        at=letter.buried,
+        status=letter.settled.deed if letter.settled else "open",
+        subject=letter.subject,
+        reason=letter.said("Reason"),
+        deliveries=letter.number("Deliveries"),
+        run_id=letter.headers.get(RUN_ID),
+        consumer=letter.said("Consumer") or None,
+        target=letter.said("Target") or None,
+        stream=stream or None,
+        stream_seq=sequence or None,
+        msg_id=letter.said("Msg-Id") or letter.said("Key") or None,
+        bytes=letter.size,
+        settled=letter.settled,
+    )
 
 
 class InboxItem(View):
@@ -139,12 +155,19 @@ class InboxItem(View):
     text: str
     item_class: str = Field(alias="class")
     asks: HumanTask | None = None
-    remedy: Remedy | None
-    actions: tuple[Action, ...]
+    remedy: Remedy | None = None
+    actions: tuple[Action, ...] = ()
+
+    @property
+    def urgency(self) -> tuple[int, float]:
+        """Lower comes first; of equal kinds, the newest."""
+        return URGENCY[self.kind], -self.since.timestamp()
 
 
 class InboxView(View):
-    """Newest first. `total` counts all that waits; `trouble` says why dead letters are missing here, if they are."""
+    """By urgency: approvals and questions, what is in doubt, runs that stopped, dead letters. `total` counts all that
+    waits; `trouble` says why dead letters are missing here, if they are.
+    """
 
     items: tuple[InboxItem, ...]
     total: int
@@ -176,17 +199,9 @@ def _kind(run: RunState, asks: HumanTask | None) -> ItemKind:
 
 
 def of_damaged_run(damaged: Damaged, since: datetime) -> InboxItem:
-    return InboxItem(
-        id=f"run:{damaged.run_id}",
-        kind="escalated",
-        run_id=damaged.run_id,
-        since=since,
-        title=damaged.run_id,
-        text=str(damaged),
-        item_class="damaged",
-        remedy=None,
-        actions=(),
-    )
+    run_id = damaged.run_id
+    about = {"run_id": run_id, "title": run_id, "text": str(damaged), "class": "damaged", "since": since}
+    return InboxItem.model_validate({"id": f"run:{run_id}", "kind": "escalated", **about})
 
 
 def actions_for(run: RunState, at: datetime) -> tuple[Action, ...]:
@@ -204,9 +219,8 @@ def actions_for(run: RunState, at: datetime) -> tuple[Action, ...]:
 
 
 def of_letter(letter: DeadLetter) -> InboxItem:
-    why = obstacle(letter)
-    again = Remedy(text="mend what it names, then send it again", command=f"agentic dlq retry {letter.id}")
-    gone = Remedy(text=why, command=f"agentic dlq drop {letter.id}")
+    why, text = obstacle(letter), "mend what it names, then send it again"
+    deed: tuple[str, tuple[Action, ...]] = ("drop", ("discard",)) if why else ("retry", ("retry", "discard"))
     return InboxItem(
         id=f"letter:{letter.id}",
         kind="dead_letter",
@@ -216,8 +230,8 @@ def of_letter(letter: DeadLetter) -> InboxItem:
         title=clipped(f"A message on {letter.subject} could not be handled", MAX_TITLE),
         text=letter.said("Reason"),
         item_class="dead_letter",
-        remedy=gone if why else again,
-        actions=("discard",) if why else ("retry", "discard"),
+        remedy=Remedy(text=why or text, command=f"agentic dlq {deed[0]} {letter.id}"),
+        actions=deed[1],
     )
 
 

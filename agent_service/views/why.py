@@ -63,10 +63,10 @@ class Whereabouts:
         return f"message {self.seq} of {self.stream}, stored {instant(self.at)}; {held}"
 
 
+UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 SERVE = Remedy(text="start the executor", command="ductile-gateway serve")
 GO_ON = Remedy(text="once that is settled, let everything go on", command="agentic go-on")
 RAISE = Remedy(text="raise agent.limits.usd_per_day, or the quota that it names", command="agentic doctor")
-UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 DOCTOR = Remedy(text="find out what is wrong there", command="agentic doctor")
 LOG = Remedy(text="see the agent's log, and start it again if it does not go on", command="agentic doctor")
 
@@ -109,135 +109,99 @@ Verdict = tuple[str, Remedy | None]
 
 
 def why_view(run: RunState, seen: Seen) -> WhyView:
-    verdict, remedy_now = _verdict(run, seen)
+    verdict, remedy_now = next(_verdicts(run, seen))
     return WhyView(
         run_id=run.run_id,
         status=run.status,
         waiting_for=waiting_for(run),
-        facts=tuple(FactView(what=what, text=text) for what, text in _facts(run, seen)),
+        facts=tuple(FactView(what=what, text=text) for what, text in _facts(run, seen) if text),
         verdict=verdict,
         remedy=remedy_now,
     )
 
 
 def out_longest(run: RunState) -> Pending | None:
-    sent = run.sent
-    return min(sent, key=lambda pending: pending.requested_at, default=None)
-
-
-# What was found out
+    return min(run.sent, key=lambda pending: pending.requested_at, default=None)
 
 
 def _facts(run: RunState, seen: Seen) -> Iterator[tuple[str, str]]:
+    """What was found out; those without a text are none."""
     yield "run", f"{run.status}, entry {run.version} of {instant(run.updated_at)}: {run.summary}"
-    if run.due_at:
-        yield "timer", f"the agent acts by itself at {instant(run.due_at)}"
-    yield from _of_people(run)
-    pending = out_longest(run)
+    yield "timer", f"the agent acts by itself at {instant(run.due_at)}" if run.due_at else ""
+    until, pending = reopens_until(run), out_longest(run)
+    yield "answer", f"until {instant(until)}, a person's answer sets it going again" if until else ""
+    yield from (("in doubt", f"whether step {doubt.step} ({doubt.tool}) was carried out") for doubt in run.doubts)
     if pending:
-        yield from _of_the_tool(run, pending, seen)
-    if seen.trouble:
-        yield "bus", seen.trouble
-    for letter in seen.letters:
-        yield "dead letter", f"{letter.id}, of {letter.subject}: {letter.said('Reason')}"
-    for name, trouble in seen.lacks.items():
-        if trouble:
-            yield f"agent: {name}", trouble
-    if seen.dismissal:
-        yield "dismissed", f"by {seen.dismissal.by} at {instant(seen.dismissal.at)}"
+        executor = executor_of(run, pending)
+        answers = "answers" if executor in seen.present else "does not answer"
+        yield "request", str(seen.request or "it is not on the bus") if seen.looked else ""
+        yield "result", str(seen.result or "")
+        yield "executor", f"{executor} {answers}" if executor else ""
+        yield "gateway", f"since {instant(seen.word.since)}: {seen.word.why}" if seen.word else ""
+    yield "bus", seen.trouble
+    yield from (("dead letter", f"{one.id}, of {one.subject}: {one.said('Reason')}") for one in seen.letters)
+    yield from ((f"agent: {name}", trouble) for name, trouble in seen.lacks.items())
+    yield "dismissed", f"by {seen.dismissal.by} at {instant(seen.dismissal.at)}" if seen.dismissal else ""
 
 
-def _of_people(run: RunState) -> Iterator[tuple[str, str]]:
-    if until := reopens_until(run):
-        yield "answer", f"until {instant(until)}, a person's answer sets it going again"
-    for doubt in run.doubts:
-        yield "in doubt", f"whether step {doubt.step} ({doubt.tool}) was carried out"
-
-
-def _of_the_tool(run: RunState, pending: Pending, seen: Seen) -> Iterator[tuple[str, str]]:
-    if seen.looked:
-        yield "request", str(seen.request) if seen.request else "it is not on the bus"
-    if seen.result:
-        yield "result", str(seen.result)
-    executor = executor_of(run, pending)
-    if executor:
-        yield "executor", f"{executor} {'answers' if executor in seen.present else 'does not answer'}"
-    if seen.word:
-        yield "gateway", f"since {instant(seen.word.since)}: {seen.word.why}"
-
-
-# What it comes to
-
-
-def _verdict(run: RunState, seen: Seen) -> Verdict:
+def _verdicts(run: RunState, seen: Seen) -> Iterator[Verdict]:
+    """The first of them counts."""
     if (halt := seen.lacks.get("halt")) and run.status in UNDER_WAY:
-        return halt, GO_ON
-    return _of_its_wait(run, seen)
-
-
-def _of_its_wait(run: RunState, seen: Seen) -> Verdict:
-    waits = waiting_for(run)
+        yield halt, GO_ON
     if run.status is Status.QUEUED:
-        return _of_a_queued_run(seen)
-    pending = out_longest(run)
-    if run.status is Status.RUNNING and pending:
-        return _of_a_sent_attempt(run, pending, seen)
+        if seen.lacks.get("skills"):
+            yield f"it cannot begin before there are tools: {seen.lacks['skills']}", SERVE
+        yield "it waits for its turn: other runs have all places", None
+    if run.status is Status.RUNNING and (pending := out_longest(run)):
+        yield from _of_a_sent_attempt(run, pending, seen)
+    yield from _of_its_wait(run, seen)
+
+
+def _of_its_wait(run: RunState, seen: Seen) -> Iterator[Verdict]:
+    waits = waiting_for(run)
     if waits is None or run.stop:
-        return _of_a_stopped_run(run)
+        how = "it waits for a person" if run.status is Status.PAUSED else f"it has ended: {run.status}"
+        yield f"{how} ({run.ending_class}): {run.reason}", remedy(run)
+        return
     if waits.kind == "model" and seen.lacks.get("model"):
-        return f"the model brings no reply: {seen.lacks['model']}", DOCTOR
+        yield f"the model brings no reply: {seen.lacks['model']}", DOCTOR
     if waits.kind == "budget":
-        return f"{run.summary}: it waits for {waits.text}", RAISE
+        yield f"{run.summary}: it waits for {waits.text}", RAISE
     by_itself = ", by itself" if run.status is Status.RUNNING else ""
-    return f"it waits for {waits.text}{by_itself}", remedy(run)
+    yield f"it waits for {waits.text}{by_itself}", remedy(run)
 
 
-def _of_a_queued_run(seen: Seen) -> Verdict:
-    if seen.lacks.get("skills"):
-        return f"it cannot begin before there are tools: {seen.lacks['skills']}", SERVE
-    return "it waits for its turn: other runs have all places", None
-
-
-def _of_a_stopped_run(run: RunState) -> Verdict:
-    how = "it waits for a person" if run.status is Status.PAUSED else f"it has ended: {run.status}"
-    return f"{how} ({run.ending_class}): {run.reason}", remedy(run)
-
-
-def _of_a_sent_attempt(run: RunState, pending: Pending, seen: Seen) -> Verdict:
+def _of_a_sent_attempt(run: RunState, pending: Pending, seen: Seen) -> Iterator[Verdict]:
     what, executor = attempt_of(pending), executor_of(run, pending)
     if pending.grant:
         child = run_id_of(run.run_id, pending)
-        return f"it waits for {what}, which run {child} works on", _of_child(child)
+        see = Remedy(text="see why that run stands where it stands", command=f"agentic why {child}")
+        yield f"it waits for {what}, which run {child} works on", see
     if seen.result:
-        return f"the result of {what} is on the bus, and the agent has not taken it up yet", LOG
-    if refused := [letter for letter in seen.letters if not letter.settled]:
-        return f"a message of the run was refused: {refused[-1].said('Reason')}", _of_letter(refused[-1])
+        yield f"the result of {what} is on the bus, and the agent has not taken it up yet", LOG
+    for letter in reversed([letter for letter in seen.letters if not letter.settled]):
+        mend = Remedy(text="mend what it names, then send it again", command=f"agentic dlq retry {letter.id}")
+        yield f"a message of the run was refused: {letter.said('Reason')}", mend
     if seen.word:
-        return f"the gateway has {what} and waits: {seen.word.why}", DOCTOR
+        yield f"the gateway has {what} and waits: {seen.word.why}", DOCTOR
     if not seen.looked:
-        return f"it waits for the result of {what}; what lies on the bus could not be looked at", DOCTOR
+        yield f"it waits for the result of {what}; what lies on the bus could not be looked at", DOCTOR
     if executor and executor not in seen.present:
-        return f"no executor works on {what}: {executor} does not answer", SERVE
-    return _by_its_request(what, pending, seen)
+        yield f"no executor works on {what}: {executor} does not answer", SERVE
+    yield _by_its_request(what, pending, seen)
 
 
 def _by_its_request(what: str, pending: Pending, seen: Seen) -> Verdict:
-    stands = {holder.stands for holder in seen.request.holders} if seen.request else set()
+    stands, until = (
+        {one.stands for one in seen.request.holders} if seen.request else set(),
+        instant(pending.deadline_at),
+    )
     if seen.request is None:
         return f"the request of {what} is not on the bus: the agent says it again when it starts", LOG
     if "in_hand" in stands:
-        return f"{what} is being carried out; it is given up at {instant(pending.deadline_at)}", None
+        return f"{what} is being carried out; it is given up at {until}", None
     if "ahead" in stands:
         return f"the request of {what} waits on the bus until an executor takes it", SERVE
     if not stands:
         return f"no consumer takes requests of route {pending.route}", SERVE
-    text = f"{what} was taken and no result came; it is given up at {instant(pending.deadline_at)}, by itself"
-    return text, None
-
-
-def _of_child(run_id: str) -> Remedy:
-    return Remedy(text="see why that run stands where it stands", command=f"agentic why {run_id}")
-
-
-def _of_letter(letter: DeadLetter) -> Remedy:
-    return Remedy(text="mend what it names, then send it again", command=f"agentic dlq retry {letter.id}")
+    return f"{what} was taken and no result came; it is given up at {until}, by itself", None

@@ -28,7 +28,7 @@ async def hash_of(house: House, run: str) -> str:
     return waiting.subject_hash
 
 
-async def test_the_inbox_has_all_that_waits_for_a_person_newest_first(client: httpx2.AsyncClient, house: House) -> None:
+async def test_the_inbox_has_all_that_waits_for_a_person_by_urgency(client: httpx2.AsyncClient, house: House) -> None:
     for commits in (
         stopped(1, "pause"),
         stopped(2),
@@ -40,17 +40,17 @@ async def test_the_inbox_has_all_that_waits_for_a_person_newest_first(client: ht
     house.letters.put(BODY, Reason="constraints: too much")
     told = await got(client, "inbox")
     assert [(item["id"], item["kind"], item["class"], item["actions"]) for item in told["items"]] == [
-        ("letter:1", "dead_letter", "dead_letter", ["retry", "discard"]),
         (f"run:{run_id(5)}", "approval", "approval", ["approve", "reject", "cancel"]),
         (f"run:{run_id(3)}", "in_doubt", "in_doubt", ["answer", "start_again", "dismiss"]),
         (f"run:{run_id(2)}", "escalated", "model_refused", ["answer", "start_again", "dismiss"]),
         (f"run:{run_id(1)}", "paused", "model_refused", ["resume", "cancel"]),
+        ("letter:1", "dead_letter", "dead_letter", ["retry", "discard"]),
     ]
     assert (told["total"], told["trouble"]) == (5, "")
-    assert told["items"][1]["asks"] == (await got(client, f"runs/{run_id(5)}"))["asks"]
-    assert told["items"][1]["asks"]["arguments"] == LETTER.arguments
-    assert told["items"][4]["remedy"]["command"] == f"agentic signal {run_id(1)} resume"
-    assert (told["items"][0]["seq"], told["items"][0]["text"]) == (1, "constraints: too much")
+    assert told["items"][0]["asks"] == (await got(client, f"runs/{run_id(5)}"))["asks"]
+    assert told["items"][0]["asks"]["arguments"] == LETTER.arguments
+    assert told["items"][3]["remedy"]["command"] == f"agentic signal {run_id(1)} resume"
+    assert (told["items"][4]["seq"], told["items"][4]["text"]) == (1, "constraints: too much")
     house.letters.away = TryAgain("not connected to NATS")
     told = await got(client, "inbox")
     assert (len(told["items"]), told["total"], "not connected to NATS" in told["trouble"]) == (4, 4, True)
@@ -86,11 +86,11 @@ async def test_letters_are_listed_page_by_page_with_what_was_refused(client: htt
         house.letters.put(BODY, Reason=f"reason {number}", Stream="AGENTIC", Sequence=str(40 + number))
     first = await got(client, "dead-letters", limit=2)
     rest = await got(client, "dead-letters", limit=2, cursor=first["next_cursor"])
-    assert [letter["seq"] for page in (first, rest) for letter in page["letters"]] == [1, 2, 3]
+    assert [letter["id"] for page in (first, rest) for letter in page["letters"]] == [1, 2, 3]
     assert rest["next_cursor"] is None
     answer = await client.get("/v1/dead-letters", params={"cursor": 4})
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "cursor")
-    told = {"subject": subjects.START, "stream": "AGENTIC", "original_seq": 42, "reason": "reason 2", "settled": None}
+    told = {"subject": subjects.START, "stream": "AGENTIC", "stream_seq": 42, "reason": "reason 2", "settled": None}
     assert {name: rest["letters"][0][name] for name in told} == told
 
 
@@ -114,7 +114,7 @@ async def test_a_letter_that_was_dealt_with_says_by_whom(client: httpx2.AsyncCli
     assert (answer.status_code, answer.json()["what"]) == (202, "retried")
     assert (await client.post(f"/v1/dead-letters/{dropped}/discard")).json()["what"] == "dropped"
     settled = [letter["settled"] for letter in (await got(client, "dead-letters"))["letters"]]
-    assert [told["what"] for told in settled] == ["retried", "dropped"]
+    assert [told["deed"] for told in settled] == ["retried", "dropped"]
     assert all(told["by"].startswith("token admin") for told in settled)
     assert (await got(client, "dead-letters", open=True))["letters"] == []
     assert (await got(client, "inbox"))["total"] == 0

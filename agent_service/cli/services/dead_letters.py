@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.table import Table
@@ -18,7 +18,7 @@ from agent_service.cli import output, whereabouts
 from agent_service.cli.options import AsJson, ConfigNearby
 from agent_service.cli.services.alone import bus_at_hand
 from agent_service.history.plain import instant, one_line
-from agent_service.views.inbox import DeadLetter, NoSuchLetter, NotSentAgain, Stored
+from agent_service.views.inbox import DeadLetter, NoSuchLetter, NotSentAgain, Stored, letter_view
 from groundwork.service.commands import examples
 from groundwork.service.exits import Exit, NotDone
 from groundwork.service.process import user_name
@@ -52,7 +52,7 @@ def ls(
     found = [one for one in output.awaited(_with(config, NatsDeadLetters.all)) if everything or not one.settled]
     newest = found[::-1][:limit]
     if as_json:
-        output.document({"dead_letters": [letter.for_programs() for letter in newest], "more": len(found) > limit})
+        output.document({"dead_letters": [_told(letter) for letter in newest], "more": len(found) > limit})
     elif newest:
         output.draw(_table(newest, everything))
         if len(found) > limit:
@@ -71,7 +71,7 @@ def show(number: Number, config: ConfigNearby = None, as_json: AsJson = False) -
 
     letter, refused = output.awaited(_with(config, looked_up))
     told = {"headers": dict(letter.headers), **_body(refused)}
-    output.tell(letter.for_programs() | told, _page(letter, refused), as_json=as_json)
+    output.tell(_told(letter) | told, _page(letter, refused), as_json=as_json)
 
 
 @commands.command(epilog=examples("agentic dlq retry 17", "agentic dlq retry 17 18 19"))
@@ -124,11 +124,15 @@ def _table(letters: Sequence[DeadLetter], everything: bool) -> Table:
     for column in (*COLUMNS, *(["status"] if everything else [])):
         table.add_column(column, no_wrap=column in ("id", "when (UTC)", "run"), overflow="fold")
     for letter in letters:
-        line = letter.for_programs()
+        line = _told(letter)
         cells = [line["id"], instant(letter.buried)[:19], line["subject"], line["reason"], line["deliveries"]]
         state = [f"{line['status']} by {letter.settled.by}" if letter.settled else "open"] if everything else []
         table.add_row(*(Text(one_line(str(cell), LONGEST_CELL)) for cell in (*cells, line["run_id"] or "", *state)))
     return table
+
+
+def _told(letter: DeadLetter) -> dict[str, Any]:
+    return letter_view(letter).model_dump(mode="json", exclude={"body"})
 
 
 def _page(letter: DeadLetter, refused: Stored | None) -> str:

@@ -22,7 +22,10 @@ export class InboxView {
     this.word = h("div");
     this.count = h("p.quiet", { "aria-live": "polite" });
     this.lines = h("ol.cards", { "aria-label": "What waits for a person" });
-    this.node = h("div.inbox", null, h("header.view-head", null, h("h1", { tabindex: -1 }, "Inbox"), this.count), this.lines, this.word);
+    this.heading = h("summary");
+    this.dead = h("ol.cards", { "aria-label": "Dead letters" });
+    this.letters = h("details.letters", { hidden: true }, this.heading, this.dead);
+    this.node = h("div.inbox", null, h("header.view-head", null, h("h1", { tabindex: -1 }, "Inbox"), this.count), this.lines, this.letters, this.word);
   }
 
   async show() {
@@ -35,8 +38,16 @@ export class InboxView {
     if (!found) return;
     this.page.needsPerson(found.total);
     fill(this.count, found.total ? `${plural(found.total, "thing waits", "things wait")} for a person. ` : "", found.trouble && h("span.warns", null, icon("escalated"), found.trouble));
-    list(this.lines, found.items, (item) => item.id, (item) => this.card(item));
+    list(this.lines, found.items.filter((item) => !item.seq), (item) => item.id, (item) => this.card(item));
+    this.showLetters(found.items.filter((item) => item.seq));
     fill(this.word, found.items.length ? more(found) : h("div.empty", null, icon("done"), h("p", null, "Nothing waits for a person.")));
+  }
+
+  /** Dead letters, folded: they wait for no answer, and may be many. */
+  showLetters(items) {
+    this.letters.hidden = !items.length;
+    fill(this.heading, icon("letter"), ` ${plural(items.length, "message", "messages")} that could not be handled`);
+    list(this.dead, items, (item) => item.id, (item) => this.card(item));
   }
 
   card(item) {
@@ -65,7 +76,7 @@ export class InboxView {
       event.target.remove();
       body.hidden = false;
       const found = await call("v1/dead-letters", { query: { cursor: item.seq - 1, limit: 1 } }).catch((error) => ({ letters: [{ body: error.message }] }));
-      fill(body, found.letters.find((one) => one.seq === item.seq)?.body ?? found.letters[0]?.body ?? "It is gone.");
+      fill(body, found.letters.find((one) => one.id === item.seq)?.body ?? found.letters[0]?.body ?? "It is gone.");
     };
     return [h("button.plain", { type: "button", on: { click: show } }, "Show the message"), body];
   }

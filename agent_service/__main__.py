@@ -2,7 +2,7 @@
 
 from groundwork.service import beginning
 
-PROGRAM = ("agent_service.cli.main:main", "agent_service.cli.services.serve:serve")
+PROGRAM = ("agent_service.cli.main:main", "agent_service.cli.serve:serve")
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, TypedDict, cast
 from urllib.parse import quote
@@ -28,7 +28,7 @@ _PARTS = {
     "run_id": (re.compile(r"\w+", re.ASCII), "id of a run: give the `run_id` that an answer had"),
     "path": (
         re.compile(r"(?!\.{1,2}(/|$))[^/]+(/(?!\.{1,2}(/|$))[^/]+)*"),
-        "path of a file of a run: give one that `files` or `artifacts` says",
+        "path of a file of a run: give one of the list of its files",
     ),
 }
 
@@ -90,6 +90,9 @@ class Wishes(TypedDict, total=False):
     since: datetime
     limit: int
     cursor: str | None
+
+
+Notice = Callable[[AgenticError | None], object]
 
 
 class HasRunId(Protocol):
@@ -163,24 +166,31 @@ def _plain(value: Any) -> Any:
 
 
 class Silence:
-    """How long no answer has come; `bear` waits a little, and raises what it is given once patience ends."""
+    """How long no answer has come; `bear` waits a little, and raises what it is given once patience ends. `notice` is
+    told of the error that is waited out, and None once it is over."""
 
-    def __init__(self, patience_s: float) -> None:
+    def __init__(self, patience_s: float, notice: Notice) -> None:
         self._patience_s = patience_s
-        self.over()
-
-    def over(self) -> None:
+        self._notice = notice
         self._ends_at: float | None = None
         self._pause_s = FIRST_PAUSE_S
+
+    def over(self) -> None:
+        if self._ends_at is not None:
+            self._notice(None)
+        self._ends_at, self._pause_s = None, FIRST_PAUSE_S
 
     async def bear(self, error: AgenticError) -> None:
         """Raises what waiting does not mend."""
         if not isinstance(error, TryAgain):
             raise error
         now, silent_s = time.monotonic(), error.silent_s if isinstance(error, Unreachable) else 0.0
-        self._ends_at = self._ends_at or now - silent_s + self._patience_s
+        ends_at = self._ends_at or now - silent_s + self._patience_s
         pause_s = error.retry_after_s or self._pause_s
-        if now + pause_s > self._ends_at:
+        if now + pause_s > ends_at:
             raise error
+        if self._ends_at is None:
+            self._notice(error)
+        self._ends_at = ends_at
         await asyncio.sleep(pause_s)
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)

@@ -4,7 +4,7 @@ import asyncio
 import ssl
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterator
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
 from uuid import uuid4
@@ -14,6 +14,7 @@ from agentic_client.calls import (
     LONGEST_PAUSE_S,
     Answer,
     Json,
+    Notice,
     Order,
     Path,
     Query,
@@ -31,7 +32,7 @@ from agentic_client.calls import (
     path_of,
     token_of,
 )
-from agentic_client.errors import AgenticError, Conflict, StillRunning
+from agentic_client.errors import AgenticError, Conflict, StillRunning, Unreachable
 from agentic_client.over_http import OverHttp, refuse_if_overheard
 from agentic_client.views import FINAL, Accepted, Event, File, Run, RunPage, Status, Tool, read_as
 from schemas.operations import BY_NAME, Operation
@@ -44,12 +45,15 @@ T = TypeVar("T")
 
 
 class Options(TypedDict, total=False):
-    """How an agent is reached. Those of the bus: a login by a file, and the inbox that it may hear (`_INBOX`)."""
+    """How an agent is reached. `notice` hears of the error that is waited out, and of its end (None); `told` is how
+    errors name the address. Those of the bus: a login by a file, and the inbox that it may hear (`_INBOX`)."""
 
     token: str | None
     tls: ssl.SSLContext | None
     allow_http_nonloopback: bool
     patience_s: float
+    notice: Notice
+    told: str
     creds_file: str | None
     nkey_seed_file: str | None
     inbox_prefix: str
@@ -62,14 +66,15 @@ class AsyncClient:
 
     def __init__(self, url: str | None = None, **options: Unpack[Options]) -> None:
         address, token, tls = address_of(url), token_of(options.get("token")), options.get("tls")
-        self._patience_s = options.get("patience_s", PATIENCE_S)
+        self.patience_s = options.get("patience_s", PATIENCE_S)
+        self._notice = options.get("notice", _unnoticed)
         self._closed = False
         self._http: OverHttp | None = None
         self._transport: Transport
         if address.startswith("http"):
             if token and not options.get("allow_http_nonloopback"):
                 refuse_if_overheard(address)
-            self._transport = self._http = OverHttp(address, token, tls)
+            self._transport = self._http = OverHttp(address, token, tls, told=options.get("told", ""))
             return
         from agentic_client.over_nats import OverNats  # loaded where the bus is used
 
@@ -144,17 +149,23 @@ class AsyncClient:
     async def events(self, run: Which, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """The entries of the run's journal as they come, each once, also through restarts of the agent, from after
         entry `after` to the end of the run."""
-        status, silence, stream = "", Silence(self._patience_s), self._over_http("follow_run").events
+        async for entry in self.follow("follow_run", path_of(run), after):
+            yield read_as(Event, entry)
+
+    async def follow(self, operation: str, path: Path, after: int = 0) -> AsyncGenerator[Json, None]:
+        """The same as JSON; `follow_all` tells of all runs, without end."""
+        silence, stream = Silence(self.patience_s, self._notice), self._over_http(operation).events
+        status, number = "", "seq" if path else "position"
         while True:
             self._check_open()
             try:
-                async for entry in stream(filled(BY_NAME["follow_run"], path_of(run)), after):
-                    event = read_as(Event, entry)
-                    after, status = event.seq, event.status
+                async for event in stream(filled(BY_NAME[operation], path), after):
+                    after, status = event[number], event.get("status", "")
                     silence.over()
                     yield event
-                if status in FINAL or (await self.show(run)).ended:
+                if path and (status in FINAL or (await self.ask("show_run", path))["status"] in FINAL):
                     return
+                await silence.bear(Unreachable("the agent ended the stream"))
             except AgenticError as error:
                 await silence.bear(error)
 
@@ -216,14 +227,20 @@ class AsyncClient:
             raise AgenticError("this client is closed: make another one, or call it before its `with` ends")
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]], run_id: str | None = None) -> T:
-        silence = Silence(self._patience_s)
+        silence = Silence(self.patience_s, self._notice)
         while True:
             self._check_open()
             try:
-                return await ask()
+                answer = await ask()
             except AgenticError as error:
                 error.run_id = error.run_id or run_id
                 await silence.bear(error)
+            else:
+                silence.over()
+                return answer
+
+
+def _unnoticed(_: AgenticError | None) -> None: ...
 
 
 def _waits(
@@ -277,7 +294,10 @@ class Client:
     read = _waits(AsyncClient.read)
 
     def events(self, run: Which, *, after: int = 0) -> Iterator[Event]:
-        events = self._client.events(run, after=after)
+        return (read_as(Event, entry) for entry in self.follow("follow_run", path_of(run), after))
+
+    def follow(self, operation: str, path: Path, after: int = 0) -> Generator[Json, None, None]:
+        events = self._client.follow(operation, path, after)
         try:
             while (event := self.wait_for(lambda _: _next(events))) is not None:
                 yield event
@@ -295,5 +315,5 @@ class Client:
             raise
 
 
-async def _next(events: AsyncGenerator[Event, None]) -> Event | None:
+async def _next(events: AsyncGenerator[Json, None]) -> Json | None:
     return await anext(events, None)

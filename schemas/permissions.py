@@ -163,7 +163,6 @@ def _operator(login: str) -> Permissions:
         publish=(
             *ORDERS,
             subjects.ALL_TOOL_REQUESTS,
-            f"{subjects.SETTLED}.*",
             f"{subjects.SERVICE_AGENT}.*",
             f"{subjects.SERVICE_GATEWAY}.*",
             "$SRV.>",

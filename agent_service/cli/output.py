@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import typer
 from rich.console import Console, RenderableType
@@ -45,13 +45,6 @@ def as_json(value: Any) -> str:
     return json_visible(json.dumps(value, ensure_ascii=False))
 
 
-def show(value: T, drawn: Callable[[T], RenderableType], *, as_json: bool) -> None:
-    if as_json:
-        document(value)
-    else:
-        draw(drawn(value))
-
-
 def content(found: bytes, name: str) -> None:
     """A file as it is; on a terminal with nothing that could steer it. Raises NotDone for what is no text there."""
     if not sys.stdout.isatty():
@@ -65,21 +58,19 @@ def content(found: bytes, name: str) -> None:
     draw(visible(text).removesuffix("\n"), wrap=False)
 
 
-def tell(for_programs: Any, for_people: str, *, as_json: bool) -> None:
-    """One answer in one of the two forms. Untrusted text in `for_people` steers no terminal."""
-    if as_json:
-        document(for_programs)
-    else:
-        draw(visible(for_people), wrap=False)
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a command: `facts` for programs, `text` for people; exit code 1 where it is not `ok`."""
+    """What came of a command: `facts` for programs; for people a text, or a drawing, or a function that makes one of
+    the facts. Texts and such facts are made safe to be shown."""
 
-    facts: dict[str, Any]
-    text: str
-    ok: bool = True
+    facts: Any
+    told: RenderableType | Callable[[Any], RenderableType]
+    code: Exit = Exit.OK
+
+
+def checked(facts: dict[str, Any], text: str, *, ok: bool = True) -> Outcome:
+    """Of a command that says whether all is well."""
+    return Outcome({"ok": ok, **facts}, text, Exit.OK if ok else Exit.FAILED)
 
 
 def awaited(work: Coroutine[Any, Any, T]) -> T:
@@ -88,9 +79,39 @@ def awaited(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
 
 
-def end(outcome: Outcome, *, as_json: bool) -> NoReturn:
-    tell({"ok": outcome.ok, **outcome.facts}, outcome.text, as_json=as_json)
-    raise typer.Exit(Exit.OK if outcome.ok else Exit.FAILED)
+def end(outcome: Outcome, *, as_json: bool) -> None:
+    tell(outcome.facts, outcome.told, as_json=as_json)
+    if outcome.code:
+        raise typer.Exit(outcome.code)
+
+
+def tell(facts: Any, told: RenderableType | Callable[[Any], RenderableType], *, as_json: bool) -> None:
+    """One answer in one of the two forms."""
+    if as_json:
+        document(facts)
+        return
+    drawn = told(safe(facts)) if callable(told) else told
+    if isinstance(drawn, str):
+        draw(visible(drawn), wrap=False)
+    else:
+        draw(drawn)
+
+
+def line(facts: Any, told: Callable[[Any], RenderableType], *, as_json: bool) -> None:
+    """One of many answers, which has a line of its own, however long."""
+    if as_json:
+        document(facts)
+    else:
+        draw(told(safe(facts)), wrap=False)
+
+
+def safe(value: Any) -> Any:
+    """A copy in which every text is safe to be shown: what could steer a terminal is visible in it."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {visible(str(key)): safe(item) for key, item in value.items()}
+    return [safe(item) for item in value] if isinstance(value, list) else value
 
 
 def complain(text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from agent_service.cli import output
-from agent_service.cli.options import AsJson, Config
+from agent_service.cli.options import AS_JSON, CONFIG
 from agent_service.settings import KEYS
 from agent_service.workbench.demo import run_demo
 from agent_service.workbench.dev_command import run_dev
@@ -46,8 +46,8 @@ def dev(
             metavar="FOLDER",
         ),
     ] = None,
-    config: Config = None,
-    as_json: AsJson = False,
+    config: Path | None = CONFIG,
+    as_json: bool = AS_JSON,
 ) -> None:
     """Of the configuration file everything counts but where things are kept and where services listen. Without a model
     in it, Claude decides if ANTHROPIC_API_KEY is set and no script is given, else a scripted model, which needs no
@@ -72,7 +72,7 @@ def example(
     into: Annotated[
         Path, typer.Option("--dir", help="Where the copy is made.", metavar="FOLDER", file_okay=False)
     ] = Path(),
-    as_json: AsJson = False,
+    as_json: bool = AS_JSON,
 ) -> None:
     pages = sorted(shipped("examples").glob("*/README.md"))
     titles = {page.parent.name: page.read_text("utf-8").partition("\n")[0].removeprefix("# ") for page in pages}
@@ -98,7 +98,7 @@ def demo(
     chaos: Annotated[bool, typer.Option("--chaos", help="Kill the agent in mid-run and see the run go on.")] = False,
     z3: Annotated[bool, typer.Option("--z3", help="Show a tool that has to look things up before it answers.")] = False,
     folder: Folder = Path(".demo"),
-    as_json: AsJson = False,
+    as_json: bool = AS_JSON,
 ) -> None:
     if chaos and z3:
         raise typer.BadParameter("choose one of --chaos and --z3")
@@ -120,12 +120,12 @@ def evaluate(
     folder: Annotated[
         list[Path] | None, typer.Option(help="A folder with scenarios of your own, besides.", metavar="FOLDER")
     ] = None,
-    config: Config = None,
+    config: Path | None = CONFIG,
     jobs: Annotated[int, typer.Option(min=1, help="Scenarios at a time.")] = 4,
     trail: Annotated[
         Path | None, typer.Option(help="Write the paper trail of every run there.", metavar="FOLDER")
     ] = None,
-    as_json: AsJson = False,
+    as_json: bool = AS_JSON,
 ) -> None:
     """With a real model this costs money. Nothing is needed but the model: bus, tools, persons and time are played."""
     playing = run(scenario or (), folder or (), config, jobs=jobs, trail=trail, as_json=as_json)

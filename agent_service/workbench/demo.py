@@ -21,10 +21,11 @@ from pathlib import Path
 from rich.text import Text
 
 from agent_service.cli import output
-from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.options import invocation
 from agent_service.workbench.dev import DevStack, stack
 from agent_service.workbench.dev_settings import DevOptions
+from agentic_client import Client
+from agentic_client.calls import Json
 from groundwork.service import json_log
 from groundwork.service.errors import Misconfigured
 from groundwork.service.exits import Exit
@@ -132,9 +133,9 @@ class _Demo:
 
 def _newest(url: str) -> tuple[Json, list[Json]]:
     """The newest run, and its entries."""
-    with AgentClient(url, None) as client:
-        run = client.run(client.get("/v1/runs", limit=1)["runs"][0]["run_id"])
-        return run, client.get(f"/v1/runs/{run['run_id']}/entries")["entries"]
+    with Client(url) as client:
+        path = {"run_id": client.runs(limit=1).runs[0].run_id}
+        return client.ask("show_run", path), client.ask("list_entries", path)["entries"]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from agent_service import settings
 from agent_service.cli import output, whereabouts
-from agent_service.cli.runs.drawing import status
+from agent_service.cli.render import status
 from agent_service.history.plain import one_line
 from agent_service.workbench.evaluation.playing import Result, evaluate, totals, trials_of
 from agent_service.workbench.evaluation.scenario import Scenario, own_folder, scenarios
@@ -93,7 +93,7 @@ def _ended(result: Result) -> Text:
     if result.status == "done":
         return Text(result.status)
     said = result.ending_class if result.ending_class not in ("completed", "") else result.status
-    return status(result.status, said=one_line(said, 60))
+    return status(result.status, one_line(said, 60))
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.cli import whereabouts
-from agent_service.cli.client import AgentClient
+from agent_service.cli.client import Agent
 from agent_service.cli.whereabouts import HERE, address_of
 from ductile_gateway.cli.exits import settings_file
 from groundwork.service.exits import Exit
@@ -112,8 +112,9 @@ def test_a_stream_that_is_cut_off_is_gone_on_with_after_the_last_entry_seen(
     busy = refusal(503, "try_again")
     rest = (200, EVENTS, events(4) + events(5, status="done"), False)
     under_way = (200, JSON, '{"status": "running"}', False)
-    with serving(cut_off, ended_early, under_way, busy, rest) as server, AgentClient(server.url, None) as agent:
-        seen = [entry["seq"] for entry in agent.follow("run_1")]
+    with serving(cut_off, ended_early, under_way, busy, rest) as server, Agent(server.url, None) as agent:
+        agent.be_patient()
+        seen = [entry["seq"] for entry in agent.follow("follow_run", {"run_id": "run_1"})]
     assert seen == [1, 2, 3, 4, 5]
     assert [sent.get("last-event-id") for sent in server.sent] == [None, "2", None, "3", "3"]
     told = [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()]

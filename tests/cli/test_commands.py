@@ -13,6 +13,7 @@ import pytest
 from groundwork.service.errors import Broken, Misconfigured, NoRoom
 from groundwork.service.exits import Exit, NotDone, complaint_of
 from groundwork.service.process import user_name
+from schemas import subjects
 from tests.cli.calling import Called, called
 from tests.http.house import House, open_house, serving, stopped, with_a_letter, with_a_question
 from tests.kit.runs import run_id, whole_run
@@ -32,6 +33,8 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
             *(whole_run(15, steps=2)[:4], stopped(16, "pause")),
         ):
             await house.play(commits)
+        house.letters.put(b'{"goal": ""}', Reason="constraints: too much", Stream="AGENTIC_STARTS", Sequence="7")
+        house.letters.put(b"\x1b[2J\xff", subject=subjects.TOOL_RESULT, run_id=DONE, Reason="\x1b[31mred")
         house.workspace.write(DONE, {"plan.md": b"# Plan\n", "artifacts/a.txt": b"a\n"})
         yield house
 
@@ -107,6 +110,14 @@ wake 'another' --wake-id w-1
 wake 'something else' --wake-id w-1
 stop-all --reason 'a test'
 go-on
+dlq ls
+dlq show 1
+dlq retry 1
+dlq retry 1
+dlq drop 2
+dlq show 9
+dlq ls
+dlq ls --all --limit 1
 """
 WRONG = """
 wake

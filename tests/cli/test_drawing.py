@@ -13,11 +13,10 @@ from pydantic import BaseModel, TypeAdapter
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from agent_service.cli import output
+from agent_service.cli import output, render, render_run
 from agent_service.cli.client import Json
-from agent_service.cli.runs import show, views
-from agent_service.cli.runs.drawing import fit
-from agent_service.cli.runs.rows import NewRows
+from agent_service.cli.output import safe
+from agent_service.cli.watching import Story
 from agent_service.history.history import History
 from agent_service.history.log_line import log_line
 from agent_service.run.changes import retell
@@ -113,10 +112,10 @@ def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, Render
     nothing: Json = {"items": []}
 
     def run(view: Json, timeline: Json) -> RenderableType:
-        return show.run(seen(view), seen(timeline))
+        return render_run.run(safe(seen(view)), safe(seen(timeline)))
 
     def inbox(*items: Json, **changed: Any) -> RenderableType:
-        return views.inbox(seen({"items": list(items), "total": len(items), "trouble": ""} | changed))
+        return render.inbox(safe(seen({"items": list(items), "total": len(items), "trouble": ""} | changed)))
 
     made = [made_call(MOMENTS, number + 1) for number in range(CALLS.state.calls)]
     calls = [sent(call_view(call, MOMENTS, PROMPT)) for call in made if call]
@@ -128,13 +127,13 @@ def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, Render
         "run-paused": run(view_of(no_model()), nothing),
         "run-question": run(view_of(a_run_that_asks()), nothing),
         "run-approval": run(view_of(a_run_that_needs_approval(**APPROVAL)), nothing),
-        "list": views.runs({"runs": seen(LINES), "next_cursor": "run_0"}),
+        "list": render.runs(safe({"runs": seen(LINES), "next_cursor": "run_0"})),
         "inbox": inbox(sent(of_letter(LETTER)), total=7, trouble="the dead letters cannot be read"),
         "inbox-empty": inbox(),
-        "why": views.why(seen(why)),
-        "step": Text(views.step(seen(sent(step_detail(MOMENTS[-1].after, MOMENTS, 1))))),
-        "call": Text("\n\n".join(views.call(seen(call)) for call in calls)),
-        "entries": Group(*(views.entry(seen(entry)) for entry in ENTRIES)),
+        "why": render.why(safe(seen(why))),
+        "step": Text(render.whole(safe(seen(sent(step_detail(MOMENTS[-1].after, MOMENTS, 1)))))),
+        "call": Text("\n\n".join(render.call(safe(seen(call))) for call in calls)),
+        "entries": Group(*(render.entry(safe(seen(entry))) for entry in ENTRIES)),
     }
 
 
@@ -154,8 +153,8 @@ def test_nothing_hostile_steers_the_terminal_and_nothing_is_wider_than_it(width:
     made = pictures() | {f"hostile {name}": picture for name, picture in pictures(poisoned).items()}
     for after in range(1, len(ENTRIES) + 1):
         view, timeline = view_of(worked_example(), after), timeline_of(worked_example(), after)
-        made[f"run after {after}"] = show.run(view, timeline)
-        made[f"hostile run after {after}"] = show.run(poisoned(view), poisoned(timeline))
+        made[f"run after {after}"] = render_run.run(view, timeline)
+        made[f"hostile run after {after}"] = render_run.run(safe(poisoned(view)), safe(poisoned(timeline)))
     told = {name: drawn(picture, width) for name, picture in made.items()}
     assert [name for name, text in told.items() if set(text) & STEERING] == []
     assert [name for name, text in told.items() if any(len(line) > width for line in text.splitlines())] == []
@@ -172,17 +171,17 @@ def test_a_narrow_list_shows_id_and_state_of_each_run_whole() -> None:
     for width in (80, 100, 120, 200):
         head, *lines = drawn(pictures()["list"], width).splitlines()
         starts = [line for line in lines if line.startswith(f"{RUN_ID}  ")]
-        assert [line.split()[1] for line in starts] == ["✓", "▶", "▶", "‖", "!", "!"], (width, head)
+        assert [line.split()[1] for line in starts] == ["✓", "▶", "▶", "‖", "!", "✗"], (width, head)
         assert "budget_steps" in "".join(lines)
 
 
 def followed(script: Script) -> list[str]:
     """The lines of a story that looks after each entry, without how long ago things began that go on."""
     entries, now = entries_of(script), 0
-    story, lines = NewRows(lambda: timeline_of(script, now)), []
+    lines = list[str]()
+    story = Story(lambda: timeline_of(script, now), lambda row: lines.append(str(row).rstrip()))
     for now, entry in enumerate(entries, start=1):  # noqa: B007 - the story looks at it
-        sent = {"seq": entry.seq, "at": entry.at.isoformat()}
-        lines += [str(row).rstrip() for row in story.so_far(sent)]
+        story.saw({"seq": entry.seq, "at": entry.at.isoformat()})
     return lines
 
 
@@ -233,8 +232,8 @@ def test_of_other_lines_dev_shows_those_that_somebody_should_see_and_none_that_i
 @pytest.mark.parametrize("seen", [lambda told: told, poisoned])
 def test_the_last_line_of_a_watched_run_says_in_one_row_what_it_waits_for(seen: Callable[..., Any]) -> None:
     for after in range(1, len(ENTRIES) + 1):
-        assert not set(str(show.now(fit(seen(view_of(worked_example(), after)))))) & (STEERING | {"\n"})
-    told = str(show.now(view_of(worked_example(), 4)))
+        assert not set(str(render_run.now(safe(seen(view_of(worked_example(), after)))))) & (STEERING | {"\n"})
+    told = str(render_run.now(view_of(worked_example(), 4)))
     assert all(part in told for part in ("the result of step 1 (fetch handle)", "0 of 3 done", "steps 1 of 10"))
 
 

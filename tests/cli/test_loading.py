@@ -6,8 +6,7 @@ import sys
 import pytest
 import typer
 
-from agent_service.cli.commands import Agentic
-from agent_service.cli.main import app
+from agent_service.cli.main import Agentic, app
 from tests.cli.calling import ROOT, clean
 
 SERVERS = {

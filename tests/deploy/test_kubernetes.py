@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent_service.cli.commands import Agentic
+from agent_service.cli.main import Agentic
 from agent_service.settings import AgentSettings
 from ductile_gateway.settings import GatewaySettings
 from groundwork.service import keys

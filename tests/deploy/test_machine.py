@@ -174,7 +174,7 @@ def test_a_dead_letter_is_looked_at_and_sent_again(machine: Machine) -> None:
     machine.say(f"python3 - <<'END'\n{NOT_JSON}\nEND")
     first = dead_letter(machine)
     again = typed("Dead letters").replace("retry 1", f"retry {first}")
-    assert "was sent again to agentic.start" in machine.say(f"{AS_ROOT}{again}")
+    assert "was sent again" in machine.say(f"{AS_ROOT}{again}")
     machine.say(f"{AS_ROOT} agentic dlq drop {dead_letter(machine)}")
 
 
@@ -183,8 +183,8 @@ def dead_letter(machine: Machine) -> int:
     machine.say(
         f"{AS_ROOT} for _ in $(seq 60); do agentic dlq ls | grep agentic.start && exit 0; sleep 0.5; done; exit 1"
     )
-    [letter] = json.loads(machine.say(f"{AS_ROOT} agentic dlq ls --json"))["dead_letters"]
-    return int(letter["id"])
+    [letter] = json.loads(machine.say(f"{AS_ROOT} agentic dlq ls --json"))["letters"]
+    return int(letter["seq"])
 
 
 def test_a_write_in_doubt_is_answered_for_by_a_person(machine: Machine) -> None:

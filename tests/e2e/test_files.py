@@ -88,7 +88,7 @@ async def test_a_run_that_was_removed_or_written_anew_is_told_by_the_bus(made: B
         runs.append(run_id)
     removed, rewritten, sound = runs
     await made.here.stop()
-    assert (await verify_all(config, against_bus=True)).ok
+    assert (await verify_all(config, against_bus=True)).facts["ok"]
     for statement in REMOVED:
         changed(made, statement, removed)
     changed(made, REWRITTEN, rewritten)
@@ -151,7 +151,7 @@ async def test_a_journal_of_five_thousand_steps_is_loaded_shown_and_verified_and
         await made.answer(asked)
         assert (await made.ended(FAR))["state"] == "done"
         assert _resident_mib() - before < BOUND_MIB
-    assert (await verify_all(tmp_path / "agentic.yaml", against_bus=False)).ok
+    assert (await verify_all(tmp_path / "agentic.yaml", against_bus=False)).facts["ok"]
 
 
 async def long_run(folder: Path) -> None:

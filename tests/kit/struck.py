@@ -47,7 +47,7 @@ def strikes(folder: Path, functions: Sequence[str], *arguments: str | Path) -> I
 
 def _serve(functions: Sequence[str], arguments: list[str]) -> None:
     main = importlib.import_module("agent_service.cli.main").main
-    table = importlib.import_module("agent_service.cli.commands").Agentic.table
+    table = importlib.import_module("agent_service.cli.main").Agentic.table
     importlib.import_module(table[f"store {arguments[0]}"].module)
     codes = {_code(function) for function in functions}
     for point in count(1):

@@ -1,16 +1,14 @@
 """The commands on the agent's keys: `agentic keys`. A running agent takes a change up within a second."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from agent_service.cli import output, whereabouts
-from agent_service.cli.options import AsJson, ConfigNearby
-from agent_service.cli.output import Outcome
+from agent_service.cli import whereabouts
+from agent_service.cli.options import CONFIG_NEARBY, argument, of_files
+from agent_service.cli.output import Outcome, checked
 from agent_service.settings import AgentSettings, load
 from agent_service.trust.signing import Signing
-from groundwork.service.commands import examples
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import Key, KeyRing, read, write
 
@@ -22,27 +20,25 @@ def about() -> None:
     """They are in one file beside the store (`agent.keys_file`): back it up with the store, and apart from it."""
 
 
-@commands.command(name="list", epilog=examples("agentic keys list", "agentic keys list --json"))
-def list_(config: ConfigNearby = None, as_json: AsJson = False) -> None:
+@of_files(commands, "agentic keys list", "agentic keys list --json", name="list")
+def list_(config: Path | None = CONFIG_NEARBY) -> Outcome:
     """Show the keys, newest first: when each was made, and its public half, by which others know the agent's events."""
-    output.end(listed(config), as_json=as_json)
+    return listed(config)
 
 
-@commands.command(epilog=examples("agentic keys rotate"))
-def rotate(config: ConfigNearby = None, as_json: AsJson = False) -> None:
+@of_files(commands, "agentic keys rotate")
+def rotate(config: Path | None = CONFIG_NEARBY) -> Outcome:
     """Make a newer key. The older ones go on checking what was made with them."""
     settings, keys = _held(config)
     made = Key.fresh()
     write(settings.keys_path(), (made, *keys))
-    output.end(listed(config, f"{made.id} makes from now on; the older ones go on checking"), as_json=as_json)
+    return listed(config, f"{made.id} makes from now on; the older ones go on checking")
 
 
-@commands.command(epilog=examples("agentic keys retire k1f2e3d4"))
+@of_files(commands, "agentic keys retire k1f2e3d4")
 def retire(
-    key: Annotated[str, typer.Argument(help="As `agentic keys list` shows it.", metavar="ID")],
-    config: ConfigNearby = None,
-    as_json: AsJson = False,
-) -> None:
+    key: str = argument("As `agentic keys list` shows it.", "ID"), config: Path | None = CONFIG_NEARBY
+) -> Outcome:
     """Give an older key up: what was made with it is believed no longer, and requests that are out are not answered.
 
     Wait until no run is older than the key after it.
@@ -54,7 +50,7 @@ def retire(
     if keys[0].id == key:
         raise Misconfigured(f"{key} is the newest key, with which all is made: run `agentic keys rotate` first")
     write(settings.keys_path(), tuple(one for one in keys if one.id != key))
-    output.end(listed(config, f"{key} is given up"), as_json=as_json)
+    return listed(config, f"{key} is given up")
 
 
 def listed(config: Path | None, done: str = "") -> Outcome:
@@ -64,7 +60,7 @@ def listed(config: Path | None, done: str = "") -> Outcome:
     keys = Signing(KeyRing.open(path), settings.store).public_keys().keys
     lines = [f"{key.id}  made {key.made_at:%Y-%m-%d %H:%M}  public {key.public}" for key in keys]
     text = "\n".join(filter(None, (done, *lines, f"newest first, in {path}")))
-    return Outcome({"file": str(path), "keys": [key.model_dump(mode="json") for key in keys]}, text)
+    return checked({"file": str(path), "keys": [key.model_dump(mode="json") for key in keys]}, text)
 
 
 def _held(config: Path | None) -> tuple[AgentSettings, tuple[Key, ...]]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from agent_service import settings
 from agent_service.bus.buckets import NatsArtifacts
-from agent_service.cli import naming, whereabouts
-from agent_service.cli.naming import Candidate
-from agent_service.cli.services.alone import bus_at_hand
+from agent_service.cli import client, whereabouts
+from agent_service.cli.alone import bus_at_hand
+from agent_service.cli.client import Candidate
 from agent_service.history.artifacts import NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.run.journal import Entry
 from agent_service.run.lines import Wanted
@@ -45,10 +45,10 @@ class Records:
     workspace: Workspace
 
     async def named(self, name: str) -> str:
-        if naming.is_whole(name):
+        if client.is_whole(name):
             return name
-        newest = await self.store.runs(Wanted(run=naming.part(name)), limit=naming.LOOKED_AT)
-        return naming.meant(name, [Candidate(line.run_id, line.status, line.goal) for line in newest])
+        newest = await self.store.runs(Wanted(run=client.part(name)), limit=client.LOOKED_AT)
+        return client.meant(name, [Candidate(line.run_id, line.status, line.goal) for line in newest])
 
     async def entries(self, run_id: str) -> list[Entry]:
         """Raises NotDone for a run that is not there."""

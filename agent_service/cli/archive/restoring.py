@@ -17,10 +17,10 @@ from agent_service.archive.runs import ARTIFACTS, Runs
 from agent_service.bus.buckets import NatsArtifacts, content_type_of, key_of
 from agent_service.bus.endings import told_ends
 from agent_service.cli import whereabouts
+from agent_service.cli.alone import alone, bus_at_hand, nobody_at_work
 from agent_service.cli.archive.records import NOWHERE, artifacts_of, hashes_in, records
 from agent_service.cli.archive.writing import AGENT, BESIDE_DATABASE, GATEWAY, OPEN, run_gateway
-from agent_service.cli.output import Outcome
-from agent_service.cli.services.alone import alone, bus_at_hand, nobody_at_work
+from agent_service.cli.output import Outcome, checked
 from agent_service.errors import Damaged
 from agent_service.history.plain import one_line
 from agent_service.run.lines import RunLine, Wanted
@@ -84,7 +84,7 @@ async def restore(
     found |= {"store": subjects.STREAM_RUNS if loaded.shared else str(loaded.store)}
     found |= {"calls": calls, "artifacts": artifacts}
     found["left_out"] = {part: f"when the backup was made: {why}" for part, why in manifest.left_out.items()}
-    return Outcome(found, "\n".join(_told(found)), ok=not found["flawed"])
+    return checked(found, "\n".join(_told(found)), ok=not found["flawed"])
 
 
 def _told(found: Mapping[str, Any]) -> Iterator[str]:
@@ -263,4 +263,4 @@ async def bring_back(config: Path | None) -> Outcome:
     counts = f"{len(back)} artifacts came back from the runs' folders, {kept_there} were in the bucket"
     text = [f"✓ {counts}, of {len(artifacts)} runs", *(f"! {key}: {why}" for key, why in lost.items())]
     facts = {"runs": len(artifacts), "kept": kept_there, "back": back, "lost": lost}
-    return Outcome(facts, "\n".join(text), ok=not lost)
+    return checked(facts, "\n".join(text), ok=not lost)

@@ -17,9 +17,9 @@ from agent_service.archive.runs import Runs
 from agent_service.archive.verify import changed, judge
 from agent_service.bus.buckets import key_of
 from agent_service.bus.endings import ToldEnd, told_ends
+from agent_service.cli.alone import bus_at_hand
 from agent_service.cli.archive.records import LateArtifacts, Records, artifacts_of, records
-from agent_service.cli.output import Outcome
-from agent_service.cli.services.alone import bus_at_hand
+from agent_service.cli.output import Outcome, checked
 from agent_service.cli.whereabouts import told
 from agent_service.history.artifacts import FILES, NamedArtifact, is_artifact_path
 from agent_service.history.plain import one_line
@@ -70,7 +70,7 @@ async def verify(name: str, config: Path | None) -> Outcome:
     async with records(config) as kept, AsyncExitStack() as opened:
         verdict = await _verified(kept, await kept.named(name), LateArtifacts(kept.settings, opened))
     facts = asdict(verdict) | {"config": told(kept.config)}
-    return Outcome(facts, "\n".join(verdict.lines()), ok=not verdict.flaws)
+    return checked(facts, "\n".join(verdict.lines()), ok=not verdict.flaws)
 
 
 async def verify_all(config: Path | None, *, against_bus: bool) -> Outcome:
@@ -89,7 +89,7 @@ async def verify_all(config: Path | None, *, against_bus: bool) -> Outcome:
     facts |= {"flaws": [asdict(flaw) for flaw in flaws], "flawed": [asdict(verdict) for verdict in flawed]}
     by = f", and end as the {len(ends)} endings on the bus say" if ends else ""
     text = [f"✗ {flaw}" for flaw in flaws] + [f"{line}  ({run.run_id})" for run in flawed for line in run.lines()]
-    return Outcome(facts, "\n".join(text) or f"✓ {runs} runs are as they were written{by}", ok=not text)
+    return checked(facts, "\n".join(text) or f"✓ {runs} runs are as they were written{by}", ok=not text)
 
 
 async def _ends(kept: Records) -> list[ToldEnd]:
@@ -238,7 +238,7 @@ def verify_file(path: Path, key: str | None = None) -> Outcome:
                 f"signed with the key {by.key}, public {by.public}: compare that with what `agentic keys list` says "
                 "where it was made; or give it as --key"
             )
-    return Outcome(facts | {"flaws": [asdict(flaw) for flaw in flaws]}, "\n".join(text), ok=not flaws)
+    return checked(facts | {"flaws": [asdict(flaw) for flaw in flaws]}, "\n".join(text), ok=not flaws)
 
 
 def _of_manifest(path: Path, manifest: Manifest) -> Iterator[str]:

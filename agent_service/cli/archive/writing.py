@@ -20,10 +20,10 @@ from typing import Any
 from agent_service import settings
 from agent_service.archive.runs import ARTIFACTS, ArchivedRun, Runs, journal_name, journal_of, write_beside, write_runs
 from agent_service.cli import whereabouts
+from agent_service.cli.alone import alone, bus_at_hand
 from agent_service.cli.archive.records import NOWHERE, LateArtifacts, Records, artifacts_of, records
 from agent_service.cli.archive.verifying import journal_of as stored_journal
-from agent_service.cli.output import Outcome
-from agent_service.cli.services.alone import alone, bus_at_hand
+from agent_service.cli.output import Outcome, checked
 from agent_service.core.waiting import Status
 from agent_service.history.artifacts import NamedArtifact
 from agent_service.run.changes import as_decided
@@ -82,7 +82,7 @@ class Made:
                 "another place too; or make backups --with-keys, which nobody else may read then"
             )
         lines.append(self.then or f"Anybody can check it: `agentic verify {self.file}`")
-        return Outcome(asdict(self), "\n".join(lines), ok=self.left_out.keys() <= {GATEWAY})
+        return checked(asdict(self), "\n".join(lines), ok=self.left_out.keys() <= {GATEWAY})
 
 
 async def backup(config: Path | None, place: str, *, with_keys: bool = False, keep: int | None = None) -> Outcome:

@@ -3,21 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 import yaml
 from rich.text import Text
 
 from agent_service import settings
-from agent_service.cli import output, whereabouts
-from agent_service.cli.client import AgentClient, run_path
+from agent_service.cli import output, render, whereabouts
+from agent_service.cli.client import Agent
 from agent_service.cli.doctor import machine
 from agent_service.cli.doctor.bus import bus
 from agent_service.cli.doctor.machine import api, model
 from agent_service.cli.doctor.tools import of_the_gateway
-from agent_service.cli.options import URL, AsJson, ConfigNearby, Token, Url, named
-from agent_service.cli.runs import views
+from agent_service.cli.options import AS_JSON, CONFIG_NEARBY, TOKEN, URL, named, option
 from agent_service.history.plain import ok, one_line, wrong
 from agent_service.settings import AgentSettings
 from groundwork.nats.settings import NatsSettings
@@ -34,11 +33,6 @@ Check = AsyncIterator[Finding] | Coroutine[Any, Any, Finding]
 
 commands = typer.Typer()
 
-RunToLookAt = Annotated[
-    str | None,
-    typer.Option("--run", help="Ask the agent about this run instead.", callback=named, metavar="RUN"),
-]
-
 
 @commands.command(
     epilog=examples(
@@ -49,24 +43,23 @@ RunToLookAt = Annotated[
     ),
 )
 def doctor(
-    config: ConfigNearby = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Read the whole database for damage.")] = False,
-    settings: Annotated[bool, typer.Option("--settings", help="Print the settings in force, without secrets.")] = False,
-    run: RunToLookAt = None,
-    as_json: AsJson = False,
-    url: Url = URL,
-    token: Token = None,
+    config: Path | None = CONFIG_NEARBY,
+    deep: bool = option("Read the whole database for damage.", "--deep", default=False),
+    settings: bool = option("Print the settings in force, without secrets.", "--settings", default=False),
+    run: str | None = option("Ask the agent about this run instead.", callback=named, metavar="RUN"),
+    as_json: bool = AS_JSON,
+    url: str = URL,
+    token: str | None = TOKEN,
 ) -> None:
     """Exit code 1 when something is wrong. It changes nothing: no file, no stream, no message. With --run it looks at
     one run instead, as `agentic why` does."""
     if run is not None:
-        with AgentClient(url, token, config) as agent:
-            output.show(agent.get(run_path(agent.named(run), "why")), views.why, as_json=as_json)
-        return
-    if settings:
+        with Agent(url, token, config) as agent:
+            output.tell(agent.ask("show_why", {"run_id": agent.named(run)}), render.why, as_json=as_json)
+    elif settings:
         output.tell(*settings_in_force(config), as_json=as_json)
-        return
-    raise typer.Exit(output.awaited(report(config, deep=deep, as_json=as_json)))
+    else:
+        raise typer.Exit(output.awaited(report(config, deep=deep, as_json=as_json)))
 
 
 async def report(config: Path | None, *, deep: bool, as_json: bool) -> Exit:

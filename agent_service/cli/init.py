@@ -1,0 +1,295 @@
+"""`agentic init`: three questions on standard error, and a settings file. An option answers a question in advance.
+
+It writes the file, and a folder for tools where there is none; it contacts nobody.
+"""
+
+import importlib.util
+import os
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from agent_service.cli import output
+from agent_service.cli.init_file import (
+    KEYS,
+    SECRETS,
+    Answers,
+    is_address,
+    is_variable,
+    settings_file,
+)
+from agent_service.cli.options import invocation, of_files, option
+from agent_service.cli.output import Outcome
+from agent_service.cli.whereabouts import OWN
+from groundwork.service import installed, store_folder
+from groundwork.service.address import keeps_secrets, login_in
+from groundwork.service.exits import Exit, NotDone
+from groundwork.service.installed import shipped
+from schemas.values import dataclass
+
+NONE = "none"
+_OF_A_SECRET = {"VARIABLE": "a variable of the environment", "FILE": "a file that holds nothing else"}
+
+
+def _nats(text: str, _before: Answers) -> tuple[str, ...]:
+    """None for the server that `agentic dev` brings along."""
+    urls = tuple(url if "://" in url else f"nats://{url}" for url in map(str.strip, text.split(",")))
+    if text != "embedded" and not all(is_address(url, "nats", "tls", "ws", "wss") for url in urls):
+        raise ValueError("answer `embedded`, or with an address such as nats://127.0.0.1:4222 or tls://bus:4222")
+    return () if text == "embedded" else urls
+
+
+def _login(text: str, _before: Answers) -> tuple[str, str]:
+    kind, _, value = text.partition(":")
+    if kind not in (NONE, "user", "token", "creds", "nkey") or (kind in (NONE, "token")) == bool(value):
+        raise ValueError("answer `none`, `token`, `user:NAME`, `creds:FILE` or `nkey:FILE`")
+    return kind, _file(value, "there is no file {}") if kind in ("creds", "nkey") else value
+
+
+def _secret(text: str, _before: Answers) -> str:
+    """The name of a variable or a file. Anything else may be the secret itself, so it is not repeated."""
+    refused = "name a variable of the environment in capitals, or a file that is there; not the secret"
+    return text if is_variable(text) else _file(text, refused)
+
+
+def _model(text: str, _before: Answers) -> tuple[str, str]:
+    """Provider, and id or file of a script."""
+    if text == "script":
+        return "scripted", ""
+    if text.endswith((".yaml", ".yml")):
+        return "scripted", _file(text, "there is no script {}")
+    provider, _, name = text.partition("/")
+    if provider not in KEYS or not name.isascii() or " " in name:
+        raise ValueError(
+            "answer `script`, a file such as script.yaml, `anthropic`, `anthropic/MODEL` or `openai/MODEL`"
+        )
+    if provider == "openai" and not name:
+        raise ValueError("say which model, such as openai/gpt-5, or openai/qwen3:32b of a server of your own")
+    return provider, name
+
+
+def _model_url(text: str, _before: Answers) -> str:
+    if text and not is_address(text, "http", "https"):
+        raise ValueError("answer with an address such as http://127.0.0.1:11434/v1, or with nothing")
+    return text
+
+
+def _model_key(text: str, answers: Answers) -> str:
+    key, url = "" if text == NONE else _secret(text, answers), answers.get("model_url")
+    if key and url and not keeps_secrets(url):
+        raise ValueError("the key would go over plain http to another machine: use https, or no key")
+    return key
+
+
+def _tools(text: str, _before: Answers) -> str:
+    """A folder, or the address of a Ductile."""
+    if text == NONE:
+        return ""
+    if "://" not in text:
+        folder = Path(text).expanduser()
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"{text} is no folder")
+        return str(folder)
+    if not is_address(text, "http", "https") or "@" in text:
+        raise ValueError("a Ductile has an address such as http://127.0.0.1:8080, without a user")
+    if not keeps_secrets(text):
+        raise ValueError("its token would go over plain http to another machine: use https, or a tunnel to this one")
+    return text
+
+
+def _file(text: str, refused: str) -> str:
+    path = Path(text).expanduser()
+    if not path.is_file():
+        raise ValueError(refused.format(text))
+    return str(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """`read` raises ValueError with what can be answered. `fits`: whether the answers before have a use for it."""
+
+    text: str
+    choices: Mapping[str, str]
+    read: Callable[[str, Answers], Any]
+    default: Callable[[Answers], str]
+    fits: Callable[[Answers], bool] = lambda _: True
+    asks: Callable[[Answers], bool] = lambda _: True
+
+
+QUESTIONS = {
+    "nats": Question(
+        "1  Which NATS server?",
+        {"embedded": "one that `agentic dev` brings along", "ADDRESS": "yours, such as nats://127.0.0.1:4222"},
+        _nats,
+        lambda _: "embedded",
+    ),
+    "login": Question(
+        "   How does one log in there?",
+        {"none": "", "user:NAME": "", "token": "", "creds:FILE": "JWT and seed", "nkey:FILE": "a seed"},
+        _login,
+        lambda _: NONE,
+        lambda answers: bool(answers["nats"]) and not any(map(login_in, answers["nats"])),
+    ),
+    "login_secret": Question(
+        "   Where is the password or token?",
+        _OF_A_SECRET,
+        _secret,
+        lambda answers: "NATS_TOKEN" if answers["login"][0] == "token" else "NATS_PASSWORD",
+        lambda answers: answers.get("login", ("",))[0] in ("user", "token"),
+    ),
+    "model": Question(
+        "2  Which model decides?",
+        {
+            "script": "none: a script does, which needs no key and does not think",
+            "FILE.yaml": "another script",
+            "anthropic": "Claude; or anthropic/MODEL",
+            "openai/MODEL": "OpenAI; or a server of your own: Ollama, vLLM and the like",
+        },
+        _model,
+        lambda _: "anthropic" if os.environ.get(KEYS["anthropic"]) else "script",
+    ),
+    "model_url": Question(
+        "   Where does it answer?",
+        {"Enter": "at the provider's", "URL": "a server of your own, such as http://127.0.0.1:11434/v1"},
+        _model_url,
+        lambda _: "",
+        lambda answers: answers["model"][0] in KEYS,
+        lambda answers: bool(answers["model"][0] == "openai"),
+    ),
+    "model_key": Question(
+        "   Where is its key?",
+        {**_OF_A_SECRET, "none": "it needs none"},
+        _model_key,
+        lambda answers: NONE if answers["model_url"] else KEYS[answers["model"][0]],
+        lambda answers: answers["model"][0] in KEYS,
+    ),
+    "tools": Question(
+        "3  Which tools?",
+        {
+            "none": "none of your own yet: some samples are there",
+            "FOLDER": "a folder with tools, made if there is none",
+            "URL": "those of a Ductile, such as http://127.0.0.1:8080",
+        },
+        _tools,
+        lambda _: NONE,
+    ),
+    "tools_token": Question(
+        "   Where is the token for Ductile?",
+        _OF_A_SECRET,
+        _secret,
+        lambda _: "DUCTILE_TOKEN",
+        lambda answers: "://" in answers["tools"],
+    ),
+}
+
+
+def _answers(given: Mapping[str, str], *, silent: bool) -> Answers:
+    """Raises BadParameter for an option that cannot be meant; KeyboardInterrupt, EOFError where nobody answers."""
+    answers: Answers = {}
+    for name, question in QUESTIONS.items():
+        hint, said = f"--{name.replace('_', '-')}", given.get(name)
+        if not question.fits(answers):
+            if said is not None:
+                raise typer.BadParameter("with the other answers there is no use for it", param_hint=hint)
+            continue
+        default = question.default(answers)
+        if said is None and not silent and question.asks(answers):
+            answers[name] = _asked(question, default, answers)
+            continue
+        try:
+            answers[name] = _read(question, default if said is None else said.strip(), answers)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint=hint) from error
+    return answers
+
+
+def _asked(question: Question, default: str, answers: Answers) -> Any:
+    choices = (f"     {name:14}{about}".rstrip() for name, about in question.choices.items())
+    output.complain("\n".join((question.text, *choices)))
+    while True:
+        try:
+            return _read(question, output.asked(f"   [{default}] " if default else "   ") or default, answers)
+        except ValueError as error:
+            output.complain(f"   {error}")
+
+
+def _read(question: Question, text: str, answers: Answers) -> Any:
+    if not text.isprintable():
+        raise ValueError("it has a character that cannot be shown: type it again")
+    return question.read(text, answers)
+
+
+def _option(question: Question) -> tuple[Any, Any]:
+    choices = "; ".join(f"{name}: {about}".removesuffix(": ") for name, about in question.choices.items())
+    return str, option(f"{question.text.lstrip(' 123')} {choices}.", metavar="|".join(question.choices))
+
+
+commands = typer.Typer()
+
+
+@of_files(
+    commands,
+    "agentic init",
+    "agentic init --yes --model anthropic --tools tools",
+    "agentic init --yes --nats tls://bus:4222 --login nkey:/etc/agentic/agent.nk --model openai/gpt-5",
+    given={name: _option(question) for name, question in QUESTIONS.items()},
+)
+def init(
+    given: dict[str, str] | None,
+    yes: bool = option("Ask nothing: what is not given has its default.", "--yes", "-y", default=False),
+    config: Path = option("The file to write; it is never overwritten.", default=OWN, metavar="FILE"),
+) -> Outcome:
+    """It asks, and contacts nobody. It asks for no secret, but for where one is: a variable of the environment, or a
+    file."""
+    _refuse_to_overwrite(config)
+    try:
+        answers = _answers(given or {}, silent=yes)
+    except (KeyboardInterrupt, EOFError):
+        output.complain("")
+        raise NotDone(f"left, and {config} is not written; with --yes nothing is asked", Exit.INTERRUPTED) from None
+    if answers["tools"] and "://" not in answers["tools"]:
+        Path(answers["tools"]).mkdir(parents=True, exist_ok=True)
+    samples = {"tools": shipped("deploy", "ductile", "plugins"), "pages": shipped("deploy", "knowledge")}
+    if not store_folder.create(config, settings_file(answers, samples)):
+        _refuse_to_overwrite(config)
+    first, following = list(_first(answers)), list(_next(config, answers))
+    told = "\n".join((f"{config} is written, for you alone", *_shown("first", first), *_shown("next", following)))
+    facts = {"config": str(config), "first": [one for one, _ in first], "next": [one for one, _ in following]}
+    return Outcome(facts, told)
+
+
+def _refuse_to_overwrite(config: Path) -> None:
+    if config.exists() or config.is_symlink():
+        message = f"{config} is there already, and stays as it is: change it, or write another with --config FILE"
+        raise NotDone(message, Exit.REFUSED)
+
+
+def _first(answers: Answers) -> Iterator[tuple[str, str]]:
+    for place in filter(None, map(answers.get, SECRETS)):
+        if is_variable(place) and not os.environ.get(place):
+            yield f"export {place}=...", "where both services and these commands start"
+    if answers["model"][0] == "openai" and importlib.util.find_spec("openai") is None:
+        yield "pip install 'agentic-loop-nats[openai]'", ""
+
+
+def _next(config: Path, answers: Answers) -> Iterator[tuple[str, str]]:
+    agentic, gateway = invocation(), installed.invocation("ductile-gateway", "ductile_gateway")
+    file = "" if config == OWN else f" --config {shlex.quote(str(config))}"
+    if answers["nats"]:
+        yield f"{agentic} setup{file}", "creates streams, consumers and buckets on the server"
+        yield f"{gateway} serve{file}", "this and the next each in a terminal of its own, or as a service"
+        yield f"{agentic} serve{file}", ""
+    else:
+        yield f"{agentic} dev{file}", "everything in one terminal, until Ctrl-C"
+    yield f"{agentic} doctor{file}", "in another one: says what is missing, and what to do about it"
+    yield f"{agentic} run --watch 'show me how this works'", ""
+
+
+def _shown(title: str, commands: Sequence[tuple[str, str]]) -> Iterator[str]:
+    if commands:
+        width = max((len(command) for command, about in commands if about), default=0)
+        yield f"\n{title}"
+        yield from (f"  {command:{width}}  {f'# {about}' if about else ''}".rstrip() for command, about in commands)

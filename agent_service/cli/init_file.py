@@ -1,0 +1,123 @@
+"""The `agentic.yaml` that `agentic init` writes of the answers it was given."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+Answers = dict[str, Any]
+"""By question (`init.QUESTIONS`), as they were read; those that were not asked are missing."""
+KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
+SECRETS = ("login_secret", "model_key", "tools_token")
+"""The questions whose answer is the place of a secret."""
+
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+_WITHOUT_BLANKS = re.compile(r"[!-~]+")
+_PLAIN = re.compile(r"[A-Za-z/~.][A-Za-z0-9_./-]*")
+_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
+"""YAML reads them as something else than text."""
+FILE = """\
+# Settings of the agent and of the gateway, as `agentic init` wrote them. What is not here has its default:
+# docs/CONFIGURATION.md lists every setting. A misspelt one is an error. `agentic doctor` checks all of them.
+# Relative paths begin where the program is started.
+
+{nats}
+
+agent:
+  model:
+{model}
+  limits: # a run that reaches one ends, or asks a person; a start may ask for less, and for more up to cap_...
+    max_steps: 10
+    # max_cost_usd: 1.00   # of one run
+    # usd_per_day: 10.00   # of all runs together
+  # tools: [fetch]                       # only these; without it all that are offered
+  # approve: {{mail.send: always}}         # when a person must allow a call, whatever its tool says
+  # store: .agentic/agent                # the journal of all runs: back it up, `agentic backup FILE`
+  # keep_runs: {{done_days: 90, failed_days: 90, cancelled_days: 30}}    # without it for ever
+  # http:                                # on 127.0.0.1:8700, where all who are on this machine may ask
+  #   tokens: [{{name: me, token_file: /run/secrets/agentic}}]           # openssl rand -hex 24
+
+gateway:
+{tools}
+"""
+NO_BUS = """\
+# nats: # `agentic dev` brings a server along; for `agentic serve` and `ductile-gateway serve` name one:
+#   urls: ["nats://127.0.0.1:4222"]"""
+LOOKED_AT = "reload: true # what changes in the folders counts at once"
+
+
+def is_variable(place: str) -> bool:
+    return _VARIABLE.fullmatch(place) is not None
+
+
+def is_address(url: str, *schemes: str) -> bool:
+    try:
+        address = urlsplit(url)
+        port = address.port
+    except ValueError:
+        return False
+    return address.scheme in schemes and bool(address.hostname) and port != 0 and bool(_WITHOUT_BLANKS.fullmatch(url))
+
+
+def settings_file(answers: Answers, samples: Mapping[str, Path]) -> str:
+    """`samples`: the folders of the tools and pages that are shipped."""
+    nats = "\n".join(_nats(answers)) if answers["nats"] else NO_BUS
+    return FILE.format(nats=nats, model="\n".join(_model(answers)), tools="\n".join(_tools(answers, samples)))
+
+
+def _nats(answers: Answers) -> Iterator[str]:
+    yield "nats:"
+    yield f"  urls: [{', '.join(map(json.dumps, answers['nats']))}]"
+    kind, value = answers.get("login", ("none", ""))
+    if name := {"creds": "creds_file", "nkey": "nkey_seed_file", "user": "user"}.get(kind):
+        yield f"  {name}: {_value(value)}"
+    if "login_secret" in answers:
+        yield f"  {_secret('token' if kind == 'token' else 'password', answers['login_secret'])}"
+    if any(url.startswith("tls://") for url in answers["nats"]):
+        yield "  # tls_ca: /etc/agentic/ca.pem   # where its certificate is not of a public authority"
+
+
+def _model(answers: Answers) -> Iterator[str]:
+    provider, model = answers["model"]
+    if provider == "scripted":
+        yield "    provider: scripted # follows a script and does not think; later anthropic or openai, with a model"
+        yield f"    script: {_value(model)}" if model else "    # script: script.yaml   # else that of the demo"
+        return
+    yield f"    provider: {provider}"
+    yield f"    model: {_value(model)}" if model else "    # model: claude-sonnet-5-5"
+    if answers["model_url"]:
+        yield f"    base_url: {_value(answers['model_url'])}"
+        yield "    # price: {input: 0, output: 0}   # USD per million tokens; without it no limit in USD is kept"
+    if (key := answers["model_key"]) == KEYS[provider]:
+        yield f"    # its key is in {key}; or name a file: api_key_file: /run/secrets/key"
+    elif key:
+        yield f"    {_secret('api_key', key)}"
+
+
+def _tools(answers: Answers, samples: Mapping[str, Path]) -> Iterator[str]:
+    tools = answers["tools"]
+    if "tools_token" in answers:
+        yield f"  runner: ductile\n  ductile:\n    url: {_value(tools)}\n    {_secret('token', answers['tools_token'])}"
+        yield "  # tools: [echo]   # only these plugins of it; without it all"
+        return
+    yield "  plugins: # each folder in them is a tool; `ductile-gateway new NAME` makes one"
+    if tools:
+        yield f"    folders: [{_value(tools)}]"
+    elif answers["nats"]:
+        yield f"    folders: [{_value(str(samples['tools']))}] # the samples, until you have your own"
+        yield f"    config: {{knowledge: {{folder: {_value(str(samples['pages']))}}}}}"
+    else:
+        yield "    folders: [] # `agentic dev` has the samples besides, and more with --tools FOLDER"
+    yield f"    {LOOKED_AT if tools else f'# {LOOKED_AT}'}"
+
+
+def _secret(name: str, place: str) -> str:
+    return f"{name}: ${{{place}}}" if is_variable(place) else f"{name}_file: {_value(place)}"
+
+
+def _value(text: str) -> str:
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    return json.dumps(text.replace("${", "$${"), ensure_ascii=False)

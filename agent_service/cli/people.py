@@ -1,0 +1,237 @@
+"""The commands that answer, steer and stop runs, and the whole agent."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import typer
+
+from agent_service.cli import output, render
+from agent_service.cli.client import PASSING, Json
+from agent_service.cli.options import REASON, Asking, Limits, argument, given, of_agent, of_run, option
+from agent_service.cli.output import Outcome
+from agent_service.history.asked import asked
+from groundwork.service.exits import Exit, NotDone
+
+LOOK_AGAIN_S = 0.5
+SHOWN = 20
+NO_RULES = "no run goes: agent.keep_runs has no rule, so all are kept for ever (docs/OPERATIONS.md#keep)"
+Kind = Literal["message", "answer", "resume", "raise_budget", "approve", "reject"]
+_DECIDED = {"rich_help_panel": "What is decided"}
+STEP = option("The step that it is about.", min=1, metavar="N", **_DECIDED)
+HASH = option("Of the arguments, as it was asked under.", "--hash", metavar="HASH", **_DECIDED)
+
+commands = typer.Typer()
+dlq = typer.Typer(name="dlq", no_args_is_help=True, help="An agent must run.")
+commands.add_typer(dlq)
+
+
+@of_agent(commands, "agentic inbox", "agentic inbox --json | jq")
+def inbox(asking: Asking, limit: int = option("How many, the newest.", default=20, min=1, max=200)) -> Outcome:
+    return Outcome(asking.ask("show_inbox", limit=limit), render.inbox)
+
+
+@of_run(
+    commands,
+    "agentic answer RUN 'the one in the cellar'",
+    "agentic answer --max-steps 15 RUN 'go on'",
+    "agentic answer --ran RUN 'the mail left at noon'",
+)
+def answer(
+    asking: Asking,
+    text: str | None = argument("What it is told.", "TEXT", default=None),
+    ran: bool = option("It was carried out; the text is what it brought.", "--ran", default=False),
+    did_not_run: bool = option("It was not carried out.", "--did-not-run", default=False),
+    look: bool = option("Nobody knows: the run may look by itself.", "--look", default=False),
+    limits: Limits = None,
+) -> Outcome:
+    """Budgets may be raised with it. Of a write in doubt say what came of it: --ran, --did-not-run, or --look."""
+    outcomes = [name for name, is_said in {"ran": ran, "did_not_run": did_not_run, "look": look}.items() if is_said]
+    if len(outcomes) > 1:
+        raise NotDone("say one of --ran, --did-not-run and --look", Exit.USAGE)
+    if text is None and not outcomes:
+        raise NotDone("say what it is told: agentic answer RUN 'TEXT'", Exit.USAGE)
+    body = given(answer=text, outcome=next(iter(outcomes), None), constraints=limits)
+    return _heard(asking.ask("answer_run", body), "has the answer")
+
+
+@of_run(commands, "agentic approve RUN", "agentic approve --step 2 --hash 5f0c8e3a91b2d4760b7e15c2f8a96d34 RUN")
+def approve(
+    asking: Asking, step: int | None = STEP, arguments_hash: str | None = HASH, reason: str | None = REASON
+) -> Outcome:
+    return _decide(asking, "approve", step, arguments_hash, reason)
+
+
+@of_run(commands, "agentic reject --reason 'not to customers' RUN")
+def reject(
+    asking: Asking, step: int | None = STEP, arguments_hash: str | None = HASH, reason: str | None = REASON
+) -> Outcome:
+    """Without --hash it is shown first."""
+    return _decide(asking, "reject", step, arguments_hash, reason)
+
+
+def _decide(asking: Asking, decision: str, step: int | None, arguments_hash: str | None, reason: str | None) -> Outcome:
+    about = arguments_hash or _shown(asking)
+    told = given(decision=decision, arguments_hash=about, step=step, reason=reason)
+    return _heard(asking.ask("rule_on_run", told), f"is told: {decision.removesuffix('e')}ed")
+
+
+def _shown(asking: Asking) -> str:
+    """The hash of what waits for approval, which people are shown. Raises NotDone where nothing does."""
+    view = asking.ask("show_run")
+    asks = view["asks"]
+    if asks is None or asks["kind"] != "approval":
+        what = f"it asks for {asks['kind'].replace('_', ' ')}" if asks else f"it is {view['status']}"
+        text = f"nothing of {view['run_id']} waits for an approval: {what}"
+        raise NotDone(text, Exit.REFUSED, {"code": "not_heard", "run_id": view["run_id"]})
+    if not asking.as_json:
+        output.draw(render.table(asked(output.safe(asks))))
+    return str(asks["arguments_hash"])
+
+
+@of_run(
+    commands,
+    "agentic signal --message 'the second source is wrong' RUN message",
+    "agentic signal --max-steps 15 RUN raise_budget",
+    "agentic signal RUN resume",
+)
+def signal(
+    asking: Asking,
+    kind: Kind = argument("What kind of signal.", "KIND"),
+    message: str | None = option("What the run is told.", metavar="TEXT"),
+    step: int | None = STEP,
+    arguments_hash: str | None = HASH,
+    limits: Limits = None,
+) -> Outcome:
+    """`agentic approve`, `reject` and `answer` are shorter ways."""
+    body = given(kind=kind, message=message, constraints=limits, step=step, arguments_hash=arguments_hash)
+    return _heard(asking.ask("signal_run", body), "has heard it")
+
+
+def _heard(told: Json, what: str) -> Outcome:
+    follow = f": follow it with `agentic show --watch {told['run_id']}`" if told["status"] == "running" else ""
+    return Outcome(told, f"{told['run_id']} {what}; it is {told['status']}{follow}")
+
+
+@of_run(commands, "agentic cancel --reason 'no longer needed' RUN")
+def cancel(asking: Asking, reason: str | None = REASON) -> Outcome:
+    return Outcome(asking.ask("cancel_run", given(reason=reason)), f"{asking.run_id} is cancelled")
+
+
+@of_run(commands, "agentic dismiss RUN")
+def dismiss(asking: Asking) -> Outcome:
+    """What comes for it later brings it back."""
+    told = asking.ask("dismiss_run", {})
+    return Outcome(told, f"{asking.run_id} is dismissed by {told['by']}")
+
+
+@of_agent(commands, "agentic stop-all --reason 'it mails everybody'")
+def stop_all(asking: Asking, reason: str | None = REASON) -> Outcome:
+    """What is under way ends by itself, and its result is kept. `agentic go-on` lets everything go on."""
+    told = asking.ask("stop_all", given(reason=reason))
+    return Outcome(
+        told, f"everything is stopped since {told['since'][:19]}Z, by {told['by']}; `agentic go-on` lets it go on"
+    )
+
+
+@of_agent(commands, "agentic go-on")
+def go_on(asking: Asking) -> Outcome:
+    return Outcome(asking.ask("go_on", {}), "everything goes on")
+
+
+@of_agent(commands, "agentic drain", "agentic drain --within 300")
+def drain(
+    asking: Asking,
+    within: float = option("How long what is in hand may take, in seconds.", default=60.0, min=0, max=3600),
+) -> Outcome:
+    """It returns when it has ended. Name that very process, and no address that several share. Model calls under way
+    are waited for; what follows from them is left to another agent of the same store, or to the next start."""
+    told = asking.ask("drain", {"within_s": within})
+    try:  # it has ended, unless another process answers in its place
+        while asking.ask("show_drain")["draining"]:
+            time.sleep(LOOK_AGAIN_S)
+    except NotDone as error:
+        if error.exit_code not in PASSING:
+            raise
+    return Outcome({**told, "ended": True}, "drained: it has ended")
+
+
+@of_agent(commands, "agentic prune --dry-run", "agentic prune")
+def prune(asking: Asking, dry_run: bool = option("Only say what would go.", "--dry-run", default=False)) -> Outcome:
+    """Nothing of an open run goes, nor of one that an open run needs. What went says so: its paths answer 410, and its
+    wake id stays taken."""
+    answers = [asking.ask("prune", {"dry_run": dry_run})]
+    while answers[-1]["more"]:
+        answers.append(asking.ask("prune", {}))
+    sums: Json = {
+        name: dict(sum((Counter(answer[name]) for answer in answers), Counter())) for name in ("runs", "artifacts")
+    }
+    listed = [run for answer in answers for run in answer["listed"]]
+    return Outcome({**answers[-1], **sums, "listed": listed}, lambda pruned: "\n".join(_pruned(pruned)))
+
+
+def _pruned(pruned: Json) -> Iterator[str]:
+    would = "would go" if pruned["dry_run"] else "went"
+    if not pruned["rules"]:
+        yield NO_RULES
+    counts: dict[str, Any] = {"runs": pruned["runs"], "runs whose artifacts": pruned["artifacts"]}
+    total = sum(number for rules in counts.values() for number in rules.values())
+    counts["dead letters"] = pruned["dead_letters"]
+    for what, rules in counts.items():
+        yield from (f"{number:>8} {what} {would} by {rule}" for rule, number in rules.items())
+    yield from (f"{number:>8} {kind} of the gateway {would}" for kind, number in pruned["gateway"].items() if number)
+    yield from (f"  {run['run_id']}  {run['status']:<9}  {run['ended_at'][:19]}Z" for run in pruned["listed"][:SHOWN])
+    if total > SHOWN:
+        yield f"  and {total - SHOWN} more"
+    elif pruned["rules"] and not total:
+        yield f"no run {'would go' if pruned['dry_run'] else 'had to go'}"
+    if pruned["trouble"]:
+        yield f"! {pruned['trouble']}; the next pass does it"
+    if pruned["not_reached"]:
+        yield f"! {pruned['not_reached']}"
+
+
+@of_agent(dlq, "agentic dlq ls", "agentic dlq ls --all --json")
+def ls(
+    asking: Asking,
+    everything: bool = option("Also those that were retried or dropped.", "--all", default=False),
+    limit: int = option("The most to list.", default=50, min=1, max=100),
+    cursor: int = option("Go on after this one: `next_cursor` of --json.", default=0, min=0, metavar="ID"),
+) -> Outcome:
+    """List the dead letters, oldest first."""
+    return Outcome(asking.ask("list_letters", open=not everything, limit=limit, cursor=cursor), render.letters)
+
+
+NUMBER = argument("As `agentic dlq ls` shows it.", "ID", min=1)
+NUMBERS = argument("As `agentic dlq ls` shows them.", "ID", min=1)
+
+
+@of_agent(dlq, "agentic dlq show 17")
+def show(asking: Asking, number: int = NUMBER) -> Outcome:
+    """Show one: where it came from, why it was refused, and its body."""
+    found = asking.ask("list_letters", seq=number)["letters"]
+    if not found:
+        raise NotDone(f"there is no dead letter {number}", Exit.NOT_FOUND, {"code": "unknown_letter"})
+    return Outcome(found[0], render.whole)
+
+
+@of_agent(dlq, "agentic dlq retry 17", "agentic dlq retry 17 18 19")
+def retry(asking: Asking, numbers: list[int] = NUMBERS) -> None:
+    """Send the refused message again, as it was, to where it was sent: once its cause is mended.
+
+    It goes out once, under an id of its own and with its dedupe_key unchanged; that you did it is recorded.
+    """
+    _settle(asking, "retry_letter", numbers, "was sent again")
+
+
+@of_agent(dlq, "agentic dlq drop 17")
+def drop(asking: Asking, numbers: list[int] = NUMBERS) -> None:
+    """Delete a dead letter; that you did it is recorded, and `ls --all` shows it."""
+    _settle(asking, "discard_letter", numbers, "was dropped")
+
+
+def _settle(asking: Asking, operation: str, numbers: list[int], done: str) -> None:
+    for number in numbers:
+        told = asking.ask(operation, {}, {"seq": str(number)})
+        output.tell(told, f"dead letter {number} {done}", as_json=asking.as_json)

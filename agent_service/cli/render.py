@@ -1,0 +1,214 @@
+"""How answers of the API look in a terminal: their JSON, once it is safe to be shown."""
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from agent_service.cli.client import Json
+from agent_service.history.asked import asked
+from agent_service.history.plain import duration, one_line
+
+Row = tuple[str, str | Text]
+MARKS = {
+    **dict.fromkeys(("done", "ok"), ("✓", "green")),
+    **dict.fromkeys(("failed", "error", "damaged"), ("✗", "red")),
+    **dict.fromkeys(("escalated", "refused"), ("!", "yellow")),
+    **dict.fromkeys(("running", "open"), ("▶", "cyan")),
+    "cancelled": ("∅", "magenta"),
+    "queued": ("…", "dim"),
+    "waiting": ("…", "yellow"),
+    "paused": ("‖", "yellow"),
+    "over": ("·", "dim"),
+    "continuation": ("↻", "cyan"),
+}
+UNKNOWN = ("?", "")
+LONGEST_TEXT, LONGEST_RESULT, LONGEST_GOAL = 600, 160, 50
+STATUS_WIDTH = 13
+LONG = timedelta(hours=48)
+"""From then on a list tells days: hours would not fit into its column."""
+
+
+def status(name: str, said: str = "", *, width: int = 0, style: str | None = None) -> Text:
+    mark, colour = MARKS.get(name, UNKNOWN)
+    made = Text.assemble((f"{mark} ", colour), (said or name, colour if style is None else style))
+    made.pad_right(max(0, width - made.cell_len))
+    return made
+
+
+def table(rows: Iterable[Row], names: str = "dim") -> Table:
+    made = Table.grid(padding=(0, 1))
+    made.add_column(style=names, no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, text in rows:
+        made.add_row(name, Text(text) if isinstance(text, str) else text)
+    return made
+
+
+def at(instant: str) -> datetime:
+    return datetime.fromisoformat(instant)
+
+
+def since(waits: Json) -> str:
+    until = waits["until"]
+    return f"for {ago(waits['since'])}" + (f", until {until[:10]} {until[11:19]} UTC" if until else "")
+
+
+def ago(instant: str) -> str:
+    return duration(datetime.now(UTC) - at(instant))
+
+
+def remedy(found: Json | None) -> Iterator[Row]:
+    if found:
+        yield "next", f"{found['text']}:"
+        yield "", Text(one_line(found["command"], LONGEST_TEXT), style="cyan")
+
+
+def classed(name: str, text: str, *known: str) -> str:
+    """The text behind its class, unless that is known."""
+    return one_line(text if name in ("", *known) else f"{name}: {text}", LONGEST_TEXT)
+
+
+def runs(page: Json) -> RenderableType:
+    """Two lines a run: its figures, and what it is for and came to."""
+    if not page["runs"]:
+        return "no runs"
+    columns = "{:<13}{:>5}{:>9}{:>7}"
+    told = [Text(f"{'run':<32}{'status':<13}{columns.format('accepted UTC', 'steps', 'USD', 'took')}", style="bold")]
+    for line in page["runs"]:
+        goal = Text(f"  {one_line(line['goal'], LONGEST_RESULT)}", style="dim")
+        goal.truncate(LONGEST_GOAL, overflow="ellipsis")
+        standing = status("damaged" if line["damaged"] else line["status"], width=STATUS_WIDTH)
+        told.append(Text.assemble(f"{line['run_id']:<32}", standing, columns.format(*_figures(line))))
+        told.append(Text.assemble(goal, "  → ", _came_to(line), no_wrap=True, overflow="ellipsis"))
+    if page["next_cursor"]:
+        told.append(Text(f"older ones: --cursor {page['next_cursor']}", style="dim"))
+    return Group(*told)
+
+
+def _figures(line: Json) -> tuple[str, str, str, str]:
+    cost = "?" if line["cost_usd"] is None else f"{line['cost_usd']:.4f}"
+    took = (at(line["ended_at"]) if line["ended_at"] else datetime.now(UTC)) - at(line["accepted_at"])
+    told = f"{took.days} d" if took >= LONG else duration(took)
+    return f"{line['accepted_at'][5:10]} {line['accepted_at'][11:16]}", str(line["steps"]), cost, told
+
+
+def _came_to(line: Json) -> Text:
+    waits = line["waiting_for"]
+    if line["status"] == "running" and waits:
+        tool = f" {line['tool']}" if waits["kind"].startswith("tool") else ""
+        return Text(f"waits for the {waits['kind'].replace('_', ' ')}{tool}, {since(waits)}", style="cyan")
+    return Text(classed(line["class"], line["summary"], "completed", line["status"]))
+
+
+def event(told: Json) -> Text:
+    run, entry = told["run"], told["entry"]
+    head = (f"{entry['at'][11:19]}  ", "dim"), run["run_id"], "  ", status(run["status"], width=STATUS_WIDTH)
+    return Text.assemble(*head, one_line(entry["summary"], LONGEST_TEXT))
+
+
+def entry(line: Json) -> Text:
+    head = (f"{line['seq']:>4} {line['at'][11:23]} ", "dim"), (f"{line['kind']:<17}", "bold")
+    return Text.assemble(*head, one_line(line["summary"], LONGEST_TEXT))
+
+
+def files(listing: Json) -> RenderableType:
+    found = table(((file["path"], f"{file['size']:>11,}") for file in listing["files"]), names="")
+    return found if listing["files"] else "its folder has no file yet"
+
+
+def call(view: Json) -> str:
+    came = {name: view[name] for name in ("reply", "outcome")}
+    about = {name: value for name, value in view.items() if name not in ("prompt", *came)}
+    prompt = (f"\n── {part['role']}\n{part['text']}" for part in view["prompt"])
+    return "\n".join((*_values(about), *prompt, "\n── reply", *_values(came)))
+
+
+def whole(view: Json) -> str:
+    """All that there is, each value below or beside its name."""
+    return "\n".join(_values(view))
+
+
+def _values(told: Json, indent: str = "") -> Iterator[str]:
+    for name, value in told.items():
+        label = f"{indent}{name}:"
+        match value:
+            case _ if value in (None, "", [], {}):
+                continue
+            case dict():
+                yield from (label, *_values(value, f"{indent}  "))
+            case [dict(), *_]:
+                for number, part in enumerate(value, start=1):
+                    yield from (f"{indent}{name} {number}:", *_values(part, f"{indent}  "))
+            case str() if "\n" in value:
+                yield from (label, *(f"{indent}    {line}" for line in value.splitlines()))
+            case str():
+                yield f"{label} {value}"
+            case _:
+                yield f"{label} {json.dumps(value, ensure_ascii=False)}"
+
+
+COMMANDS = {
+    "approve": "agentic approve {run_id}",
+    "reject": "agentic reject {run_id}",
+    "answer": "agentic answer {run_id} 'TEXT'",
+    "resume": "agentic signal {run_id} resume",
+    "cancel": "agentic cancel {run_id}",
+    "dismiss": "agentic dismiss {run_id}",
+    "retry": "agentic dlq retry {seq}",
+    "discard": "agentic dlq drop {seq}",
+}
+"""By action; the others are worded with the run's own remedy."""
+
+
+def inbox(view: Json) -> RenderableType:
+    count, shown = view["total"], len(view["items"])
+    heading = "1 thing waits" if count == 1 else f"{count} things wait" if count else "nothing waits"
+    told: list[RenderableType] = [Text(f"{heading} for a person", style="bold")]
+    for item in view["items"]:
+        which = item["run_id"] if item["seq"] is None else f"dead letter {item['seq']}"
+        mark = {"dead_letter": "failed", "escalated": "escalated", "in_doubt": "escalated"}.get(item["kind"], "paused")
+        began = f" since {item['since'][5:10]} {item['since'][11:16]} UTC ({ago(item['since'])})"
+        title = status(mark, which or " ", style="bold")
+        rows = table((f"  {name}", text) for name, text in _card(item))
+        told += ["", Text.assemble(title, f"  {item['kind'].replace('_', ' ')}", (began, "dim")), rows]
+    if count > shown:
+        told += ["", Text(f"and {count - shown} older ones: see --limit", style="dim")]
+    if view["trouble"]:
+        told += ["", Text(f"! {view['trouble']}", style="yellow")]
+    return Group(*told)
+
+
+def _card(item: Json) -> Iterator[Row]:
+    yield "run" if item["seq"] is not None else "goal", one_line(item["title"], LONGEST_TEXT)
+    why = ("why", classed(item["class"], item["text"], item["kind"]))
+    yield from (*(list(asked(item.get("asks"))) or [why]), *remedy(item["remedy"]))
+    for action in item["actions"][1 if item["remedy"] else 0 :]:
+        if action in COMMANDS:
+            yield "or", COMMANDS[action].format(run_id=item["run_id"], seq=item["seq"])
+
+
+def why(view: Json) -> RenderableType:
+    waits = view["waiting_for"]
+    rows: list[Row] = [("verdict", Text(one_line(view["verdict"], LONGEST_TEXT), style="bold"))]
+    rows += [("waits for", f"{waits['text']}, {since(waits)}")] if waits else []
+    rows += [(fact["what"], one_line(fact["text"], LONGEST_TEXT)) for fact in view["facts"]]
+    title = Text.assemble((view["run_id"], "bold"), "  ", status(view["status"]))
+    return Group(title, table((*rows, *remedy(view["remedy"]))))
+
+
+def letters(page: Json) -> RenderableType:
+    """Two lines a letter: where it was sent, and why it was refused."""
+    told = [Text(f"{'id':>6}  {'when (UTC)':<20}subject", style="bold")]
+    for letter in page["letters"]:
+        settled, run = letter["settled"], f"  {letter['run_id']}" if letter["run_id"] else ""
+        done = f"  {settled['what']} by {settled['by']}" if settled else ""
+        when = f"{letter['at'][:10]} {letter['at'][11:19]}"
+        told.append(Text(f"{letter['seq']:>6}  {when} {letter['subject']}{run}{done}"))
+        told.append(Text(f"        {one_line(letter['reason'], LONGEST_RESULT)}", style="dim"))
+    if page["next_cursor"]:
+        told.append(Text(f"newer ones: --cursor {page['next_cursor']}", style="dim"))
+    return Group(*told) if page["letters"] else "there are no dead letters"

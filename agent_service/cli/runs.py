@@ -1,0 +1,206 @@
+"""The commands that ask for runs and look at them."""
+
+import json
+import os
+from enum import StrEnum
+from functools import partial
+
+import typer
+
+from agent_service.cli import output, render, watching
+from agent_service.cli.client import PASSING, Json
+from agent_service.cli.options import (
+    RUN_OR_ALL,
+    SINCE,
+    UNTIL,
+    WATCH,
+    Asking,
+    Limits,
+    argument,
+    given,
+    of_agent,
+    of_run,
+    option,
+)
+from agent_service.cli.output import Outcome
+from groundwork.service.exits import Exit, NotDone
+
+PAGE = 15
+"""Entries, which have up to a mebibyte each."""
+
+commands = typer.Typer()
+
+Status = StrEnum("Status", ["QUEUED", "RUNNING", "PAUSED", "DONE", "ESCALATED", "FAILED", "CANCELLED"])
+GOAL = argument("What is to be reached.", "GOAL")
+WAKE_ID = option("Your name for this request: asking again gives the same run.", metavar="TEXT")
+CONTEXT = option("What else the run should know, as a JSON object.", metavar="JSON")
+UNTRUSTED = option("Goal or context hold what strangers wrote: it asks before it writes.", "--untrusted", default=False)
+AFTER = option("Begin after this entry of the run.", default=0, min=0)
+
+
+@of_agent(commands, "agentic run --watch 'show me how this works'")
+def run(
+    asking: Asking,
+    goal: str = GOAL,
+    watch: bool = WATCH,
+    limits: Limits = None,
+    context: str | None = CONTEXT,
+    wake_id: str | None = WAKE_ID,
+    untrusted: bool = UNTRUSTED,
+) -> Outcome:
+    """0 done, 1 failed, 3 escalated or paused for a person, 4 cancelled. Ctrl-C leaves; the run goes on."""
+    run_id = _wake(asking, goal, limits, context, wake_id, untrusted=untrusted)["run_id"]
+    if not asking.as_json:
+        output.complain(f"accepted: {output.safe(run_id)}")
+    return watching.run(Asking(asking.agent, run_id, asking.as_json), watch=watch)
+
+
+@of_agent(
+    commands,
+    "agentic wake 'fetch web https://example.com and produce a 2 para critique'",
+    "agentic wake --wake-id ticket-4711 --max-steps 5 --context '{\"tone\": \"warm\"}' 'answer the ticket'",
+)
+def wake(
+    asking: Asking,
+    goal: str = GOAL,
+    limits: Limits = None,
+    context: str | None = CONTEXT,
+    wake_id: str | None = WAKE_ID,
+    untrusted: bool = UNTRUSTED,
+) -> Outcome:
+    """`agentic tail` and `agentic show` tell more."""
+    accepted = _wake(asking, goal, limits, context, wake_id, untrusted=untrusted)
+    return Outcome(accepted, accepted["run_id"])
+
+
+def _wake(
+    asking: Asking, goal: str, limits: Limits, context: str | None, wake_id: str | None, *, untrusted: bool
+) -> Json:
+    wake_id = wake_id or f"cli-{os.urandom(8).hex()}"
+    body = given(goal=goal, wake_id=wake_id, constraints=limits, context=_context(context), untrusted=untrusted or None)
+    try:
+        return asking.ask("wake", body)
+    except NotDone as error:
+        if error.exit_code not in PASSING:
+            raise
+        message = f"{error}. To ask again without asking twice, add --wake-id {wake_id}"
+        raise NotDone(message, error.exit_code, error.facts) from error
+
+
+def _context(text: str | None) -> Json | None:
+    try:
+        found = json.loads(text) if text is not None else None
+    except ValueError:
+        found = text
+    if not isinstance(found, dict | None):
+        raise NotDone('--context takes a JSON object, such as \'{"tone": "warm"}\'', Exit.USAGE)
+    return found
+
+
+@of_agent(
+    commands,
+    "agentic runs --status running --status paused",
+    "agentic runs --since 2h --tool fetch --text invoice",
+    "agentic runs --json | jq",
+)
+def runs(
+    asking: Asking,
+    status: list[Status] | None = option("Only runs that stand so; may be repeated."),
+    text: str | None = option("Only runs with this in goal, summary or id.", metavar="TEXT"),
+    tool: str | None = option("Only runs that use this tool.", metavar="NAME"),
+    since: str | None = SINCE,
+    until: str | None = UNTIL,
+    wake_id: str | None = option("Only the run that was asked for by this name.", metavar="ID"),
+    caller: str | None = option("Only runs that they asked for, such as `token ci`.", metavar="WHO"),
+    limit: int = option("How many, the newest.", default=20, min=1, max=200),
+    cursor: str | None = option("Go on after this run: `next_cursor` of --json.", metavar="RUN"),
+) -> Outcome:
+    page = asking.ask(
+        "list_runs",
+        status=status,
+        text=text,
+        tool=tool,
+        since=since,
+        until=until,
+        wake_id=wake_id,
+        caller=caller,
+        limit=limit,
+        cursor=cursor,
+    )
+    return Outcome(page, render.runs)
+
+
+@of_run(
+    commands, "agentic show RUN", "agentic show --watch last", "agentic show RUN --step 2", "agentic show --json RUN"
+)
+def show(
+    asking: Asking,
+    watch: bool = WATCH,
+    step: int | None = option("Show this step in full instead.", min=1, metavar="N"),
+) -> Outcome:
+    """With --watch the exit code says how it ended, as of `agentic run`."""
+    if step is not None:
+        return Outcome(asking.ask("show_step", path={"step": str(step)}), render.whole)
+    view = asking.ask("show_run")
+    return watching.run(asking, watch=True) if watch else Outcome(view, partial(watching.drawn, asking))
+
+
+@of_run(commands, "agentic prompt last", "agentic prompt RUN --call 3 | less")
+def prompt(
+    asking: Asking, call: int | None = option("Which model call; without it the newest.", min=1, metavar="N")
+) -> Outcome:
+    return Outcome(asking.ask("show_call", path={"call": str(call or _newest_call(asking))}), render.call)
+
+
+def _newest_call(asking: Asking) -> int:
+    calls = [item["call"] for item in asking.ask("show_timeline")["items"] if item["call"]]
+    if not calls:
+        raise NotDone(f"{asking.run_id} has asked no model yet", Exit.NOT_FOUND, {"code": "unknown_call"})
+    return int(max(calls))
+
+
+@of_run(commands, "agentic why RUN", "agentic why last")
+def why(asking: Asking) -> Outcome:
+    """Also what is on the bus for it, and who holds it."""
+    return Outcome(asking.ask("show_why"), render.why)
+
+
+@of_agent(commands, "agentic tail last", "agentic tail", "agentic tail --json --after 12 RUN | jq .kind")
+def tail(asking: Asking, run: str | None = RUN_OR_ALL, after: int = AFTER) -> None:
+    """With --json the entries of its journal as they come. Without RUN what all runs do, from now on. An agent that
+    goes away is waited for, up to five minutes; then it goes on where it was."""
+    if run is None and after:
+        raise typer.BadParameter("--after is the number of an entry of one run: name the run")
+    run_id = asking.agent.named(run) if run else ""
+    asking.ask("whoami")  # an agent that was never there is not waited for
+    asking.agent.be_patient()
+    with watching.leaving(run_id):
+        if not run_id:
+            output.complain("following all runs; Ctrl-C leaves")
+            for event in asking.agent.follow("follow_all", {}):
+                output.line(event, render.event, as_json=asking.as_json)
+        elif asking.as_json:
+            for entry in asking.agent.follow("follow_run", {"run_id": run_id}, after):
+                output.document(entry)
+        else:
+            watching.tell(asking, run_id, after)
+
+
+@of_run(commands, "agentic entries RUN", "agentic entries --json RUN > journal.jsonl")
+def entries(asking: Asking, after: int = AFTER) -> None:
+    next_after: int | None = after
+    while next_after is not None:
+        page = asking.ask("list_entries", after=next_after, limit=PAGE)
+        for entry in page["entries"]:
+            output.line(entry, render.entry, as_json=asking.as_json)
+        next_after = page["next_after"]
+
+
+@of_run(commands, "agentic cat last", "agentic cat RUN memory.md", "agentic cat RUN artifacts/page.png > page.png")
+def cat(
+    asking: Asking, path: str | None = argument("Which file; without it they are listed.", "PATH", default=None)
+) -> Outcome | None:
+    if path is None:
+        return Outcome(asking.ask("list_files"), render.files)
+    output.content(asking.agent.read(asking.run_id, path), path)
+    return None

@@ -1,1 +1,0 @@
-"""The commands around a service: its settings, its streams, its start, and what nobody could handle."""

@@ -76,7 +76,7 @@ class LettersQuery(Query):
     """How many, at most."""
     open: bool = False
     """Only those that no person has dealt with."""
-    seq: Number | None = None
+    id: Number | None = None
     """Only this one."""
 
 
@@ -161,7 +161,7 @@ class LetterCalls:
         async with _in_time():
             found = await self._letters.all()
             _check_cursor(query.cursor, [letter.id for letter in found])
-            found = [one for one in found if query.seq in (None, one.id)]
+            found = [one for one in found if query.id in (None, one.id)]
             wanted = [one for one in found if one.id > query.cursor and not (query.open and one.settled)]
             views = tuple(await asyncio.gather(*map(self._view, wanted[: query.limit])))
         return LetterPage(letters=views, next_cursor=views[-1].id if len(wanted) > len(views) else None)

@@ -210,7 +210,7 @@ NUMBERS = argument("As `agentic dlq ls` shows them.", "ID", min=1)
 @of_agent(dlq, "agentic dlq show 17")
 def show(asking: Asking, number: int = NUMBER) -> Outcome:
     """Show one: where it came from, why it was refused, and its body."""
-    found = asking.ask("list_letters", seq=number)["letters"]
+    found = asking.ask("list_letters", id=number)["letters"]
     if not found:
         raise NotDone(f"there is no dead letter {number}", Exit.NOT_FOUND, {"code": "unknown_letter"})
     return Outcome(found[0], render.whole)

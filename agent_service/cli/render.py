@@ -205,9 +205,9 @@ def letters(page: Json) -> RenderableType:
     told = [Text(f"{'id':>6}  {'when (UTC)':<20}subject", style="bold")]
     for letter in page["letters"]:
         settled, run = letter["settled"], f"  {letter['run_id']}" if letter["run_id"] else ""
-        done = f"  {settled['what']} by {settled['by']}" if settled else ""
+        done = f"  {letter['status']} by {settled['by']}" if settled else ""
         when = f"{letter['at'][:10]} {letter['at'][11:19]}"
-        told.append(Text(f"{letter['seq']:>6}  {when} {letter['subject']}{run}{done}"))
+        told.append(Text(f"{letter['id']:>6}  {when} {letter['subject']}{run}{done}"))
         told.append(Text(f"        {one_line(letter['reason'], LONGEST_RESULT)}", style="dim"))
     if page["next_cursor"]:
         told.append(Text(f"newer ones: --cursor {page['next_cursor']}", style="dim"))

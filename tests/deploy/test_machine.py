@@ -184,7 +184,7 @@ def dead_letter(machine: Machine) -> int:
         f"{AS_ROOT} for _ in $(seq 60); do agentic dlq ls | grep agentic.start && exit 0; sleep 0.5; done; exit 1"
     )
     [letter] = json.loads(machine.say(f"{AS_ROOT} agentic dlq ls --json"))["letters"]
-    return int(letter["seq"])
+    return int(letter["id"])
 
 
 def test_a_write_in_doubt_is_answered_for_by_a_person(machine: Machine) -> None:

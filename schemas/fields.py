@@ -38,7 +38,7 @@ _WORDS = tuple(
     for found, said in (
         (r"Value error, ", ""),
         (r"Field required", "is missing"),
-        (r"Extra inputs are not permitted", "is not known here"),
+        (r"Extra inputs are not permitted|Unexpected keyword argument", "is not known here"),
         (r"\w+ should have at least 1 item after validation, not 0", "needs one at least"),
         (r"\w+ should have (at \w+ \d+) items? after validation, not (\d+)", r"must have \1, and has \2"),
         (r"String should match pattern '(.*)'", r"must match \1"),

@@ -6,21 +6,21 @@ and current models refuse forced tools. Unknown blocks and stop reasons are no e
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import Annotated, Any
 
 import anthropic
 import httpx2
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field
 
 from agent_service.core.phases import Phase, Refusal
 from agent_service.core.state import RunState
-from agent_service.models.call import LanguageModel, Reply, Request, Wire
+from agent_service.models.call import LanguageModel, Reply, Request
 from agent_service.models.prices import Prices, TokenCounts
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
-from agent_service.models.transport import Body, Event, Heard, check_way, connection, events, is_whole
+from agent_service.models.transport import check_way, connection, events
 from agent_service.run.ports import Question
 from groundwork.service.errors import Misconfigured
 
@@ -31,35 +31,20 @@ NOTES_PER_BREAKPOINT = 15
 """A provider looks back 20 blocks for what it has cached."""
 
 PRICE_LISTS = {"anthropic": "anthropic", "bedrock": "aws", "vertex": "google"}
-CUT = ("max_tokens", "model_context_window_exceeded")
 
 log = logging.getLogger(__name__)
 
 Count = Annotated[int, Field(ge=0)]
 
 
-class _Block(Wire):
-    type: str
-    text: str | None = None
-
-
-class _StopDetails(Wire):
-    category: str | None = None
-    explanation: str | None = None
-
-
-class _Written(Wire):
-    ephemeral_1h_input_tokens: Count | None = None
-
-
-class _Usage(Wire):
+class _Usage(BaseModel):
     """`input_tokens` is what was neither read from the cache nor written to it."""
 
     input_tokens: Count
     output_tokens: Count
     cache_read_input_tokens: Count | None = None
     cache_creation_input_tokens: Count | None = None
-    cache_creation: _Written | None = None
+    cache_creation: dict[str, Count | None] | None = None
 
     def counts(self) -> TokenCounts:
         cache_read, cache_write = self.cache_read_input_tokens or 0, self.cache_creation_input_tokens or 0
@@ -68,72 +53,30 @@ class _Usage(Wire):
             output=self.output_tokens,
             cache_read=cache_read,
             cache_write=cache_write,
-            cache_write_1h=(self.cache_creation.ephemeral_1h_input_tokens or 0) if self.cache_creation else 0,
-        )
-
-
-class _Miss(Wire):
-    type: str
-    cache_missed_input_tokens: Count | None = None
-
-
-class _Diagnostics(Wire):
-    cache_miss_reason: _Miss | None = None
-
-
-class Message(Wire):
-    id: str
-    model: str
-    content: tuple[_Block, ...]
-    stop_reason: str
-    stop_details: _StopDetails | None = None
-    usage: _Usage
-    diagnostics: _Diagnostics | None = None
-
-    def refusal(self) -> Refusal | None:
-        if self.stop_reason != "refusal":
-            return None
-        details = self.stop_details or _StopDetails()
-        return Refusal(category=details.category or "refusal", explanation=details.explanation or "")
-
-    def cache_miss(self) -> str:
-        """The provider's reason; "changed message" is news only when nothing was read: ours always change."""
-        why = self.diagnostics.cache_miss_reason if self.diagnostics else None
-        if why is None or (why.type == "messages_changed" and self.usage.cache_read_input_tokens):
-            return ""
-        return f"{why.type} ({why.cache_missed_input_tokens} tokens)" if why.cache_missed_input_tokens else why.type
-
-    def reply(self) -> Reply:
-        return Reply(
-            id=self.id,
-            model=self.model,
-            text="".join(block.text or "" for block in self.content if block.type == "text"),
-            stop_reason=self.stop_reason,
-            counts=self.usage.counts(),
-            refusal=self.refusal(),
-            cut=self.stop_reason in CUT,
-            cache_miss=self.cache_miss(),
+            cache_write_1h=(self.cache_creation or {}).get("ephemeral_1h_input_tokens") or 0,
         )
 
 
 class AnthropicApi:
     sdk: Any = anthropic
-    sdk_error: type[Exception] = anthropic.AnthropicError
 
     def __init__(self, client: Any, settings: ModelSettings) -> None:
         """`client` is an AsyncAnthropic, or one of the SDK's clients for clouds, with `max_retries=0`."""
         self._client = client
         self._settings = settings
 
-    async def send(self, request: Request, heard: Heard) -> Reply:
-        asked = self._client.messages.with_streaming_response.create(**self._body(request), stream=True)
-        async with asked as answer:
-            said = await answer.read() if is_whole(answer) else await _said(answer, heard)
-        reply = Message.checked(said, "message").reply()
+    async def hear(self, request: Request, reply: Reply) -> None:
+        message: dict[str, Any] = {}
+        body = self._body(request)
+        async with self._client.messages.with_streaming_response.create(**body, stream=True) as answer:
+            async for event in events(answer):
+                _take(event, message, reply)
+        if reply.counts is None:
+            raise ValueError("it is no complete message: usage")
+        reply.cache_miss = _cache_miss(message, reply.counts)
         if reply.cache_miss:
             where = {"run_id": request.question.state.run_id, "why": reply.cache_miss, "reply": reply.id}
             log.warning("the prompt cache was missed", extra=where)
-        return reply
 
     async def look_up(self, model: str) -> str:
         if self._settings.platform != "anthropic":
@@ -241,37 +184,40 @@ def _content(prompt: Prompt, kept: dict[str, str], *, newest: int) -> list[dict[
     return [_block(prompt.case, kept), *notes, _block(prompt.tail)]
 
 
-async def _said(answer: Body, heard: Heard) -> Event:
-    message: Event = {}
-    blocks: list[tuple[object, list[str]]] = []
-    async for event in events(answer, heard):
-        match event:
-            case {"type": "message_start", "message": dict() as begun}:
-                message = begun
-                _count(message, heard)
-            case {"type": "content_block_start", "content_block": {"type": kind, **block}}:
-                blocks.append((kind, [text] if isinstance(text := block.get("text"), str) else []))
-                heard.hidden = heard.hidden or kind in ("thinking", "redacted_thinking")
-            case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str() as text}} if blocks:
-                blocks[-1][1].append(text)
-                heard.says(text)
-            case {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": str() as thought}}:
-                heard.hidden = heard.hidden and not thought
-                heard.says(thought)
-            case {"type": "message_delta", "delta": dict() as delta}:
-                message |= {**delta, "usage": _with(message.get("usage"), event.get("usage"))}
-                _count(message, heard)
-                heard.hidden = False  # the sums that come with it hold all thinking
-    return message | {"content": [{"type": kind, "text": "".join(texts)} for kind, texts in blocks]}
+def _take(event: dict[str, Any], message: dict[str, Any], reply: Reply) -> None:
+    """`message`: what was said of the whole so far, but for its content."""
+    match event:
+        case {"type": "message_start", "message": dict() as begun}:
+            message |= begun
+            reply.id, reply.model = begun.get("id", ""), begun.get("model", "")
+        case {"type": "content_block_start", "content_block": {"type": kind, **block}}:
+            reply.says(text if isinstance(text := block.get("text"), str) else "")
+            reply.hidden = reply.hidden or kind in ("thinking", "redacted_thinking")
+        case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str() as text}}:
+            reply.says(text)
+        case {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": str() as thought}}:
+            reply.hidden = reply.hidden and not thought
+            reply.thinks(thought)
+        case {"type": "message_delta", "delta": dict() as delta}:
+            newer = {name: value for name, value in (event.get("usage") or {}).items() if value is not None}
+            message |= {**delta, "usage": (message.get("usage") or {}) | newer}
+            reply.stop_reason, reply.refusal = delta.get("stop_reason") or "", _refusal(delta)
+            reply.hidden = False  # the sums that come with it hold all thinking
+    if event.get("type") in ("message_start", "message_delta") and message.get("usage"):
+        reply.counts = _Usage.model_validate(message["usage"]).counts()
 
 
-def _with(usage: object, newer: object) -> object:
-    if not isinstance(usage, dict) or not isinstance(newer, dict):
-        return usage or newer
-    return usage | {name: value for name, value in newer.items() if value is not None}
+def _refusal(message: dict[str, Any]) -> Refusal | None:
+    if message.get("stop_reason") != "refusal":
+        return None
+    details = message.get("stop_details") or {}
+    return Refusal(category=details.get("category") or "refusal", explanation=details.get("explanation") or "")
 
 
-def _count(message: Event, heard: Heard) -> None:
-    with suppress(ValidationError):
-        heard.counts = _Usage.model_validate(message.get("usage")).counts()
-        heard.model = str(message.get("model") or "")
+def _cache_miss(message: dict[str, Any], counts: TokenCounts) -> str:
+    """The provider's reason; "changed message" is news only when nothing was read: ours always change."""
+    why = (message.get("diagnostics") or {}).get("cache_miss_reason") or {}
+    kind, tokens = why.get("type", ""), why.get("cache_missed_input_tokens")
+    if kind == "messages_changed" and counts.cache_read:
+        return ""
+    return f"{kind} ({tokens} tokens)" if tokens else kind

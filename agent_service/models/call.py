@@ -4,15 +4,13 @@ One request per call and no retries inside the SDK: retries are durable, above i
 run counts by its bytes, later ones by what the provider counted; what was estimated too high is given back at the end.
 """
 
-import asyncio
 import json
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import httpx2
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent_service.core.events import Provenance
 from agent_service.core.limits import USUAL_BYTES_PER_TOKEN, cost_so_far, least_reply, lost_prompt, most_prompt
@@ -20,12 +18,12 @@ from agent_service.core.phases import Refusal
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve
 from agent_service.errors import ModelError
-from agent_service.models.faults import by_status, cause_of, retry_after_s, status_of, was_made, without_answer
+from agent_service.models.faults import MOST_MESSAGE, by_status, cause_of, retry_after_s, status_of, was_made
 from agent_service.models.prices import Prices, TokenCounts
 from agent_service.models.prompts.judging import Read, read, read_cut
 from agent_service.models.prompts.prompt import Prompt, compose
-from agent_service.models.settings import CONNECT_WITHIN_S, MOST_REPLY_TOKENS, ModelSettings
-from agent_service.models.transport import Heard, SaidError
+from agent_service.models.settings import MOST_REPLY_TOKENS, ModelSettings
+from agent_service.models.transport import SaidError
 from agent_service.run.ports import Answer, Estimate, ModelCall, Question
 from schemas.values import dataclass, replace
 
@@ -49,40 +47,43 @@ class Request:
         return self.estimate.reserve.reply_tokens
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Reply:
-    """`cut`: at the most tokens. `text` is without the thinking. `counts`: null where the provider says none."""
+    """What came of a reply so far. `text` is without the thinking; `shown`: bytes of it, and of thinking that it shows;
+    `hidden`: it thinks unseen. `counts`: null where the provider says none. `stop_reason`: empty until it has ended.
+    """
 
-    id: str
-    model: str
-    text: str
-    stop_reason: str
-    counts: TokenCounts | None
+    id: str = ""
+    model: str = ""
+    text: str = ""
+    shown: int = 0
+    hidden: bool = False
+    stop_reason: str = ""
+    counts: TokenCounts | None = None
     refusal: Refusal | None = None
-    cut: bool = False
     cache_miss: str = ""
 
+    def says(self, text: str) -> None:
+        self.text += text
+        self.thinks(text)
 
-class Wire(BaseModel):
-    model_config = ConfigDict(frozen=True, from_attributes=True)
+    def thinks(self, text: str) -> None:
+        self.shown += len(text.encode("utf-8", "replace"))
 
-    @classmethod
-    def checked(cls, answer: object, what: str) -> Self:
-        """From the bytes of `what`, or from the SDK's object. Raises ValueError, naming what is missing or wrong."""
-        try:
-            return cls.model_validate_json(answer) if isinstance(answer, bytes) else cls.model_validate(answer)
-        except ValidationError as error:
-            wrong = {".".join(map(str, flaw["loc"])) or "all of it" for flaw in error.errors(include_input=False)}
-            raise ValueError(f"it is no complete {what}: {', '.join(sorted(wrong))}") from None
+    def check(self) -> None:
+        """Raises ValueError unless it is whole."""
+        for name in ("id", "model", "stop_reason"):
+            if not getattr(self, name) or not isinstance(getattr(self, name), str):
+                raise ValueError(f"it is no complete reply: {name}")
 
 
 class Api(Protocol):
     sdk: Any
-    """The SDK's module. Both SDKs come from one generator and name their errors alike, but for the root of them."""
-    sdk_error: type[Exception]
+    """The SDK's module. Both SDKs come from one generator and name their errors alike."""
 
-    async def send(self, request: Request, heard: Heard) -> Reply:
-        """One request, noted in `heard`. Raises the SDK's errors, SaidError, and ValueError for what is no reply."""
+    async def hear(self, request: Request, reply: Reply) -> None:
+        """Make one request, and put into `reply` what comes of it. Raises the SDK's errors, SaidError, and ValueError
+        for what is no reply."""
 
     async def look_up(self, model: str) -> str:
         """A note on a model, such as its end; empty for none. Raises the SDK's errors."""
@@ -119,7 +120,7 @@ class LanguageModel:
         return tuple(filter(None, found))
 
     async def _answer(self, request: Request) -> Answer:
-        reply, counts = await self._ask(request)
+        reply = await self._ask(request)
         decision, plan = _decision(reply, request)
         provenance = Provenance(
             prompt_hash=request.prompt.template_hash,
@@ -132,60 +133,56 @@ class LanguageModel:
         return Answer(
             decision=decision,
             plan=plan,
-            usage=self._prices.usage(reply.model, counts),
+            usage=self._prices.usage(reply.model, reply.counts or so_far(reply, request)),
             model=reply.model,
             provenance=provenance,
             prompt_bytes=_bytes_of(request.prompt) if reply.counts else 0,
         )
 
-    async def _ask(self, request: Request) -> tuple[Reply, TokenCounts]:
+    async def _ask(self, request: Request) -> Reply:
         """Raises ModelError."""
-        known = (self._api.sdk_error, SaidError, httpx2.HTTPError, ValueError, RecursionError)
-        silence = asyncio.timeout(CONNECT_WITHIN_S + self._settings.timeout_s)
-        heard = Heard(silence, self._settings.timeout_s)
+        reply = Reply()
         try:
-            async with silence:
-                reply = await self._send(request, heard)
-            return reply, reply.counts or so_far(heard, request, reply.text)
-        except TimeoutError as error:
-            why = without_answer("model_timeout", f"nothing came for {self._settings.timeout_s:g} s")
-            raise self._charged(why, heard, request, made=True) from error
-        except known as error:
-            raise self._charged(self._fault(error), heard, request, made=was_made(error)) from error
+            await self._hear(request, reply)
+            reply.check()
+        except Exception as error:
+            told = self._fault(error)
+            told.lost = request.estimate.reserve.if_lost if was_made(error) else None
+            if reply.counts or reply.shown:
+                counts = so_far(reply, request)
+                cost_usd = self._prices.cost_usd(reply.model or request.estimate.model, counts)
+                told.lost = counts.input + counts.output, cost_usd
+            raise told from error
+        return reply
 
-    async def _send(self, request: Request, heard: Heard) -> Reply:
+    async def _hear(self, request: Request, reply: Reply) -> None:
         schema = request.estimate.model, request.prompt.schema_hash
-        if schema in self._without_grammar:
-            return await self._api.send(replace(request, grammar=False), heard)
-        try:
-            return await self._api.send(request, heard)
-        except self._api.sdk.BadRequestError as error:
-            if GRAMMAR_TOO_LARGE not in self._api.told(error)[1].lower():
-                raise
-        self._without_grammar.add(schema)
-        log.warning("the provider finds the grammar of the replies too large: it is asked without one from now on")
-        return await self._api.send(replace(request, grammar=False), heard)
-
-    def _charged(self, error: ModelError, heard: Heard, request: Request, *, made: bool) -> ModelError:
-        error.lost = request.estimate.reserve.if_lost if made else None
-        if heard.begun:
-            counts = so_far(heard, request)
-            cost_usd = self._prices.cost_usd(heard.model or request.estimate.model, counts)
-            error.lost = counts.input + counts.output, cost_usd
-        return error
+        if schema not in self._without_grammar:
+            try:
+                return await self._api.hear(request, reply)
+            except self._api.sdk.BadRequestError as error:
+                if GRAMMAR_TOO_LARGE not in self._api.told(error)[1].lower():
+                    raise
+            self._without_grammar.add(schema)
+            log.warning("the provider finds the grammar of the replies too large: it is asked without one from now on")
+        return await self._api.hear(replace(request, grammar=False), reply)
 
     def _fault(self, error: Exception) -> ModelError:
         sdk = self._api.sdk
         if isinstance(error, SaidError):
-            message = self._without_key(str(error))
-            return by_status(status_of(error.kind), code=error.kind, message=message)
-        if isinstance(error, sdk.APITimeoutError | httpx2.TimeoutException):
-            return without_answer("model_timeout", f"no answer in time: {cause_of(error)}")
+            return by_status(status_of(error.kind), code=error.kind, message=self._without_key(str(error)))
         if isinstance(error, sdk.APIStatusError):
             return self._refused(error)
+        if isinstance(error, sdk.APITimeoutError | httpx2.TimeoutException):
+            why = f"nothing came for {self._settings.timeout_s:g} s: {cause_of(error)}"
+            return ModelError("try_again", "model_timeout", why)
         if isinstance(error, sdk.APIConnectionError | httpx2.TransportError):
-            return without_answer("model_unreachable", f"no connection: {cause_of(error)}")
-        return without_answer("model_bad_answer", f"the answer cannot be read: {error}")
+            return ModelError("try_again", "model_unreachable", f"no connection: {cause_of(error)}"[:MOST_MESSAGE])
+        if isinstance(error, ValueError | RecursionError):
+            return ModelError("try_again", "model_bad_answer", f"the answer cannot be read: {error}"[:MOST_MESSAGE])
+        log.error("a model call broke", exc_info=error)
+        why = f"{type(error).__name__} in the adapter: the agent's log has more"
+        return ModelError("try_again", "model_broken", why)
 
     def _refused(self, error: Any) -> ModelError:
         code, message = self._api.told(error)
@@ -224,14 +221,12 @@ def estimated(
     return Estimate(model=model, reserve=reserve, prompt_hash=prompt.template_hash, schema_hash=prompt.schema_hash)
 
 
-def so_far(heard: Heard, request: Request, text: str = "") -> TokenCounts:
-    """What a call has taken, by estimate where the provider does not say. `text`: of the whole reply."""
-    state, said = request.question.state, max(heard.said, len(text.encode("utf-8", "replace")))
-    counts = heard.counts or TokenCounts(
-        input=lost_prompt(state, request.estimate.model, _bytes_of(request.prompt)), output=0
-    )
-    hidden = min(request.reply_tokens, least_reply(state)) if heard.hidden else 0
-    return replace(counts, output=max(counts.output, said // USUAL_BYTES_PER_TOKEN, hidden))
+def so_far(reply: Reply, request: Request) -> TokenCounts:
+    """What a call has taken, by estimate where the provider does not say."""
+    state, model = request.question.state, request.estimate.model
+    counts = reply.counts or TokenCounts(input=lost_prompt(state, model, _bytes_of(request.prompt)), output=0)
+    hidden = min(request.reply_tokens, least_reply(state)) if reply.hidden else 0
+    return replace(counts, output=max(counts.output, reply.shown // USUAL_BYTES_PER_TOKEN, hidden))
 
 
 def _bytes_of(prompt: Prompt) -> int:
@@ -256,10 +251,13 @@ def _affordable(state: RunState, prompt: int, usual: int, cost_usd: Callable[[in
     return max(min(rooms), min(usual, least_reply(state)))
 
 
+CUT = frozenset({"length", "max_tokens", "model_context_window_exceeded"})
+
+
 def _decision(reply: Reply, request: Request) -> Read:
     if reply.refusal:
         return reply.refusal, None
-    if reply.cut:
+    if reply.stop_reason in CUT:
         full = "window" in reply.stop_reason
         bound = "the end of the model's window" if full else f"{request.reply_tokens} tokens"
         return read_cut(reply.text, bound), None

@@ -11,7 +11,7 @@ import re
 
 import httpx2
 
-from agent_service.errors import ModelError, Remedy
+from agent_service.errors import ModelError
 
 MOST_MESSAGE = 500
 
@@ -92,10 +92,6 @@ def by_status(
         return ModelError("try_again", error_class, told, retry_after_s)
     error_class, remedy = _FAILS.get(status, _BAD_REQUEST)
     return ModelError("fail", error_class, f"{told}; {remedy}")
-
-
-def without_answer(error_class: str, message: str, remedy: Remedy = "try_again") -> ModelError:
-    return ModelError(remedy, error_class, message[:MOST_MESSAGE])
 
 
 def cause_of(error: Exception) -> str:

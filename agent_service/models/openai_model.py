@@ -13,15 +13,15 @@ from typing import Annotated, Any
 
 import httpx2
 import openai
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from agent_service.core.phases import Refusal
 from agent_service.core.state import RunState
-from agent_service.models.call import LanguageModel, Reply, Request, Wire
+from agent_service.models.call import LanguageModel, Reply, Request
 from agent_service.models.prices import Prices, TokenCounts
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
-from agent_service.models.transport import Body, Event, Heard, check_way, connection, events, is_whole
+from agent_service.models.transport import check_way, connection, events
 
 NO_KEY = "no-key-is-set"
 OPENAI_HOST = "api.openai.com"
@@ -42,60 +42,25 @@ def is_openai(url: httpx2.URL) -> bool:
     return url.host == OPENAI_HOST or url.host.endswith(f".{OPENAI_HOST}")
 
 
-class _Message(Wire):
-    content: str | None = None
-    refusal: str | None = None
-
-
-class _Choice(Wire):
-    message: _Message
-    finish_reason: str
-
-
-class _Details(Wire):
-    cached_tokens: Count | None = None
-    cache_write_tokens: Count | None = None
-
-
-class _Usage(Wire):
+class _Usage(BaseModel):
     """`prompt_tokens` includes those of the cache."""
 
     prompt_tokens: Count
     completion_tokens: Count
-    prompt_tokens_details: _Details | None = None
+    prompt_tokens_details: dict[str, Any] | None = None
 
     def counts(self) -> TokenCounts:
-        details = self.prompt_tokens_details or _Details()
+        details = self.prompt_tokens_details or {}
         return TokenCounts(
             input=self.prompt_tokens,
             output=self.completion_tokens,
-            cache_read=details.cached_tokens or 0,
-            cache_write=details.cache_write_tokens or 0,
-        )
-
-
-class Completion(Wire):
-    id: str
-    model: str
-    choices: Annotated[tuple[_Choice, ...], Field(min_length=1)]
-    usage: _Usage | None = None
-
-    def reply(self) -> Reply:
-        message, stop_reason = self.choices[0].message, self.choices[0].finish_reason
-        return Reply(
-            id=self.id,
-            model=self.model,
-            text=message.content or "",
-            stop_reason=stop_reason,
-            counts=self.usage.counts() if self.usage else None,
-            refusal=_refusal(message.refusal, stop_reason),
-            cut=stop_reason == "length",
+            cache_read=details.get("cached_tokens") or 0,
+            cache_write=details.get("cache_write_tokens") or 0,
         )
 
 
 class OpenAIApi:
     sdk: Any = openai
-    sdk_error: type[Exception] = openai.OpenAIError
 
     def __init__(self, client: openai.AsyncOpenAI, settings: ModelSettings, *, at_openai: bool) -> None:
         """`client` has `max_retries=0`."""
@@ -104,27 +69,27 @@ class OpenAIApi:
         self._at_openai = at_openai
         self._asks_for_usage = True
 
-    async def send(self, request: Request, heard: Heard) -> Reply:
+    async def hear(self, request: Request, reply: Reply) -> None:
         try:
-            return await self._sent(request, heard)
+            await self._hear(request, reply)
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
             if not self._asks_for_usage or USAGE_WISH not in f"{error} {error.body}":
                 raise
-        self._asks_for_usage = False
-        log.warning("the model's server cannot say what a streamed reply costs: tokens are estimated from now on")
-        return await self._sent(request, heard)
+            self._asks_for_usage = False
+            log.warning("the model's server cannot say what a streamed reply costs: tokens are estimated from now on")
+            await self._hear(request, reply)
+        if reply.counts is None and self._at_openai:
+            raise ValueError("it is no complete chat completion: usage")
+        _look_for_a_cut_prompt(reply, request)
 
-    async def _sent(self, request: Request, heard: Heard) -> Reply:
+    async def _hear(self, request: Request, reply: Reply) -> None:
         usage = {USAGE_WISH: {"include_usage": True}} if self._asks_for_usage else {}
         create: Any = self._client.chat.completions.with_streaming_response.create
+        reply.hidden = True
         async with create(**self._body(request), stream=True, **usage) as answer:
-            said = await answer.read() if is_whole(answer) else await _said(answer, heard)
-        completion = Completion.checked(said, "chat completion")
-        if completion.usage is None and self._at_openai:
-            raise ValueError("it is no complete chat completion: usage")
-        reply = completion.reply()
-        _look_for_a_cut_prompt(reply, request)
-        return reply
+            async for event in events(answer):
+                _take(event, reply)
+        reply.hidden = False
 
     async def look_up(self, model: str) -> str:
         await self._client.models.retrieve(model)
@@ -191,12 +156,6 @@ def _all_required(schema: Any) -> Any:
     return within | {"properties": fields, "required": list(fields)}
 
 
-def _refusal(said: str | None, stop_reason: str) -> Refusal | None:
-    if said:
-        return Refusal(category="refusal", explanation=said)
-    return Refusal(category="content_filter") if stop_reason == "content_filter" else None
-
-
 def _look_for_a_cut_prompt(reply: Reply, request: Request) -> None:
     """Ollama drops without a word what its context has no room for, which may be the rules."""
     if reply.counts is None:
@@ -245,19 +204,20 @@ def _messages(system: Any, user: Any) -> dict[str, Any]:
     return {"messages": [{"role": "system", "content": system}, {"role": "user", "content": user}]}
 
 
-async def _said(answer: Body, heard: Heard) -> Event:
-    completion: Event = {}
-    said: dict[str, list[str]] = {"content": [], "refusal": []}
-    heard.hidden, finish_reason = True, None
-    async for event in events(answer, heard):
-        completion |= {name: value for name in ("id", "model", "usage") if (value := event.get(name)) is not None}
-        match event.get("choices"):
-            case [{"delta": {**delta}, **choice}, *_]:
-                for name, text in delta.items():
-                    heard.says(text if name != "role" else None)
-                    if name in said and isinstance(text, str):
-                        said[name].append(text)
-                finish_reason = choice.get("finish_reason") or finish_reason
-    heard.hidden = heard.hidden and finish_reason is None
-    message = {name: "".join(texts) for name, texts in said.items() if texts}
-    return completion | {"choices": [{"message": message, "finish_reason": finish_reason}]}
+def _take(event: dict[str, Any], reply: Reply) -> None:
+    reply.id, reply.model = event.get("id") or reply.id, event.get("model") or reply.model
+    if event.get("usage"):
+        reply.counts = _Usage.model_validate(event["usage"]).counts()
+    match event.get("choices"):
+        case [{"delta": {**delta}, **choice}, *_]:
+            for name, text in delta.items():
+                if name == "content" and isinstance(text, str):
+                    reply.says(text)
+                elif isinstance(text, str) and name != "role":
+                    reply.thinks(text)
+            reply.stop_reason = str(choice.get("finish_reason") or reply.stop_reason)
+            if isinstance(said := delta.get("refusal"), str):
+                before = reply.refusal.explanation if reply.refusal else ""
+                reply.refusal = Refusal(category="refusal", explanation=f"{before}{said}")
+    if reply.stop_reason == "content_filter":
+        reply.refusal = reply.refusal or Refusal(category="content_filter")

@@ -3,14 +3,12 @@
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent_service.errors import ModelError
 from agent_service.models.scripted_model import ScriptedModel, read_script
 from agent_service.models.settings import ModelSettings
-from agent_service.run.ports import Answer, ModelCall, Provider, Question
+from agent_service.run.ports import Provider
 from groundwork.service.address import without_login
 from groundwork.service.beginning import loaded
 from groundwork.service.errors import Misconfigured
@@ -19,44 +17,15 @@ from groundwork.service.secret import fault_of
 log = logging.getLogger(__name__)
 
 
-class ContainedModel:
-    """Turns unforeseen errors of a model or its SDK into retries: a run would stand still. Fills the port Provider."""
-
-    def __init__(self, model: Provider) -> None:
-        self._model = model
-
-    def prepare(self, question: Question) -> ModelCall:
-        try:
-            call = self._model.prepare(question)
-        except Exception as error:
-            raise _broken(error, question) from error
-        return ModelCall(estimate=call.estimate, make=partial(self._make, call, question))
-
-    @property
-    def verifies(self) -> bool:
-        return self._model.verifies
-
-    async def check(self) -> tuple[str, ...]:
-        return await self._model.check()
-
-    async def _make(self, call: ModelCall, question: Question) -> Answer:
-        try:
-            return await call.make()
-        except ModelError:
-            raise
-        except Exception as error:
-            raise _broken(error, question) from error
-
-
 @asynccontextmanager
 async def open_model(settings: ModelSettings) -> AsyncIterator[Provider]:
     """The model of the settings; its connections are closed on leaving. Raises Misconfigured."""
     _check(settings)
     if settings.provider == "scripted":
-        yield ContainedModel(ScriptedModel(read_script(settings.script_file())))
+        yield ScriptedModel(read_script(settings.script_file()))
         return
     async with _adapter(settings)(settings) as model:
-        yield ContainedModel(model)
+        yield model
 
 
 def _check(settings: ModelSettings) -> None:
@@ -90,8 +59,3 @@ def _adapter(settings: ModelSettings) -> Any:
     except ImportError as error:
         needed = "pip install 'agentic-loop-nats[openai]'"
         raise Misconfigured(f"agent.model.provider openai needs a package: {needed}") from error
-
-
-def _broken(error: Exception, question: Question) -> ModelError:
-    log.error("a model call broke", exc_info=error, extra={"run_id": question.state.run_id, "call": question.call})
-    return ModelError("try_again", "model_broken", f"{type(error).__name__} in the adapter: the agent's log has more")

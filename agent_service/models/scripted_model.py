@@ -8,45 +8,49 @@ A script is YAML: a name and rules. The first rule whose `phase` and conditions 
 import asyncio
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    JsonValue,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from agent_service.core.events import ModelUsage
-from agent_service.core.phases import Ask, Digest, Framing, Phase, Plan, Reflection, Unusable, Verification, Wait
+from agent_service.core.phases import (
+    Ask,
+    Digest,
+    Framing,
+    Phase,
+    Plan,
+    Reflection,
+    Unusable,
+    Verdict,
+    Verification,
+    Wait,
+)
 from agent_service.core.state import RunState
 from agent_service.errors import ModelError, Remedy
 from agent_service.models.settings import ThinkingPhase
 from agent_service.run.ports import Answer, ModelCall, Question
 from groundwork.service.errors import Misconfigured
-from schemas.fields import rule_of
+from schemas.fields import flaws_of
+from schemas.values import replace
 
 _FREE = ModelUsage(cost_usd=0.0)
 NAMES = ("goal", "step", "tool", "artifact", "result")
-DECISIONS: dict[str, TypeAdapter[Any]] = {
-    "frame": TypeAdapter(Framing),
-    "plan": TypeAdapter(Plan),
-    "ask": TypeAdapter(Ask),
-    "wait": TypeAdapter(Wait),
-    "reflect": TypeAdapter(Reflection),
-    "verify": TypeAdapter(Verification),
-}
 NEXT = ("plan", "ask", "wait")
+SERVE: dict[str, tuple[str, ...]] = {
+    Phase.FRAME: ("frame", "ask", "reflect"),
+    Phase.PLAN: (*NEXT, "reflect"),
+    Phase.REFLECT: ("reflect", "digest"),
+    Phase.COMPACT: ("digest", "reflect"),
+    Phase.VERIFY: ("verify",),
+}
+"""The answers that a question of that phase can have, besides `unusable` and `fault`. Before there is a next action a
+reflection can only escalate."""
 
 
 class _Strict(BaseModel):
@@ -93,8 +97,7 @@ class Fault(_Strict):
         return ModelError(self.remedy, self.error_class, self.message, self.retry_after_s)
 
 
-KEY = "[key]"
-ANSWERS = (*DECISIONS, "digest", "unusable", "fault")
+ANSWERS = ("frame", "reflect", "verify", *NEXT, "digest", "unusable", "fault")
 
 
 class Rule(_Strict):
@@ -104,64 +107,34 @@ class Rule(_Strict):
     when: Condition = Condition()
     wait_s: Annotated[float, Field(ge=0)] = 0.0
     usage: ModelUsage = ModelUsage(cost_usd=0.0)
-    frame: dict[str, Any] | None = None
-    plan: dict[str, Any] | None = None
-    ask: dict[str, Any] | None = None
-    wait: dict[str, Any] | None = None
-    reflect: dict[str, Any] | None = None
-    verify: dict[str, Any] | None = None
+    frame: Framing | None = None
+    plan: Plan | None = None
+    ask: Ask | None = None
+    wait: Wait | None = None
+    reflect: Reflection | None = None
+    verify: Verification | None = None
     digest: tuple[str, ...] | None = None
     unusable: str | None = None
     fault: Fault | None = None
 
     @model_validator(mode="after")
     def _one_answer(self) -> "Rule":
-        answers = {name for name in ANSWERS if getattr(self, name) is not None}
-        if len(answers) != 1 and answers not in ({first, then} for first in ("frame", "reflect") for then in NEXT):
-            beside = "frame and reflect may have a plan, an ask or a wait beside them"
-            raise ValueError(f"needs exactly one of {', '.join(ANSWERS)}; {beside}")
+        first, *beside = self.given or [""]
+        if not first or (beside and (len(beside) > 1 or first not in ("frame", "reflect") or beside[0] not in NEXT)):
+            may = "frame and reflect may have a plan, an ask or a wait beside them"
+            raise ValueError(f"needs exactly one of {', '.join(ANSWERS)}; {may}")
+        serve = (*SERVE[self.phase], "unusable", "fault")
+        if first not in serve:
+            raise ValueError(f"`{first}` answers no question of phase {self.phase}: give {', '.join(serve)}")
+        if self.reflect and self.phase in (Phase.FRAME, Phase.PLAN) and self.reflect.verdict is not Verdict.ESCALATE:
+            raise ValueError(f"in phase {self.phase} the only verdict of `reflect` is escalate")
+        if self.frame and (flaws := self.frame.flaws()):
+            raise ValueError("; ".join(map(str, flaws)))
         return self
 
-
-def check_answers(rules: Sequence[Rule]) -> None:
-    """Hold each answer against the decision that it should be. Raises ValueError with every flaw and its place."""
-    flaws = [
-        flaw
-        for number, rule in enumerate(rules)
-        for name, shape in DECISIONS.items()
-        for flaw in _flaws(f"rules.{number}.{name}", shape, getattr(rule, name))
-    ]
-    if flaws:
-        raise ValueError("; ".join(flaws))
-
-
-def _flaws(place: str, shape: TypeAdapter[Any], answer: dict[str, Any] | None) -> Iterator[str]:
-    try:
-        if answer is not None:
-            known = shape.dump_python(shape.validate_python(answer))
-            yield from (f"{place}.{name}: there is no such field" for name in _unknown(answer, known))
-    except ValidationError as error:
-        for flaw in error.errors(include_url=False):
-            yield f"{'.'.join((place, *(str(part) for part in flaw['loc'] if part != KEY)))}: {_told(flaw)}"
-
-
-def _unknown(given: Any, known: Any) -> Iterator[str]:
-    """Fields of `given` that a decision does not have; those of open objects are in `known` too."""
-    if isinstance(given, dict) and isinstance(known, dict):
-        for name, value in given.items():
-            yield from (f"{name}.{inner}" for inner in _unknown(value, known[name])) if name in known else (name,)
-    elif isinstance(given, list) and isinstance(known, list | tuple):
-        for number, (value, other) in enumerate(zip(given, known, strict=False)):
-            yield from (f"{number}.{inner}" for inner in _unknown(value, other))
-
-
-def _told(flaw: ErrorDetails) -> str:
-    if KEY in flaw["loc"] or flaw["type"] == "invalid_key":
-        said = "(YAML reads on, off, yes and no as true and false)"
-        return f"the key {flaw['input']!r} is no text: put it in quotes {said}"
-    if flaw["type"] == "invalid-json-value":
-        return f"a {type(flaw['input']).__name__} is nothing that JSON knows: put it in quotes"
-    return rule_of(flaw["msg"])
+    @property
+    def given(self) -> list[str]:
+        return [name for name in ANSWERS if getattr(self, name) is not None]
 
 
 class Script(_Strict):
@@ -170,10 +143,20 @@ class Script(_Strict):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
 
-    @model_validator(mode="after")
-    def _answers_are_decisions(self) -> "Script":
-        check_answers(self.rules)
-        return self
+    def advice(self) -> Iterator[str]:
+        """What it leaves open; that does not keep it from being used."""
+        for phase in (Phase.FRAME, Phase.PLAN, Phase.REFLECT):
+            if all(rule.phase != phase for rule in self.rules):
+                yield f"no rule of phase {phase}: a run that asks for one ends there (`script_ends`)"
+        always: dict[str, int] = {}
+        for number, rule in enumerate(self.rules):
+            if rule.phase in always:
+                yield f"rules.{number} is never used: rules.{always[rule.phase]} answers every {rule.phase}"
+            elif rule.when == Condition():
+                always[rule.phase] = number
+            known = {*NAMES, *(rule.when.goal.groupindex if rule.when.goal else ())}
+            for name in sorted(set(Template(rule.model_dump_json(exclude={"when"})).get_identifiers()) - known):
+                yield f"rules.{number}: ${name} stands for nothing: there are {', '.join(f'${one}' for one in NAMES)}"
 
 
 def read_script(path: Path) -> Script:
@@ -183,15 +166,7 @@ def read_script(path: Path) -> Script:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise Misconfigured(f"script {path} cannot be read: {error}") from error
     except ValidationError as error:
-        raise Misconfigured(f"script {path}: {'; '.join(_unusable(error))}") from error
-
-
-def _unusable(error: ValidationError) -> Iterator[str]:
-    found = error.errors(include_url=False)
-    for flaw in found:
-        place = ".".join(map(str, flaw["loc"][:-1] if flaw["type"] == "invalid_key" else flaw["loc"]))
-        if flaw["loc"] != ("rules",) or len(found) == 1:
-            yield f"{place}: {_told(flaw)}" if place else _told(flaw)
+        raise Misconfigured(f"script {path}: {flaws_of(error, whole='the whole', most=None)}") from error
 
 
 class ScriptedModel:
@@ -224,17 +199,14 @@ class ScriptedModel:
     def _answer(self, rule: Rule, question: Question, names: dict[str, str]) -> Answer:
         if rule.fault:
             raise rule.fault.error()
-        said = [
-            DECISIONS[name].validate_python(_filled(answer, names) if "$" in str(answer) else answer)
-            for name in ("frame", "reflect", "verify", *NEXT)
-            if (answer := getattr(rule, name)) is not None
-        ]
-        if rule.unusable is not None:
-            said = [Unusable(reason=rule.unusable)]
-        elif rule.digest is not None:
-            said = [Digest(memory=rule.digest)]
-        along = said[1] if len(said) > 1 and question.with_plan else None
-        return Answer(decision=said[0], plan=along, usage=rule.usage, model=self._name)
+        first, *beside = rule.given
+        answer = getattr(rule, first)
+        if first == "unusable":
+            answer = Unusable(reason=answer)
+        elif first == "digest":
+            answer = Digest(memory=answer)
+        along = _filled(getattr(rule, beside[0]), names) if beside and question.with_plan else None
+        return Answer(decision=_filled(answer, names), plan=along, usage=rule.usage, model=self._name)
 
 
 def _fit(rule: Rule, question: Question) -> dict[str, str] | None:
@@ -289,8 +261,14 @@ def _said(output: dict[str, JsonValue]) -> str:
 
 
 def _filled(node: Any, names: dict[str, str]) -> Any:
-    if isinstance(node, str):
-        return Template(node).safe_substitute(names) if "$" in node else node
-    if isinstance(node, dict):
-        return {key: _filled(value, names) for key, value in node.items()}
-    return [_filled(value, names) for value in node] if isinstance(node, list) else node
+    match node:
+        case str():
+            return Template(node).safe_substitute(names) if "$" in node else node
+        case dict():
+            return {key: _filled(value, names) for key, value in node.items()}
+        case list() | tuple():
+            return type(node)(_filled(value, names) for value in node)
+    if is_dataclass(node):
+        filled: Any = replace  # of whatever value it is
+        return filled(node, **{one.name: _filled(getattr(node, one.name), names) for one in fields(node)})
+    return node

@@ -8,7 +8,6 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +16,7 @@ from agent_service.core.phases import Action, Digest, Framing, Phase, Plan, Proo
 from agent_service.core.phases import Verification as Verified
 from agent_service.core.waiting import Asking, Thinking
 from agent_service.errors import ModelError
-from agent_service.models.opening import ContainedModel
-from agent_service.run.ports import Answer, ModelCall, Question
+from agent_service.run.ports import Question
 from tests.models import fake_anthropic, fake_openai
 from tests.models.fake_anthropic import THINKING
 from tests.models.model_house import (
@@ -382,37 +380,3 @@ async def test_a_call_that_is_given_up_ends_at_once(serve: Any, delivery: Delive
         async with asyncio.timeout(5):
             with pytest.raises(asyncio.CancelledError):
                 await call
-
-
-# What an adapter does not foresee
-
-
-def breaking(error: Exception) -> Any:
-    """An adapter that raises `error`: for the first question when it is prepared, else when it is asked."""
-
-    async def make() -> Answer:
-        raise error
-
-    def prepare(question: Question) -> ModelCall:
-        if question.call == 0:
-            raise error
-        return ModelCall(estimate=None, make=make)
-
-    return SimpleNamespace(verifies=True, prepare=prepare)
-
-
-async def test_an_unforeseen_error_is_tried_again_its_text_is_for_the_log_alone_and_a_foreseen_one_passes_as_it_is(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    model = ContainedModel(breaking(ZeroDivisionError("a secret may stand here")))
-    with pytest.raises(ModelError) as caught:
-        await model.prepare(framing()).make()
-    assert kind(caught.value) == ("try_again", "model_broken")
-    assert "secret" not in str(caught.value)
-    assert caplog.records[0].exc_info
-    with pytest.raises(ModelError, match="ZeroDivisionError"):
-        model.prepare(replace(framing(), call=0))
-    foreseen = ModelError("pause", "model_spend_limit", "raise it")
-    with pytest.raises(ModelError) as caught:
-        await ContainedModel(breaking(foreseen)).prepare(framing()).make()
-    assert caught.value is foreseen

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from agent_service.models import scripted_model
-from agent_service.models.scripted_model import Pattern, Rule, ScriptedModel, check_answers
+from agent_service.models.scripted_model import Pattern, Rule, ScriptedModel
 from agent_service.settings import AgentSettings, ContinuationSettings, LimitSettings
 from agent_service.workbench.evaluation.expected import Expected, Number, Strict
 from groundwork.service.errors import Misconfigured
@@ -182,11 +182,6 @@ class Script(Strict):
 
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
     expect: Expected | None = None
-
-    @model_validator(mode="after")
-    def _decisions_are_valid(self) -> "Script":
-        check_answers(self.rules)
-        return self
 
 
 def follower_of(name: str, script: Script) -> ScriptedModel:

@@ -21,17 +21,10 @@ LOCKED := -m pip install --quiet --disable-pip-version-check --no-compile --requ
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo demo-z3 chaos chaos-cluster test test-all nightly attack fuzz test-browser test-ductile test-sim test-kubernetes test-systemd check size calls bench bench-cluster bench-prompts bench-peers eval build install-test sbom audit setup clean
+.PHONY: demo chaos-cluster test test-all nightly attack fuzz test-browser test-ductile test-sim test-kubernetes test-systemd check size calls bench bench-cluster bench-prompts bench-peers eval build install-test sbom audit setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
-
-# A tool that asks for more before it answers: constraints that contradict each other, relaxed as some pages allow.
-demo-z3: $(READY)
-	$(RUN) -m agent_service demo --z3
-
-chaos: $(READY)
-	$(RUN) -m agent_service demo --chaos
 
 # All that can befall three agents and two gateways on a NATS cluster of three, under load: 20 minutes. Prints JSON.
 # A smaller one: make chaos-cluster STORM="--runs 100 --times 1 --faults 'agent killed' 'leader killed'"

@@ -69,7 +69,7 @@ Groups of more commands
   agent_service.workbench.commands
     lab             To try it out: example, demo, eval, script.
     lab example     List the examples, or copy one to where you are.
-    lab demo        Show one run from goal to end on a real NATS server, then stop everything.
+    lab demo        Play one run in a minute: a question, a kill -9, an approval. Then stop everything.
     lab eval        Play scenarios against the configured model. Exit code 1 when one did not pass.
   agent_service.cli.scripts
     lab script      Scripts, which stand in the place of a model: check them.

@@ -53,7 +53,8 @@ def dev(
     in it, Claude decides if ANTHROPIC_API_KEY is set and no script is given, else a scripted model, which needs no
     key."""
     file = config or (DEFAULT if os.path.lexists(DEFAULT) else None)
-    thinks = script is None and os.environ.get(KEYS["anthropic"]) and not names_a_model(file)
+    is_open = script is None and not names_a_model(file)
+    thinks = is_open and bool(os.environ.get(KEYS["anthropic"]))
     options = DevOptions(
         folder=folder,
         http_port=http_port,
@@ -62,6 +63,7 @@ def dev(
         plugins=(*(path.absolute() for path in tools or ()), PLUGINS),
         agent={"model": {"provider": "anthropic"}} if thinks else {},
         file=file,
+        story=is_open and not thinks,
     )
     raise typer.Exit(output.awaited(run_dev(options, as_json=as_json)))
 
@@ -93,16 +95,9 @@ def example(
     output.tell({"folder": str(made)}, lines, as_json=as_json)
 
 
-@commands.command(epilog=shown("agentic demo", "agentic demo --chaos", "agentic demo --z3"))
-def demo(
-    chaos: Annotated[bool, typer.Option("--chaos", help="Kill the agent in mid-run and see the run go on.")] = False,
-    z3: Annotated[bool, typer.Option("--z3", help="Show a tool that has to look things up before it answers.")] = False,
-    folder: Folder = Path(".demo"),
-    as_json: bool = AS_JSON,
-) -> None:
-    if chaos and z3:
-        raise typer.BadParameter("choose one of --chaos and --z3")
-    raise typer.Exit(output.awaited(run_demo(folder, chaos=chaos, z3=z3, as_json=as_json)))
+@commands.command(epilog=shown("agentic demo"))
+def demo(folder: Folder = Path(".demo"), as_json: bool = AS_JSON) -> None:
+    raise typer.Exit(output.awaited(run_demo(folder, as_json=as_json)))
 
 
 @commands.command(

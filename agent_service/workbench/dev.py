@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import httpx2
 from agent_service.bus.topology import topology
 from agent_service.cli.whereabouts import LOGIN_OF_DEV
 from agent_service.workbench.dev_settings import DevOptions, write_settings
+from agent_service.workbench.story import told
 from groundwork.nats import link as nats_link
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
@@ -67,8 +68,8 @@ class Service:
         critical = ""
         for line in self.log_file.read_text(encoding="utf-8", errors="replace").splitlines():
             with suppress(ValueError, KeyError, TypeError):  # what a library or the system wrote there
-                told = json.loads(line)
-                critical = told["msg"] if told["level"] == "CRITICAL" else critical
+                said = json.loads(line)
+                critical = said["msg"] if said["level"] == "CRITICAL" else critical
         return f"{critical} ({self.log_file})" if critical else f"see {self.log_file}"
 
     async def run(self) -> None:
@@ -125,8 +126,15 @@ class DevStack:
 async def stack(options: DevOptions) -> AsyncIterator[DevStack]:
     """Start everything, and stop it at the end. Raises Misconfigured with the log of what cannot start."""
     options = replace(options, folder=options.folder.resolve())
+    store_folder.closed(options.folder)
+    with told(options) if options.story else nullcontext(options) as whole:
+        async with _started(whole) as made:
+            yield made
+
+
+@asynccontextmanager
+async def _started(options: DevOptions) -> AsyncIterator[DevStack]:
     folder = options.folder
-    store_folder.closed(folder)
     http_port = options.http_port or free_port()
     async with EmbeddedNats(folder / "nats", port=options.nats_port, sync_interval=options.sync_interval) as nats:
         await _set_up(nats.url)

@@ -24,7 +24,8 @@ Section = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevOptions:
-    """`file`: settings to begin with. `agent` and `gateway`: settings that count above all."""
+    """`file`: settings to begin with. `agent` and `gateway`: settings that count above all.
+    `story`: play the one of `workbench.story`, whatever the goal."""
 
     folder: Path
     nats_port: int = 0
@@ -36,6 +37,7 @@ class DevOptions:
     agent: Section = field(default_factory=dict)
     gateway: Section = field(default_factory=dict)
     file: Path | None = None
+    story: bool = False
 
 
 def section(file: Path | None, *names: str) -> dict[str, Any]:

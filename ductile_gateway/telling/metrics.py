@@ -1,4 +1,4 @@
-"""What the gateway counts and measures. Few series: none is named by a run, a call or a text. See docs/METRICS.md."""
+"""Metrics of the gateway: few series, none named by a run, a call or a text. See docs/OBSERVABILITY.md."""
 
 from collections.abc import Callable, Mapping, Sequence
 

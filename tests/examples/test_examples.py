@@ -17,6 +17,7 @@ from tests.plugins.serving import serving
 
 EXAMPLES = ROOT / "examples"
 SAYS = {
+    "constraints": [r"z3-solver ok: sat: all 4 constraints", r"cost <= 10000 became cost <= 11000 \(by purchasing\.md"],
     "home-automation": [
         r"home ok: light turn_off: light\.hall, light\.kitchen",
         r"lock\.front_door: locked\s(.|\n)*approve(.|\n)*lock\.front_door: unlocked",

@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-WITHIN_S = 90.0
+WITHIN_S = 180.0
 
 _FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _PLACEHOLDER = re.compile(r"(?<![$\w{])RUN(?![\w=}])")

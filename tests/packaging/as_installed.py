@@ -126,7 +126,6 @@ def main() -> None:
         installed.run("agentic", "--version")
         installed.run("ductile-gateway", "--version")
         installed.run("agentic", "demo")
-        installed.run("agentic", "demo", "--z3")
         installed.run("agentic", "eval", "--scenario", "feed-summary")
         installed.run("agentic", "init", "--yes")
         with installed.everything_running() as url:

@@ -13,9 +13,8 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from nats.js.api import ConsumerConfig, DeliverPolicy
-from nats.js.errors import APIError, NotFoundError
 
-from agent_service.bus.reading import headers_of, of_stream
+from agent_service.bus.reading import headers_of
 from agent_service.history.plain import instant, rfc3339
 from agent_service.views.inbox import (
     DeadLetter,
@@ -28,9 +27,9 @@ from agent_service.views.inbox import (
     same_instant,
 )
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import Published
+from groundwork.nats.publishing import NotThere, Published, Refused
 from groundwork.nats.settling import own_headers
-from groundwork.service.errors import GiveUp, Misconfigured
+from groundwork.service.errors import GiveUp
 from schemas import subjects
 from schemas.envelope import RETRIED_BY, RUN_ID
 from schemas.fields import MAX_COUNT
@@ -119,15 +118,13 @@ class NatsDeadLetters:
         """Record who drops it, then delete it. False where the stream allows no deletes. Raises NoSuchLetter."""
         letter = await self.held(number)
         await self._record(letter, "dropped", by)
-        deleting = self._link.jetstream.delete_msg(STREAM, letter.id)
         try:
-            return await of_stream(self._link, STREAM, deleting)
-        except NotFoundError:
+            await self._link.ask_jetstream(f"STREAM.MSG.DELETE.{STREAM}", {"seq": letter.id})
+        except NotThere:
             return True
-        except Misconfigured as error:
-            if isinstance(error.__cause__, APIError):
-                return False
-            raise
+        except Refused:
+            return False
+        return True
 
     async def held(self, number: int) -> DeadLetter:
         """Raises NoSuchLetter."""
@@ -150,8 +147,8 @@ class NatsDeadLetters:
         await self._link.publish(subject, b"", msg_id=f"{deed}:{_name(letter)}", headers=headers)
 
     async def _extent(self) -> Extent:
-        state = (await of_stream(self._link, STREAM, self._link.jetstream.stream_info(STREAM))).state
-        return Extent(last=state.last_seq, messages=state.messages)
+        state = (await self._link.ask_jetstream(f"STREAM.INFO.{STREAM}"))["state"]
+        return Extent(last=state["last_seq"], messages=state["messages"])
 
     async def _message(self, stream: str, *, seq: int = 0, subject: str = "") -> Stored | None:
         asked = self._link.stored(stream, seq) if seq else self._link.newest(stream, subject)

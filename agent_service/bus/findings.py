@@ -32,10 +32,7 @@ async def jetstream(link: NatsLink) -> Finding:
     try:
         await link.ask_jetstream("INFO", timeout_s=ANSWER_WITHIN_S)
     except Failure as error:
-        why = link.violation or str(error)
-        return wrong(
-            "jetstream", f"JetStream does not answer: {why}", remedy="enable it: `jetstream {}` in the server's file"
-        )
+        return wrong("jetstream", str(error), remedy="enable it: `jetstream {}` in the server's file")
     return ok("jetstream", "JetStream answers")
 
 
@@ -98,14 +95,16 @@ class BusLevels:
 
     async def _read_streams(self) -> None:
         infos = await self._all(f"STREAM.INFO.{name}" for name in self._streams)
-        _show(self._of_streams, {(info["config"]["name"],): _level(info) for info in infos if "state" in info})
+        _show(self._of_streams, {(info["config"]["name"],): _level(info) for info in infos})
 
     async def _read_consumers(self) -> None:
         infos = await self._all(f"CONSUMER.INFO.{stream}.{name}" for stream, name in self._consumers)
-        _show(self._of_consumers, {(info["name"],): info for info in infos if "num_pending" in info})
+        _show(self._of_consumers, {(info["name"],): info for info in infos})
 
     async def _all(self, questions: Iterable[str]) -> list[dict[str, Any]]:
-        return await asyncio.gather(*(self._link.ask_jetstream(one, timeout_s=ASKED_WITHIN_S) for one in questions))
+        asked = (self._link.ask_jetstream(one, timeout_s=ASKED_WITHIN_S) for one in questions)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        return [answer for answer in answers if not isinstance(answer, BaseException)]
 
 
 def _level(info: Mapping[str, Any]) -> dict[str, float]:

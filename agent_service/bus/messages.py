@@ -171,7 +171,7 @@ class NatsIntake:
     async def _has_all_in_hand(self, source: Source) -> bool:
         try:
             info = await self._link.ask_jetstream(f"CONSUMER.INFO.{source.stream}.{source.durable}")
-        except TryAgain:
+        except Failure:
             return False
         # What a predecessor had in hand is pending too, and comes again: more than is in hand here until then.
         all_here = info.get("num_ack_pending", 0) <= self._loops[source].in_hand

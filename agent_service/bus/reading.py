@@ -3,27 +3,25 @@
 JetStream finds no message by its id: those of the subject are read from the instant at which it was sent.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import nats.errors
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
-from nats.js.errors import NotFoundError
+from nats.js.errors import APIError
 
 from agent_service.views.inbox import Stored
 from agent_service.views.why import Holder, Whereabouts
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import NO_SUCH_STREAM, matches
+from groundwork.nats.publishing import failure, matches
 from groundwork.nats.settling import Delivery, read_delivery
-from groundwork.nats.topology import asked
-from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.errors import TryAgain
 from schemas.values import replace
 
 NEXT_WITHIN_S = 5.0
 AT_ONCE = 256
-T = TypeVar("T")
 
 
 async def headers_of(link: NatsLink, stream: str, subject: str, start: ConsumerConfig) -> AsyncGenerator[Stored, None]:
@@ -44,7 +42,12 @@ async def deliveries(
     """
     passing = replace(start, ack_policy=AckPolicy.NONE, num_replicas=1, mem_storage=True, inactive_threshold=30.0)
     config = replace(passing, filter_subjects=filters)
-    subscription = await of_stream(link, stream, link.jetstream.pull_subscribe("", stream=stream, config=config))
+    try:
+        subscription = await link.jetstream.pull_subscribe("", stream=stream, config=config)
+    except APIError as error:
+        raise failure(f"stream {stream}", vars(error)) from error
+    except nats.errors.Error as error:
+        raise TryAgain(f"stream {stream}: {error}") from error
     try:
         left, come = (await subscription.consumer_info()).num_pending or 0, 0
         while left:
@@ -63,16 +66,6 @@ def _in_place(delivery: Delivery, place: int) -> Delivery:
     if delivery.consumer_seq != place:
         raise nats.errors.TimeoutError
     return delivery
-
-
-async def of_stream(link: NatsLink, stream: str, question: Awaitable[T]) -> T:
-    """The answer about a stream. Raises NotFoundError for a message that it has not, TryAgain and Misconfigured."""
-    try:
-        return await asked(link, f"stream {stream}", question)
-    except NotFoundError as error:
-        if error.err_code == NO_SUCH_STREAM:
-            raise Misconfigured(f"there is no stream {stream}: run `agentic setup`") from error
-        raise
 
 
 BEFORE = timedelta(seconds=10)

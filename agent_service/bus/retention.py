@@ -12,13 +12,13 @@ from contextlib import aclosing
 from typing import NoReturn
 
 from nats.js.api import ConsumerConfig, DeliverPolicy
-from nats.js.errors import NotFoundError
 from pydantic import ValidationError
 
 from agent_service.archive.retention import Beside, KeepRunsSettings
-from agent_service.bus.reading import headers_of, of_stream
+from agent_service.bus.reading import headers_of
 from agent_service.run.ports import Clock
 from groundwork.nats.link import NatsLink
+from groundwork.nats.publishing import NotThere
 from groundwork.service.errors import Failure
 from schemas import subjects
 from schemas.status import GatewayPruned, PruneAsked
@@ -70,23 +70,23 @@ class NatsBesideRuns:
         old = await self._old()
         for seq in () if dry_run else old:
             try:
-                await of_stream(self._link, STREAM, self._link.jetstream.delete_msg(STREAM, seq))
-            except NotFoundError:
+                await self._link.ask_jetstream(f"STREAM.MSG.DELETE.{STREAM}", {"seq": seq})
+            except NotThere:
                 continue
         return Counter(old.values())
 
     async def _old(self) -> dict[int, str]:
-        state = (await of_stream(self._link, STREAM, self._link.jetstream.stream_info(STREAM))).state
+        state = (await self._link.ask_jetstream(f"STREAM.INFO.{STREAM}"))["state"]
         most, kept = self._rules.most(LETTERS), self._rules.kept(LETTERS)
-        excess = max(0, state.bytes - most) if most is not None else 0
-        too_many = math.ceil(excess * state.messages / state.bytes) if excess else 0
+        excess = max(0, state["bytes"] - most) if most is not None else 0
+        too_many = math.ceil(excess * state["messages"] / state["bytes"]) if excess else 0
         before = self._clock.now() - kept if kept is not None else None
         old: dict[int, str] = {}
         start = ConsumerConfig(deliver_policy=DeliverPolicy.ALL)
         async with aclosing(headers_of(self._link, STREAM, ">", start)) as messages:
             async for message in messages:
                 is_old = before is not None and message.at < before
-                if message.seq >= state.last_seq or len(old) >= AT_ONCE or not (is_old or len(old) < too_many):
+                if message.seq >= state["last_seq"] or len(old) >= AT_ONCE or not (is_old or len(old) < too_many):
                     break
                 old[message.seq] = self._rules.by_days(LETTERS) if is_old else self._rules.by_bytes(LETTERS)
         return old

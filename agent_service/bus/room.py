@@ -14,7 +14,7 @@ from typing import Any
 from agent_service.admission.limits import FULL_S, QUEUED_S, Room
 from agent_service.bus.topology import CONSUMED
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.errors import Failure, TryAgain
 from schemas import subjects
 
 OF_STORES = (subjects.STREAM_RUNS, subjects.STREAM_LEDGER, subjects.STREAM_TURNS)
@@ -22,8 +22,6 @@ LOOK_S, LOOK_AGAIN_S = 5.0, 1.0
 ANSWER_WITHIN_S = 2.0
 NEARLY_FULL = 0.8
 LEAST_FREE_BYTES, LEAST_FREE = 256 * 1024 * 1024, 0.05
-
-_UNAVAILABLE = 503
 
 UNANSWERED_S = 5.0
 """For how long a server that answers questions may store nothing, before it is taken to keep an error of its disk."""
@@ -70,14 +68,13 @@ def _unable(link: NatsLink, infos: Iterable[dict[str, Any]]) -> Iterator[str]:
 async def _info(link: NatsLink, name: str) -> dict[str, Any]:
     try:
         return await link.ask_jetstream(f"STREAM.INFO.{name}", timeout_s=ANSWER_WITHIN_S)
-    except TryAgain as error:
-        denied = isinstance(error.__cause__, Misconfigured)
-        return {} if denied or not link.connected else {"cluster": {}}
+    except TryAgain:
+        return {"cluster": {}} if link.connected else {}
+    except Failure:  # there is no such stream, or it may not be asked after
+        return {}
 
 
 def is_leaderless(info: dict[str, Any]) -> bool:
-    if "error" in info:
-        return bool(info["error"].get("code", 0) >= _UNAVAILABLE)
     return "cluster" in info and not info["cluster"].get("leader")
 
 

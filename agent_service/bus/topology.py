@@ -24,13 +24,11 @@ from groundwork.nats.topology import (
     Deviation,
     StreamSpec,
     Topology,
-    asked,
     check_topology,
     info_of,
     key_value_bucket,
     object_bucket,
     set_up,
-    unrefused,
 )
 from groundwork.service.errors import Failure, Misconfigured, NoRoom
 from schemas import subjects
@@ -290,10 +288,10 @@ async def _fits_in_one(link: NatsLink, gib: float, wanted: Callable[[float], Top
             return gib
         whole = tried.config() | {"max_bytes": sum(stream.settings["max_bytes"] for stream in streams)}
         try:
-            await asked(link, tried.what, unrefused(link, tried.api("CREATE"), whole))
+            await link.ask_jetstream(tried.api("CREATE"), whole)
         except NoRoom:
             gib *= STEP
         else:
-            await asked(link, tried.what, unrefused(link, tried.api("DELETE")))
+            await link.ask_jetstream(tried.api("DELETE"))
             return gib
     return gib

@@ -17,7 +17,7 @@ from agent_service.cli.output import Outcome
 from agent_service.cli.serve import serve as served
 from agent_service.history.plain import one_line
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import COMPRESSION, MODE, RESTART, Deviation, check_topology
+from groundwork.nats.topology import MODE, Deviation, check_topology
 from groundwork.nats.topology import set_up as create_all
 from groundwork.service.commands import examples
 from groundwork.service.errors import Misconfigured, NoRoom
@@ -160,8 +160,7 @@ def _line(finding: Deviation, asked: Asked) -> str:
         case "missing":
             return f"would create {what}"
         case "changed":
-            then = f". Then {RESTART}" if field == COMPRESSION else ""
-            return f"changed {what}: {field} is {finding.expected} now, and was {actual}{then}"
+            return f"changed {what}: {field} is {finding.expected} now, and was {actual}"
         case "remade":
             return f"remade {what}: made anew, with its consumers ({finding.expected}): what lay there is said again"
     if not asked.dry_run:

@@ -14,8 +14,8 @@ from nats.js.errors import APIError, BucketNotFoundError, NotFoundError
 from nats.js.object_store import ObjectStore
 
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import FULL, Refused
-from groundwork.service.errors import GiveUp, Misconfigured, NoRoom, TryAgain
+from groundwork.nats.publishing import Refused, failure
+from groundwork.service.errors import GiveUp, Misconfigured, TryAgain
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class ArtifactBucket:
         return found.data or b""
 
     async def remove(self, key: str) -> None:
-        """Forget the artifact, all of it: no mark of it stays. There need be none."""
+        """Forgets the artifact: no mark of it stays, as the client's own delete would leave. There need be none."""
         store = await self._store()
         try:
             found = await self._patiently(store.get_info(_checked(key)))
@@ -74,11 +74,8 @@ class ArtifactBucket:
             return
         await self._link.permitted()
         name = base64.urlsafe_b64encode(key.encode()).decode()
-        for subject in (
-            f"$O.{self._name}.C.{found.nuid}",
-            f"$O.{self._name}.M.{name}",
-        ):  # without the name, nobody asks
-            await self._patiently(self._link.jetstream.purge_stream(f"OBJ_{self._name}", subject=subject))
+        for part in (f"C.{found.nuid}", f"M.{name}"):  # a content without a name is asked for by none
+            await self._link.ask_jetstream(f"STREAM.PURGE.OBJ_{self._name}", {"filter": f"$O.{self._name}.{part}"})
 
     async def list(self, prefix: str = "") -> list[Stored]:
         store = await self._store()
@@ -101,20 +98,16 @@ class ArtifactBucket:
             raise Misconfigured(f"there is no bucket {self._name}: run the setup, which creates it") from error
 
     async def _patiently(self, answer: Awaitable[T]) -> T:
+        what = f"the bucket {self._name} (stream OBJ_{self._name})"
         try:
             return await asyncio.wait_for(answer, PATIENCE_SECONDS)
         except NotFoundError:
             raise
         except APIError as error:
-            raise self._named(error) from error
+            told = failure(what, vars(error))
+            raise told if isinstance(told, TryAgain) else TryAgain(str(told)) from error
         except (nats.errors.Error, OSError, TimeoutError) as error:
-            raise TryAgain(f"the bucket {self._name} did not answer: {error!r}") from error
-
-    def _named(self, error: APIError) -> TryAgain:
-        if error.err_code not in FULL:
-            return TryAgain(f"the bucket {self._name} did not answer: {error!r}")
-        room = f"`nats stream edit OBJ_{self._name} --max-bytes=SIZE`, or free disk space"
-        return NoRoom(f"the bucket {self._name} is full ({error.description}). Make room: {room}")
+            raise TryAgain(f"{what} did not answer: {error!r}") from error
 
 
 def _checked(key: str) -> str:

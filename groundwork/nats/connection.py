@@ -211,7 +211,6 @@ class ConnectionWatch:
         self.up = asyncio.Event()
         self.closed = asyncio.Event()
         self.last_error = ""
-        self.violation = ""  # the latest denied permission, in lower case as the client hands it on
         self._denials: dict[Denial, float] = {}  # and when it was denied at last
 
     @property
@@ -255,7 +254,6 @@ class ConnectionWatch:
             self._outage.goes_on(self.last_error or "the connection was lost")
 
     def _note_violation(self, violation: str) -> None:
-        self.violation = violation
         denial = read_denial(violation)
         if denial and (denial in self._denials or len(self._denials) < MOST_DENIALS):
             self._denials[denial] = self._clock()

@@ -172,7 +172,7 @@ class EmbeddedNats:
             await asyncio.sleep(TICK_SECONDS)
         link = await connect(NatsSettings(urls=(self.url,)), name="embedded-nats", timeout_s=START_SECONDS)
         try:
-            await link.jetstream.account_info()
+            await link.ask_jetstream("INFO")
         finally:
             await link.close()
         self._check_alive()  # it might have been another program that answered

@@ -15,9 +15,9 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import NO_SUCH_STREAM, Stored
+from groundwork.nats.publishing import Refused, Stored
 from groundwork.nats.settling import is_delivery, read_delivery
-from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.errors import TryAgain
 from groundwork.service.machine import token_hex
 
 HEARTBEAT_S = 0.5
@@ -122,14 +122,11 @@ class Following:
         asked = {"stream_name": self._stream, "config": config, "action": "create"}
         try:
             question = f"CONSUMER.CREATE.{self._stream}.{name}"
-            error = (await self._link.ask_jetstream(question, asked, timeout_s=MADE_WITHIN_S)).get("error")
-        except TryAgain as failure:
-            error = {"description": str(failure)}
-        if error and error.get("err_code") == NO_SUCH_STREAM:
-            raise Misconfigured(f"NATS has no stream {self._stream}: run `agentic setup` once, then start again")
-        if error:
-            log.debug("%s cannot be followed yet: %s", self._stream, error.get("description"))
-        return not error
+            await self._link.ask_jetstream(question, asked, timeout_s=MADE_WITHIN_S)
+        except (TryAgain, Refused) as error:
+            log.debug("%s cannot be followed yet: %s", self._stream, error)
+            return False
+        return True
 
 
 def _in_order(waiting: Sequence[Msg], expected: int) -> tuple[list[Stored], bool]:

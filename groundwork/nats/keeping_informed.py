@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import Failure, TryAgain
 
 LOOK_S = 0.5
 
@@ -60,5 +60,5 @@ async def _look(link: NatsLink, stream: str) -> Sight | None:
         info = await link.ask_jetstream(f"STREAM.INFO.{stream}")
         created, state = datetime.fromisoformat(info["created"]), info["state"]
         return Sight(reconnects, created, state["first_seq"], state["last_seq"])
-    except (TryAgain, ValueError, KeyError):  # there is no such stream now, or no answer
+    except (Failure, ValueError, KeyError):  # there is no such stream now, or no answer
         return None

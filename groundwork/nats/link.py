@@ -18,19 +18,20 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
-from nats.js.errors import NotFoundError
 
 from groundwork.nats.connection import BusClient, ConnectionWatch, Denial, PendingAnswers
 from groundwork.nats.publishing import (
     LARGEST_MESSAGE,
     NoStream,
     NoSuchStream,
+    NotThere,
     Published,
     Refused,
     Stored,
     check_message,
     ids,
     read_ack,
+    read_answer,
     read_stored,
 )
 from groundwork.nats.settings import NatsSettings, client_options
@@ -125,10 +126,6 @@ class NatsLink:
         return asyncio.get_running_loop().time() - min(began) if began else 0.0
 
     @property
-    def violation(self) -> str:
-        return self._watch.violation
-
-    @property
     def denials(self) -> tuple[Denial, ...]:
         return self._watch.denials
 
@@ -217,16 +214,10 @@ class NatsLink:
     async def ask_jetstream(
         self, question: str, asked: Mapping[str, Any] | None = None, *, timeout_s: float = 5.0
     ) -> dict[str, Any]:
-        """The answer of JetStream's API to `question` (`STREAM.INFO.NAME`); it may be an `error`. Raises TryAgain."""
-        subject = f"$JS.API.{question}"
-        answer = await self.request(subject, json.dumps(asked).encode() if asked else b"", timeout_s=timeout_s)
-        try:
-            told = json.loads(answer)
-        except ValueError:
-            told = None
-        if not isinstance(told, dict):
-            raise TryAgain(f"{subject}: not answered by JetStream")
-        return told
+        """The answer of JetStream's API to `question` (`STREAM.INFO.NAME`). Raises NoSuchStream, NotThere, NoRoom or
+        Refused, TryAgain where it cannot answer, and Misconfigured where this login may not ask."""
+        body = json.dumps(asked).encode() if asked else b""
+        return read_answer(await self._ask(f"$JS.API.{question}", body, {}, timeout_s), question)
 
     async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
         """Core NATS. The callback has to return soon. The server knows of it on return, or will on the next
@@ -277,12 +268,13 @@ class NatsLink:
                 attempt += 1
 
     async def _read(self, stream: str, wanted: Mapping[str, Any]) -> Stored | None:
-        question = f"$JS.API.STREAM.MSG.GET.{stream}"
-        body, clock = json.dumps(wanted).encode(), asyncio.get_running_loop().time
+        clock = asyncio.get_running_loop().time
         deadline = clock() + BUDGET_SECONDS
         while True:
             try:
-                return read_stored(await self._ask(question, body, {}, TRY_SECONDS), question)
+                return read_stored(await self.ask_jetstream(f"STREAM.MSG.GET.{stream}", wanted, timeout_s=TRY_SECONDS))
+            except NotThere:
+                return None
             except TryAgain:
                 await self._pause(SHORTEST_PAUSE)
                 if clock() >= deadline or not self.connected:
@@ -342,16 +334,15 @@ class NatsLink:
     async def _check_that_a_stream_takes(self, subject: str) -> None:
         """Raises Misconfigured if the server knows of none; if it cannot tell, one may be on its way back."""
         try:
-            await asyncio.wait_for(self.jetstream.find_stream_name_by_subject(subject), ONLY_TRY_SECONDS)
-        except NotFoundError as error:
-            raise NoSuchStream(f"no stream takes {subject}: run `agentic setup` first") from error
-        except (nats.errors.Error, OSError, TimeoutError):
+            found = await self.ask_jetstream("STREAM.NAMES", {"subject": subject}, timeout_s=ONLY_TRY_SECONDS)
+        except (TryAgain, Misconfigured):
             return
+        if not found.get("streams"):
+            raise NoSuchStream(f"no stream takes {subject}: run `agentic setup` first")
 
     def _not_stored(self, subject: str, error: TryAgain) -> TryAgain:
         kind = NoRoom if isinstance(error, NoRoom) else TryAgain
-        denied = f" The server denied: {self.violation}." if self.violation else ""
-        return kind(f"{subject} is not known to be stored: {error}.{denied} Repeat it with the same id")
+        return kind(f"{subject} is not known to be stored: {error}. Repeat it with the same id")
 
 
 async def _nothing_to_ask() -> None:

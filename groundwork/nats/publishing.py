@@ -29,6 +29,10 @@ class Refused(GiveUp):
         self.code = code
 
 
+class NotThere(Refused):
+    """There is no such consumer or message."""
+
+
 def matches(pattern: str, subject: str) -> bool:
     """Whether the subject is one of the pattern's: `*` stands for one token, `>` for one or more at the end."""
     wanted, found = pattern.split("."), subject.split(".")
@@ -46,15 +50,18 @@ HEADER_LINE_BYTES = len(b": \r\n")
 # Tokens of printable ASCII without wildcards, separated by single dots.
 _SUBJECT = re.compile(r"[!-)+-\-/-=?-~]+(?:\.[!-)+-\-/-=?-~]+)*")
 
-# JetStream's error codes (server/errors.json of nats-server): limits of the account, the server, its memory, its disk,
-# and of the stream itself.
 MOST_IDS = 20
 """How many ids in a row a message is tried under before somebody is taken to be squatting on them."""
 
-FULL = {10002, 10023, 10028, 10047, 10077}
+# JetStream's error codes (server/errors.json of nats-server): limits of the account, the server, its memory, its disk,
+# and of the stream itself.
+_FULL = {10002, 10023, 10028, 10047, 10077}
 # The same id is being stored at this moment; too many requests. So is every error of class 5xx.
 _TRANSIENT = {10158, 10167}
-NO_MESSAGE, NO_SUCH_STREAM, WRONG_SEQUENCE = 10037, 10059, 10071
+NO_PEERS, WITHOUT_ROOM = 10005, "insufficient storage"
+"""Too few servers of a cluster can take a stream (a busy one is taken for away), and where that is for want of room."""
+NO_SUCH_STREAM, WRONG_SEQUENCE = 10059, 10071
+_NOT_THERE, _UNAVAILABLE = 404, 500
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -115,36 +122,45 @@ def read_ack(answer: Msg, subject: str) -> Published:
     try:
         fields = json.loads(answer.data)
         if "error" in fields:
-            raise _error(fields["error"], subject)
+            raise failure(subject, fields["error"])
         return Published(fields["stream"], fields["seq"], fields.get("duplicate", False))
     except (ValueError, KeyError, TypeError) as error:
         raise Refused(f"the answer to a message on {subject} did not come from a stream") from error
 
 
-def read_stored(answer: Msg, what: str) -> Stored | None:
-    """What JetStream answered to STREAM.MSG.GET; None where the stream has no such message. Raises as `read_ack`."""
+def read_answer(answer: Msg, question: str) -> dict[str, Any]:
+    """What JetStream's API answered. Raises as `failure` says, and TryAgain where it was not JetStream."""
     try:
         fields = json.loads(answer.data)
-        if "error" in fields:
-            if fields["error"].get("err_code") == NO_MESSAGE:
-                return None
-            raise _error(fields["error"], what)
+    except ValueError:
+        fields = None
+    if not isinstance(fields, dict):
+        raise TryAgain(f"{question}: JetStream does not answer. Is it enabled on the server?")
+    if error := fields.get("error"):
+        raise failure(question, error)
+    return fields
+
+
+def read_stored(fields: Mapping[str, Any]) -> Stored:
+    """The message that JetStream answered to STREAM.MSG.GET. Raises TryAgain."""
+    try:
         message = fields["message"]
         head = base64.b64decode(message.get("hdrs", "")).decode("utf-8", "replace")
         headers = dict(line.split(": ", 1) for line in head.split("\r\n") if ": " in line)
         body, at = base64.b64decode(message.get("data", "")), datetime.fromisoformat(message["time"])
         return Stored(message["subject"], body, headers, message["seq"], at)
     except (ValueError, KeyError, TypeError) as error:
-        raise TryAgain(f"{what}: the answer did not come from JetStream") from error
+        raise TryAgain("the answer did not come from JetStream") from error
 
 
-def _error(error: Mapping[str, Any], subject: str) -> Failure:
-    code = error.get("err_code", 0)
-    text = f"{subject}: {error.get('description')} (JetStream error {code})"
-    if code in FULL:
-        return NoRoom(f"{text}. Make room: raise the stream's limits or free disk space")
+def failure(what: str, error: Mapping[str, Any]) -> Failure:
+    """What a refusal of JetStream means for what was to be done."""
+    code, status, said = error.get("err_code", 0), error.get("code", 0), error.get("description") or ""
+    text = f"{what}: {said} (JetStream error {code})"
+    if code in _FULL or (code == NO_PEERS and WITHOUT_ROOM in said):
+        return NoRoom(f"{text}. Make room: `nats stream edit STREAM --max-bytes=SIZE`, or free disk space")
     if code == NO_SUCH_STREAM:
         return NoSuchStream(f"{text}: run `agentic setup`, which creates what is missing")
-    if code in _TRANSIENT or error.get("code", 0) >= 500:
+    if code in (*_TRANSIENT, NO_PEERS) or status >= _UNAVAILABLE:
         return TryAgain(text)
-    return Refused(text, code=code)
+    return NotThere(text, code=code) if status == _NOT_THERE else Refused(text, code=code)

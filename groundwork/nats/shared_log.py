@@ -15,7 +15,7 @@ from typing import Any
 
 from groundwork.nats.following import Batch, Following
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
-from groundwork.nats.publishing import NO_SUCH_STREAM, WRONG_SEQUENCE, Refused, Stored
+from groundwork.nats.publishing import WRONG_SEQUENCE, Refused, Stored
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.machine import token_hex
 
@@ -167,13 +167,7 @@ class SharedLog:
         return f"{self._root}.part.{hashlib.sha256(subject.encode()).hexdigest()[:32]}"
 
     async def _api(self, verb: str, asked: Mapping[str, object]) -> dict[str, Any]:
-        question = f"STREAM.{verb}.{self._stream}"
-        answer = await self._link.ask_jetstream(question, asked)
-        if error := answer.get("error"):
-            if error.get("err_code") == NO_SUCH_STREAM:
-                raise Misconfigured(f"NATS has no stream {self._stream}: run `agentic setup` once, then start again")
-            raise TryAgain(f"{question}: {error.get('description')}")
-        return answer
+        return await self._link.ask_jetstream(f"STREAM.{verb}.{self._stream}", asked)
 
 
 def _fact(stored: Stored) -> Fact:

@@ -12,7 +12,7 @@ from tests.cli.calling import called
 from tests.cli.examined import configured, up
 from tests.kit.bus import server_with
 
-CONTROL = "consumer control of stream AGENTIC: ack_wait is 30 s, expected 5 s"
+CONTROL = "consumer control of stream AGENTIC: max_ack_pending is 64, expected 512"
 
 
 @pytest.fixture
@@ -31,11 +31,14 @@ async def test_what_differs_is_told_by_a_dry_run_left_as_it_is_and_changed_when_
     assert f"would create stream {subjects.STREAM_RUNS}" in told.out
     names = {stream.config.name for stream in await link.jetstream.streams_info()}
     control = await link.jetstream.consumer_info(subjects.STREAM, subjects.DURABLE_CONTROL)
-    assert (subjects.STREAM_RUNS in names, control.config.ack_wait) == (False, 30.0)
+    assert (subjects.STREAM_RUNS in names, control.config.max_ack_pending) == (False, 64)
     left = await called("setup", "--config", config, "--shared")
     assert (left.code, f"differs {CONTROL}. Left as it is" in left.out, "--change" in left.out) == (1, True, True)
     changed = await called("setup", "--config", config, "--shared", "--change")
-    assert (changed.code, "control of stream AGENTIC: ack_wait is 5 s now, and was 30 s" in changed.out) == (0, True)
+    assert (changed.code, "control of stream AGENTIC: max_ack_pending is 512 now, and was 64" in changed.out) == (
+        0,
+        True,
+    )
     again = await called("setup", "--config", config, "--shared")
     assert (again.code, again.out.strip()) == (0, "everything is there already")
 

@@ -53,7 +53,11 @@ async def test_what_finds_no_room_in_the_bucket_ends_the_step_at_once_with_the_r
     (result,) = await results(link)
     assert result.error is not None
     assert (result.error.error_class, result.error.retryable) == ("storage_full", False)
-    for part in ("the tool has run", f"`nats stream edit OBJ_{subjects.ARTIFACT_BUCKET} --max-bytes=SIZE`"):
+    for part in (
+        "the tool has run",
+        f"stream OBJ_{subjects.ARTIFACT_BUCKET}",
+        "`nats stream edit STREAM --max-bytes=SIZE`",
+    ):
         assert part in result.error.message
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
-from nats.js.api import RePublish, StoreCompression
+from nats.js.api import RePublish
 
 from agent_service.bus.topology import Executor, check, topology
 from groundwork.nats.link import NatsLink
@@ -127,20 +127,6 @@ async def test_only_what_differs_is_changed_where_that_is_asked_for(link: NatsLi
     assert await check_topology(link, wanted) == []
     info = await link.jetstream.stream_info("WORK")
     assert (info.config.max_age, info.state.messages) == (14 * DAY, 1)
-
-
-async def test_the_compression_that_damages_a_stream_is_taken_off_by_whomever_it_was_set(link: NatsLink) -> None:
-    wanted = topology(max_gib=0.1, shared=True)
-    harmful = tuple(with_(one, compression="s2") for one in wanted.streams)
-    await set_up(link, Topology(streams=harmful))
-    found = [one for one in await check_topology(link, wanted) if one.kind != "missing"]
-    assert [(one.what, one.field, one.harmless) for one in found] == [
-        (one.what, "compression", True) for one in harmful
-    ]
-    changed = told([one for one in await set_up(link, wanted) if one.kind != "created"])
-    assert changed == [("changed", one.what, "compression", "none", "s2") for one in harmful]
-    assert {one.config.compression for one in await link.jetstream.streams_info()} == {StoreCompression.NONE}
-    assert await set_up(link, wanted) == []
 
 
 async def test_a_list_of_subjects_gets_what_it_lacks_and_keeps_what_else_is_in_it(link: NatsLink) -> None:

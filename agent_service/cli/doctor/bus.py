@@ -20,7 +20,7 @@ from groundwork.nats.leases.lease import Record, Role, look, look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import matches
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.topology import COMPRESSION, RESTART, Deviation, Topology, check_topology, info_of
+from groundwork.nats.topology import Deviation, Topology, check_topology, info_of
 from groundwork.service.errors import Failure, Misconfigured, Unreachable
 from schemas import subjects
 from schemas.status import Finding
@@ -132,7 +132,7 @@ def compared(wanted: Topology, found: Sequence[Deviation]) -> Finding:
 
 
 def _remedy(finding: Deviation) -> str:
-    return f"{remedy_of(finding)}, then {RESTART}" if finding.field == COMPRESSION else remedy_of(finding)
+    return remedy_of(finding)
 
 
 def _difference(finding: Deviation) -> str:

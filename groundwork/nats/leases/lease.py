@@ -12,21 +12,19 @@ import json
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import NO_MESSAGE, WRONG_SEQUENCE, Refused
+from groundwork.nats.publishing import WRONG_SEQUENCE, NotThere, Refused
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from groundwork.service.machine import this, utc_now
 from groundwork.service.store_folder import store_id
 
 ASK_WITHIN_S = 2.0
-
-_AWAY = 503
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,46 +86,32 @@ class Record:
 async def look(link: NatsLink, role: Role) -> Record | None:
     """Who has the role, or had it last. Raises TryAgain, or Misconfigured where the bucket is missing or unreadable."""
     wanted = {"last_by_subj": role.subject}
-    found, stream = await asyncio.gather(
-        _ask(link, f"STREAM.MSG.GET.KV_{role.bucket}", wanted),
-        _ask(link, f"STREAM.INFO.KV_{role.bucket}"),  # for the server's time
-    )
-    if found.get("error", {}).get("err_code") == NO_MESSAGE:
-        return None
     try:
+        found, stream = await asyncio.gather(
+            link.ask_jetstream(f"STREAM.MSG.GET.KV_{role.bucket}", wanted, timeout_s=ASK_WITHIN_S),
+            link.ask_jetstream(f"STREAM.INFO.KV_{role.bucket}", timeout_s=ASK_WITHIN_S),  # for the server's time
+        )
         message = found["message"]
         owner = Owner(**json.loads(base64.b64decode(message["data"])))
         renewed_at = datetime.fromisoformat(message["time"])
         age = datetime.fromisoformat(stream["ts"]) - renewed_at
         return Record(owner=owner, seq=message["seq"], renewed_at=renewed_at, age_s=max(0.0, age.total_seconds()))
+    except NotThere:
+        return None
     except (KeyError, TypeError, ValueError) as error:
-        why = (found.get("error") or stream.get("error") or {}).get("description") or "this is no record of ours"
         raise Misconfigured(
-            f"the lease {role.key} in the bucket {role.bucket} cannot be read ({why}): run `agentic setup`, or remove "
-            f"the record with `nats kv del {role.bucket} {role.key}`"
+            f"the lease {role.key} in the bucket {role.bucket} is no record of ours: remove it with"
+            f" `nats kv del {role.bucket} {role.key}`"
         ) from error
 
 
 async def look_at_all(link: NatsLink, role: Role) -> list[Record]:
     """The records of all who share the role, each under a key of its own (`agent.store_…`). Raises as `look`."""
     wanted = {"subjects_filter": f"{role.subject}.*"}
-    info = await _ask(link, f"STREAM.INFO.KV_{role.bucket}", wanted)
+    info = await link.ask_jetstream(f"STREAM.INFO.KV_{role.bucket}", wanted, timeout_s=ASK_WITHIN_S)
     held = (info.get("state") or {}).get("subjects") or {}
     roles = (replace(role, key=subject.removeprefix(f"$KV.{role.bucket}.")) for subject in sorted(held))
     return [record for one in roles if (record := await look(link, one))]
-
-
-async def _ask(link: NatsLink, question: str, wanted: Mapping[str, str] | None = None) -> dict[str, Any]:
-    try:
-        found = await link.ask_jetstream(question, wanted, timeout_s=ASK_WITHIN_S)
-    except TryAgain as error:  # a denied request is not answered at all
-        if link.violation:
-            raise Misconfigured(f"the leases: {link.violation}. Give this user the permission") from error
-        raise
-    refused = found.get("error", {})
-    if refused.get("code", 0) >= _AWAY:  # a cluster without a leader, for as long as it elects one
-        raise TryAgain(f"{question}: {refused.get('description')}")
-    return found
 
 
 RENEWALS = 5

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterator, Mapping
-from functools import partial
 
 from ductile_gateway import runners
 from ductile_gateway.bus import halts
@@ -24,7 +23,7 @@ from ductile_gateway.ports import Artifacts
 from ductile_gateway.seen import Seen, seen
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.telling.metrics import GatewayMetrics
-from ductile_gateway.tidying import Kept, Tidying, keep_at, prune
+from ductile_gateway.tidying import Kept, Tidying
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.reloading import follow_folders
 from ductile_gateway.tools.toolbox import tools_at_last
@@ -70,10 +69,9 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
             asyncio.TaskGroup() as group,
         ):
             await questions.answer_callbacks(CallbackCheck(settings.outbound.callbacks).flaw)
-            tidying = Tidying(stands_on.store, stands_on.stores, Kept.by(settings), SystemClock())
-            await questions.answer_prune(partial(prune, tidying))
-            group.create_task(keep_at(tidying.forget))
-            group.create_task(keep_at(tidying.clear))
+            tidying = Tidying(stands_on.stores.rows, Kept.by(settings), SystemClock())
+            await questions.answer_prune(tidying.prune)
+            group.create_task(tidying.keep())
             group.create_task(link.until_lost())
             group.create_task(told.serve(settings, take_over=take_over))
             trust = _trust(settings, told)

@@ -9,9 +9,9 @@ from ductile_gateway.bus.ownership import BusOwnership
 from ductile_gateway.bus.permits import Permits
 from ductile_gateway.bus.prerequisites import ROLE, require
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store import ahead, open_store
-from ductile_gateway.store.opening import Stores, open_shared
-from ductile_gateway.store.restored import AfterRestore, Restored
+from ductile_gateway.store import ahead
+from ductile_gateway.store.moving import AfterRestore, mark_of
+from ductile_gateway.store.opening import Stores, open_alone, open_shared
 from groundwork.service import foundations
 from groundwork.service.foundations import Claim, Ground
 from groundwork.service.store_folder import HAND_OVER_S, store_id
@@ -23,15 +23,18 @@ from schemas.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foundations:
-    """`store` is the gateway's database, or its copy of what several share; `stores` what is kept there. `me`,
-    `permits`: of one of several; else empty and None."""
+    """`me`, `permits`: of one of several gateways; else empty and None."""
 
     ground: Ground
     ownership: BusOwnership
-    store: SqliteFile
     stores: Stores
     me: str = ""
     permits: Permits | None = None
+
+    @property
+    def store(self) -> SqliteFile:
+        """The gateway's database, or its copy of what several share."""
+        return self.stores.rows.carrier.file
 
 
 @asynccontextmanager
@@ -45,10 +48,10 @@ async def laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnCommi
 async def _alone(settings: GatewaySettings, on_commit: OnCommit, *, take_over: bool) -> AsyncIterator[Foundations]:
     await asyncio.to_thread(ahead, settings.store)  # refused before anybody is made to end for it
     claim = _claim(settings, take_over=take_over)
-    async with foundations.laid(claim) as ground, open_store(settings.store, on_commit) as store:
-        stores = Stores.embedded(store, folder=settings.store, run_bytes=settings.run_mb << 20)
+    opening = open_alone(settings.store, run_bytes=settings.run_mb << 20, on_commit=on_commit)
+    async with foundations.laid(claim) as ground, opening as stores:
         ownership = BusOwnership(ground.lease, ground.predecessor, restored=await _restored(stores))
-        yield Foundations(ground=ground, ownership=ownership, store=store, stores=stores)
+        yield Foundations(ground=ground, ownership=ownership, stores=stores)
 
 
 @asynccontextmanager
@@ -57,15 +60,12 @@ async def _together(settings: GatewaySettings, on_commit: OnCommit) -> AsyncIter
         link, me, most = ground.link, store_id(ground.folder), settings.run_mb << 20
         async with open_shared(ground.folder, link, me, run_bytes=most, on_commit=on_commit) as stores:
             ownership = BusOwnership(ground.lease, link=link, me=me, restored=await _restored(stores))
-            permits = Permits(link, me)
-            yield Foundations(
-                ground=ground, ownership=ownership, store=stores.rows.file, stores=stores, me=me, permits=permits
-            )
+            yield Foundations(ground=ground, ownership=ownership, stores=stores, me=me, permits=Permits(link, me))
 
 
 async def _restored(stores: Stores) -> AfterRestore | None:
-    known = await stores.rows.read(Restored)
-    return AfterRestore(known, stores.rows.file) if known else None
+    mark = await mark_of(stores.rows)
+    return AfterRestore(mark, stores.rows.carrier.file) if mark.backup else None
 
 
 def _claim(settings: GatewaySettings, *, take_over: bool) -> Claim:

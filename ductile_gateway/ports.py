@@ -58,9 +58,6 @@ class Ledger(Protocol):
     async def answers_to_publish(self, since: datetime) -> Sequence[Answer]:
         """Of this gateway, not known to be published, or completed since; oldest first."""
 
-    async def forget_before(self, instant: datetime) -> None:
-        """Drop published answers that were completed before."""
-
 
 class Receipts(Protocol):
     async def find(self, key: str) -> Receipt | None:

@@ -20,6 +20,7 @@ from schemas import subjects
 from schemas.fields import ToolName
 
 SECTION = "gateway"
+DEFAULT_FILE = Path("agentic.yaml")
 JETSTREAM = Path("jetstream")
 """As the store: streams of the bus, which several gateways have in common."""
 SHARED_KEYS = Path(".agentic/gateway.keys")
@@ -197,6 +198,10 @@ class GatewaySettings(Section):
         ductile = (secret for each in self.every_ductile().values() for secret in each.secrets())
         ours = (*self.nats.secrets(), *ductile, *self.ingress.secrets(), *self.outbound.secrets())
         return (*ours, *self.telemetry.secrets(), *(value for value in configured if isinstance(value, str)))
+
+
+def settings_file(named: Path | None) -> Path | None:
+    return named or (DEFAULT_FILE if os.path.lexists(DEFAULT_FILE) else None)
 
 
 def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> GatewaySettings:

@@ -6,7 +6,7 @@ kept is run again.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NoReturn, Self
@@ -14,22 +14,27 @@ from typing import NoReturn, Self
 from ductile_gateway.plugins.call_folder import CallFolder, old_folders
 from ductile_gateway.ports import Clock
 from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.store.artifact_names import ArtifactNames
 from ductile_gateway.store.calls import Call
-from ductile_gateway.store.opening import Stores
+from ductile_gateway.store.carriers import OLD
 from ductile_gateway.store.outbox import Owed, Received
-from ductile_gateway.store.rows import OLD, Row, kind_of
+from ductile_gateway.store.rows import Row, Rows, kind_of
 from ductile_gateway.webhooks.service import KEPT
 from groundwork.service.errors import TryAgain
-from groundwork.sqlite.file import SqliteFile, instant, microseconds
+from groundwork.sqlite.file import instant, microseconds
 from schemas.status import GatewayPruned
 from schemas.values import dataclass
 
 LOOK_S = 3600.0
 ROUNDS = 5
 LEAST_KEPT = timedelta(days=1)
-FOLDERS = "call folders"
+ANSWERS, FOLDERS = "answers", "call folders"
 
-_KINDS: Mapping[str, type[Row]] = {"answers": Call, "notifications": Owed, "events from outside": Received}
+_KINDS: Mapping[str, tuple[type[Row], ...]] = {
+    ANSWERS: (Call, ArtifactNames),
+    "notifications": (Owed,),
+    "events from outside": (Received,),
+}
 _ANSWERS = "SELECT count(*) FROM rows WHERE kind = 'call' AND state = 'published'"
 _NTH_ANSWER = "SELECT at FROM rows WHERE kind = 'call' AND state = 'published' ORDER BY at LIMIT 1 OFFSET ?"
 
@@ -56,48 +61,59 @@ class Kept:
 
 
 class Tidying:
-    """Of one gateway. `file` is its database, or its copy of the one that several share. All methods raise TryAgain."""
+    """Of one gateway. All methods raise TryAgain."""
 
-    def __init__(self, file: SqliteFile, stores: Stores | None, kept: Kept, clock: Clock) -> None:
-        """Without `stores` nothing can go."""
-        self._file = file
-        self._stores = stores
+    def __init__(self, rows: Rows, kept: Kept, clock: Clock) -> None:
+        self._rows = rows
+        self._file = rows.carrier.file
         self._kept = kept
         self._clock = clock
         self._turn = asyncio.Lock()
 
+    async def prune(self, dry_run: bool) -> GatewayPruned:
+        try:
+            return GatewayPruned(rows=dict(await (self.would_go() if dry_run else self.tidy())), dry_run=dry_run)
+        except (TryAgain, OSError) as error:
+            return GatewayPruned(rows={}, dry_run=dry_run, trouble=f"nothing more was forgotten: {error}")
+
     async def would_go(self) -> Mapping[str, int]:
-        ages = await self._ages()
-        old = {name: (kind_of(_KINDS[name]), microseconds(age)) for name, age in ages.items()}
-        rows = {name: len(await self._file.read(OLD, values)) for name, values in old.items()}
+        rows = {}
+        for name, age in (await self._ages()).items():
+            kind, *_ = _KINDS[name]
+            rows[name] = len(await self._file.read(OLD, (kind_of(kind), microseconds(age))))
         return {**rows, FOLDERS: len(await self._folders())}
 
     async def tidy(self) -> Mapping[str, int]:
         async with self._turn:
             went = dict(await self.would_go())
             await self.forget()
-            went[FOLDERS] = await self.clear()
+            await self.clear()
         return went
 
     async def forget(self) -> None:
-        if self._stores is None:
-            return
         for _ in range(ROUNDS):
             ages = await self._ages()
-            await self._stores.ledger.forget_before(ages["answers"])
-            await self._stores.outbox.forget_before(ages["notifications"])
-            await self._stores.deliveries.forget_before(ages["events from outside"])
-            if ages["answers"] <= self._clock.now() - self._kept.answers:
+            for name, kinds in _KINDS.items():
+                for kind in kinds:
+                    await self._rows.forget(kind, ages[name])
+            if ages[ANSWERS] <= self._clock.now() - self._kept.answers:
                 return
 
-    async def clear(self) -> int:
+    async def clear(self) -> None:
         """What is on this machine alone: folders of calls that nobody asks for any more, and room that is free."""
-        folders = await self._folders()
-        for folder in folders:
+        for folder in await self._folders():
             await asyncio.to_thread(folder.discard)
         while await self._file.shrink():
             pass
-        return len(folders)
+
+    async def keep(self) -> NoReturn:
+        while True:
+            try:
+                await self.forget()
+                await self.clear()
+            except (TryAgain, OSError) as error:
+                log.warning("what is kept no longer is still there", extra={"why": str(error)})
+            await asyncio.sleep(LOOK_S)
 
     async def _folders(self) -> list[CallFolder]:
         before = self._clock.now() - self._kept.answers
@@ -106,7 +122,7 @@ class Tidying:
     async def _ages(self) -> dict[str, datetime]:
         now = self._clock.now()
         answers = max(now - self._kept.answers, await self._too_much(now))
-        return {"answers": answers, "notifications": now - KEPT, "events from outside": now - self._kept.events}
+        return {ANSWERS: answers, "notifications": now - KEPT, "events from outside": now - self._kept.events}
 
     async def _too_much(self, now: datetime) -> datetime:
         """Before which instant answers go because the ledger takes too much: an estimate."""
@@ -117,19 +133,3 @@ class Tidying:
         share = (used - self._kept.most) / used
         rows = await self._file.read(_NTH_ANSWER, (int(answers * share) + 1,))
         return min(instant(rows[0][0]) if rows else now, now - LEAST_KEPT)
-
-
-async def keep_at(work: Callable[[], Awaitable[object]]) -> NoReturn:
-    while True:
-        try:
-            await work()
-        except (TryAgain, OSError) as error:
-            log.warning("what is kept no longer is still there", extra={"why": str(error)})
-        await asyncio.sleep(LOOK_S)
-
-
-async def prune(tidying: Tidying, dry_run: bool) -> GatewayPruned:
-    try:
-        return GatewayPruned(rows=dict(await (tidying.would_go() if dry_run else tidying.tidy())), dry_run=dry_run)
-    except (TryAgain, OSError) as error:
-        return GatewayPruned(rows={}, dry_run=dry_run, trouble=f"nothing more was forgotten: {error}")

@@ -28,7 +28,7 @@ LOOK_S = 3600.0
 AT_ONCE = 2000
 """Messages that go in one pass, each by a request of its own."""
 PRUNED_WITHIN_S = 10.0
-ON_ITS_MACHINE = "`ductile-gateway prune` does it on its machine"
+BY_ITSELF = "a gateway that runs does it once an hour"
 
 log = logging.getLogger(__name__)
 
@@ -97,8 +97,8 @@ class NatsBesideRuns:
             answer = await self._link.request(subjects.PRUNE, question, timeout_s=PRUNED_WITHIN_S)
             return GatewayPruned.model_validate_json(answer)
         except Failure as error:
-            return GatewayPruned(rows={}, trouble=f"no gateway answers ({error}); {ON_ITS_MACHINE}")
+            return GatewayPruned(rows={}, trouble=f"no gateway answers ({error}); {BY_ITSELF}")
         except ValidationError:
             return GatewayPruned(
-                rows={}, trouble=f"the gateway's answer cannot be read: it is of another version; {ON_ITS_MACHINE}"
+                rows={}, trouble=f"the gateway's answer cannot be read: it is of another version; {BY_ITSELF}"
             )

@@ -19,8 +19,7 @@ from ductile_gateway.calls.results import Kept, made_fit
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import ToolRunner
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store import open_store
-from ductile_gateway.store.opening import Stores
+from ductile_gateway.store.opening import Stores, open_alone
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, find_tools
 from schemas import subjects
@@ -60,10 +59,11 @@ async def call(settings: GatewaySettings, tool: str, command: str, arguments: Ar
     ready = _ready(tools, tool, command, arguments)
     with TemporaryDirectory(prefix="agentic-call-") as place:
         folder = Path(place)
-        async with open_store(folder) as file:
-            stores = Stores.embedded(file, folder=folder, run_bytes=settings.run_mb << 20)
-            async with runners.opened(settings, tools, stores=stores, folder=folder) as runner:
-                return await _called(ready, runner, stores)
+        async with (
+            open_alone(folder, run_bytes=settings.run_mb << 20) as stores,
+            runners.opened(settings, tools, stores=stores, folder=folder) as runner,
+        ):
+            return await _called(ready, runner, stores)
 
 
 def _ready(tools: Tools, tool: str, command: str, arguments: Arguments) -> _Ready:

@@ -5,8 +5,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from ductile_gateway.cli import exits
-from ductile_gateway.cli.options import Config
+from ductile_gateway.cli.options import NAME, Config
 from groundwork.service import commands
 from groundwork.service.commands import LazyGroup, table_of
 
@@ -16,26 +15,22 @@ class Gateway(LazyGroup):
 
     table = table_of("""
 Commands
-  ductile_gateway.cli.checking
+  ductile_gateway.cli.tools
     check       List the tools that there would be, and say what is wrong.
-  ductile_gateway.cli.authoring
     new         Make a first tool to begin with: a manifest, a program, and a script that calls it.
     call        Call a tool by hand, as the gateway would for an agent, and show what it answers.
-  ductile_gateway.cli.backing_up
+  ductile_gateway.cli.archive
     backup      Add what the gateway remembers to a backup file, while it runs.
-  ductile_gateway.cli.restoring
     restore     Bring back what the gateway remembered from a backup file. Nothing is overwritten.
   ductile_gateway.cli.installing
     ductile     Add agents to a Ductile that is there, and take them out again.
-  ductile_gateway.cli.pruning
-    prune       Have the ledger forget what its time is over, and give the room back.
   ductile_gateway.cli.trusting
     trust       Show the keys by which the agent's word is known.
 """)
 
 
 app = commands.program(
-    exits.NAME,
+    NAME,
     Gateway,
     """Carries the tool requests of agents to their tools: plugins that it runs itself, or those of a Ductile.
 
@@ -57,6 +52,6 @@ def serve(
     raise typer.Exit(run(config, take_over=take_over))
 
 
-def main(arguments: Sequence[str] | None = None, *, name: str = exits.NAME) -> NoReturn:
+def main(arguments: Sequence[str] | None = None, *, name: str = NAME) -> NoReturn:
     """Run one command line, typed as `name`. Raises SystemExit; unknown errors stay."""
     commands.run(app, name, arguments)

@@ -4,8 +4,7 @@ import logging
 from pathlib import Path
 
 from ductile_gateway import app
-from ductile_gateway.cli.exits import settings_file
-from ductile_gateway.settings import GatewaySettings, load
+from ductile_gateway.settings import GatewaySettings, load, settings_file
 from groundwork.service import serving
 from groundwork.service.exits import Exit
 from groundwork.service.serving import ended_by_signals

@@ -25,7 +25,7 @@ from ductile_gateway.calls.call import (
 from ductile_gateway.ductile.watch import Job, OverdueJob
 from ductile_gateway.store import artifact_names
 from ductile_gateway.store.artifact_names import ArtifactNames
-from ductile_gateway.store.rows import COME_BACK_S, Rows, listed
+from ductile_gateway.store.rows import COME_BACK_S, Rows
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import instant, microseconds
 from groundwork.telemetry.span import Context
@@ -161,10 +161,6 @@ def no_longer_overdue(call: Call | None) -> Call | None:
     return call and call._replace(late=None)
 
 
-def as_it_is(call: Call | None) -> Call | None:
-    return call
-
-
 def _with(call: Call | None, **columns: Any) -> Call:
     return call._replace(**columns) if call else Call(**columns)
 
@@ -225,16 +221,12 @@ class CallLedger:
         return kept.digest_of(name) if kept else None
 
     def number_open(self) -> int:
-        ((number,),) = self._rows.file.look_up(_NUMBER_OPEN)
+        ((number,),) = self._rows.look_up(_NUMBER_OPEN)
         return int(number)
 
     async def answers_to_publish(self, since: datetime) -> Sequence[Answer]:
-        found = self._rows.file.look_up(_ANSWERED, (microseconds(since), self._by))
-        return [past for call in listed(Call, found) if isinstance(past := call.past, Answer)]
-
-    async def forget_before(self, instant: datetime) -> None:
-        for kind in (Call, ArtifactNames):
-            await self._rows.forget(kind, instant)
+        found = self._rows.listed(Call, _ANSWERED, (microseconds(since), self._by))
+        return [past for call in found if isinstance(past := call.past, Answer)]
 
 
 class CallReceipts:
@@ -243,8 +235,7 @@ class CallReceipts:
         self._by = by
 
     async def find(self, key: str) -> Receipt | None:
-        # As a change, because what was dropped soon may not be written yet.
-        call = await self._rows.change(Call, as_it_is, key)
+        call = await self._rows.read(Call, key)
         return call.receipt if call else None
 
     async def accepted(self, key: str, job_id: str) -> None:
@@ -265,7 +256,7 @@ class OverdueJobs:
         await self._rows.change(Call, partial(overdue, job=job, at=at), key)
 
     def all(self) -> list[OverdueJob]:
-        found = [call.overdue for call in listed(Call, self._rows.file.look_up(_LATE))]
+        found = [call.overdue for call in self._rows.listed(Call, _LATE)]
         return sorted(filter(None, found), key=lambda late: late.since)
 
     async def drop(self, key: str) -> None:

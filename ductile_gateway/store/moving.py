@@ -1,57 +1,78 @@
-"""The rows of a ledger on their way out of a database into the stream of several gateways, and back; and the mark that
-keeps two stores from going on with them.
+"""Where a ledger comes from, and whether gateways may begin on it: a row of it. And how its rows come out of a backup
+into the stream of several gateways.
 
     coming ─▶ here ─▶ left
 
-A stream without a mark has its rows here. Each step is said before the next, so that the same command finishes a
-restore. Open calls belong to the backup, which is no member, so the gateways adopt them: a plugin's call that was not
-seen to end is in doubt. Writing the rows twice changes nothing.
+Each step is said before the next, so that the same command finishes a restore. Open calls belong to the backup, which
+never comes back, so the gateways adopt them. A write of a run that is older than the restore is in doubt, and a person
+is asked once about it. Reads are made again.
 """
 
 import asyncio
 import contextlib
-import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import NamedTuple
 
+from ulid import ULID
+
+from ductile_gateway.calls.call import Asked, Intent
 from ductile_gateway.store.calls import OPEN
-from ductile_gateway.store.outbox import WAITING, Owed
-from ductile_gateway.store.pins import Pin, Pinned
-from ductile_gateway.store.rows import columns_of, head_of, kind_of, subject_of
-from ductile_gateway.store.stream import StreamRows, fact_of
+from ductile_gateway.store.carriers import fact_of
+from ductile_gateway.store.outbox import WAITING
+from ductile_gateway.store.rows import Rows, columns_of
 from groundwork.nats.shared_log import Moved, SharedLog
 from groundwork.service.errors import Misconfigured
-from groundwork.sqlite.file import SqliteFile
-from schemas import subjects
+from groundwork.sqlite.file import SqliteFile, instant, microseconds
 
-Told = tuple[str, bytes]
-"""A subject and its fact."""
-
-AT_ONCE = 500
 TOGETHER = 64
-ANEW = f"make the stream anew: `nats stream rm {subjects.STREAM_LEDGER}`, then `agentic setup --shared`"
-_ROWS = "SELECT position, subject, head, body FROM rows WHERE position > ? ORDER BY position LIMIT ?"
-_KEPT_ALONE = (
-    "DELETE FROM rows WHERE kind IN ('pinned', 'mark')",
-    "UPDATE rows SET by = NULL, head = json_remove(head, '$.by', '$.position')",
-    "DELETE FROM replica",
-)
+_ROWS = "SELECT kind, subject, head, body FROM rows WHERE kind <> 'mark' ORDER BY kind = 'owed', position"
+_ASKED_BEFORE = """
+SELECT 1 FROM rows
+WHERE kind = 'call' AND state IN ('answered', 'published') AND at > ? AND run_id = ?
+    AND json_extract(head, '$.digest') = ? AND json_extract(head, '$.step') < ? AND instr(body, CAST(? AS BLOB)) > 0
+LIMIT 1
+"""
+_IN_DOUBT = '"in_doubt"'
 
 
 class Mark(NamedTuple):
-    """`state`: coming, here or left. `backup`: the one that the rows come from."""
+    """`state`: coming, here or left. Of a ledger that was restored the `backup`, when it was `taken`, and until when
+    anything may have been done that it does not know (`at`), in microseconds since 1970 UTC. `moved`: a person says
+    that nothing happened since."""
 
     state: str = "here"
     backup: str = ""
+    taken: int = 0
+    at: int = 0
+    moved: bool = False
     body: bytes = b""
 
+    @classmethod
+    def of(cls, backup: str, *, taken: datetime, at: datetime, moved: bool = False) -> "Mark":
+        return cls("here", backup, microseconds(taken), microseconds(at), moved)
 
-async def mark_of(rows: StreamRows) -> Mark:
+    def check(self, place: str, *, anew: str) -> None:
+        """Raises Misconfigured where no gateway may begin."""
+        if self.state == "left":
+            raise Misconfigured(
+                f"the ledger of {place} was backed up to be moved: set gateway.store to where it was restored; or, if "
+                f"it was restored nowhere, {anew}"
+            )
+        if self.state == "coming":
+            raise Misconfigured(
+                f"the ledger of {place} is being restored, and that was not finished: run `ductile-gateway restore "
+                f"FILE --backup {self.backup}` again; or {anew}"
+            )
+
+
+async def mark_of(rows: Rows) -> Mark:
     return await rows.read(Mark) or Mark()
 
 
-async def put_mark(rows: StreamRows, mark: Mark, *, before: Mark) -> None:
+async def put_mark(rows: Rows, mark: Mark, *, before: Mark) -> None:
     """In place of the mark before. Raises Misconfigured where another has moved it meanwhile."""
 
     def instead(there: Mark | None) -> Mark:
@@ -63,59 +84,68 @@ async def put_mark(rows: StreamRows, mark: Mark, *, before: Mark) -> None:
     await rows.change(Mark, instead)
 
 
-async def refuse_unless_here(rows: StreamRows) -> None:
-    mark = await mark_of(rows)
-    if mark.state == "left":
-        raise Misconfigured(
-            f"the ledger of {subjects.STREAM_LEDGER} was backed up to be moved: set gateway.store to where it was "
-            f"restored; or {ANEW}"
-        )
-    if mark.state == "coming":
-        raise Misconfigured(
-            f"the ledger of {subjects.STREAM_LEDGER} is being restored, and that was not finished: run "
-            f"`ductile-gateway restore FILE --backup {mark.backup}` again; or {ANEW}"
-        )
+@asynccontextmanager
+async def left(rows: Rows) -> AsyncIterator[None]:
+    """Inside, and afterwards unless it fails, no gateway begins on it."""
+    before = await mark_of(rows)
+    mark = before._replace(state="left")
+    await put_mark(rows, mark, before=before)
+    try:
+        yield
+    except BaseException:
+        await put_mark(rows, before, before=mark)
+        raise
 
 
-async def rows_of(file: SqliteFile, known: Sequence[Pin], *, owner: str) -> AsyncIterator[Told]:
-    """`owner`: of what is under way. `known`: the keys that the gateway pinned."""
-    position = 0
-    while rows := await file.read(_ROWS, (position, AT_ONCE)):
-        for position, subject, head, body in rows:  # noqa: B007 - the last one is where the next stretch begins
-            columns = columns_of(head)
-            columns.pop("position", None)
-            if columns.get("state") in (OPEN, WAITING):
-                columns["by"] = owner
-            yield subject, head_of(columns).encode() + b"\n" + body
-    if known:
-        yield subject_of(Pinned), fact_of(Pinned.of(known))
+async def bring(log: SharedLog, file: SqliteFile, *, owner: str) -> None:
+    """All rows of a file but its mark. `owner`: of what is under way. What is there already stays; raises Misconfigured
+    where it is not as it was, and TryAgain."""
+    for is_owed, some in groupby(await file.read(_ROWS), key=lambda row: row[0] == "owed"):
+        rows, size = list(some), 1 if is_owed else TOGETHER  # notifications have an order
+        for at in range(0, len(rows), size):
+            await asyncio.gather(*(_bring(log, *row[1:], owner=owner) for row in rows[at : at + size]))
 
 
-def kept_alone(connection: sqlite3.Connection) -> None:
-    for change in _KEPT_ALONE:
-        connection.execute(change)
-
-
-async def bring(log: SharedLog, told: Sequence[Told]) -> None:
-    """Raises Misconfigured where one is not as it was, and TryAgain."""
-    for some in _bunches(told):
-        await asyncio.gather(*(_put(log, subject, fact) for subject, fact in some))
-    for some in _bunches(told):
-        there = await asyncio.gather(*(log.newest(subject) for subject, _ in some))
-        for (subject, fact), newest in zip(some, there, strict=True):
-            if newest is None or newest.body != fact:
-                raise Misconfigured(f"{subject} is in the stream, but not as it was: somebody else writes there")
-
-
-async def _put(log: SharedLog, subject: str, fact: bytes) -> None:
-    if await log.newest(subject) is None:
+async def _bring(log: SharedLog, subject: str, head: str, body: bytes, *, owner: str) -> None:
+    columns = columns_of(head)
+    if columns.get("state") in (OPEN, WAITING):
+        columns["by"] = owner
+    fact, there = fact_of(columns, body), await log.newest(subject)
+    if there is None:
         with contextlib.suppress(Moved):
             await log.append(subject, fact, after=0)
+        there = await log.newest(subject)
+    if there is None or there.body != fact:
+        raise Misconfigured(f"{subject} is in the stream, but not as it was: somebody else writes there")
 
 
-def _bunches(told: Sequence[Told]) -> Iterator[Sequence[Told]]:
-    """Notifications one at a time, because they have an order."""
-    for is_owed, some in groupby(told, key=lambda one: one[0].startswith(f"{subjects.LEDGER}.{kind_of(Owed)}.")):
-        alike = list(some)
-        size = 1 if is_owed else TOGETHER
-        yield from (alike[at : at + size] for at in range(0, len(alike), size))
+class AfterRestore:
+    """`ledger` has the rows that were restored."""
+
+    def __init__(self, restored: Mark, ledger: SqliteFile) -> None:
+        self._restored = restored
+        self._ledger = ledger
+        self._taken = f"{instant(restored.taken):%Y-%m-%d %H:%M} UTC"
+
+    def doubt(self, asked: Asked) -> str:
+        """Why a call that is new may have been made in the time that was lost; empty where it cannot."""
+        request, at = asked.request, self._restored.at
+        if self._restored.moved or microseconds(_begun_at(request.run_id)) > at:
+            return ""
+        if self._ledger.look_up(_ASKED_BEFORE, (at, request.run_id, asked.digest, request.step, _IN_DOUBT)):
+            return ""
+        backup = f"its run was restored from the backup of {self._taken}"
+        return f"{backup}, and may have done this after that, before it was lost"
+
+    def lost(self, intent: Intent) -> str:
+        """A call that was under way when the backup was made: what it left on the machine then is lost."""
+        if microseconds(intent.asked.request.requested_at) > self._restored.at:
+            return ""
+        return f"it was under way in the backup of {self._taken}, which was restored"
+
+
+def _begun_at(run_id: str) -> datetime:
+    try:
+        return ULID.from_str(run_id.removeprefix("run_")).datetime
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)

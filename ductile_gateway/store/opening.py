@@ -10,30 +10,29 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Self
 
 from ductile_gateway.calls.call import ALONE
-from ductile_gateway.store import MIGRATIONS
+from ductile_gateway.store import FILE, MIGRATIONS
 from ductile_gateway.store.calls import CallLedger, CallReceipts, OverdueJobs
-from ductile_gateway.store.moving import refuse_unless_here
+from ductile_gateway.store.carriers import InFile, InStream, copy
+from ductile_gateway.store.moving import mark_of
 from ductile_gateway.store.outbox import OwedNotifications, ReceivedDeliveries
-from ductile_gateway.store.pins import FilePins, RowPins, copied_pins
-from ductile_gateway.store.rows import LocalRows, Rows
-from ductile_gateway.store.stream import CopiedRows, StreamRows, copy
-from ductile_gateway.trust import Pins
+from ductile_gateway.store.pins import RowPins
+from ductile_gateway.store.rows import Rows
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service.machine import epoch_seconds
-from groundwork.sqlite.file import SqliteFile, open_file
+from groundwork.sqlite.file import open_file
 from groundwork.sqlite.group_commit import OnCommit, nobody
 from groundwork.sqlite.replica import Replica
 from schemas import subjects
 
-FILE = "ledger-copy.db"
+COPY = "ledger-copy.db"
 KEPT_S = 86400.0
 """Less than the shortest time after which anything is forgotten."""
+ANEW = f"make the stream anew: `nats stream rm {subjects.STREAM_LEDGER}`, then `agentic setup --shared`"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,10 +43,10 @@ class Stores:
     overdue: OverdueJobs
     deliveries: ReceivedDeliveries
     outbox: OwedNotifications
-    pins: Pins
+    pins: RowPins
 
     @classmethod
-    def of(cls, rows: Rows, pins: Pins, *, run_bytes: int, by: str = ALONE) -> Self:
+    def of(cls, rows: Rows, *, run_bytes: int, by: str = ALONE) -> Self:
         """`by`: this gateway among others."""
         return cls(
             rows=rows,
@@ -56,12 +55,20 @@ class Stores:
             overdue=OverdueJobs(rows),
             deliveries=ReceivedDeliveries(rows),
             outbox=OwedNotifications(rows, by=by),
-            pins=pins,
+            pins=RowPins(rows),
         )
 
-    @classmethod
-    def embedded(cls, file: SqliteFile, *, folder: Path, run_bytes: int) -> Self:
-        return cls.of(LocalRows(file), FilePins(folder), run_bytes=run_bytes)
+
+@asynccontextmanager
+async def open_alone(folder: Path, *, run_bytes: int, on_commit: OnCommit = nobody) -> AsyncIterator[Stores]:
+    """The stores of the file in an existing folder. Raises Misconfigured, also where its content was moved."""
+    async with open_file(folder / FILE, MIGRATIONS, on_commit) as file:
+        rows = Rows(InFile(file))
+        (await mark_of(rows)).check(str(folder), anew="restore it here")
+        try:
+            yield Stores.of(rows, run_bytes=run_bytes)
+        finally:
+            await rows.close()
 
 
 @asynccontextmanager
@@ -71,34 +78,35 @@ async def open_shared(
     """The stores, once the copy has all of the stream. The folder has one process. Raises Misconfigured where there is
     no stream; also later, in an ExceptionGroup."""
     log = log_of_gateways(link)
-    async with kept_copy(log, folder, on_commit) as (file, replica), asyncio.TaskGroup() as group:
-        await refuse_unless_here(StreamRows(log))
-        rows = CopiedRows(log, file, replica.wait)
-        pins = RowPins(partial(copied_pins, file), rows)
-        stores = Stores.of(rows, pins, run_bytes=run_bytes, by=me)
-        writing = group.create_task(rows.write_soon())
-        yield stores
-        writing.cancel()
+    await check_shared(log)
+    async with kept_copy(log, folder, on_commit) as rows:
+        yield Stores.of(rows, run_bytes=run_bytes, by=me)
 
 
 def log_of_gateways(link: NatsLink) -> SharedLog:
     return SharedLog(link, subjects.STREAM_LEDGER, root=subjects.LEDGER)
 
 
+async def check_shared(log: SharedLog) -> None:
+    (await mark_of(Rows(InStream(log)))).check(subjects.STREAM_LEDGER, anew=ANEW)
+
+
 @asynccontextmanager
-async def kept_copy(
-    log: SharedLog, folder: Path, on_commit: OnCommit = nobody
-) -> AsyncIterator[tuple[SqliteFile, Replica]]:
-    """A copy that goes on from what this folder has of the last time, and has all when this is entered. Raises as
+async def kept_copy(log: SharedLog, folder: Path, on_commit: OnCommit = nobody) -> AsyncIterator[Rows]:
+    """Over a copy that goes on from what this folder has of the last time, and has all when this is entered. Raises as
     `open_shared`."""
-    _leave_what_is_old(folder / FILE)
-    opening = open_file(folder / FILE, MIGRATIONS, on_commit, durable=False)
+    _leave_what_is_old(folder / COPY)
+    opening = open_file(folder / COPY, MIGRATIONS, on_commit, durable=False)
     async with opening as file, asyncio.TaskGroup() as group:
         replica = Replica(log, file, copy, forget=_forget_all)
         copying = group.create_task(replica.run())
         await replica.caught_up()
-        yield file, replica
-        copying.cancel()
+        rows = Rows(InStream(log, file, replica.wait))
+        try:
+            yield rows
+        finally:
+            await rows.close()
+            copying.cancel()
 
 
 def _forget_all(connection: sqlite3.Connection) -> None:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
-from ductile_gateway.store.rows import Rows, listed
+from ductile_gateway.store.rows import Rows
 from ductile_gateway.webhooks.notifications import Notification, Outcome
 from groundwork.sqlite.file import Values, instant, microseconds
 from schemas.values import dataclass
@@ -107,13 +107,13 @@ class OwedNotifications:
 
     async def add(self, notifications: Sequence[Notification]) -> None:
         """What has been added before, or goes to who wants no more of its run, is left out."""
-        wanted = [one for one in notifications if not self._rows.file.look_up(_IS_GONE, (one.lane, one.run_id))]
+        wanted = [one for one in notifications if not self._rows.look_up(_IS_GONE, (one.lane, one.run_id))]
         for one in wanted:
             await self._rows.change(Owed, partial(owed, one=one, by=self._by), one.target, one.key)
 
     async def lanes_due(self, now: datetime) -> Sequence[str]:
         """The lanes in which something is to be tried now by this gateway."""
-        return [lane for (lane,) in self._rows.file.look_up(_LANES, self._due_by(now))]
+        return [lane for (lane,) in self._rows.look_up(_LANES, self._due_by(now))]
 
     async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Notification]:
         """What is to be tried now by this gateway, the longest due first, one per run: the oldest that waits."""
@@ -140,9 +140,6 @@ class OwedNotifications:
         later = partial(postponed, due_at=due_at, tries=notification.tries, why=why, by=self._by)
         await self._rows.change(Owed, later, notification.target, notification.key)
 
-    async def forget_before(self, instant: datetime) -> None:
-        await self._rows.forget(Owed, instant)
-
     def backlog(self) -> Backlog:
         oldest = [one.accepted_at for one in self._listed(_OLDEST)]
         obstacle = [(one.lane, one.why) for one in self._listed(_FIRST_PUT_OFF)]
@@ -154,11 +151,11 @@ class OwedNotifications:
         )
 
     def _number(self, state: str) -> int:
-        ((number,),) = self._rows.file.look_up(_NUMBER, (state,))
+        ((number,),) = self._rows.look_up(_NUMBER, (state,))
         return int(number)
 
     def _listed(self, statement: str, values: Values = ()) -> list[Owed]:
-        return listed(Owed, self._rows.file.look_up(statement, values))
+        return self._rows.listed(Owed, statement, values)
 
     def _due_by(self, now: datetime) -> Values:
         return self._by, microseconds(now), microseconds(now - OVERDUE)
@@ -187,6 +184,3 @@ class ReceivedDeliveries:
     async def record(self, source: str, identity: str, *, event_key: str, at: datetime) -> None:
         one = Received(state="received", at=microseconds(at), source=source, identity=identity, event_key=event_key)
         await self._rows.change(Received, lambda there: there or one, source, identity)
-
-    async def forget_before(self, instant: datetime) -> None:
-        await self._rows.forget(Received, instant)

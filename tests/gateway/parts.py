@@ -24,7 +24,8 @@ from ductile_gateway.calls.relay import CallExecution, CallRecords, Relay, Start
 from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Ledger, Observer, ToolRunner, unrecorded
 from ductile_gateway.store.calls import CallLedger
-from ductile_gateway.store.rows import Change, LocalRows, R
+from ductile_gateway.store.carriers import InFile
+from ductile_gateway.store.rows import Rows
 from ductile_gateway.telling.calls import CallsTold
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tools.catalog import Offers
@@ -120,9 +121,6 @@ class MemoryFile:
     async def write(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
         return work(self._connection)
 
-    def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        work(self._connection)
-
     def look_up(self, statement: str, values: tuple[object, ...] = ()) -> list[Any]:
         return self._connection.execute(statement, values).fetchall()
 
@@ -130,18 +128,13 @@ class MemoryFile:
         return self.look_up(statement, values)
 
 
+def memory_rows() -> Rows:
+    return Rows(InFile(cast("SqliteFile", MemoryFile())))
+
+
 class MemoryLedger(CallLedger):
     def __init__(self) -> None:
-        super().__init__(MemoryRows())
-
-
-class MemoryRows(LocalRows):
-    def __init__(self) -> None:
-        super().__init__(cast("SqliteFile", MemoryFile()))
-
-    def soon(self, kind: type[R], change: Change[R], *names: str) -> None:
-        super().soon(kind, change, *names)
-        self.hand_over()
+        super().__init__(memory_rows())
 
 
 class FakeRunner:

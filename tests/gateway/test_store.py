@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import sqlite3
 from collections.abc import Callable
@@ -14,12 +13,11 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import Receipt
-from ductile_gateway.cli.pruning import prune
+from ductile_gateway.clock import SystemClock
 from ductile_gateway.plugins.call_folder import CallFolders
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.status import look_at_store
-from ductile_gateway.store import FILE, open_store
-from ductile_gateway.store.opening import Stores
+from ductile_gateway.store import FILE
 from ductile_gateway.tidying import Kept, Tidying
 from groundwork.service.errors import TryAgain
 from tests.kit.fakes import FakeClock
@@ -44,7 +42,8 @@ async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_ro
         insert = "INSERT INTO rows (subject, seq, head, body) VALUES ('one', 1, '{}', ?)"
         return connection.execute(insert, (b"x" * 100_000,))
 
-    async with open_store(tmp_path) as file:
+    async with embedded(tmp_path)() as stores:
+        file = stores.rows.carrier.file
         await file.write(limit("1"))  # no more than there are
         for _ in range(2):
             with pytest.raises(TryAgain, match="no room"):
@@ -58,8 +57,8 @@ async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_ro
 
 
 async def test_what_a_full_disk_did_not_take_is_not_taken_for_done(tmp_path: Path) -> None:
-    async with open_store(tmp_path) as file:
-        stores = Stores.embedded(file, folder=tmp_path, run_bytes=1)
+    async with embedded(tmp_path)() as stores:
+        file = stores.rows.carrier.file
         await stores.ledger.intend(an_intent(), Receipt(an_answer().completed_at))
         await file.write(lambda connection: connection.execute("PRAGMA max_page_count=1").fetchone())
         large = replace(an_answer(), body=b"x" * 400_000)
@@ -70,31 +69,25 @@ async def test_what_a_full_disk_did_not_take_is_not_taken_for_done(tmp_path: Pat
         assert await stores.ledger.answer(an_answer()) == an_answer() == await stores.ledger.find(large.key)
 
 
-def test_old_answers_and_folders_that_nobody_asks_for_go_and_what_is_open_or_held_stays(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def kept() -> None:
-        async with embedded(tmp_path)() as stores:
-            for step in range(1, 4):
-                await stores.ledger.intend(an_intent(step))
-            old = await stores.ledger.answer(replace(an_answer(), completed_at=datetime(1970, 1, 1, tzinfo=UTC)))
-            await published(stores.ledger, old)
+async def test_old_answers_and_folders_that_nobody_asks_for_go_and_what_is_open_or_held_stays(tmp_path: Path) -> None:
+    async with embedded(tmp_path)() as stores:
+        for step in range(1, 4):
+            await stores.ledger.intend(an_intent(step))
+        old = await stores.ledger.answer(replace(an_answer(), completed_at=datetime(1970, 1, 1, tzinfo=UTC)))
+        await published(stores.ledger, old)
+        tidying = Tidying(stores.rows, Kept.by(GatewaySettings(store=tmp_path)), SystemClock())
 
-    asyncio.run(kept())
-    settings = GatewaySettings(store=tmp_path)
+        async def pruned(*, dry_run: bool = False) -> tuple[int, int]:
+            rows = (await tidying.prune(dry_run)).rows
+            return rows["answers"], rows["call folders"]
 
-    def pruned(*, dry_run: bool = False) -> tuple[int, int]:
-        prune(settings, dry_run=dry_run, as_json=True)
-        rows = json.loads(capsys.readouterr().out)["rows"]
-        return rows["answers"], rows["call folders"]
-
-    folders = CallFolders(settings.store / "calls", boot_id="this one")
-    with folders.publish("new", b"{}"), folders.publish("old", b"{}"), folders.publish("held", b"{}") as (held, lock):
-        again = os.dup(lock.fileno())
-    for folder in (folders.folder("old"), held):
-        os.utime(folder.path, (1, 1))
-    assert [pruned(dry_run=True), pruned(), pruned()] == [(1, 1), (1, 1), (0, 0)]
-    assert look(settings.store, "SELECT count(*) FROM rows") == (2,)
+        folders = CallFolders(tmp_path / "calls", boot_id="this one")
+        with folders.publish("new", b"{}"), folders.publish("old", b"{}"), folders.publish("held", b"{}") as held:
+            again = os.dup(held[1].fileno())
+        for folder in (folders.folder("old"), held[0]):
+            os.utime(folder.path, (1, 1))
+        assert [await pruned(dry_run=True), await pruned(), await pruned()] == [(1, 1), (1, 1), (0, 0)]
+    assert look(tmp_path, "SELECT count(*) FROM rows") == (2,)
     os.close(again)
     assert set(folders.keys()) == {"new", "held"}
 
@@ -103,20 +96,20 @@ async def test_while_the_ledger_takes_too_much_the_oldest_answers_go_and_those_o
     tmp_path: Path,
 ) -> None:
     now = datetime(2026, 11, 21, tzinfo=UTC)
-    async with open_store(tmp_path) as file:
-        stores = Stores.embedded(file, folder=tmp_path, run_bytes=1)
+    async with embedded(tmp_path)() as stores:
+        file = stores.rows.carrier.file
         for number in range(60):
             at = now - timedelta(days=number / 4)
             await stores.ledger.answer(replace(an_answer(number + 1), completed_at=at, body=b"x" * 40_000))
         await published(stores.ledger, *(an_answer(number + 1) for number in range(60)))
         kept = Kept(answers=timedelta(days=30), events=timedelta(days=30), most=1 << 20, calls=tmp_path / "calls")
-        tidying = Tidying(file, stores, kept, FakeClock(now))
+        tidying = Tidying(stores.rows, kept, FakeClock(now))
         assert (await tidying.would_go())["answers"] > 0
         assert (await tidying.tidy())["answers"] > 0
         assert await file.used() <= 1 << 20
         ((first, last, number),) = await file.read(f"SELECT min({STEP}), max({STEP}), count(*) FROM rows")  # noqa: S608 - ours
         assert (first, last) == (1, number), "the oldest went"
-        await Tidying(file, stores, replace(kept, most=1), FakeClock(now)).tidy()
+        await Tidying(stores.rows, replace(kept, most=1), FakeClock(now)).tidy()
         assert await file.read(f"SELECT max({STEP}) FROM rows") == [(5,)]  # noqa: S608 - ours
 
 

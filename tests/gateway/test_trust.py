@@ -10,7 +10,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from agent_service.trust.signing import Signing
-from ductile_gateway.store.pins import FILE, FilePins
+from ductile_gateway.store.pins import RowPins
 from ductile_gateway.trust import NotTheAgents, Trust
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
@@ -18,6 +18,7 @@ from groundwork.service.errors import TryAgain
 from groundwork.service.keys import Key, KeyRing, write
 from schemas import subjects
 from schemas.signing import AgentKey, AgentKeys
+from tests.gateway.parts import memory_rows
 from tests.kit.agent_keys import AGENT, STRANGER, Signer
 
 SUBJECT, BODY = "agent.completed", b'{"type": "agent.completed"}'
@@ -27,10 +28,10 @@ SECOND, THIRD = Signer("second"), Signer("third")
 class Town:
     """A gateway and the agent that it knows, which tells these keys unless it is away. Fills the port Agent."""
 
-    def __init__(self, folder: Path, *keys: AgentKey) -> None:
+    def __init__(self, *keys: AgentKey) -> None:
         self.of_agent = keys
         self.agent_away = False
-        self.pins = FilePins(folder)
+        self.pins = RowPins(memory_rows())
         self.now = 0.0
         self.trust = Trust(self.pins, self, clock=lambda: self.now)
 
@@ -63,15 +64,15 @@ class Town:
         STRANGER.header(SUBJECT, BODY).replace(STRANGER.id, AGENT.id),
     ],
 )
-async def test_what_the_agent_did_not_sign_is_not_believed_also_in_its_name(tmp_path: Path, header: str | None) -> None:
-    town = Town(tmp_path, AGENT.told())
+async def test_what_the_agent_did_not_sign_is_not_believed_also_in_its_name(header: str | None) -> None:
+    town = Town(AGENT.told())
     with pytest.raises(NotTheAgents, match="not said by the agent"):
         await town.trust.check(SUBJECT, BODY, header)
     assert "1 messages since the start were not the agent's word" in town.told()
 
 
-async def test_while_no_key_is_known_nothing_is_lost(tmp_path: Path) -> None:
-    town = Town(tmp_path)
+async def test_while_no_key_is_known_nothing_is_lost() -> None:
+    town = Town()
     town.agent_away = True
     for signer in (AGENT, STRANGER):
         with pytest.raises(TryAgain):
@@ -87,7 +88,7 @@ async def test_while_no_key_is_known_nothing_is_lost(tmp_path: Path) -> None:
 async def test_what_an_agent_tells_of_its_ring_is_followed_through_its_rotations(tmp_path: Path) -> None:
     ring = [Key.fresh()]
     write(tmp_path / "keys", ring)
-    town = Town(tmp_path)
+    town = Town()
     for _ in range(3):
         signing = Signing(KeyRing.open(tmp_path / "keys"), tmp_path)
         town.of_agent = signing.public_keys().keys
@@ -111,8 +112,8 @@ async def test_what_an_agent_tells_of_its_ring_is_followed_through_its_rotations
     ],
     ids=["alone", "by itself", "by an unknown one", "another key", "another name", "in the name of the known one"],
 )
-async def test_who_answers_in_the_agents_place_later_is_not_believed(tmp_path: Path, forged: AgentKey) -> None:
-    town = Town(tmp_path, AGENT.told())
+async def test_who_answers_in_the_agents_place_later_is_not_believed(forged: AgentKey) -> None:
+    town = Town(AGENT.told())
     assert await town.passes(AGENT)
     town.of_agent = (forged,)
     assert not await town.passes(STRANGER)
@@ -121,14 +122,6 @@ async def test_who_answers_in_the_agents_place_later_is_not_believed(tmp_path: P
     assert "the agent tells a key that is not trusted here" in town.told()
     town.of_agent = (AGENT.told(),)
     assert await town.passes(AGENT)
-
-
-@pytest.mark.parametrize("text", ["agent\n", "agent AAAA 2026\n", "agent\0 x y\n"])
-async def test_a_file_that_says_something_else_holds_everything_up(tmp_path: Path, text: str) -> None:
-    (tmp_path / FILE).write_text(text)
-    town = Town(tmp_path, AGENT.told())
-    with pytest.raises(TryAgain, match="says something else than keys"):
-        await town.passes(AGENT)
 
 
 async def test_the_command_believes_an_agent_that_began_anew_only_when_it_is_told_to(

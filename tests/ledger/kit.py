@@ -11,14 +11,15 @@ from pathlib import Path
 from agent_service.bus.topology import topology
 from ductile_gateway.calls.call import Answer, Intent, ToolOutcome, WantedName
 from ductile_gateway.calls.results import answer_to
-from ductile_gateway.store import open_store
+from ductile_gateway.store import FILE, MIGRATIONS
 from ductile_gateway.store.calls import CallLedger
-from ductile_gateway.store.opening import Stores, open_shared
-from ductile_gateway.store.pins import RowPins, copied_pins
-from ductile_gateway.store.stream import CopiedRows, copy
+from ductile_gateway.store.carriers import InStream, copy
+from ductile_gateway.store.opening import Stores, open_alone, open_shared
+from ductile_gateway.store.rows import Rows
 from ductile_gateway.webhooks.notifications import Notification
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
+from groundwork.sqlite.file import open_file
 from schemas.signing import AgentKey
 from tests.gateway.parts import NOON, RUN, a_request, asked_for
 from tests.kit.memory_log import MemoryCopy, MemoryLog
@@ -40,14 +41,11 @@ class Crowd:
     @asynccontextmanager
     async def gateway(self, name: str) -> AsyncIterator[Stores]:
         (folder := self._folder / name).mkdir(exist_ok=True)
-        async with open_store(folder) as file, asyncio.TaskGroup() as group:
+        async with open_file(folder / FILE, MIGRATIONS) as file, asyncio.TaskGroup() as group:
             own = self.copies[name] = MemoryCopy(self.log, file, copy)
-            rows = CopiedRows(self.log, file, own.wait)
-            tasks = [group.create_task(work) for work in (own.run(), rows.write_soon())]
-            pins = RowPins(partial(copied_pins, file), rows)
-            yield Stores.of(rows, pins, run_bytes=1 << 30, by=name)
-            for task in tasks:
-                task.cancel()
+            copying = group.create_task(own.run())
+            yield Stores.of(Rows(InStream(self.log, file, own.wait)), run_bytes=1 << 30, by=name)
+            copying.cancel()
 
     async def caught_up(self) -> None:
         for own in self.copies.values():
@@ -60,12 +58,7 @@ RUN_BYTES = 100
 
 
 def embedded(folder: Path) -> Opener:
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[Stores]:
-        async with open_store(folder) as file:
-            yield Stores.embedded(file, folder=folder, run_bytes=RUN_BYTES)
-
-    return opened
+    return partial(open_alone, folder, run_bytes=RUN_BYTES)
 
 
 @asynccontextmanager
@@ -100,7 +93,7 @@ async def published(ledger: CallLedger, *answers: Answer) -> None:
 
     async def known() -> bool:
         left = await ledger.answers_to_publish(NOON + timedelta(days=1))
-        return not {answer.key for answer in answers} & {answer.key for answer in left}
+        return not {answer.key for answer in answers or left} & {answer.key for answer in left}
 
     await until(known)
 

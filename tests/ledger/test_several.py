@@ -54,7 +54,7 @@ async def test_what_is_asked_by_key_is_known_though_the_own_copy_is_behind(crowd
     [
         (b"no fact", "written by no gateway"),
         (b'{"version": 1, "key": 7}\n', "written by no gateway"),
-        (b'{"version": 2, "key": "another form"}\n', "newer gateway"),
+        (b'{"version": 2, "key": "another form"}\n', "left to that one"),
     ],
 )
 async def test_a_fact_that_nobody_can_read_or_a_newer_gateway_wrote_stays_and_holds_up_its_own_call_alone(

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ductile_gateway.calls.call import AlreadyStarted, Receipt, WantedName
+from ductile_gateway.store.artifact_names import ArtifactNames
+from ductile_gateway.store.calls import Call
 from ductile_gateway.store.opening import Stores
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas.signing import AgentKey
@@ -109,7 +111,8 @@ async def test_old_answers_are_forgotten_once_they_are_published_and_their_names
     await named(ledger, RUN, an_answer(1).key, NAMES)
     await published(ledger, an_answer(1), an_answer(3))
     await ledger.intend(an_intent(4))
-    await ledger.forget_before(NOON + 2 * SECOND)
+    for kind in (Call, ArtifactNames):
+        await stores.rows.forget(kind, NOON + 2 * SECOND)
     found = [await ledger.find(an_answer(step).key) for step in (1, 2, 3)]
     assert found == [None, an_answer(2, seconds=1), an_answer(3, seconds=2)]
     assert await ledger.find(an_intent(4).key) == an_intent(4)

@@ -7,8 +7,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from ductile_gateway.store.restored import Restored
-from ductile_gateway.store.rows import columns_in, put, subject_of
+from ductile_gateway.store.carriers import put
+from ductile_gateway.store.moving import Mark
+from ductile_gateway.store.rows import columns_in, subject_of
 from schemas import keys, subjects
 from tests.sim.course import Course
 from tests.sim.invariants import GO_ON, STOP, Invariants, Violation, distinct
@@ -187,9 +188,9 @@ class World:
         taken, disks = self._backup
         for name, databases in disks.items():
             self.services.disks[name].replaced(databases)
-        restored = Restored.of("b1", taken=taken, at=self.scheduler.wall())
+        restored = Mark.of("b1", taken=taken, at=self.scheduler.wall())
         ledger = self.services.disks["gateway"].databases["ledger.db"]
-        put(ledger, subject_of(Restored), 1 << 40, columns_in(restored), b"")
+        put(ledger, subject_of(Mark), 1 << 40, columns_in(restored), b"")
         self.invariants.restored()
 
     def _kill(self, process: Process) -> None:

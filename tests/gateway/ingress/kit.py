@@ -21,7 +21,7 @@ from groundwork.http.listener import listening
 from groundwork.http.server import serve_http
 from schemas.catalog import ToolOffer
 from schemas.events import INBOUND
-from tests.gateway.parts import NOON, RUN, MemoryArtifacts, MemoryBus, MemoryRows
+from tests.gateway.parts import NOON, RUN, MemoryArtifacts, MemoryBus, memory_rows
 from tests.kit.fakes import FakeClock
 
 INGEST = "/ingest/ductile"
@@ -56,7 +56,7 @@ class Ingress:
         self.bus: Any = bus or MemoryBus()
         self.artifacts: Any = MemoryArtifacts()
         self.clock = FakeClock(NOON)
-        record = deliveries or ReceivedDeliveries(MemoryRows())
+        record = deliveries or ReceivedDeliveries(memory_rows())
         find_offer = {offer.name: offer for offer in offers}.get
         inbound = Inbound(
             chosen, self.bus, self.artifacts, record, find_offer=find_offer, clock=self.clock, within_s=within_s

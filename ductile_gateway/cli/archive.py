@@ -1,0 +1,264 @@
+"""`ductile-gateway backup` and `restore`: the ledger, and the keys of agents that it trusts, in a backup file.
+
+A ledger is restored where there is none. In a folder it is written beside its place, and moved there last: killed
+before, it has restored nothing. Killed on its way into the stream of several gateways, it bars them until the same
+command has finished it. What was under way, and what runs may have done since, is in doubt (store/moving).
+"""
+
+import asyncio
+import json
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
+from dataclasses import asdict, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ductile_gateway.bus.prerequisites import nobody_at_work, require
+from ductile_gateway.cli.options import AsJson, Config, settings_of
+from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.store import FILE, MIGRATIONS
+from ductile_gateway.store.carriers import InFile, InStream
+from ductile_gateway.store.moving import Mark, bring, left, mark_of, put_mark
+from ductile_gateway.store.opening import ANEW, COPY, check_shared, kept_copy, log_of_gateways, open_alone
+from ductile_gateway.store.rows import Rows
+from groundwork.archive.files import put_in_place, set_aside, snapshot, staging, write_out
+from groundwork.archive.format import Archive
+from groundwork.archive.series import KEYS, Series, of_backup
+from groundwork.nats.link import NatsLink, connect
+from groundwork.service import store_folder
+from groundwork.service.errors import Misconfigured
+from groundwork.service.keys import KeyRing
+from groundwork.service.store_folder import ID_FILE, AlreadyRunning, ProcessLock, claimed, known_id
+from groundwork.sqlite.file import SqliteFile, open_file
+from schemas import subjects
+from schemas.values import dataclass, replace
+
+commands = typer.Typer()
+
+Place = Annotated[str, typer.Argument(help="The backup file, or a folder for it.", metavar="FILE|FOLDER")]
+GATEWAY = "gateway"
+LOOKING = "looking"
+"""Where the copies of a shared ledger are that a backup makes, beside those of gateways."""
+_WITHOUT_OWNERS = "UPDATE rows SET by = NULL, head = json_remove(head, '$.by', '$.position')"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackedUp:
+    """`left_out`: why nothing was backed up; empty where it was. `keys`: the files with keys, which are not in it."""
+
+    file: str
+    backup: str = ""
+    written: int = 0
+    about: dict[str, int] = field(default_factory=dict)
+    left_out: str = ""
+    keys: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"✓ {self.backup} is in {self.file}: {self.about['calls']} calls; {self.written >> 10} KiB were new"]
+        return "\n".join(lines + [f"The keys are not in it: keep {keys} in another place" for keys in self.keys])
+
+
+async def backup(settings: GatewaySettings, place: str, *, with_keys: bool, leave: bool, as_json: bool) -> None:
+    """For programs a ledger that is not there is told, not raised. Raises Misconfigured and TryAgain."""
+    if settings.shared or (settings.store / FILE).is_file():
+        async with _ledger(settings, leave=leave) as ledger:
+            made = _backed_up(settings, ledger, place, with_keys=with_keys, leave=leave)
+    else:
+        made = BackedUp(file=place, left_out=f"there is no ledger {settings.store / FILE} on this machine")
+        if not as_json:
+            raise Misconfigured(made.left_out)
+    sys.stdout.write(f"{json.dumps(asdict(made)) if as_json else made}\n")
+
+
+@asynccontextmanager
+async def _ledger(settings: GatewaySettings, *, leave: bool) -> AsyncIterator[Path]:
+    """The file of the ledger, or a copy of the shared one. `leave`: no gateway begins on it again."""
+    async with AsyncExitStack() as held:
+        if not settings.shared:
+            if leave:
+                held.enter_context(held_alone(settings.store))
+                stores = await held.enter_async_context(open_alone(settings.store, run_bytes=0))
+                await held.enter_async_context(left(stores.rows))
+            yield settings.store / FILE
+            return
+        folder = held.enter_context(claimed(settings.cache / LOOKING))
+        link = await held.enter_async_context(linked(settings, "backup"))
+        log = log_of_gateways(link)
+        await check_shared(log)
+        if leave:
+            await held.enter_async_context(left(Rows(InStream(log))))
+            await nobody_at_work(link)
+        async with kept_copy(log, folder):
+            pass
+        yield folder / COPY
+
+
+def _backed_up(settings: GatewaySettings, ledger: Path, place: str, *, with_keys: bool, leave: bool) -> BackedUp:
+    at, folder, series = datetime.now(UTC), ledger.parent, Series(place, GATEWAY)
+    with series.writing(KeyRing.open(settings.keys_path()), at) as (file, archive), snapshot(ledger, file) as copy:
+        with closing(sqlite3.connect(copy)) as connection, connection:
+            if settings.shared:
+                connection.execute(_WITHOUT_OWNERS)
+                connection.execute("DELETE FROM replica")
+            ((calls,),) = connection.execute("SELECT count(*) FROM rows WHERE kind = 'call'").fetchall()
+        archive.add_file(FILE, copy)
+        if (folder / ID_FILE).exists():
+            archive.add(ID_FILE, (folder / ID_FILE).read_bytes())
+        if with_keys:
+            archive.add(KEYS, settings.keys_path().read_bytes())
+        about = {"calls": int(calls)}
+        archive.said |= {"at": at, "store": known_id(folder), "about": about, "moved": leave}
+    keys = () if with_keys else (str(settings.keys_path()),)
+    return BackedUp(file=str(file), backup=series.name_of(file, at), written=archive.size, about=about, keys=keys)
+
+
+@contextmanager
+def held_alone(folder: Path) -> Iterator[None]:
+    """No gateway of this machine begins in the folder inside. Raises Misconfigured while one is there."""
+    with ExitStack() as held:
+        try:
+            store_folder.closed(folder)
+            held.enter_context(ProcessLock(folder))
+        except (AlreadyRunning, OSError) as error:
+            raise Misconfigured(f"{error}. Nothing was changed") from error
+        yield
+
+
+@asynccontextmanager
+async def linked(settings: GatewaySettings, command: str) -> AsyncIterator[NatsLink]:
+    link = await connect(settings.nats, name=f"{subjects.SERVICE_GATEWAY} {command}")
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """`backup`: its name, or the newest. `moved`: nothing has happened since. `new_keys`: the old ones are lost."""
+
+    place: str
+    backup: str | None = None
+    moved: bool = False
+    new_keys: bool = False
+    as_json: bool = False
+
+
+async def restore(settings: GatewaySettings, order: Order) -> None:
+    """Raises Misconfigured where there is a ledger, a gateway, or a backup that does not prove itself, and TryAgain."""
+    series = Series(order.place, GATEWAY)
+    with series.opened(order.backup) as (name, opened):
+        archive = opened.within(GATEWAY) or opened
+        series.ring_for(settings.keys_path(), archive, new_keys=order.new_keys)
+        order = replace(order, backup=name, moved=order.moved or archive.manifest.moved)
+        with held_alone(settings.private_folder()):
+            async with linked(settings, "restore") as link:
+                await require(link, shared=settings.shared)
+                await nobody_at_work(link)
+                if settings.shared:
+                    await _into_stream(settings, archive, order, link)
+                else:
+                    await _into_folder(settings, archive, order)
+    place = f"the stream {subjects.STREAM_LEDGER}" if settings.shared else str(settings.store)
+    told = {"backup": name, "store": place, "calls": archive.manifest.about.get("calls", 0)}
+    sys.stdout.write(f"{json.dumps(told)}\n" if order.as_json else f"✓ {place} is as it was in {name}\n")
+
+
+async def _into_folder(settings: GatewaySettings, archive: Archive, order: Order) -> None:
+    folder = settings.store
+    if (folder / FILE).exists():
+        async with open_file(folder / FILE, MIGRATIONS) as there:
+            known = await mark_of(Rows(InFile(there)))
+            ((calls,),) = await there.read("SELECT count(*) FROM rows WHERE kind = 'call'")
+        if known.backup == order.backup and known.state == "here":
+            return
+        if calls and known.state == "here":
+            raise Misconfigured(
+                f"{folder} has a ledger of {calls} calls, and nothing is overwritten: move it away, then run this again"
+            )
+    async with _written_out(settings, archive) as beside:
+        async with open_file(beside / FILE, MIGRATIONS) as file:
+            before = await mark_of(rows := Rows(InFile(file)))
+            await put_mark(rows, _mark(before, archive, order), before=before)
+        set_aside(folder, FILE)
+        for name in (ID_FILE, FILE):
+            if (beside / name).exists():
+                put_in_place(beside / name, folder / name)
+
+
+async def _into_stream(settings: GatewaySettings, archive: Archive, order: Order, link: NatsLink) -> None:
+    log = log_of_gateways(link)
+    there = await mark_of(rows := Rows(InStream(log)))
+    if (there.state, there.backup) == ("here", order.backup):
+        return
+    async with _opened(settings, archive) as file:
+        if (there.state, there.backup) != ("coming", order.backup):
+            if await log.end():
+                where = f"the stream {subjects.STREAM_LEDGER} is not empty"
+                raise Misconfigured(f"{where}, and nothing is overwritten: {ANEW}")
+            coming = _mark(await mark_of(Rows(InFile(file))), archive, order)._replace(state="coming")
+            await put_mark(rows, coming, before=there)
+            there = coming
+        await bring(log, file, owner=of_backup(there.backup))
+    await put_mark(rows, there._replace(state="here"), before=there)
+
+
+def _mark(before: Mark, archive: Archive, order: Order) -> Mark:
+    """What an earlier restore left in doubt stays so after a move."""
+    taken = archive.manifest.at
+    at = taken if order.moved else datetime.now(UTC)
+    mark = Mark.of(order.backup or "", taken=taken, at=at, moved=order.moved)
+    return mark._replace(moved=mark.moved and (not before.backup or before.moved))
+
+
+@asynccontextmanager
+async def _opened(settings: GatewaySettings, archive: Archive) -> AsyncIterator[SqliteFile]:
+    async with _written_out(settings, archive) as beside, open_file(beside / FILE, MIGRATIONS) as file:
+        yield file
+
+
+@asynccontextmanager
+async def _written_out(settings: GatewaySettings, archive: Archive) -> AsyncIterator[Path]:
+    with staging(settings.private_folder()) as beside:
+        write_out(archive.pieces(FILE), beside / FILE)
+        if ID_FILE in archive.manifest.files:
+            write_out([archive.read(ID_FILE)], beside / ID_FILE)
+        yield beside
+
+
+@commands.command("backup")
+def backup_command(
+    place: Place,
+    with_keys: Annotated[
+        bool, typer.Option("--with-keys", help="Also the file with the keys, which nobody else may have.")
+    ] = False,
+    leave: Annotated[
+        bool, typer.Option("--leave", help="The ledger moves: no gateway may run, and none begins on it again.")
+    ] = False,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """`agentic backup` does this too.
+
+    For a gateway on a machine of its own: back up what the agent keeps where that runs, and before this.
+    """
+    asyncio.run(backup(settings_of(config), place, with_keys=with_keys, leave=leave, as_json=as_json))
+
+
+@commands.command("restore")
+def restore_command(
+    place: Place,
+    backup: Annotated[str | None, typer.Option(help="Which one; the newest without it.", metavar="NAME")] = None,
+    moved: Annotated[bool, typer.Option("--moved", help="Nothing has happened since: no write is in doubt.")] = False,
+    new_keys: Annotated[bool, typer.Option("--new-keys", help="Take it as it is: the keys are lost.")] = False,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """No gateway may run."""
+    order = Order(place=place, backup=backup, moved=moved, new_keys=new_keys, as_json=as_json)
+    asyncio.run(restore(settings_of(config), order))

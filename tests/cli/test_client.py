@@ -11,7 +11,7 @@ import pytest
 from agent_service.cli import whereabouts
 from agent_service.cli.client import Agent
 from agent_service.cli.whereabouts import HERE, address_of
-from ductile_gateway.cli.exits import settings_file
+from ductile_gateway.settings import settings_file
 from groundwork.service.exits import Exit
 from schemas.bounded import LARGEST_JSON
 from tests.cli.calling import agentic_here

@@ -6,6 +6,7 @@ A token's scopes show in the answers to requests for what does not exist: 403 wi
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from dataclasses import field
 from typing import Literal, NoReturn
 
 from ductile_gateway.calls.excerpts import printable
@@ -95,25 +96,40 @@ _WANTED = (_WRITING, _LOGS, _TREE)
 _ALL = (*_NEEDED, *_WANTED)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What a Ductile told of itself, and what our token opens there. `refused`: why it does not know the token."""
+
+    health: Document
+    refused: str = ""
+    opens: Mapping[_Door, bool] = field(default_factory=dict)
+    follows: bool = False
+    sees_all: bool = False
+
+    def findings(self, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
+        token = _of_token(self, settings, writes=writes)
+        return _of_ductile(self.health, settings), token.model_copy(update={"name": f"{settings.label} token"})
+
+
 async def discover_tools(
     api: DuctileApi, choices: Mapping[str, ToolChoice] | None, settings: DuctileSettings
 ) -> DuctileTools:
     """Raises Misconfigured when the token does not open them, TryAgain while Ductile is away."""
     try:
-        warned = await _look(api, settings, writes=False)
+        seen = await _see(api, settings)
+        _refuse(seen, settings)
         found = await _read(api, choices, settings)
-        if _writes(found, choices or {}, settings.relayed()):
-            warned = await _look(api, settings, writes=True)
     except DuctileRefused as refusal:
         raise Misconfigured(f"{settings.place}: {refusal}") from refusal
     except (Away, Unreadable) as error:
         raise TryAgain(f"{settings.place}: {error}") from error
-    return replace(found, warnings=warned)
+    writes = _writes(found, choices or {}, settings.relayed())
+    warned = [one for one in seen.findings(settings, writes=writes) if one.mark == "warning"]
+    return replace(found, warnings=tuple(f"{settings.place}: {one.text}: {one.remedy}" for one in warned))
 
 
 async def look_at(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
-    found, token = _of_ductile(await api.health(), settings), await _of_token(api, settings, writes=writes)
-    return found, token.model_copy(update={"name": f"{settings.label} token"})
+    return (await _see(api, settings)).findings(settings, writes=writes)
 
 
 async def look(settings: DuctileSettings, offers: Offers, others: Container[str] = ()) -> Sequence[Finding]:
@@ -134,12 +150,10 @@ def _away(settings: DuctileSettings, error: Away) -> Finding:
     return Finding(name=settings.label, mark="wrong", text=str(error), remedy=remedy)
 
 
-async def _look(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[str, ...]:
-    findings = await look_at(api, settings, writes=writes)
-    for finding in findings:
+def _refuse(seen: "_Seen", settings: DuctileSettings) -> None:
+    for finding in seen.findings(settings, writes=False):
         if finding.mark == "wrong":
             raise Misconfigured(f"{settings.place}: {finding.text}: {finding.remedy}")
-    return tuple(f"{settings.place}: {found.text}: {found.remedy}" for found in findings if found.mark == "warning")
 
 
 async def _read(api: DuctileApi, choices: Mapping[str, ToolChoice] | None, settings: DuctileSettings) -> DuctileTools:
@@ -183,23 +197,29 @@ def _of_ductile(health: Document, settings: DuctileSettings) -> Finding:
     return Finding(name=settings.label, mark="ok", text=f"{text}, {printable(posture, 80)}" if posture else text)
 
 
-async def _of_token(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> Finding:
+async def _see(api: DuctileApi, settings: DuctileSettings) -> _Seen:
+    health = await api.health()
     try:
         answers = await asyncio.gather(*(api.permits(door.method, door.path) for door in _ALL))
         follows, sees_all = settings.events and await api.may_follow_events(), await api.shows("/config/view")
     except DuctileRefused as refusal:
-        return _token("wrong", f"is not known: {refusal}", f"correct {settings.place}.token")
-    opens = dict(zip(_ALL, answers, strict=True))
-    if sees_all:
+        return _Seen(health=health, refused=str(refusal))
+    return _Seen(health=health, opens=dict(zip(_ALL, answers, strict=True)), follows=follows, sees_all=sees_all)
+
+
+def _of_token(seen: _Seen, settings: DuctileSettings, *, writes: bool) -> Finding:
+    if seen.refused:
+        return _token("wrong", f"is not known: {seen.refused}", f"correct {settings.place}.token")
+    if seen.sees_all:
         text = "may see Ductile's configuration, so it has the scope * or system:…, which opens far more than tools"
         return _token("wrong", text, "make one with plugin:ro (plugin:rw where tools write), jobs:ro and events:ro")
-    if closed := [door for door in _NEEDED if not opens[door]]:
+    if closed := [door for door in _NEEDED if not seen.opens[door]]:
         return _closed("wrong", closed)
-    if closed := [door for door in _WANTED if not opens[door] and (writes or door is not _WRITING)]:
+    if closed := [door for door in _WANTED if not seen.opens[door] and (writes or door is not _WRITING)]:
         return _closed("warning", closed)
-    if settings.events and not follows:
+    if settings.events and not seen.follows:
         return _token("warning", "may not follow events: jobs are polled, which is slower", "give it events:ro")
-    told = [door.what for door in (*_NEEDED, _WRITING) if opens[door]] + ["events"] * follows
+    told = [door.what for door in (*_NEEDED, _WRITING) if seen.opens[door]] + ["events"] * seen.follows
     return _token("ok", f"opens {', '.join(told)}; nothing of the system")
 
 

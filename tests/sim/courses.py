@@ -74,7 +74,7 @@ CALLBACKS: Json = {
 
 TWO_RUNS = Course(
     name="two runs",
-    chooses=reads(2),
+    chooses=reads(1),
     plugins={"read": READER},
     allowed=allowed("read"),
     runs=2,
@@ -152,8 +152,8 @@ _ALL = (
         name="tokens",
         chooses=appends(9),
         plugins={"append": WRITER},
-        allowed=allowed("append", max_tokens=16000),
-        constraints={"max_tokens": 16000},
+        allowed=allowed("append", max_tokens=10000),
+        constraints={"max_tokens": 10000},
         ends=(subjects.ESCALATED,),
     ),
     Course(
@@ -167,7 +167,7 @@ _ALL = (
         chooses=appends(5),
         plugins={"append": WRITER},
         allowed=allowed("append"),
-        meanwhile=((1.5, "cancel_all"),),
+        meanwhile=((0.9, "cancel_all"),),
         ends=(subjects.CANCELLED,),
     ),
     Course(
@@ -187,10 +187,10 @@ _ALL = (
     ),
     Course(
         name="pause",
-        chooses=appends(4),
+        chooses=appends(2),
         plugins={"append": WRITER},
         allowed=allowed("append", endings=2),
-        constraints={"max_steps": 2},
+        constraints={"max_steps": 1},
         agent={"limits": {"on_budget": "pause"}},
         says=raises,
         ends=(subjects.ESCALATED, subjects.COMPLETED),
@@ -229,7 +229,7 @@ _ALL = (
     ),
     Course(
         name="halt",
-        chooses=appends(3),
+        chooses=appends(2),
         plugins={"append": WRITER},
         allowed=allowed("append"),
         posts=(Post(at_s=0.8, path=STOP, body={}), Post(at_s=4.0, path=GO_ON, body={})),
@@ -248,7 +248,7 @@ _ALL = (
     ),
     Course(
         name="a damaged run",
-        chooses=reads(2),
+        chooses=reads(1),
         plugins={"read": READER},
         allowed=allowed("read", damaged=1),
         runs=2,
@@ -256,10 +256,10 @@ _ALL = (
     ),
     Course(
         name="restore",
-        chooses=appends(3),
+        chooses=appends(2),
         plugins={"append": WRITER},
         allowed=allowed("append", endings=4),
-        meanwhile=((0.9, "back_up"), (1.55, "lose_all")),
+        meanwhile=((0.8, "back_up"), (1.2, "lose_all")),
         says=settles,
     ),
     Course(

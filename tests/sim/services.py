@@ -114,12 +114,12 @@ class Services:
 
     def look_after(self) -> None:
         """A supervisor starts again what has ended because it could not go on. Raises Stuck for any other end."""
-        for process in list(self.processes.values()):
-            if process.alive or process.why is None:
+        while self._scheduler.ended:
+            process = self._scheduler.ended.pop()
+            if process.why is None or self.processes.get(process.name) is not process:
                 continue
             if not any(isinstance(cause, TryAgain) for cause in causes(process.why)):
                 raise Stuck(f"{process.name} ended by itself: {process.why!r}") from process.why
-            process.why = None
             self.start_later(process)
 
     def at(self, door: str) -> Process | None:

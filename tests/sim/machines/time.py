@@ -93,8 +93,9 @@ class Scheduler:
         self.now = 0.0
         self.skew = 0.0
         """Seconds by which the wall clock is ahead."""
-        self.steps = 0
         self.processes: list[Process] = []
+        self.ended: list[Process] = []
+        """Those that ended by themselves, until a supervisor has looked after them."""
         self.machine = Machine(
             wall=self.wall, monotonic=lambda: self.now, uptime=lambda: self.now, entropy=self.random.randbytes
         )
@@ -123,8 +124,7 @@ class Scheduler:
         return True
 
     def _step(self, until: float) -> bool:
-        self.steps += 1
-        ready = [process for process in self.processes if process.is_ready]
+        ready = [process for process in self.processes if process.ready]
         if ready:
             process = ready[0] if len(ready) == 1 else self.random.choice(ready)
             process.turn()
@@ -153,6 +153,8 @@ class Process(asyncio.BaseEventLoop):
     def __init__(self, name: str, scheduler: Scheduler, wires: Wires) -> None:
         super().__init__()
         self.name = name
+        self.ready = self._ready  # type: ignore[attr-defined]
+        """What is to be called next."""
         self.alive = True
         self.why: BaseException | None = None
         """What the process ended with by itself."""
@@ -173,7 +175,7 @@ class Process(asyncio.BaseEventLoop):
     def kill(self) -> None:
         """Nothing of it runs from now on, nor does anything that it does have an effect."""
         self.alive = False
-        self._ready.clear()  # type: ignore[attr-defined]
+        self.ready.clear()
         self._scheduled.clear()  # type: ignore[attr-defined]
         if self in self._scheduler.processes:
             self._scheduler.processes.remove(self)
@@ -200,10 +202,6 @@ class Process(asyncio.BaseEventLoop):
     # what the scheduler asks
 
     @property
-    def is_ready(self) -> bool:
-        return bool(self._ready)  # type: ignore[attr-defined]
-
-    @property
     def next_timer(self) -> float:
         scheduled = self._scheduled  # type: ignore[attr-defined]
         while scheduled and scheduled[0]._cancelled:
@@ -212,7 +210,7 @@ class Process(asyncio.BaseEventLoop):
         return float(scheduled[0]._when) if scheduled else float("inf")
 
     def wake(self) -> None:
-        scheduled, ready = self._scheduled, self._ready  # type: ignore[attr-defined]
+        scheduled, ready = self._scheduled, self.ready  # type: ignore[attr-defined]
         while scheduled and scheduled[0]._when <= self._scheduler.now:
             handle = heapq.heappop(scheduled)
             handle._scheduled = False
@@ -220,7 +218,7 @@ class Process(asyncio.BaseEventLoop):
 
     def turn(self) -> None:
         """One turn of the event loop."""
-        ready = self._ready  # type: ignore[attr-defined]
+        ready = self.ready
         before = events._get_running_loop()
         events._set_running_loop(self)
         self._thread_id = 1
@@ -242,14 +240,13 @@ class Process(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._scheduler.now
 
-    def call_soon(self, *args: Any, **kwargs: Any) -> asyncio.Handle:  # type: ignore[override]
-        handle: asyncio.Handle = super().call_soon(*args, **kwargs)
-        if not self.alive:
-            self._ready.clear()  # type: ignore[attr-defined]
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
+        handle = asyncio.Handle(callback, args, self, context)
+        if self.alive:
+            self.ready.append(handle)
         return handle
 
-    def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> asyncio.Handle:  # type: ignore[override]
-        return self.call_soon(*args, **kwargs)
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> "asyncio.Future[T]":
         """At once: a thread would make the schedule depend on more than the seed."""
@@ -290,6 +287,7 @@ class Process(asyncio.BaseEventLoop):
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self.why = None if task.cancelled() else task.exception()
+        self._scheduler.ended.append(self)
         self.kill()
 
 

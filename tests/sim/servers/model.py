@@ -20,6 +20,7 @@ class Prompt:
     shape: str
 
 
+EVENTS = "text/event-stream; charset=utf-8"
 Mind = Callable[[Prompt], Json]
 
 
@@ -70,20 +71,15 @@ class ModelServer:
             return
         garbled = self.scheduler.chance(self.faults.garbage)
         text = f"well, {self.answered}: let me see" if garbled else json.dumps(self.mind(prompt))
-        message = {"role": "assistant", "content": text}
-        exchange.answer(
-            Answer.says(
-                200,
-                {
-                    "id": f"chatcmpl-{self.answered}",
-                    "object": "chat.completion",
-                    "created": 1,
-                    "model": asked["model"],
-                    "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-                    "usage": {"prompt_tokens": 2000, "completion_tokens": 100},
-                },
-            )
-        )
+        chunk = {
+            "id": f"chatcmpl-{self.answered}",
+            "object": "chat.completion.chunk",
+            "created": 1,
+            "model": asked["model"],
+            "choices": [{"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 2000, "completion_tokens": 100},
+        }
+        exchange.answer(Answer(200, f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode(), EVENTS))
 
 
 def _prompt(asked: Json) -> Prompt:

@@ -28,7 +28,14 @@ class Subscription:
     sid: str
     pattern: str
     group: str
-    left: int | None = None
+    begins: str = ""
+    """What each of its subjects begins with."""
+
+    def __post_init__(self) -> None:
+        self.begins = self.pattern.split("*")[0].rstrip(">")
+
+    def hears(self, subject: str) -> bool:
+        return self.pattern == subject or (subject.startswith(self.begins) and matches(self.pattern, subject))
 
 
 @dataclass(eq=False)
@@ -146,10 +153,13 @@ class NatsServer:
         self.up = True
 
     def _is_heard(self, subject: str) -> bool:
-        return any(matches(one.pattern, subject) for one in self._subscriptions)
+        return any(one.hears(subject) for one in self._subscriptions)
 
     def _chosen(self, subject: str) -> Iterator[Subscription]:
-        heard = [one for one in self._subscriptions if one.pattern == subject or matches(one.pattern, subject)]
+        heard = [one for one in self._subscriptions if one.hears(subject)]
+        if not any(one.group for one in heard):
+            yield from heard
+            return
         groups = itertools.groupby(sorted(heard, key=lambda one: one.group), key=lambda one: one.group)
         for group, members in groups:
             listed = list(members)

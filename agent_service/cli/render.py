@@ -132,6 +132,21 @@ def whole(view: Json) -> str:
     return "\n".join(_values(view))
 
 
+OF_THE_TREE = frozenset({"id", "entry", "kind", "text", "step", "parent", "depth", "repeats", "ended_in"})
+"""Fields of an item that its place says."""
+
+
+def step(detail: Json) -> str:
+    """Its parts, each below what it is a part of."""
+    told = [f"run_id: {detail['run_id']}", *_values({"executor": detail["executor"]})]
+    for part in detail["parts"]:
+        item = {name: value for name, value in part["item"].items() if name not in OF_THE_TREE}
+        indent = "  " * part["item"]["depth"]
+        told.append(f"{indent}{item.pop('title')}")
+        told += _values(item | part["about"] | {"result": part["result"]}, f"{indent}  ")
+    return "\n".join(told)
+
+
 def _values(told: Json, indent: str = "") -> Iterator[str]:
     for name, value in told.items():
         label = f"{indent}{name}:"

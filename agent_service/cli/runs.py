@@ -140,7 +140,7 @@ def show(
 ) -> Outcome:
     """With --watch the exit code says how it ended, as of `agentic run`."""
     if step is not None:
-        return Outcome(asking.ask("show_step", path={"step": str(step)}), render.whole)
+        return Outcome(asking.ask("show_step", path={"step": str(step)}), render.step)
     view = asking.ask("show_run")
     return watching.run(asking, watch=True) if watch else Outcome(view, partial(watching.drawn, asking))
 

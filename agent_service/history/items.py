@@ -73,8 +73,11 @@ class Thought:
 class Item:
     """One bar of the timeline. `entry` is the entry it began with, `ended_in` the one it ended with; `until` is when a
     wait, or the time for an answer, is over at the latest; `parent` is the item that it is a part of, and `depth` how
-    many of those there are above it. `task` and `round` are of a sub-request of a step, and of what belongs to it;
-    `attempt` is the newest of a step or task. An attempt `repeats` its step or task where it says no more than that.
+    many of those there are above it. `task` and `round` are of a sub-request of a step, and of what belongs to it.
+
+    Of a step or task, `attempt` is the newest, `summary` what it brought, and `child_run_id` the run that works on it,
+    where it asks an agent; `execution` is how its executor carried it out. An attempt `repeats` its step or task where
+    it says no more than that.
 
     A plan that came along with a framing or a reflection has no cost of its own: the call is told with the first.
     """
@@ -104,11 +107,13 @@ class Item:
     parent: str | None = None
     depth: int = 0
     repeats: bool = False
+    summary: str = ""
     child_run_id: str | None = None
     execution: Execution | None = None
 
     about: Annotated[dict[str, Any], NOT_IN_TIMELINE] = field(default_factory=dict)
-    """Of a step and a task: arguments, route and who allowed it, as its first request was sent. Of a wait: `kind`, and
+    """Of a step and a task: arguments, route and who allowed it, as its first request was sent; query, reason and needs
+    of a task. Of a wait: `kind`, and
     `why` a run stopped. Of a phase: `asked_in`, the entry whose state its prompt was made of, `asked_at`, when, and
     `prompt_hash`, the templates; and `refusals` of its claims.
     """
@@ -117,12 +122,8 @@ class Item:
     thought: Annotated[Thought | None, NOT_IN_TIMELINE] = None
     end: Annotated[Ended | None, NOT_IN_TIMELINE] = None
     outcome: Annotated[Outcome, NOT_IN_TIMELINE] = ""
-    """How a step, task or attempt ended; `summary` is what it brought, by the answer in the entry `answered_in`."""
-    summary: Annotated[str, NOT_IN_TIMELINE] = ""
+    """How a step, task or attempt ended, by the answer in the entry `answered_in`."""
     answered_in: Annotated[int, NOT_IN_TIMELINE] = 0
-    query: Annotated[str, NOT_IN_TIMELINE] = ""
-    reason: Annotated[str, NOT_IN_TIMELINE] = ""
-    needs: Annotated[tuple[str, ...], NOT_IN_TIMELINE] = ()
     again: Annotated[int, NOT_IN_TIMELINE] = 0
     """How often it went on after its end; it began, or went on, at `opened_at` in the entry `opened_in`. An ending: the
     run began, or was opened again.

@@ -68,7 +68,7 @@ class Requests(Items):
             item = self.begin(item_id, kind="step", title=title, text=why, about=about, **_of(pending))
         elif not item.has_begun:
             self.start(item)
-            item.about = about
+            item.about |= about
         item.attempt, item.status = pending.attempt, "open"
         if pending.grant:
             item.child_run_id = run_id_of(self.record.entry.run_id, pending)
@@ -102,7 +102,7 @@ class Requests(Items):
         for task in fact.tasks:
             query = f" “{one_line(task.query, LONGEST_QUERY)}”" if task.query else ""
             action, about = task.action, {"query": task.query, "reason": task.reason, "needs": task.needs}
-            told = {"text": task.reason, "tool": action.tool, "command": action.command, "attempt": 0, **about}
+            told = {"text": task.reason, "tool": action.tool, "command": action.command, "attempt": 0, "about": about}
             call = f"{words.call_of(action)}{query}"
             self._begin_task((fact.step, task.id, task.round), call, has_begun=False, status="waiting", **told)
 

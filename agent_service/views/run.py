@@ -1,6 +1,7 @@
 """Runs as the API shows them. Texts of models and tools are as they came; the reader of the JSON escapes them."""
 
 from datetime import datetime
+from operator import attrgetter
 
 from pydantic import Field, computed_field
 
@@ -10,12 +11,13 @@ from agent_service.core.people.reopening import closes_at
 from agent_service.core.state import Child, RunState
 from agent_service.core.waiting import Ended, Status
 from agent_service.history.history import History
+from agent_service.history.items import Item
 from agent_service.history.plain import OfRun, View
 from agent_service.history.waiting_for import WaitReason, waiting_for
 from agent_service.run.asks import Remedy, human_task, remedy
 from agent_service.trust.identity import trace_id
 from agent_service.trust.identity import trace_url as address_of_trace
-from agent_service.views.steps import PendingView, StepView, pending_views, step_views
+from agent_service.views.steps import PendingView, pending_views
 from schemas.events import BudgetUse, DoneItem
 from schemas.events import Waiting as HumanTask
 
@@ -39,7 +41,8 @@ class UsageView(View):
 
 
 class RunView(OfRun):
-    """One run. `class` names its ending or why it pauses; `steps` has the pending ones too.
+    """One run. `class` names its ending or why it pauses; `steps` are those of its timeline, the
+    pending ones too.
 
     `pendings` are the attempts whose results it waits for: several while reads or tasks run side by side;
     `pending` is the first.
@@ -75,7 +78,7 @@ class RunView(OfRun):
     reason: str
     ending_class: str = Field(alias="class")
     remedy: Remedy | None
-    steps: tuple[StepView, ...]
+    steps: tuple[Item, ...]
     definition_of_done: tuple[DoneItem, ...]
     budget: BudgetUse
     usage: UsageView
@@ -118,7 +121,7 @@ def run_view(
         reason=str(run.reason),
         ending_class=run.ending_class,
         remedy=remedy(run),
-        steps=step_views(history) if history else (),
+        steps=tuple(sorted(history.of_kind("step"), key=attrgetter("step"))) if history else (),
         definition_of_done=tuple(map(proof.told, run.done_items)),
         budget=BudgetUse(**budget_use(run)),
         usage=UsageView.model_validate(run.spent, from_attributes=True),

@@ -131,7 +131,7 @@ def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, Render
         "inbox": inbox(sent(of_letter(LETTER)), total=7, trouble="the dead letters cannot be read"),
         "inbox-empty": inbox(),
         "why": render.why(safe(seen(why))),
-        "step": Text(render.whole(safe(seen(sent(step_detail(MOMENTS[-1].after, MOMENTS, 1)))))),
+        "step": Text(render.step(safe(seen(sent(step_detail(MOMENTS[-1].after, MOMENTS, 1)))))),
         "call": Text("\n\n".join(render.call(safe(seen(call))) for call in calls)),
         "entries": Group(*(render.entry(safe(seen(entry))) for entry in ENTRIES)),
     }

@@ -90,8 +90,10 @@ async def test_the_journal_can_be_read_whole_and_checked(client: httpx2.AsyncCli
 async def test_a_step_and_a_call_are_shown_in_full(client: httpx2.AsyncClient, house: House) -> None:
     run = await house.play(whole_run(steps=2))
     step = (await client.get(f"/v1/runs/{run}/steps/2")).json()
-    assert (step["run_id"], step["step"], step["arguments"]) == (run, 2, {"text": "part 2 of the answer"})
-    assert step["attempts"][0]["result"]["excerpt"] == "Page 2 says a part of the answer."
+    whole, attempt = step["parts"]
+    assert (step["run_id"], whole["item"]["step"], attempt["item"]["kind"]) == (run, 2, "attempt")
+    assert whole["about"]["arguments"] == {"text": "part 2 of the answer"}
+    assert attempt["result"]["excerpt"] == "Page 2 says a part of the answer."
     call = (await client.get(f"/v1/runs/{run}/calls/1")).json()
     assert (call["run_id"], call["call"], call["phase"], call["usage"]["input_tokens"]) == (run, 1, "frame", 900)
     assert "<goal>" in "".join(part["text"] for part in call["prompt"] if part["role"] == "user")

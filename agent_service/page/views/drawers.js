@@ -10,31 +10,39 @@ import { facts, text, value } from "./values.js";
 
 /** `closed` is called when it is gone. */
 export function stepDrawer(run, number, closed) {
-  return drawer(run, `Step ${number}`, `/steps/${encodeURIComponent(number)}`, closed, (step) => [
-    h("p.lead", null, h("code", null, `${step.tool} ${step.command}`), step.executor ? ` by ${step.executor}` : null),
-    facts([["Why", step.rationale], ["Expected", step.expected], ["Risk", step.risk], ["Allowed by", step.approved_by], ["Run", related(step.child_run_id)]]),
-    section("Arguments", value(step.arguments)),
-    step.tasks.length ? section("What it gathered", step.tasks.map((task) => taskOf(run, task))) : null,
-    [...step.attempts].reverse().map((attempt) => attemptOf(run, attempt)),
-  ]);
+  return drawer(run, `Step ${number}`, `/steps/${encodeURIComponent(number)}`, closed, ({ executor, parts }) => {
+    const [{ item, about }] = parts;
+    const tasks = parts.filter((part) => part.item.kind === "task");
+    return [
+      h("p.lead", null, h("code", null, `${item.tool} ${item.command}`), executor ? ` by ${executor}` : null),
+      facts([["Why", about.rationale], ["Expected", about.expected], ["Risk", about.risk], ["Allowed by", about.approved_by], ["Run", related(item.child_run_id)]]),
+      section("Arguments", value(about.arguments)),
+      tasks.length ? section("What it gathered", tasks.map((task) => taskOf(run, task, parts))) : null,
+      attemptsOf(run, item, parts),
+    ];
+  });
 }
 
 const related = (run_id) => run_id && h("a", { href: hashOf(["runs", run_id]) }, run_id);
 
+/** Its attempts, the newest first, and the wait for one that is not sent yet. */
+const attemptsOf = (run, item, parts) => parts.filter((part) => part.item.parent === item.id && (part.item.kind === "attempt" || (part.item.kind === "wait" && !part.item.ended_at))).reverse().map((part) => attemptOf(run, part));
+
 /** A sub-request of a step, folded, as far in as it stands below the step. */
-function taskOf(run, task) {
+function taskOf(run, { item: task, about }, parts) {
+  const attempts = attemptsOf(run, task, parts);
   const told = h("details.task", null,
-    h("summary", null, itemMark(task.status), h("span", null, h("strong", null, task.task), ` ${task.tool} ${task.command}`, h("span.sub", null, task.query || task.summary))),
-    facts([["Why", task.reason], ["Depends on", task.needs.join(", ")], ["Allowed by", task.approved_by], ["Run", related(task.child_run_id)]]),
-    task.error && !task.attempts.length ? h("div.callout.bad", null, h("p", null, h("code", null, task.error.class)), text(task.error.message)) : null,
-    Object.keys(task.arguments).length ? section("Arguments", value(task.arguments)) : null,
-    [...task.attempts].reverse().map((attempt) => attemptOf(run, attempt)));
+    h("summary", null, itemMark(task.status), h("span", null, h("strong", null, task.task), ` ${task.tool} ${task.command}`, h("span.sub", null, about.query || task.summary))),
+    facts([["Why", about.reason], ["Depends on", about.needs?.join(", ")], ["Allowed by", about.approved_by], ["Run", related(task.child_run_id)]]),
+    task.error && !attempts.length ? h("div.callout.bad", null, h("p", null, h("code", null, task.error.class)), text(task.error.message)) : null,
+    about.arguments && Object.keys(about.arguments).length ? section("Arguments", value(about.arguments)) : null,
+    attempts);
   told.style.setProperty("--depth", task.task.split(".").length - 1);
   return told;
 }
 
-function attemptOf(run, attempt) {
-  const { excerpt, artifact_path: path, ...rest } = attempt.result ?? {};
+function attemptOf(run, { item: attempt, result }) {
+  const { excerpt, artifact_path: path, ...rest } = result ?? {};
   const open = !attempt.ended_at;
   const took = open ? "" : duration(Date.parse(attempt.ended_at) - Date.parse(attempt.started_at));
   const { stderr, ...ran } = attempt.execution ?? {};

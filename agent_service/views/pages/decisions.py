@@ -18,7 +18,7 @@ from agent_service.views.pages.standing import reasons
 DEEPEST = 6
 """Level of a heading."""
 PLANNED = ("arguments", "expected", "risk", "rationale")
-"""Shown in the section of the plan."""
+"""Shown in the section of the plan; a query is in its title."""
 
 
 def decisions_page(recorded: RecordedRun) -> str:
@@ -42,7 +42,7 @@ def _item(run: RunState, item: Item) -> str:
 
 
 def _happened(item: Item) -> Iterator[str]:
-    hidden = PLANNED if item.kind == "step" else ()
+    hidden = PLANNED if item.kind == "step" else ("query",)
     if item.kind not in ("wait", "phase"):
         yield from _values({name: value for name, value in item.about.items() if name not in hidden})
     if item.error:

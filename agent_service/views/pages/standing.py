@@ -162,8 +162,9 @@ _CAME: dict[str, str] = {
 def _step(item: Item) -> str:
     """A step, or below it a task."""
     which = f"{code(item.task)} of round {item.round}," if item.task else f"{item.step}."
-    asked = f": {inline(item.query, 200)}" if item.query else ""
-    after = f", after {', '.join(map(code, item.needs))}" if item.needs else ""
+    query, needs = item.about.get("query"), item.about.get("needs")
+    asked = f": {inline(query, 200)}" if query else ""
+    after = f", after {', '.join(map(code, needs))}" if needs else ""
     attempt = f", attempt {item.attempt}" if (item.attempt or 0) > 1 else ""
     came = "may gather no more" if item.outcome == "budget" else _CAME[item.status]
     error = item.error if item.status != "ok" else None

@@ -6,6 +6,7 @@ that ends the process, which resumes after its restart.
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from ductile_gateway.calls.call import Asked, Unacceptable, read_request, route_of
 from ductile_gateway.calls.relay import Relay
@@ -60,10 +61,12 @@ class _Handling:
                 raise
             return
         if self._offers.is_ours(asked):
-            self._relay.put_off(asked)  # before the check, which has to know whether it writes
-            await self._check(asked, delivery)
-            self._heard(asked.key, delivery.delivered, delivery.at)
-            await self._take(asked, delivered=delivery.delivered)
+            try:
+                await self._relay.take(asked, partial(self._check, asked, delivery))
+            except TryAgain as error:
+                # What keeps coming back comes back ever later, or waiting for a slow tool would cost more than it.
+                delay = error.delay_s * 2 ** min(delivery.delivered - 1, MOST_DOUBLINGS)
+                raise TryAgain(str(error), delay_s=delay) from error
 
     async def _check(self, asked: Asked, delivery: Delivery) -> None:
         command = self._offers.command(asked.request.tool, asked.request.tool_command)
@@ -73,14 +76,7 @@ class _Handling:
                 await self._trust.check(delivery.subject, delivery.body, signature, again=again)
             except NotTheAgents as error:
                 raise Unacceptable(str(error)) from error
-
-    async def _take(self, asked: Asked, *, delivered: int) -> None:
-        try:
-            await self._relay.take(asked)
-        except TryAgain as error:
-            # What keeps coming back comes back ever later: or waiting for a slow tool would cost more than the tool.
-            delay = error.delay_s * 2 ** min(delivered - 1, MOST_DOUBLINGS)
-            raise TryAgain(str(error), delay_s=delay) from error
+        self._heard(asked.key, delivery.delivered, delivery.at)
 
 
 def rejection_of(delivery: Delivery, stream: str, reason: str) -> Notice:

@@ -5,13 +5,10 @@ longest. Where the waiting room is full, the run with most waiting there makes r
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import TypeVar
-
-Key = TypeVar("Key")
 
 
 class NoPlace(Exception):
@@ -33,36 +30,39 @@ class Places:
         self._total = total
         self._widths = dict(widths or {})
         self._room = room
-        self._taken = 0
         self._there: Counter[tuple[str, str]] = Counter()
-        self._in_lane: Counter[str] = Counter()
-        self._of_run: Counter[str] = Counter()
-        self._queues: dict[tuple[str, str], deque[_Waiting]] = {}
-        self._waiting_of: Counter[str] = Counter()
+        self._waiting: list[_Waiting] = []
         self._ended: dict[str, int] = {}
+        """When a run of those that are here or wait gave a place back last, in ticks."""
         self._ticks = count()
 
     async def come(self, run_id: str, lane: str = "") -> None:
         if self._is_free(lane):
             self.come_anyway(run_id, lane)
             return
-        await self._wait(run_id, lane)
+        self._make_room(run_id)
+        me = _Waiting(lane, run_id, next(self._ticks), asyncio.get_running_loop().create_future())
+        self._waiting.append(me)
+        try:
+            await me.let_in
+        except asyncio.CancelledError:
+            if me in self._waiting:
+                self._waiting.remove(me)
+            elif not me.let_in.cancelled() and me.let_in.exception() is None:  # it was let in at the same moment
+                self.go(run_id, lane)
+            raise
 
     def come_anyway(self, run_id: str, lane: str = "") -> None:
         """Takes a place even if there is none: no other call gets one then until enough have been given back."""
-        self._taken += 1
         self._there[lane, run_id] += 1
-        self._in_lane[lane] += 1
-        self._of_run[run_id] += 1
 
     def go(self, run_id: str, lane: str = "") -> None:
-        self._taken -= 1
-        _take_one(self._there, (lane, run_id))
-        _take_one(self._in_lane, lane)
-        _take_one(self._of_run, run_id)
+        self._there[lane, run_id] -= 1
         self._ended[run_id] = next(self._ticks)
         self._let_in()
-        self._forget_run(run_id)
+        self._there = +self._there
+        known = {run for _, run in self._there} | {one.run_id for one in self._waiting}
+        self._ended = {run: tick for run, tick in self._ended.items() if run in known}
 
     def allow(self, lane: str, width: int) -> None:
         """As many as `width` at a time in the lane, from now on. Those that are there stay."""
@@ -70,7 +70,7 @@ class Places:
         self._let_in()
 
     def there(self, lane: str) -> int:
-        return self._in_lane[lane]
+        return sum(number for (its_lane, _), number in self._there.items() if its_lane == lane)
 
     @property
     def closed(self) -> bool:
@@ -78,75 +78,35 @@ class Places:
 
     def close(self) -> None:
         self._total = self._room = 0
-        for one in [one for queue in self._queues.values() for one in queue]:
+        for one in list(self._waiting):
             self._refuse(one)
 
     def _is_free(self, lane: str) -> bool:
-        return self._taken < self._total and self._in_lane[lane] < self._widths.get(lane, self._total)
+        return self._there.total() < self._total and self.there(lane) < self._widths.get(lane, self._total)
 
     def _let_in(self) -> None:
-        while next_one := self._next():
-            self._forget(next_one)
-            if not next_one.let_in.cancelled():
-                self.come_anyway(next_one.run_id, next_one.lane)
-                next_one.let_in.set_result(None)
-
-    async def _wait(self, run_id: str, lane: str) -> None:
-        self._make_room(run_id)
-        me = _Waiting(lane, run_id, next(self._ticks), asyncio.get_running_loop().create_future())
-        self._queues.setdefault((lane, run_id), deque()).append(me)
-        self._waiting_of[run_id] += 1
-        try:
-            await me.let_in
-        except asyncio.CancelledError:
-            if me.let_in.cancelled():
-                self._forget(me)
-            elif me.let_in.exception() is None:  # it was let in at the same moment
-                self.go(run_id, lane)
-            raise
-
-    def _make_room(self, run_id: str) -> None:
-        if self._room is None or self._waiting_of.total() < self._room:
-            return
-        greedy, waiting = max(self._waiting_of.items(), key=lambda of_run: of_run[1], default=(run_id, 0))
-        if waiting <= self._waiting_of[run_id] + 1:
-            raise NoPlace
-        latest = max((queue[-1] for queue in self._queues_of(greedy)), key=lambda one: one.since)
-        self._refuse(latest)
-
-    def _refuse(self, one: _Waiting) -> None:
-        self._forget(one)
-        if not one.let_in.cancelled():
-            one.let_in.set_exception(NoPlace())
-
-    def _queues_of(self, run_id: str) -> list[deque[_Waiting]]:
-        return [queue for (_, whose), queue in self._queues.items() if whose == run_id]
-
-    def _next(self) -> _Waiting | None:
-        heads = (queue[0] for queue in self._queues.values())
-        return min((head for head in heads if self._is_free(head.lane)), key=self._order, default=None)
+        while free := [one for one in self._waiting if self._is_free(one.lane)]:
+            first = min(free, key=self._order)
+            self._waiting.remove(first)
+            if not first.let_in.cancelled():
+                self.come_anyway(first.run_id, first.lane)
+                first.let_in.set_result(None)
 
     def _order(self, one: _Waiting) -> tuple[int, int, int, int]:
+        of_run = sum(number for (_, run_id), number in self._there.items() if run_id == one.run_id)
         waits_since = max(one.since, self._ended.get(one.run_id, 0))
-        return self._there[one.lane, one.run_id], self._of_run[one.run_id], waits_since, one.since
+        return self._there[one.lane, one.run_id], of_run, waits_since, one.since
 
-    def _forget(self, one: _Waiting) -> None:
-        """A call that was cancelled may have been forgotten before it hears of that itself."""
-        queue = self._queues.get((one.lane, one.run_id))
-        if queue is None or one not in queue:
+    def _make_room(self, run_id: str) -> None:
+        if self._room is None or len(self._waiting) < self._room:
             return
-        queue.remove(one)
-        if not queue:
-            del self._queues[one.lane, one.run_id]
-        _take_one(self._waiting_of, one.run_id)
-        self._forget_run(one.run_id)
+        waiting = Counter(one.run_id for one in self._waiting)
+        greedy, most = max(waiting.items(), key=lambda of_run: of_run[1], default=(run_id, 0))
+        if most <= waiting[run_id] + 1:
+            raise NoPlace
+        self._refuse(next(one for one in reversed(self._waiting) if one.run_id == greedy))
 
-    def _forget_run(self, run_id: str) -> None:
-        if run_id not in self._of_run and run_id not in self._waiting_of:
-            self._ended.pop(run_id, None)
-
-
-def _take_one(counter: Counter[Key], key: Key) -> None:
-    counter[key] -= 1
-    if not counter[key]:
-        del counter[key]
+    def _refuse(self, one: _Waiting) -> None:
+        self._waiting.remove(one)
+        if not one.let_in.cancelled():
+            one.let_in.set_exception(NoPlace())

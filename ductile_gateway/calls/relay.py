@@ -9,7 +9,7 @@ with what its runner needs to find the call; without an answer it is looked for,
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Container
+from collections.abc import Awaitable, Callable, Container
 from datetime import timedelta
 from functools import partial
 from weakref import WeakValueDictionary
@@ -94,29 +94,22 @@ class Relay:
         self.waiting = WaitingCalls(clock)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def take(self, asked: Asked) -> None:
-        """One request, until its result is published. Raises Unacceptable, TryAgain, Broken or Misconfigured."""
+    async def take(self, asked: Asked, check: Callable[[], Awaitable[None]] | None = None) -> None:
+        """One request, until its result is published. `check`: whether it may be taken at all, once it is known whether
+        it writes. Raises Unacceptable, TryAgain, Broken or Misconfigured."""
         async with self._locks.setdefault(asked.key, asyncio.Lock()):
             try:
-                past = await self._ledger.find(asked.key)
-                answer = await self._answer(asked, past)
-                await self._publish(answer)
-            except TryAgain as error:
-                self.waiting.note(asked, str(error))
+                with self.waiting.noted(asked):
+                    self._check_known(asked)
+                    if check:
+                        await check()
+                    past = await self._ledger.find(asked.key)
+                    await self._publish(await self._answer(asked, past))
+            except TryAgain:
                 self._observer.put_off(asked)
                 raise
-            self.waiting.over(asked.key)
 
-    def put_off(self, asked: Asked) -> None:
-        """Raises TryAgain for a request of a tool of which it is not known yet whether there is such a one."""
-        try:
-            self._check_awaited(asked)
-        except TryAgain as error:
-            self.waiting.note(asked, str(error))
-            self._observer.put_off(asked)
-            raise
-
-    def _check_awaited(self, asked: Asked) -> None:
+    def _check_known(self, asked: Asked) -> None:
         if why := self._offers.awaited(asked.request.tool):
             raise TryAgain(why)
 
@@ -152,24 +145,18 @@ class Relay:
             with self.waiting.in_line(asked, why):
                 await self._standstill.over()
         asked = self._standstill.without_it(asked)
-        async with self._its_turn(asked):
+        request = asked.request
+        async with contextlib.AsyncExitStack() as place:
+            with self.waiting.in_line(asked, FULL.format(tool=request.tool)):
+                await place.enter_async_context(self._lanes.enter(request.run_id, request.tool))
             self._standstill.check()
-            self._check_awaited(asked)
-            offer, flaw = self._offers.find(asked.request.tool), self._offers.flaw(asked)
+            offer, flaw = self._offers.find(request.tool), self._offers.flaw(asked)
             admitted = policy.admit(asked, offer, flaw=flaw, now=self._clock.now())
             if isinstance(admitted, policy.Run):
                 return await self._run(admitted)
             told = {"error_class": admitted.error_class, "why": admitted.message}
             log.warning("refused", extra=asked.facts() | told)
             return policy.having_waited(admitted, self.waiting.why(asked.key))
-
-    @contextlib.asynccontextmanager
-    async def _its_turn(self, asked: Asked) -> AsyncIterator[None]:
-        request = asked.request
-        async with contextlib.AsyncExitStack() as place:
-            with self.waiting.in_line(asked, FULL.format(tool=request.tool)):
-                await place.enter_async_context(self._lanes.enter(request.run_id, request.tool))
-            yield
 
     async def _run(self, run: policy.Run) -> ToolOutcome:
         payload = await self._contents.into(run.intent.asked, run.command)

@@ -40,7 +40,7 @@ async def insist(facts: Mapping[str, object], work: Callable[[], Awaitable[None]
 
 WORTH_TELLING = timedelta(seconds=5)
 FORGOTTEN_AFTER = timedelta(seconds=60)
-"""A message comes again every few seconds: one that does not is somebody else's by now, or gone."""
+"""A message comes again every few seconds: one that does not is another gateway's by now, or gone."""
 MOST_TOLD = 50
 
 
@@ -53,39 +53,44 @@ class _Wait:
 
 
 class WaitingCalls:
-    """By key; `note` each time that a call is put off, `over` once it is not any more."""
+    """By key: calls that were put off, and those that wait in hand."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._waits: dict[str, _Wait] = {}
+        self._put_off: dict[str, _Wait] = {}
         self._in_line: dict[str, _Wait] = {}
 
-    def note(self, asked: Asked, why: str) -> None:
-        now = self._clock.now()
-        known = self._waits.get(asked.key) or _Wait(asked, now, now, why)
-        self._waits[asked.key] = replace(known, seen=now, why=printable(why))
+    @contextlib.contextmanager
+    def noted(self, asked: Asked) -> Iterator[None]:
+        """Inside, a call that is put off by TryAgain is noted; one that is not waits no longer."""
+        try:
+            yield
+        except TryAgain as error:
+            self._put_off[asked.key] = self._wait(asked, printable(error))
+            raise
+        self._put_off.pop(asked.key, None)
 
     @contextlib.contextmanager
     def in_line(self, asked: Asked, why: str) -> Iterator[None]:
-        now, known = self._clock.now(), self._waits.get(asked.key)
-        self._in_line[asked.key] = _Wait(asked, known.since if known else now, now, why)
+        self._in_line[asked.key] = self._wait(asked, why)
         try:
             yield
         finally:
             del self._in_line[asked.key]
 
-    def over(self, key: str) -> None:
-        self._waits.pop(key, None)
+    def _wait(self, asked: Asked, why: str) -> _Wait:
+        now, known = self._clock.now(), self._put_off.get(asked.key)
+        return _Wait(asked, known.since if known else now, now, why)
 
     def why(self, key: str) -> str | None:
-        wait = self._waits.get(key)
+        wait = self._put_off.get(key)
         return wait.why if wait else None
 
     def told(self) -> tuple[WaitingCall, ...]:
         now = self._clock.now()
-        self._waits = {key: wait for key, wait in self._waits.items() if now - wait.seen < FORGOTTEN_AFTER}
-        waits = self._waits | self._in_line
-        long = [wait for wait in waits.values() if now - wait.since >= WORTH_TELLING]
+        self._put_off = {key: wait for key, wait in self._put_off.items() if now - wait.seen < FORGOTTEN_AFTER}
+        waits = (self._put_off | self._in_line).values()
+        long = [wait for wait in waits if now - wait.since >= WORTH_TELLING]
         return tuple(_told(wait) for wait in sorted(long, key=lambda wait: wait.since)[:MOST_TOLD])
 
 
@@ -100,18 +105,8 @@ def look_at_waiting(calls: Sequence[WaitingCall]) -> Sequence[Finding]:
 
 
 def _told(wait: _Wait) -> WaitingCall:
-    request = wait.asked.request
-    return WaitingCall(
-        run_id=request.run_id,
-        step=request.step,
-        tool=request.tool,
-        attempt=request.attempt,
-        task=request.task,
-        round=request.round,
-        since=wait.since,
-        until=request.deadline_at,
-        why=wait.why,
-    )
+    said = wait.asked.request.model_dump(include={"run_id", "step", "tool", "attempt", "task", "round"})
+    return WaitingCall(**said, since=wait.since, until=wait.asked.request.deadline_at, why=wait.why)
 
 
 A_MOMENT = timedelta(seconds=2)
@@ -152,15 +147,15 @@ class Standstill:
 
     def __init__(self) -> None:
         self._halt: Halt | None = None
-        self._changed = asyncio.Event()
         self._closed = False
+        self._changed = asyncio.Event()
 
     @property
     def why(self) -> str:
         return str(self._halt) if self._halt and not self._halt.over else ""
 
     def show(self, halt: Halt | None) -> None:
-        """What the bus shows now. A record that is gone changes nothing: nobody has said that it is over."""
+        """What the bus shows now. A record that is gone changes nothing: it does not say that the stop is over."""
         if halt is not None and halt != self._halt:
             self._halt = halt
             self._wake()
@@ -170,10 +165,9 @@ class Standstill:
         self._wake()
 
     async def over(self) -> None:
-        while self.why:
-            if self._closed:
-                raise TryAgain(self.why, COME_BACK_S)
+        while self.why and not self._closed:
             await self._changed.wait()
+        self.check()
 
     def check(self) -> None:
         if why := self.why:

@@ -1,9 +1,9 @@
 """Checks of the bus: its servers, its streams, and who is on it. Nothing is published or created."""
 
 import asyncio
-import contextlib
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -67,7 +67,6 @@ NEEDED = (
 )
 """What the agent publishes, a sample of each kind."""
 
-
 Json = dict[str, Any]
 
 
@@ -105,100 +104,96 @@ async def _streams(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Fin
     yield (kept := compared(wanted, found))
     if kept.mark == "wrong":
         return
-    async for check in _holders(link, settings):
-        yield check
+    for role in (ROLE, GATEWAY):
+        async for check in _holders(link, settings, role):
+            yield check
     clustered = [info for info in infos if info.get("cluster")]
     if any(info["config"].get("num_replicas", 1) > 1 for info in clustered):
         answering = await servers(settings.nats)
         yield replicas(clustered, all_answer=answering.text.startswith("all "))
         yield answering
-    yield room(infos, await _account(link))
+    account = await _told(link, "$JS.API.INFO")
+    yield room(infos, account)
     yield await findings.dead_letters(NatsDeadLetters(link))
 
 
 def compared(wanted: Topology, found: Sequence[Deviation]) -> Finding:
     """`found`: how the server differs from what is wanted."""
-    missing = [finding.what for finding in found if finding.kind == "missing"]
-    if missing:
+    if missing := [finding.what for finding in found if finding.kind == "missing"]:
         return wrong("streams", f"there is no {', no '.join(missing)}", remedy="run `agentic setup`")
     if deaf := lacking_work(found):
         return wrong("streams", _difference(deaf), remedy="run `agentic setup`")
-    differing = [finding for finding in found if finding.field not in OPERATORS_CHOICE]
-    if differing:
-        remedy = "; ".join(dict.fromkeys(map(_remedy, differing)))
+    if differing := [finding for finding in found if finding.field not in OPERATORS_CHOICE]:
+        remedy = "; ".join(dict.fromkeys(map(remedy_of, differing)))
         return warning("streams", "; ".join(map(_difference, differing)), remedy=remedy)
     counts = f"{len(wanted.streams)} streams and buckets, {len(wanted.consumers)} consumers"
     return ok("streams", f"{counts}, as they should be")
 
 
-def _remedy(finding: Deviation) -> str:
-    return remedy_of(finding)
-
-
 def _difference(finding: Deviation) -> str:
-    if finding.lacks:
-        return f"{finding.what}: {finding.field} lacks {finding.expected}"
-    return f"{finding.what}: {finding.field} is {finding.actual or 'not set'}, expected {finding.expected}"
+    should = "lacks" if finding.lacks else f"is {finding.actual or 'not set'}, expected"
+    return f"{finding.what}: {finding.field} {should} {finding.expected}"
 
 
-async def _holders(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Finding]:
-    """Agents and gateways at work: one by a lease, several that share a store each by its own."""
-    for role in (ROLE, GATEWAY):
-        name = f"{role.key} lease"
-        try:
-            record, several = await look(link, role), [one for one in await look_at_all(link, role) if not one.free]
-        except Failure as error:
-            yield wrong(name, str(error), remedy="run `agentic setup`, or give this login the permission")
-            continue
-        if several:
-            yield ok(f"{role.key}s", f"{len(several)} at work: {'; '.join(map(_told, several))}")
-        if settings.shared and (record is None or record.free):
-            continue
-        if role is ROLE and record and not record.free and record.owner.holder != id_of(settings.store):
-            remedy = f"stop that one, use its store, or take its place: `{role.command} --take-over`"
-            text = f"held by an agent with another store than {settings.store}: {_told(record)}"
-            yield warning(name, text, remedy=remedy)
-        else:
-            yield ok(name, _told(record) if record else "nobody has had it yet")
+async def _holders(link: NatsLink, settings: AgentSettings, role: Role) -> AsyncIterator[Finding]:
+    """Agents or gateways at work: one by a lease, several that share a store each by its own."""
+    name = f"{role.key} lease"
+    try:
+        record, several = await look(link, role), [one for one in await look_at_all(link, role) if not one.free]
+    except Failure as error:
+        yield wrong(name, str(error), remedy=f"run `agentic setup`, or {PERMISSION}")
+        return
+    if several:
+        yield ok(f"{role.key}s", f"{len(several)} at work: {'; '.join(map(_holder, several))}")
+    is_free = record is None or record.free
+    if settings.shared and is_free:
+        return
+    if record and role is ROLE and not is_free and record.owner.holder != id_of(settings.store):
+        remedy = f"stop that one, use its store, or take its place: `{role.command} --take-over`"
+        text = f"held by an agent with another store than {settings.store}: {_holder(record)}"
+        yield warning(name, text, remedy=remedy)
+    else:
+        yield ok(name, _holder(record) if record else "nobody has had it yet")
 
 
-def _told(record: Record) -> str:
+def _holder(record: Record) -> str:
     ago = duration(timedelta(seconds=record.age_s))
-    if record.free:
-        how = "given back" if record.owner.released else "not renewed"
-        return f"free: {how} {ago} ago by {record.owner}"
-    return f"{record.owner}, renewed {ago} ago, epoch {record.owner.epoch}"
+    how = "given back" if record.owner.released else "not renewed"
+    return (
+        f"free: {how} {ago} ago by {record.owner}"
+        if record.free
+        else f"{record.owner}, renewed {ago} ago, epoch {record.owner.epoch}"
+    )
 
 
 def replicas(infos: Iterable[Json], *, all_answer: bool) -> Finding:
     """`all_answer`: all servers that are known."""
-    leaders = sorted({leader for info in infos if (leader := info["cluster"].get("leader"))})
-    leaderless = [info["config"]["name"] for info in infos if not info["cluster"].get("leader")]
+    leaders, leaderless, late = set[str](), list[str](), list[str]()
+    for info in infos:
+        name, cluster = info["config"]["name"], info["cluster"]
+        if leader := cluster.get("leader"):
+            leaders.add(leader)
+        else:
+            leaderless.append(name)
+        for one in cluster.get("replicas") or ():
+            if one.get("offline") or not one.get("current"):
+                lag = f"is {one['lag']} behind" if one.get("lag") else "is not up to date"
+                late.append(f"{name} on {one['name']} {'is away' if one.get('offline') else lag}")
     if leaderless:
         text = f"no server leads {', '.join(leaderless)}: nothing can be stored there"
         return wrong("replicas", text, remedy=LEADERLESS if all_answer else START_MOST)
-    behind = [f"{info['config']['name']} on {one['name']} {why}" for info in infos for one, why in _late(info)]
-    if behind:
-        more = f", and {len(behind) - NAMED} more" if len(behind) > NAMED else ""
-        text = f"{'; '.join(behind[:NAMED])}{more}: with one server more away nothing can be stored"
+    if late:
+        more = f", and {len(late) - NAMED} more" if len(late) > NAMED else ""
+        text = f"{'; '.join(late[:NAMED])}{more}: with one server more away nothing can be stored"
         return warning("replicas", text, remedy=BEHIND if all_answer else START)
-    return ok("replicas", f"each stream has all its copies, led by {', '.join(leaders)}")
-
-
-def _late(info: Json) -> Iterable[tuple[Json, str]]:
-    for one in info["cluster"].get("replicas") or ():
-        if one.get("offline"):
-            yield one, "is away"
-        elif not one.get("current"):
-            yield one, f"is {one['lag']} behind" if one.get("lag") else "is not up to date"
+    return ok("replicas", f"each stream has all its copies, led by {', '.join(sorted(leaders))}")
 
 
 async def servers(settings: NatsSettings) -> Finding:
     found = await asyncio.gather(*(_version(settings, url) for url in settings.urls))
-    away = [why for version, why in found if not version]
-    if away:
-        return warning("servers", "; ".join(away), remedy="start it, or take its address out of nats.urls")
     versions = sorted({version for version, _ in found})
+    if away := [why for version, why in found if not version]:
+        return warning("servers", "; ".join(away), remedy="start it, or take its address out of nats.urls")
     if len(versions) > 1:
         text = f"they have versions {', '.join(versions)}"
         return warning("servers", text, remedy="bring all servers to the newest, one after the other")
@@ -220,42 +215,46 @@ async def _version(settings: NatsSettings, url: str) -> tuple[str, str]:
 
 def room(streams: Iterable[Json], account: Mapping[str, Any]) -> Finding:
     """Where the oldest gives way, a full stream is as it should be. `account`: what JetStream tells of its limits."""
-    shares = {info["config"]["name"]: _share(info) for info in streams if info["config"].get("discard") == "new"}
-    if (most := account.get("limits", {}).get("max_storage", -1)) > 0:
-        shares["what this account may store"] = account.get("storage", 0) / most
-    full = [f"{name} is {share:.0%} full" for name, share in shares.items() if share >= FULL]
-    if full:
+    levels = {
+        info["config"]["name"]: (info["state"]["bytes"], info["config"].get("max_bytes", 0))
+        for info in streams
+        if info["config"].get("discard") == "new"
+    }
+    limit = account.get("limits", {}).get("max_storage", 0)
+    levels["what this account may store"] = account.get("storage", 0), limit
+    shares = {name: taken / most for name, (taken, most) in levels.items() if most > 0}
+    if full := [f"{name} is {share:.0%} full" for name, share in shares.items() if share >= FULL]:
         remedy = "let finished runs go sooner, or make room: `agentic setup --max-gib N --change`"
         return warning("room", f"{', '.join(full)}, and refuses what is beyond", remedy=remedy)
     return ok("room", f"the fullest that refuses more is {max(shares.values(), default=0.0):.0%} full")
 
 
-def _share(info: Json) -> float:
-    most = info["config"].get("max_bytes", 0)
-    return float(info["state"]["bytes"] / most) if most > 0 else 0.0
-
-
-async def _account(link: NatsLink) -> Json:
-    with contextlib.suppress(Failure, ValueError):
-        told: Json = json.loads(await link.request("$JS.API.INFO", b"", timeout_s=ANSWER_WITHIN_S))
+async def _told(link: NatsLink, subject: str) -> Json:
+    with suppress(Failure, ValueError):
+        told: Json = json.loads(await link.request(subject, b"", timeout_s=ANSWER_WITHIN_S))
         return told
     return {}
 
 
 async def _login(link: NatsLink) -> AsyncIterator[Finding]:
-    try:
-        info = json.loads(await link.request("$SYS.REQ.USER.INFO", b"", timeout_s=ANSWER_WITHIN_S))
-    except (Failure, ValueError):
+    info = await _told(link, "$SYS.REQ.USER.INFO")
+    if not info:
         remedy = "allow it to publish $SYS.REQ.USER.INFO, to have it checked"
         yield warning("permissions", "the server does not tell what this login may do", remedy=remedy)
         return
-    yield _permissions(info.get("data") or {})
+    login = info.get("data") or {}
+    name = f"{login.get('user') or 'no login'}, account {login.get('account')}"
+    if refused := denied(login.get("permissions") or {}):
+        text = f"{name}: may not publish {', '.join(refused)}"
+        yield wrong("permissions", text, remedy="allow it to publish them")
+    else:
+        yield ok("permissions", f"{name}: may publish all that the agent publishes")
     yield clock(info.get("server") or {}, datetime.now(UTC))
 
 
 async def door(bus: NatsSettings) -> Finding:
     remedy = "deploy/nats/prepare.py prepares a server with a key for each login, least permissions and TLS"
-    with contextlib.suppress(Misconfigured):  # it is refused
+    with suppress(Misconfigured):  # it is refused
         stranger = await nats_link.connect(bus.without_login(), name="agentic-doctor", timeout_s=CONNECT_WITHIN_S)
         await stranger.close()
         text = "the bus lets in anybody who reaches it: whoever does may answer for tools, approve and cancel"
@@ -266,16 +265,7 @@ async def door(bus: NatsSettings) -> Finding:
     return ok("login", "nobody is let in without one")
 
 
-def _permissions(login: dict[str, Any]) -> Finding:
-    name = f"{login.get('user') or 'no login'}, account {login.get('account')}"
-    refused = denied(login.get("permissions") or {})
-    if refused:
-        remedy = "allow it to publish them"
-        return wrong("permissions", f"{name}: may not publish {', '.join(refused)}", remedy=remedy)
-    return ok("permissions", f"{name}: may publish all that the agent publishes")
-
-
-def clock(server: dict[str, Any], now: datetime) -> Finding:
+def clock(server: Json, now: datetime) -> Finding:
     try:
         ahead = now - datetime.fromisoformat(server["time"])
     except (KeyError, TypeError, ValueError):
@@ -290,11 +280,9 @@ def clock(server: dict[str, Any], now: datetime) -> Finding:
 def denied(permissions: Mapping[str, Any], wanted: Iterable[str] = NEEDED) -> list[str]:
     """Those of `wanted` that a login with these permissions (`publish: {allow, deny}`) may not publish."""
     publish = permissions.get("publish") or {}
-    allow, deny = publish.get("allow"), publish.get("deny") or ()
-    return [
-        subject for subject in wanted if (allow and not _any_matches(allow, subject)) or _any_matches(deny, subject)
-    ]
+    allow, deny = publish.get("allow") or (">",), publish.get("deny") or ()
 
+    def fits(patterns: Iterable[str], subject: str) -> bool:
+        return any(matches(pattern, subject) for pattern in patterns)
 
-def _any_matches(patterns: Iterable[str], subject: str) -> bool:
-    return any(matches(pattern, subject) for pattern in patterns)
+    return [subject for subject in wanted if not fits(allow, subject) or fits(deny, subject)]

@@ -1,12 +1,11 @@
 """Checks of this machine, read-only: SQLite, folders, database, the HTTP API, and the model (nothing that costs)."""
 
 import asyncio
-import contextlib
 import os
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
@@ -17,7 +16,7 @@ from agent_service.admission.callers import HttpSettings
 from agent_service.api.door import Access
 from agent_service.bus.room import CANNOT_WRITE, RESTART
 from agent_service.errors import Damaged, ModelError
-from agent_service.history.plain import duration, ok, warning, wrong
+from agent_service.history.plain import ok, warning, wrong
 from agent_service.models.opening import open_model
 from agent_service.models.scripted_model import read_script
 from agent_service.models.settings import ModelSettings
@@ -29,8 +28,7 @@ from groundwork.service.config_file import secrets_in
 from groundwork.service.errors import Fatal, Misconfigured, TryAgain
 from groundwork.service.secret import equal_ones
 from groundwork.service.store_folder import known_id
-from groundwork.sqlite.file import SqliteFile
-from groundwork.sqlite.reserve import FOR_OPENING, reserved
+from groundwork.sqlite.reserve import FOR_OPENING
 from schemas.status import Finding
 
 OLDEST_SQLITE = (3, 37, 0)
@@ -41,10 +39,13 @@ NEARLY_FULL, MUCH_ROOM = 0.8, 20 << 30
 SKEW = timedelta(seconds=5)
 ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_NAMED = 5
+API_ANSWERS_WITHIN_S, MODEL_ANSWERS_WITHIN_S = 5.0, 15.0
 BEFORE = (
     "the way back is a backup that is made before, with the version that wrote it (`agentic backup FILE`), or a copy "
     "of both stores while nothing runs; then start the services"
 )
+OWN_PORT = "set agent.http.port to a port of its own"
+CORRECT_MODEL = "correct the section agent.model of the configuration"
 
 
 def sqlite() -> Finding:
@@ -61,18 +62,19 @@ def folder(name: str, path: Path) -> Finding:
     if not os.access(existing, os.W_OK | os.X_OK):
         return wrong(name, f"{existing} cannot be written", remedy=f"give this user the folder, or set agent.{name}")
     size, _, free = shutil.disk_usage(existing)
-    text = f"{path}{'' if existing == path.absolute() else ' (will be made)'}, {_size(free)} free"
+    made = "" if existing == path.absolute() else " (will be made)"
+    text, remedy = f"{path}{made}, {_size(free)} free", "free space: without it nothing can be stored"
     if free < FOR_OPENING:
-        return wrong(name, text, remedy="free space: without it nothing can be stored")
+        return wrong(name, text, remedy=remedy)
     if free < LITTLE_ROOM or (free < size * (1 - NEARLY_FULL) and free < MUCH_ROOM):
-        text += f" of {_size(size)}"
-        return warning(name, text, remedy="free space soon: without it nothing can be stored")
+        return warning(name, f"{text} of {_size(size)}", remedy=remedy)
     return ok(name, text)
 
 
 async def database(settings: AgentSettings, *, deep: bool) -> AsyncIterator[Finding]:
     """`deep` reads all of it."""
-    if not (settings.store / FILE).exists():
+    path = settings.store / FILE
+    if not path.exists():
         yield ok("database", "none yet: the agent makes it when it starts")
         return
     try:
@@ -80,31 +82,19 @@ async def database(settings: AgentSettings, *, deep: bool) -> AsyncIterator[Find
             yield warning("database", coming, remedy=BEFORE)
             return
         async with open_for_reading(settings.store) as opened:
-            yield await _contents(opened)
-            yield await damage(SqliteStore(opened), all_runs=deep)
+            store = SqliteStore(opened)
+            runs = sum((await store.counts()).values())
+            yield ok("database", f"{path}, {runs} runs, {_size(path.stat().st_size)}")
+            yield await damage(store, all_runs=deep)
             if deep:
-                yield await asyncio.to_thread(_integrity, opened.path)
+                yield await asyncio.to_thread(_integrity, path)
     except (Fatal, TryAgain) as error:
         yield wrong("database", str(error), remedy="see above, then run doctor again")
 
 
-async def _contents(opened: SqliteFile) -> Finding:
-    store = SqliteStore(opened)
-    counts = await store.counts()
-    newest = await store.runs(limit=1)
-    ahead = newest[0].updated_at - datetime.now(UTC) if newest else timedelta()
-    text = f"{opened.path}, {sum(counts.values())} runs, {_size(opened.path.stat().st_size)}"
-    if kept := reserved(opened.path):
-        text += f", {_size(kept)} kept beside it for a full disk"
-    if ahead > SKEW:
-        remedy = "set the clock right: deadlines and timers follow it"
-        return warning("database", f"{text}; its newest entry is {duration(ahead)} in the future", remedy=remedy)
-    return ok("database", text)
-
-
 def _integrity(path: Path) -> Finding:
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
             found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     except sqlite3.Error as error:
         found = str(error)
@@ -114,15 +104,21 @@ def _integrity(path: Path) -> Finding:
 
 
 def _size(number: int) -> str:
-    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if number >= factor:
-            return f"{number / factor:.1f} {unit}"
-    return f"{number} bytes"
+    return f"{number / (1 << 30):.1f} GiB" if number >= 1 << 30 else f"{number / (1 << 20):.1f} MiB"
 
 
 async def damage(store: SqliteStore, *, all_runs: bool) -> Finding:
     run_ids = await store.unsettled(ALWAYS if all_runs else datetime.now(UTC))
-    found = [what for run_id in run_ids if (what := await _wrong_with(store, run_id))]
+    found = list[str]()
+    for run_id in run_ids:
+        try:
+            await store.load(run_id)
+            for entry in await store.entries(run_id):
+                entry.decoded()
+        except Damaged as error:
+            found.append(f"{run_id} ({error.what})")
+        except ValueError as error:
+            found.append(str(error))
     if not found:
         return ok("runs", f"{len(run_ids)} {'of all' if all_runs else 'that go on'}, all can be read")
     more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
@@ -130,30 +126,13 @@ async def damage(store: SqliteStore, *, all_runs: bool) -> Finding:
     return wrong("runs", f"damaged: {', '.join(found[:MOST_NAMED])}{more}", remedy=remedy)
 
 
-async def _wrong_with(store: SqliteStore, run_id: str) -> str:
-    try:
-        await store.load(run_id)
-        for entry in await store.entries(run_id):
-            entry.decoded()
-    except Damaged as error:
-        return f"{run_id} ({error.what})"
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-ANSWER_WITHIN_S = 5.0
-
-
 def tokens(http: HttpSettings) -> Finding:
     try:
         Access(http)
     except Misconfigured as error:
         return wrong("tokens", str(error), remedy="correct agent.http")
-    if not http.tokens:
-        return ok("tokens", f"none: {http.host} is this machine's own, everybody on it may call")
-    names = ", ".join(f"{token.name} ({'/'.join(sorted(token.scopes))})" for token in http.tokens)
-    return ok("tokens", names)
+    named = (f"{token.name} ({'/'.join(sorted(token.scopes))})" for token in http.tokens)
+    return ok("tokens", ", ".join(named) or f"none: {http.host} is this machine's own, everybody on it may call")
 
 
 def secrets(file: Path | None) -> Iterator[Finding]:
@@ -165,27 +144,24 @@ async def api(http: HttpSettings, store: Path | None) -> Finding:
     """`store`: None for one of several that share a store."""
     where = f"http://{called(http.host)}:{http.port}"
     if http.port == 0:
-        return warning("http", "the API takes a free port at each start", remedy="set agent.http.port to find it again")
+        return warning("http", "the API takes a free port at each start", remedy=OWN_PORT)
     try:
-        async with httpx2.AsyncClient(base_url=where, trust_env=False, timeout=ANSWER_WITHIN_S) as client:
-            answer = await client.get("/readyz")
-            said = answer.json()
-            checks = said["checks"]
+        async with httpx2.AsyncClient(base_url=where, trust_env=False, timeout=API_ANSWERS_WITHIN_S) as client:
+            said = (await client.get("/readyz")).json()
+            troubles = {name: trouble for name, trouble in said["checks"].items() if trouble != "ok"}
     except httpx2.TransportError:
         return warning("http", f"no agent answers at {where}", remedy="start `agentic serve`")
-    except (ValueError, KeyError, TypeError):
-        remedy = "set agent.http.port to a port of its own"
-        return wrong("http", f"what answers at {where} is no agent", remedy=remedy)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return wrong("http", f"what answers at {where} is no agent", remedy=OWN_PORT)
     if store and said.get("store", own := id_of(store)) != own:
         text = f"the agent at {where} has another store than {store}: it is not the one that is configured here"
-        return wrong("http", text, remedy="set agent.http.port to a port of its own, or stop that one")
-    troubles = [f"{name}: {trouble}" for name, trouble in checks.items() if trouble != "ok"]
-    if {name for name, trouble in checks.items() if trouble != "ok"} == {"halt"}:
-        return wrong("http", f"the agent at {where}: {checks['halt']}", remedy="`agentic go-on` lets everything go on")
-    if troubles:
-        remedy = RESTART if CANNOT_WRITE in checks.get("room", "") else "see its log"
-        return wrong("http", f"the agent at {where} is not ready: {'; '.join(troubles)}", remedy=remedy)
-    return ok("http", f"the agent at {where} is ready")
+        return wrong("http", text, remedy=f"{OWN_PORT}, or stop that one")
+    if not troubles:
+        return ok("http", f"the agent at {where} is ready")
+    remedy = RESTART if CANNOT_WRITE in troubles.get("room", "") else "see its log"
+    remedy = "`agentic go-on` lets everything go on" if troubles.keys() == {"halt"} else remedy
+    told = "; ".join(f"{name}: {trouble}" for name, trouble in troubles.items())
+    return wrong("http", f"the agent at {where} is not ready: {told}", remedy=remedy)
 
 
 def id_of(store: Path) -> str:
@@ -195,37 +171,24 @@ def id_of(store: Path) -> str:
     return ""
 
 
-MODEL_ANSWERS_WITHIN_S = 15.0
-
-
 async def model(settings: ModelSettings) -> Finding:
-    if settings.provider == "scripted":
-        return await asyncio.to_thread(_script, settings)
     names = f"{settings.provider}: {', '.join(settings.names())}"
     try:
+        if settings.provider == "scripted":
+            script = await asyncio.to_thread(read_script, settings.script_file())
+            text = f"scripted: {script.name}, {len(script.rules)} rules (it follows them, and does not think)"
+            return ok("model", text)
         async with open_model(settings) as provider, asyncio.timeout(MODEL_ANSWERS_WITHIN_S):
             findings = await provider.check()
     except Misconfigured as error:
-        return wrong("model", str(error), remedy="correct the section agent.model of the configuration")
+        return wrong("model", str(error), remedy=CORRECT_MODEL)
     except TimeoutError:
-        return warning(
-            "model", f"{names}: no answer in {MODEL_ANSWERS_WITHIN_S:g} s", remedy="ask again later: runs wait"
-        )
+        text = f"{names}: no answer in {MODEL_ANSWERS_WITHIN_S:g} s"
+        return warning("model", text, remedy="ask again later: runs wait until it answers")
     except ModelError as error:
         if error.remedy == "try_again":
             return warning("model", f"{names}: {error}", remedy="ask again later: runs wait until it answers")
-        return wrong("model", f"{names}: {error}", remedy="correct the section agent.model of the configuration")
+        return wrong("model", f"{names}: {error}", remedy=CORRECT_MODEL)
     if findings:
         return warning("model", f"{names}: {'; '.join(findings)}", remedy="choose another in agent.model.model")
     return ok("model", f"{names}, which the provider knows")
-
-
-def _script(settings: ModelSettings) -> Finding:
-    file = settings.script_file()
-    try:
-        script = read_script(file)
-    except Misconfigured as error:
-        return wrong("model", str(error), remedy="correct the script, or set agent.model.script to another")
-    return ok(
-        "model", f"scripted: {script.name}, {len(script.rules)} rules in {file} (it follows them, and does not think)"
-    )

@@ -14,7 +14,6 @@ from agent_service.cli import output, render, whereabouts
 from agent_service.cli.client import Agent
 from agent_service.cli.doctor import machine
 from agent_service.cli.doctor.bus import bus
-from agent_service.cli.doctor.machine import api, model
 from agent_service.cli.doctor.tools import of_the_gateway
 from agent_service.cli.options import AS_JSON, CONFIG_NEARBY, TOKEN, URL, named, option
 from agent_service.history.plain import ok, one_line, wrong
@@ -28,8 +27,6 @@ from groundwork.service.exits import Exit
 from schemas.status import Finding
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "wrong": ("✗", "red")}
-
-Check = AsyncIterator[Finding] | Coroutine[Any, Any, Finding]
 
 commands = typer.Typer()
 
@@ -63,11 +60,10 @@ def doctor(
 
 
 async def report(config: Path | None, *, deep: bool, as_json: bool) -> Exit:
-    found, terminal = list[Finding](), output.console(stderr=True)
-    status = terminal.status("")
+    found, status = list[Finding](), output.console(stderr=True).status("")
 
     def waits_for(what: str) -> None:
-        if terminal.is_interactive and not as_json:
+        if status.console.is_interactive and not as_json:
             status.update(f"waiting for {what}")
             status.start()
 
@@ -95,31 +91,29 @@ async def examine(
             yield wrong("configuration", problem, remedy="docs/CONFIGURATION.md lists every setting")
         return
     yield ok("configuration", whereabouts.told(file))
-    checks: dict[str, Check] = {
+    checks: dict[str, AsyncIterator[Finding] | Coroutine[Any, Any, Finding]] = {
         "this machine": on_this_machine(loaded, file, deep=deep),
-        "the model": model(loaded.model),
+        "the model": machine.model(loaded.model),
         "the gateway, which reads its section": of_the_gateway(file),
         "NATS": bus(loaded),
-        "the agent": api(loaded.http, None if loaded.shared else loaded.store),
+        "the agent": machine.api(loaded.http, None if loaded.shared else loaded.store),
     }
-    asked = {name: asyncio.create_task(_all(check)) for name, check in checks.items()}
+
+    async def made(check: AsyncIterator[Finding] | Coroutine[Any, Any, Finding]) -> list[Finding]:
+        return [await check] if isinstance(check, Coroutine) else [finding async for finding in check]
+
+    asked = {name: asyncio.create_task(made(check)) for name, check in checks.items()}
     for name, findings in asked.items():
         waits_for(name)
         for finding in await findings:
             yield finding
 
 
-async def _all(check: Check) -> list[Finding]:
-    return [await check] if isinstance(check, Coroutine) else [finding async for finding in check]
-
-
 async def on_this_machine(loaded: AgentSettings, file: Path | None, *, deep: bool) -> AsyncIterator[Finding]:
     for check in machine.secrets(file):
         yield check
-    if loaded.shared:
-        yield machine.folder("cache", loaded.cache)
-    else:
-        yield machine.folder("store", loaded.store)
+    yield machine.folder("cache", loaded.cache) if loaded.shared else machine.folder("store", loaded.store)
+    if not loaded.shared:
         async for check in machine.database(loaded, deep=deep):
             yield check
     yield machine.folder("workspaces", loaded.workspaces)

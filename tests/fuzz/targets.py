@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import yaml
@@ -9,7 +10,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from agent_service.api import requests
 from agent_service.api.errors import Refusal
-from agent_service.models.prompts.reading import found_in
+from agent_service.models.prompts.reading import object_in
 from ductile_gateway.calls.call import ToolOutcome
 from ductile_gateway.ductile import relay_wire
 from ductile_gateway.plugins.manifest import ManifestInvalid, read_manifest
@@ -133,8 +134,9 @@ def plugin_markdown(data: bytes) -> None:
 
 
 def model_reply(data: bytes) -> None:
-    """What models say: a value, or what is wrong with it."""
-    found_in(data.decode("utf-8", "replace"))
+    """What models say: an object, or what is wrong with it."""
+    with suppress(ValueError):
+        object_in(data.decode("utf-8", "replace"))
 
 
 TARGETS: Mapping[str, Callable[[bytes], None]] = {

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from agent_service.core.noted import Note
 from agent_service.core.phases import Action, Met, Plan, Reflection, Verdict
-from agent_service.models.prompts.notes import block, harmless, thought
+from agent_service.models.prompts.notes import block
+from agent_service.models.prompts.templating import harmless, thought
 from schemas.events import ToolError
 from tests.core.cues import a_compacting_run, a_planning_run, digests, goes_on, replies, returns, signal
 from tests.core.script import Script

@@ -15,7 +15,8 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Asking, Thinking
 from agent_service.models.prompts.budget import budget_of
 from agent_service.models.prompts.judging import read
-from agent_service.models.prompts.prompt import Prompt, compose, rendered
+from agent_service.models.prompts.prompt import Prompt, compose
+from agent_service.models.prompts.templating import rendered
 from groundwork.service.invisible import visible
 from schemas.catalog import ToolCommand
 from schemas.values import replace

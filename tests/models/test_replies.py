@@ -89,7 +89,7 @@ NO_TURNS: dict[str, Any] = {
     "a verdict in capitals": {**TURN, "reflection": {**REFLECTION, "verdict": "DONE"}},
     "facts in words": {**TURN, "reflection": {**REFLECTION, "facts": "one"}},
     "a question that escalates": {**TURN, "reflection": {**REFLECTION, "verdict": "escalate"}, "ask": ASK},
-    "all of it, which one repair can mend": f"So:\n{json.dumps(ALL_WRONG)}",
+    "all of it, which one repair can mend": ALL_WRONG,
 }
 NO_PLANS: dict[str, dict[str, Any]] = {
     "no rationale": {"plan": {**PLAN, "rationale": None}},

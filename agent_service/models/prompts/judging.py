@@ -1,44 +1,100 @@
-"""What a reply decides, or everything that is wrong with it, so that one repair can mend it all.
+"""What a reply decides, or everything that is wrong with it, so that one repair can mend it. Pure.
 
 A part that the question does not ask for is left alone, and so is a text beside the parts. A plan that cannot be used
 spoils neither the framing nor the reflection beside it. Unproven claims of a reflection are no flaw here: they are
 refused without a repair.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
 
-from agent_service.core.phases import Ask, Decision, Next, Phase, Reflection, Unusable, Verdict
-from agent_service.models.prompts.parts import Part, Parts, verification_in
-from agent_service.models.prompts.reading import Found, found_in
-from agent_service.models.prompts.replies import DecisionReply, VerificationReply
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from agent_service.core.model import framing, planning
+from agent_service.core.phases import (
+    Action,
+    Decision,
+    Digest,
+    Framing,
+    Next,
+    Phase,
+    Plan,
+    Reflection,
+    Unusable,
+    Verdict,
+    Wait,
+)
+from agent_service.models.prompts.reading import flaw_of, object_in, strictly
+from agent_service.models.prompts.replies import (
+    ActionReply,
+    AskReply,
+    DecisionReply,
+    FramingReply,
+    PlanReply,
+    ReflectionReply,
+    VerificationReply,
+    WaitReply,
+)
+from agent_service.run.checks.arguments import MOST_BYTES, flaws_of_arguments
 from agent_service.run.ports import Question
 from schemas.clipping import clipped
+from schemas.fields import JsonObject, Text
 from schemas.values import dataclass
+
+D = TypeVar("D", covariant=True)
+R = TypeVar("R")
+Read = tuple[Decision, Next | Unusable | None]
+Flaws = Iterable[object]
 
 MOST_RAW = 3900
 """Characters of a reply that could not be used, for the journal and for the repair, which keeps 4000."""
-MOST_FLAWS, LONGEST_FLAW = 16, 400
+MOST_FLAWS, LONGEST_FLAW, LONGEST_PLACE = 16, 400, 200
+MOST_OF_A_PART = 8
+DEEPEST = 50
+"""Levels of nesting in the arguments of a tool. From 200 on, what was journaled could not be read again."""
 
-Read = tuple[Decision, Next | Unusable | None]
+_MEMORY: TypeAdapter[list[str]] = TypeAdapter(list[Text])
+_ARGUMENTS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(JsonObject)
+_SHAPES: dict[str, TypeAdapter[Any]] = {
+    "framing": TypeAdapter(FramingReply),
+    "reflection": TypeAdapter(ReflectionReply),
+    "plan": TypeAdapter(PlanReply),
+    "ask": TypeAdapter(AskReply),
+    "wait": TypeAdapter(WaitReply),
+    "memory": _MEMORY,
+}
+_VERIFICATION = TypeAdapter(VerificationReply)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
-    main: Part[Decision]
-    beside: Part[Next]
+class Part(Generic[D]):
+    """A decision, or all flaws; neither for a part that is null."""
+
+    decided: D | None = None
+    flaws: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        return self.decided is None and not self.flaws
+
+
+NOTHING: Part[Any] = Part()
 
 
 def read(question: Question, text: str) -> Read:
     """The decision in a reply to `question`, and what came along; Unusable, with all flaws, where it cannot be used."""
-    found = found_in(text)
-    wrong = _flaws_of_whole(question, found)
-    if not isinstance(found.value, dict):
-        return unusable(wrong, text), None
-    judged = _judged(question, found.value)
-    main, beside = judged.main, judged.beside
-    if wrong or main.decided is None:
-        return unusable((*wrong, *main.flaws, *beside.flaws), text), None
+    try:
+        given = object_in(text)
+    except ValueError as error:
+        return unusable((str(error),), text), None
+    known = VerificationReply.model_fields if question.phase is Phase.VERIFY else DecisionReply.model_fields
+    # what a model only says along, such as `thoughts`, is no part
+    parts = {name: value for name, value in given.items() if name in known or not isinstance(value, str)}
+    main, beside = _judged(question, parts)
+    strange = [f"{name}: a reply has no such part" for name in parts if name not in known][:MOST_FLAWS]
+    if strange or main.decided is None:
+        return unusable((*strange, *main.flaws, *beside.flaws), text), None
     return main.decided, unusable(beside.flaws, text) if beside.flaws else beside.decided
 
 
@@ -60,35 +116,38 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
 
 
-def _judged(question: Question, given: dict[str, Any]) -> _Judged:
-    parts = Parts(given=given, state=question.state, now=question.now)
+def _judged(question: Question, given: dict[str, Any]) -> tuple[Part[Decision], Part[Next]]:
+    """What is asked for, and what came along."""
+    parts, with_plan = _Parts(question, given), question.with_plan
     match question.phase:
         case Phase.FRAME:
-            return _framed(parts, with_plan=question.with_plan)
+            framed, asked = parts.framing(), parts.ask()
+            if not framed.empty:
+                return framed, parts.next() if with_plan else asked
+            return _given_up(parts, "framing") if asked.empty else asked, NOTHING
         case Phase.PLAN:
-            return _Judged(main=_planned(parts), beside=Part())
+            then = parts.next()
+            return _given_up(parts, "plan, ask and wait") if then.empty else then, NOTHING
         case Phase.COMPACT:
-            memory = parts.memory()
-            return _Judged(main=_null("memory") if memory.empty else memory, beside=Part())
+            memory = parts.part("memory", lambda said: Digest(memory=tuple(said)))
+            return _null("memory") if memory.empty else memory, NOTHING
         case Phase.VERIFY:
-            return _Judged(main=verification_in(_without_asides(given)), beside=Part())
-    return _reflected(parts, with_plan=question.with_plan)
+            return _shaped(given, "", _VERIFICATION, _decided), NOTHING
+    return _reflected(parts, with_plan=with_plan)
 
 
-def _framed(parts: Parts, *, with_plan: bool) -> _Judged:
-    framing, asked = parts.framing(), parts.ask()
-    if not framing.empty:
-        return _Judged(main=framing, beside=parts.next() if with_plan else asked)
-    return _Judged(main=_given_up(parts, "framing") if asked.empty else asked, beside=Part())
+def _reflected(parts: "_Parts", *, with_plan: bool) -> tuple[Part[Decision], Part[Next]]:
+    reflection: Part[Reflection] = parts.part("reflection", _decided)
+    verdict = reflection.decided.verdict if reflection.decided else Verdict.CONTINUE
+    if verdict is Verdict.ESCALATE and parts.ask().decided:
+        why = "`escalate` ends the run, and `ask` does not: to ask, the verdict is `continue`; to end, `ask` is null"
+        return Part(flaws=(f"reflection.verdict: {why}",)), NOTHING
+    beside = parts.next() if with_plan and verdict is Verdict.CONTINUE else NOTHING
+    return _null("reflection") if reflection.empty else reflection, beside
 
 
-def _planned(parts: Parts) -> Part[Decision]:
-    then = parts.next()
-    return _given_up(parts, "plan, ask and wait") if then.empty else then
-
-
-def _given_up(parts: Parts, asked: str) -> Part[Decision]:
-    reflection = parts.reflection()
+def _given_up(parts: "_Parts", asked: str) -> Part[Decision]:
+    reflection: Part[Reflection] = parts.part("reflection", _decided)
     if reflection.empty:
         return _null(asked)
     if reflection.decided and reflection.decided.verdict is not Verdict.ESCALATE:
@@ -97,41 +156,136 @@ def _given_up(parts: Parts, asked: str) -> Part[Decision]:
     return reflection
 
 
-def _reflected(parts: Parts, *, with_plan: bool) -> _Judged:
-    reflection = parts.reflection()
-    if reflection.empty:
-        return _Judged(main=_null("reflection"), beside=parts.next() if with_plan else Part())
-    if reflection.decided is None:
-        return _Judged(main=reflection, beside=parts.next() if with_plan else Part())
-    return _Judged(main=_consistent(reflection.decided, parts), beside=_after(reflection.decided, parts, with_plan))
-
-
 def _null(what: str) -> Part[Decision]:
     return Part(flaws=(f"{what}: null, and this is what is asked for",))
 
 
-def _consistent(reflection: Reflection, parts: Parts) -> Part[Decision]:
-    if reflection.verdict is Verdict.ESCALATE and isinstance(parts.ask().decided, Ask):
-        why = "`escalate` ends the run, and `ask` does not: to ask, the verdict is `continue`; to end, `ask` is null"
-        return Part(flaws=(f"reflection.verdict: {why}",))
-    return Part(decided=reflection)
+def _decided(said: Any) -> Any:
+    return said.decision()
 
 
-def _after(reflection: Reflection, parts: Parts, with_plan: bool) -> Part[Next]:
-    return parts.next() if with_plan and reflection.verdict is Verdict.CONTINUE else Part()
+def _shaped(
+    raw: Any,
+    place: str,
+    shape: TypeAdapter[Any],
+    decision: Callable[[Any], R],
+    flaws_in: Callable[[R], Flaws] = lambda _: (),
+) -> Part[R]:
+    try:
+        decided = decision(shape.validate_python(raw))
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False, include_context=False)[:MOST_OF_A_PART]
+        return Part(flaws=tuple(_told(flaw, place) for flaw in found))
+    except _Flawed as error:
+        return Part(flaws=error.flaws)
+    flaws = tuple(map(str, flaws_in(decided)))
+    return Part(flaws=flaws) if flaws else Part(decided=decided)
 
 
-def _without_asides(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what a model only says along, such as `thoughts`."""
-    parts = DecisionReply.model_fields | VerificationReply.model_fields
-    return {name: value for name, value in given.items() if name in parts or not isinstance(value, str)}
+def _told(flaw: Mapping[str, Any], place: str) -> str:
+    path = ".".join(map(str, (place, *flaw["loc"]) if place else flaw["loc"]))[:LONGEST_PLACE]
+    return f"{path}: {'Input should be an object' if flaw['type'] == 'model_type' else flaw['msg']}"
 
 
-def _flaws_of_whole(question: Question, found: Found) -> tuple[str, ...]:
-    flaws = [found.flaw] if found.flaw else []
-    if isinstance(found.value, dict) and question.phase is not Phase.VERIFY:
-        unknown = [name for name in _without_asides(found.value) if name not in DecisionReply.model_fields]
-        flaws += [f"{name}: a reply has no such part" for name in unknown[:MOST_FLAWS]]
-    elif not found.flaw and not isinstance(found.value, dict):
-        flaws.append("the reply is no JSON object")
-    return tuple(flaws)
+class _Flawed(Exception):
+    def __init__(self, *flaws: str) -> None:
+        super().__init__()
+        self.flaws = flaws
+
+
+class _Parts:
+    """Of a reply, each by its name."""
+
+    def __init__(self, question: Question, given: Mapping[str, Any]) -> None:
+        self._state, self._now = question.state, question.now
+        self._given = given
+
+    def part(self, name: str, decision: Callable[[Any], R], flaws_in: Callable[[R], Flaws] = lambda _: ()) -> Part[R]:
+        raw = self._given.get(name)
+        return NOTHING if raw is None else _shaped(raw, name, _SHAPES[name], decision, flaws_in)
+
+    def framing(self) -> Part[Framing]:
+        def flaws(framed: Framing) -> Flaws:
+            found = framing.flaws_of_framing(self._state.brief, framed)
+            return (f"framing: {flaw}" for flaw in (*found, *framing.flaws_of_reframing(self._state, framed)))
+
+        return self.part("framing", _decided, flaws)
+
+    def ask(self) -> Part[Next]:
+        return self.part("ask", _decided, lambda asked: planning.flaws_of_question(self._state, asked))
+
+    def next(self) -> Part[Next]:
+        wait = self.part("wait", _wait, lambda wait: planning.flaws_of_wait(self._state, wait, self._now))
+        choices: dict[str, Part[Next]] = {"plan": self.part("plan", self._plan), "ask": self.ask(), "wait": wait}
+        parts = {name: part for name, part in choices.items() if not part.empty}
+        flaws = [flaw for part in parts.values() for flaw in part.flaws]
+        if len(parts) > 1:
+            flaws.append(f"{' and '.join(parts)} are given: give one of plan, ask and wait, and null for the others")
+        decided = next((part.decided for part in parts.values()), None)
+        return Part(flaws=tuple(flaws)) if flaws else Part(decided=decided)
+
+    def _plan(self, said: PlanReply) -> Plan:
+        """Raises _Flawed."""
+        if not said.actions:
+            raise _Flawed("plan.actions: it holds no action; where none can help, `plan` is null")
+        actions, flaws = [], []
+        for number, one in enumerate(said.actions):
+            tool, _, command = one.call.partition(".")
+            actions.append(Action(tool=tool, command=command, arguments={}))
+            try:
+                actions[-1] = Action(tool=tool, command=command, arguments=_arguments(one))
+                wrong = flaws_of_arguments(self._state.brief, actions[-1])
+            except (ValueError, RecursionError) as error:
+                wrong = (_why(error),)
+            flaws += [f"plan.actions.{number}.arguments_json: {flaw}" for flaw in wrong]
+        plan = said.decision(tuple(actions))
+        core = [f"plan.actions: {flaw}" for flaw in planning.flaws_of_plan(self._state, plan)]
+        if core or flaws:
+            raise _Flawed(*core, *flaws)
+        return plan
+
+
+def _wait(said: WaitReply) -> Wait:
+    """Raises _Flawed."""
+    try:
+        at = _instant(said.until) if said.until else None
+    except (ValueError, OverflowError):
+        flaw = f"wait.until: {str(said.until)[:64]!r} is no instant such as 2026-11-21T12:00:00Z"
+        raise _Flawed(flaw) from None
+    return Wait(why=said.why, seconds=said.seconds, until=at)
+
+
+def _instant(text: str) -> datetime:
+    at = datetime.fromisoformat(text.strip().removesuffix(" UTC"))
+    return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _arguments(said: ActionReply) -> dict[str, JsonValue]:
+    """The arguments, with the long text in its place. Raises ValueError for what others could read otherwise."""
+    text, long_text = said.arguments_json, said.long_text
+    arguments = strictly(text) if text.strip() else {}
+    if not isinstance(arguments, dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004 # the text is wrong, not a type of ours
+    if _deeper(arguments, DEEPEST):
+        raise ValueError(f"it is nested deeper than {DEEPEST} levels")
+    size = len(f"{text}{long_text.text if long_text else ''}".encode("utf-8", "replace"))
+    if size > MOST_BYTES:
+        raise ValueError(f"it has {size} bytes, and may have {MOST_BYTES}: pass large content as an artifact")
+    if long_text is None:
+        return _ARGUMENTS.validate_python(arguments)
+    if arguments.get(long_text.argument):
+        raise ValueError(f"{long_text.argument[:64]!r} is in long_text, too: leave it out here")
+    return _ARGUMENTS.validate_python({**arguments, long_text.argument: long_text.text})
+
+
+def _why(error: ValueError | RecursionError) -> str:
+    if isinstance(error, ValidationError):
+        return str(error.errors(include_url=False, include_input=False, include_context=False)[0]["msg"])
+    return flaw_of(error)
+
+
+def _deeper(value: JsonValue, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_deeper(each, levels - 1) for each in inner)

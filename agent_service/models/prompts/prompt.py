@@ -13,34 +13,27 @@ Templates, and what else words a prompt, are versioned by one hash. Values are p
 wrote goes through `harmless`, so that it cannot close the tags around it, and all of it through `visible`.
 """
 
-import hashlib
 from datetime import datetime
-from functools import cache
-from importlib import resources
 from itertools import zip_longest
 from typing import Any
-
-import jinja2
 
 from agent_service.core.brief import Brief
 from agent_service.core.limits import steps_taken
 from agent_service.core.noted import MessageNote, RulingNote
 from agent_service.core.notes import KEPT_STEPS, MAX_MEMORY, in_short
-from agent_service.core.phases import Phase, Proof
+from agent_service.core.phases import Phase
 from agent_service.core.state import DoneItem, RunState, StepRecord
 from agent_service.core.tools.acting import name_of_call
 from agent_service.core.waiting import Asking
 from agent_service.models.prompts import notes
 from agent_service.models.prompts.budget import budget_of
-from agent_service.models.prompts.notes import canonical, harmless
 from agent_service.models.prompts.replies import Form, form_of, schema_hash, schema_of
+from agent_service.models.prompts.templating import canonical, rendered, thought, version
 from agent_service.run.ports import PromptText, Question
 from groundwork.service.invisible import visible
 from schemas.clipping import clipped
 from schemas.values import dataclass
 
-FOLDER = "templates"
-WORDED_IN_CODE = ("notes.py", "budget.py")
 REFRAMED = "reframe: "
 SCHEMA_AND_TAIL = 3500
 """About how many bytes these are."""
@@ -142,7 +135,7 @@ def _standing(question: Question, size: int) -> str:
         open_items=[item.id for item in state.done_items if not item.done],
         met_items=[f"{item.id} ({', '.join(item.evidence)})" for item in state.done_items if item.done],
         outline=state.outline,
-        reflection=notes.thought(in_short(state.reflection)) if state.reflection else "",
+        reflection=thought(in_short(state.reflection)) if state.reflection else "",
         doubts=[f"step {doubt.step} ({doubt.tool})" for doubt in state.doubts],
         unmade=_unmade(state),
         tainted_by=state.tainted_by,
@@ -215,47 +208,3 @@ def _evidence(state: RunState, item: DoneItem) -> list[tuple[str, str]]:
 
 def _sent(record: StepRecord) -> str:
     return f" with {clipped(canonical(record.sent), SHOWN_OF_ARGUMENTS)}" if record.sent else ""
-
-
-def shown_by(proof: Proof | None) -> str:
-    if proof is None:
-        return ""
-    return f" [{proof.kind} of {proof.tool}]" if proof.tool else f" [{proof.kind}]"
-
-
-@cache
-def version() -> str:
-    folder, digest = resources.files(__package__), hashlib.sha256()
-    code = {name: (folder / name).read_text(encoding="utf-8") for name in WORDED_IN_CODE}
-    for name, text in sorted((_texts() | code).items()):
-        digest.update(f"{name}\0{text}\0".encode())
-    return digest.hexdigest()[:16]
-
-
-def rendered(name: str, **values: Any) -> str:
-    """Template `name` with `values`. Raises jinja2.UndefinedError for a value that it needs and does not get."""
-    return _environment().get_template(f"{name}.md").render(**values).strip()
-
-
-def in_one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-@cache
-def _texts() -> dict[str, str]:
-    folder = resources.files(__package__) / FOLDER
-    return {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.name.endswith(".md")}
-
-
-@cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.DictLoader(_texts()),
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,  # noqa: S701 # the text is for a model: `harmless` takes the tags out of what others wrote
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(harmless=harmless, clipped=clipped, in_one_line=in_one_line)
-    environment.filters.update(canonical=canonical, shown_by=shown_by)
-    return environment

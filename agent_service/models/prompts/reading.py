@@ -1,6 +1,6 @@
-"""The JSON object in a reply: as it stands, or from a fence; of any other, all that is wrong with it. Pure.
+"""The JSON object in a reply, as it stands or from a fence; of any other text, what is wrong with it. Pure.
 
-What was guessed to find further flaws is never acted upon: words round an object may say that it is not meant.
+Words round an object may say that it is not meant, so that nothing is taken out of them.
 """
 
 import json
@@ -11,32 +11,26 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from schemas.values import dataclass
-
 LONGEST_SAID = 60
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _FENCED = re.compile(r"```[a-z0-9]*\s*(\{.*\})\s*```", re.DOTALL | re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """The value in a text. With a `flaw` it is only a guess."""
-
-    value: Any
-    flaw: str = ""
-
-
-def found_in(text: str) -> Found:
-    said = _unwrapped(text)
-    if not said:
-        return Found(value=None, flaw="the reply holds no text")
+def object_in(text: str) -> dict[str, Any]:
+    """Raises ValueError, which says what is wrong."""
+    said = (_THOUGHT.sub("", text, count=1) if _THOUGHT.match(text) else text).strip()
+    fenced = _FENCED.fullmatch(said)
+    said = fenced[1] if fenced else said
     try:
-        return Found(value=strictly(said))
-    except json.JSONDecodeError:
-        return _guessed(said)
+        value = strictly(said)
+    except json.JSONDecodeError as error:
+        raise ValueError(_flaw_around(said, error)) from error
     except (ValueError, RecursionError) as error:
-        return Found(value=_leniently(said), flaw=f"the reply: {flaw_of(error)}")
+        raise ValueError(f"the reply: {flaw_of(error)}") from error
+    if not isinstance(value, dict):
+        raise ValueError("the reply is no JSON object")  # noqa: TRY004 # the text is wrong, not a type of ours
+    return value
 
 
 def strictly(text: str) -> JsonValue:
@@ -56,48 +50,18 @@ def flaw_of(error: ValueError | RecursionError) -> str:
     return f"{error.msg} at line {error.lineno} column {error.colno}, in {_shown(near)}"
 
 
-def _unwrapped(text: str) -> str:
-    said = (_THOUGHT.sub("", text, count=1) if _THOUGHT.match(text) else text).strip()
-    fenced = _FENCED.fullmatch(said)
-    return fenced[1] if fenced else said
-
-
-def _guessed(said: str) -> Found:
+def _flaw_around(said: str, error: json.JSONDecodeError) -> str:
     start = said.find("{")
+    if not said:
+        return "the reply holds no text"
     if start < 0:
-        return Found(value=None, flaw=f"there is no JSON object in the reply; it begins {_shown(said)}")
-    before, object_on = said[:start].strip(), said[start:]
-    try:
-        value, end = json.JSONDecoder(strict=False).raw_decode(object_on)
-    except json.JSONDecodeError as error:
-        return _broken(object_on, error, before)
-    except (ValueError, RecursionError) as error:
-        return Found(value=None, flaw=f"the reply: {flaw_of(error)}")
-    return Found(value=value, flaw="; ".join(_around(before, object_on[end:].strip())))
-
-
-def _around(before: str, after: str) -> list[str]:
-    flaws = [f"before the JSON object stands {_shown(before)}"] if before else []
-    if after.startswith("{"):
-        flaws.append("there is more than one JSON object in the reply")
-    elif after:
-        flaws.append(f"after the JSON object stands {_shown(after)}")
-    return [*flaws, "the whole reply is one JSON object, with nothing around it"]
-
-
-def _broken(said: str, error: json.JSONDecodeError, before: str) -> Found:
-    beside = [f"before the JSON object stands {_shown(before)}"] if before else []
+        return f"there is no JSON object in the reply; it begins {_shown(said)}"
+    if start > 0 or error.msg == "Extra data":
+        stands = f"begins {_shown(said[:start].strip())}" if start else f"goes on {_shown(said[error.pos :])}"
+        return f"the whole reply is one JSON object, with nothing around it; it {stands}"
     if error.msg.startswith("Unterminated string") or error.pos >= len(said) - len("fals"):
-        flaw = f"the reply breaks off after {len(said)} characters, before the JSON object ends"
-        return Found(value=None, flaw="; ".join((*beside, flaw)))
-    return Found(value=None, flaw="; ".join((*beside, f"the reply is no JSON: {flaw_of(error)}")))
-
-
-def _leniently(said: str) -> Any:
-    try:
-        return json.loads(said, strict=False)
-    except (ValueError, RecursionError):
-        return None
+        return f"the reply breaks off after {len(said)} characters, before the JSON object ends"
+    return f"the reply is no JSON: {flaw_of(error)}"
 
 
 def _shown(text: str) -> str:

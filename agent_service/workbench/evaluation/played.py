@@ -17,7 +17,7 @@ from ulid import ULID
 
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval
-from agent_service.models.prompts.notes import canonical
+from agent_service.models.prompts.templating import canonical
 from agent_service.workbench.evaluation.scenario import Document, PersonsSignal, Plugin, Scenario, ToolAnswer
 from agent_service.workbench.evaluation.scoring import Said
 from schemas import keys, subjects

@@ -11,7 +11,7 @@ from typing import Any, Self
 from agent_service.core.events import ToolReturned
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.models.prompts.notes import canonical
+from agent_service.models.prompts.templating import canonical
 from agent_service.run.changes import as_decided
 from agent_service.run.journal import Entry
 from agent_service.views.folder.verify import flaw_in_journal

@@ -1,0 +1,100 @@
+"""Templates of prompts, and how values are put into them: never evaluated, without signs of tags of their own."""
+
+import hashlib
+import json
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import jinja2
+
+from agent_service.core.noted import Kept
+from agent_service.core.notes import MAX_ARGUMENTS, MAX_FACT, MAX_MESSAGE, MAX_REMEMBERED, MAX_THOUGHT
+from agent_service.core.phases import Proof, Reflection
+from schemas.clipping import clipped, marked
+
+FOLDER = "templates"
+WORDED_IN_CODE = ("templating.py", "notes.py", "budget.py")
+MAX_REFLECTION = 6000
+_LESS_THAN = "<\ufe64\uff1c"
+"""`<`, and what Unicode's compatibility forms fold to it."""
+
+canonical = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
+"""A value as JSON, the same for the same value."""
+
+
+def harmless(text: str) -> str:
+    """Hides every sign that could begin a tag: a model reads tags more kindly than any pattern of ours."""
+    for sign in _LESS_THAN:
+        text = text.replace(sign, "&lt;")
+    return text
+
+
+def in_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def line(text: str, length: int = MAX_THOUGHT) -> str:
+    """What is noted in short already: only a text full of signs is longer."""
+    return clipped(harmless(text), length + 1)
+
+
+def bounded(text: str, length: int, missing: int, rest: str = "") -> str:
+    """`missing`: characters that the note does not have."""
+    safe = harmless(text)
+    if len(safe) <= length and not missing:
+        return safe
+    return marked(safe[:length], len(safe) + missing, rest)
+
+
+def arguments(kept: Kept) -> str:
+    return bounded(canonical(kept.value), MAX_ARGUMENTS, kept.missing)
+
+
+def thought(reflection: Reflection, told_as: str = "Reflection") -> str:
+    """`reflection`: in short, as notes keep it."""
+    return clipped(harmless(rendered("reflection", said=reflection, told_as=told_as)), MAX_REFLECTION)
+
+
+def shown_by(proof: Proof | None) -> str:
+    if proof is None:
+        return ""
+    return f" [{proof.kind} of {proof.tool}]" if proof.tool else f" [{proof.kind}]"
+
+
+def rendered(name: str, **values: Any) -> str:
+    """Template `name` with `values`. Raises jinja2.UndefinedError for a value that it needs and does not get."""
+    return _environment().get_template(f"{name}.md").render(**values).strip()
+
+
+@cache
+def version() -> str:
+    """A hash over all that words a prompt."""
+    folder, digest = resources.files(__package__), hashlib.sha256()
+    code = {name: (folder / name).read_text(encoding="utf-8") for name in WORDED_IN_CODE}
+    for name, text in sorted((_texts() | code).items()):
+        digest.update(f"{name}\0{text}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def _texts() -> dict[str, str]:
+    folder = resources.files(__package__) / FOLDER
+    return {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.name.endswith(".md")}
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.DictLoader(_texts()),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # noqa: S701 # the text is for a model: `harmless` takes the tags out of what others wrote
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = (harmless, clipped, in_one_line, shown_by, line, bounded, arguments, thought)
+    environment.filters.update({one.__name__: one for one in filters}, canonical=canonical)
+    environment.globals.update(
+        MAX_ARGUMENTS=MAX_ARGUMENTS, MAX_FACT=MAX_FACT, MAX_MESSAGE=MAX_MESSAGE, MAX_REMEMBERED=MAX_REMEMBERED
+    )
+    return environment

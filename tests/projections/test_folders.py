@@ -1,4 +1,4 @@
-"""Folders of runs: rendered when a run ends, rests for a person or is read, whatever failed before; else in idle time.
+"""Folders of runs: rendered when a run ends, rests for a person, stands still or is read, whatever failed before.
 
 What lies there is what the journal says, with whichever agent of a store it was decided.
 """
@@ -43,7 +43,7 @@ RUNS = tuple(map(run_id, range(1, 6)))
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in {"SOON_S": 0.001, "LATER_S": 0.01, "LOOK_S": 0.05}.items():
+    for name, seconds in {"SOON_S": 0.001, "LATER_S": 0.05}.items():
         monkeypatch.setattr(keeping, name, seconds)
 
 
@@ -85,10 +85,9 @@ async def test_an_ended_run_is_rendered_soon_and_its_artifacts_once_their_store_
     assert verify(entries, workspace, RUN_ID) == []
 
 
-async def test_a_run_that_rests_for_a_person_is_rendered_and_a_live_one_only_while_little_is_committed(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+async def test_a_run_that_rests_for_a_person_is_rendered_and_a_live_one_once_it_stands_still(
+    workspace: Workspace,
 ) -> None:
-    monkeypatch.setattr(keeping, "MOST_COMMITS", 1)
     courses = (list(retell(entries_of(course()))) for course in PLAYED.values())
     changes = next(changes for changes in courses if any(change.paused for change in changes))
     paused = next(number for number, change in enumerate(changes, start=1) if change.paused)

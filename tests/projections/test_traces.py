@@ -45,7 +45,7 @@ class Receiver:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(sending, "PAUSE_S", 0.01)
     monkeypatch.setattr(sending, "SOON_S", 0.01)
 
 

@@ -2,7 +2,7 @@
 
     the run ends, or rests for a person     soon, one run after another
     its files are read                      before that, where the folder is behind
-    the run goes on                         every few seconds, while the agent has little to do
+    the run goes on                         once it has stood still for some seconds
 
 What is due is in memory: what a crash left behind is rendered when it is read. An error of rendering fails no turn:
 it is tried again, or left to who reads.
@@ -31,15 +31,13 @@ from schemas.values import dataclass
 
 SOON_S = 0.2
 LATER_S = 3.0
-"""A live run is rendered so long after it moved, at the earliest; what failed, too."""
-LOOK_S, MOST_COMMITS = 1.0, 20
-"""The agent has little to do while it commits no more entries in so long."""
-REST, BUSY_REST, MOST_REST_S = 9.0, 49.0, 2.0
-"""The pause after each run, in times of what it took, with little and with much to do; and at most, in seconds."""
+"""So long a live run must have stood still; what failed is tried again so much later."""
+REST, MOST_REST_S = 19.0, 2.0
+"""The pause after each run, in times of what it took, and at most, in seconds: rendering takes a twentieth of a CPU."""
 FLUSH_S = 5.0
 REMEMBERED_RUNS = 1024
 MOST_DUE, MOST_LATER = 100_000, 10_000
-"""Runs that are marked, and those for idle time: others are rendered when they are read."""
+"""Runs that are marked, and those for later: others are rendered when they are read."""
 PUT_AWAY_AT_ONCE = 500
 MAX_ARTIFACTS, MAX_TOTAL = 100, 4 * MAX_BYTES
 """Copies of one run, and their bytes."""
@@ -138,14 +136,12 @@ class Folders:
         self._rendered: OrderedDict[str, Rendered] = OrderedDict()
         self._lying: dict[str, None] = {}
         """Ended runs whose pages lie in their folders, oldest first."""
-        self._commits, self._looked_at, self._idle = 0, monotonic(), False
         self._news = asyncio.Event()
         self._turn = asyncio.Lock()
         self._outage = Outage("the disk for files of runs, or what they are made of,", log)
 
     def committed(self, change: ChangeRecord) -> None:
         run_id = change.after.run_id
-        self._commits += 1
         if change.ended and not change.after.artifacts:
             self._unmark(run_id)
             self._ended[run_id] = None
@@ -202,15 +198,14 @@ class Folders:
             self._lying = dict.fromkeys(run_id for run_id in lying if run_id not in {*going_on}) | self._lying
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S if self._later else None):
+                async with asyncio.timeout(LATER_S if self._later else None):
                     await self._news.wait()
             self._news.clear()
             await asyncio.sleep(SOON_S)
             while (run_id := self._next()) is not None:
                 began = monotonic()
                 await self._tried(run_id)
-                rest = REST if self._is_idle() else BUSY_REST
-                await asyncio.sleep(min(MOST_REST_S, rest * (monotonic() - began)))
+                await asyncio.sleep(min(MOST_REST_S, REST * (monotonic() - began)))
 
     async def flush(self) -> None:
         """Renders what is marked, FLUSH_S at most."""
@@ -229,8 +224,9 @@ class Folders:
             yield
 
     def _mark_later(self, run_id: str) -> None:
+        self._later.pop(run_id, None)
         if len(self._later) < MOST_LATER and run_id not in self._due:
-            self._later.setdefault(run_id, monotonic() + LATER_S)
+            self._later[run_id] = monotonic() + LATER_S
 
     def _unmark(self, run_id: str) -> None:
         for marks in (self._due, self._ended, self._later):
@@ -240,14 +236,7 @@ class Folders:
         if run_id := next(iter(self._due), None) or next(iter(self._ended), None):
             return run_id
         first, at = next(iter(self._later.items()), (None, 0.0))
-        return first if self._is_idle() and at <= monotonic() else None
-
-    def _is_idle(self) -> bool:
-        passed_s = monotonic() - self._looked_at
-        if passed_s >= LOOK_S:
-            self._idle = self._commits <= MOST_COMMITS * passed_s / LOOK_S
-            self._commits, self._looked_at = 0, monotonic()
-        return self._idle
+        return first if at <= monotonic() else None
 
     async def _tried(self, run_id: str) -> None:
         self._unmark(run_id)

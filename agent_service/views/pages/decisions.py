@@ -1,6 +1,6 @@
 """decisions.md: a section for each item of the history: thoughts, steps, waits and people's words."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
@@ -8,10 +8,10 @@ from typing import Any
 from agent_service.core.phases import Met, Plan, Proof, Refusal, Unmet, Unusable
 from agent_service.core.proof import shown_by
 from agent_service.core.state import RunState
+from agent_service.history.history import History
 from agent_service.history.items import Item, Thought
 from agent_service.history.plain import duration, instant
 from agent_service.history.words import call_of, speaker, usd
-from agent_service.views.pages.heading import RecordedRun, opening
 from agent_service.views.pages.markdown import bullets, code, fenced, inline, json_block, numbered, page, section
 from agent_service.views.pages.standing import reasons
 
@@ -21,14 +21,12 @@ PLANNED = ("arguments", "expected", "risk", "rationale")
 """Shown in the section of the plan; a query is in its title."""
 
 
-def decisions_page(recorded: RecordedRun) -> str:
-    run_id, history = recorded.run.run_id, recorded.history
+def decisions_page(run: RunState, history: History, head: Sequence[str]) -> str:
     intro = (
-        f"Run {code(run_id)}, told from its journal. The number in a heading is the entry that it began with, the time "
-        f"in brackets how long it took. `agentic prompt {run_id} --call N` shows what a call was told."
+        f"Run {code(run.run_id)}, told from its journal. The number in a heading is the entry that it began with, the "
+        f"time in brackets how long it took. `agentic prompt {run.run_id} --call N` shows what a call was told."
     )
-    items = (item for item in history.tree() if not item.repeats)
-    return page("Decisions", *opening(recorded), intro, *(_item(recorded.run, item) for item in items))
+    return page("Decisions", *head, intro, *(_item(run, item) for item in history.tree() if not item.repeats))
 
 
 def _item(run: RunState, item: Item) -> str:

@@ -1,17 +1,17 @@
 """context.md, skills.md, memory.md and plan.md: what was asked, with which tools, what is known, and what is next."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from agent_service.core.phases import Plan
 from agent_service.core.proof import shown_by
 from agent_service.core.state import DoneItem, RunState
 from agent_service.core.waiting import Ended, NeedsPerson, Planned
 from agent_service.history import words
-from agent_service.history.artifacts import NamedArtifact, is_artifact_path, named_artifacts
+from agent_service.history.artifacts import NamedArtifact, is_artifact_path
+from agent_service.history.history import History
 from agent_service.history.items import Item, as_tree
 from agent_service.history.plain import instant, one_line
 from agent_service.history.words import call_of, limits, request_of, usd
-from agent_service.views.pages.heading import RecordedRun, opening
 from agent_service.views.pages.markdown import bullets, code, fenced, inline, json_block, numbered, page, section, tick
 from schemas.catalog import ToolCommand, ToolOffer
 
@@ -19,8 +19,8 @@ WHOLE = 4 << 20
 """More characters than a message can bring."""
 
 
-def context_page(recorded: RecordedRun) -> str:
-    accepted, run = recorded.history.accepted, recorded.run
+def context_page(run: RunState, history: History) -> str:
+    accepted = history.accepted
     brief = accepted.brief
     callback = f"Told about its end: {code(brief.callback)}" if brief.callback else ""
     way = "by the wake API" if brief.announced else "by a message on the bus"
@@ -37,11 +37,11 @@ def context_page(recorded: RecordedRun) -> str:
 _TIERS = {"read": "read, changes nothing outside and may be repeated", "write": "write, changes something outside"}
 
 
-def skills_page(recorded: RecordedRun) -> str:
-    started = recorded.history.started
+def skills_page(run: RunState, history: History) -> str:
+    started = history.started
     if started is None:
         return page("Skills", "Not frozen yet: the run has not started.")
-    tools = recorded.run.brief.skills
+    tools = run.brief.skills
     frozen = f"Frozen at {instant(started.at)} (entry {started.entry.seq}). Nothing else can be called."
     listed = bullets(f"{code(t.name)}: {inline(t.description or 'no description', 200)}" for t in tools)
     return page("Skills", frozen, listed or "No tool is on offer.", *map(_tool, tools))
@@ -64,16 +64,16 @@ def _command(tool: ToolOffer, command: ToolCommand) -> str:
     return section(heading, f"Tier: {tier_of(command)}.", described, takes or "Takes any fields.", level=3)
 
 
-def memory_page(recorded: RecordedRun) -> str:
-    run, artifacts = recorded.run, bullets(map(_artifact, named_artifacts(recorded.records)))
+def memory_page(run: RunState, history: History, head: Sequence[str], named: Sequence[NamedArtifact]) -> str:
+    artifacts = bullets(map(_artifact, named))
     return page(
         "Memory",
-        *opening(recorded),
+        *head,
         *_framing(run),
         section("Learned facts", bullets(map(inline, run.facts)) or "None yet."),
         section("Said by people", bullets(map(inline, run.messages))) if run.messages else "",
         section("Artifacts", artifacts) if artifacts else "",
-        _status(recorded),
+        _status(run, history),
     )
 
 
@@ -115,27 +115,26 @@ def _artifact(artifact: NamedArtifact) -> str:
     return f"{code(artifact.path)}, from step {artifact.step}" + (f" ({about})" if about else "")
 
 
-def _status(recorded: RecordedRun) -> str:
-    run, spent, last = recorded.run, recorded.run.spent, recorded.records[-1]
+def _status(run: RunState, history: History) -> str:
+    spent = run.spent
     cached = f" ({spent.cache_read_tokens} from the provider's cache)" if spent.cache_read_tokens else ""
     lines = [
         f"step {run.step} of at most {run.brief.limits.max_steps}, {run.attempts} attempts",
         f"{run.reframes} of at most {run.brief.limits.max_reframes} reframes",
         f"{spent.calls} model calls, {spent.input_tokens} tokens in{cached} and {spent.output_tokens} out, "
         + usd(spent.cost_usd),
-        f"as of entry {last.entry.seq}, {instant(last.entry.at)}",
+        f"as of entry {history.seq}, {instant(history.record.at)}",
     ]
     if spent.lost_calls:
         lines.append(f"{spent.lost_calls} calls cut off without a reply, which count as {spent.lost_tokens} tokens")
     return section("Status", bullets(lines))
 
 
-def plan_page(recorded: RecordedRun) -> str:
-    run, history = recorded.run, recorded.history
+def plan_page(run: RunState, history: History, head: Sequence[str]) -> str:
     steps = as_tree((*history.of_kind("step"), *history.of_kind("task")))
     return page(
         "Plan",
-        *opening(recorded),
+        *head,
         section("Steps", "\n".join(map(_step, steps)) or "None yet."),
         section("Next action", *_next(run)),
         section("Outline", "Advisory: only the next action binds.", numbered(run.outline)) if run.outline else "",

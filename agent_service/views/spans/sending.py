@@ -34,9 +34,8 @@ AT_ONCE = 256
 """Spans of one request: at their largest still less than receivers take."""
 SOON_S = 1.0
 """Runs that end or rest within it are sent together."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+PAUSE_S = 5.0
 """Between two attempts while the receiver is away."""
-
 FINISH_S = 2.0
 
 log = logging.getLogger(__name__)
@@ -102,16 +101,13 @@ class Traces:
 
     async def run(self) -> None:
         """Until cancelled."""
-        pause_s = FIRST_PAUSE_S
         while True:
             if await self._all_sent():
-                pause_s = FIRST_PAUSE_S
                 self._something.clear()
                 await self._something.wait()
                 await asyncio.sleep(SOON_S)
             else:
-                await asyncio.sleep(pause_s)
-                pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+                await asyncio.sleep(PAUSE_S)
 
     async def finish(self, within_s: float = FINISH_S) -> None:
         """Waits `within_s` seconds at most: the rest is sent after the next start."""
@@ -133,7 +129,10 @@ class Traces:
             now = utc_now()
             while self._waiting or self._missed:
                 if self._missed:
-                    await self._catch_up(now)
+                    since = max(self._mark.since(now), now - LONGEST_BACK)
+                    moved = await self._store.moved_since(since)
+                    self._missed = False
+                    self._waiting |= {run_id: since for run_id in moved if self._keeps(trace_id(run_id))}
                 if not await self._sent():
                     return False
         except Exception:  # an observer's error must not end the agent
@@ -141,12 +140,6 @@ class Traces:
             return False
         self._mark.note(now)
         return True
-
-    async def _catch_up(self, now: datetime) -> None:
-        since = max(self._mark.since(now), now - LONGEST_BACK)
-        moved = await self._store.moved_since(since)
-        self._missed = False
-        self._waiting |= {run_id: since for run_id in moved if self._keeps(trace_id(run_id))}
 
     async def _sent(self) -> bool:
         """Sends the first runs of the queue; they stay there unless the receiver took them."""

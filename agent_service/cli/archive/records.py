@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent_service import settings
@@ -26,16 +27,16 @@ from groundwork.service.keys import KeyRing
 from groundwork.service.store_folder import claimed
 from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
-from schemas.values import dataclass
 
 LOOKING = "looking"
 """Where copies for readers are, beside those of agents."""
 NOWHERE = "neither the run's folder nor the bucket has it as its tool made it"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Records:
-    """`config`: the file that was used. `ring`: the agent's keys."""
+    """`config`: the file that was used. `ring`: the agent's keys. The bus is connected to for the first artifact that
+    is asked of it; one that is away is asked once."""
 
     config: Path | None
     settings: AgentSettings
@@ -43,6 +44,9 @@ class Records:
     database: SqliteFile
     store: SqliteStore
     workspace: Workspace
+    opened: AsyncExitStack
+    link: NatsLink | Failure | None = None
+    stored: Mapping[str, str] | None = None
 
     async def named(self, name: str) -> str:
         if client.is_whole(name):
@@ -80,14 +84,38 @@ class Records:
             return None
         return copy if copy is not None and hashlib.sha256(copy).hexdigest() == named.sha256 else None
 
+    async def artifact(self, run_id: str, path: str) -> bytes | None:
+        """Of the bus. Raises TryAgain."""
+        return await NatsArtifacts(await self._bus()).get(run_id, path)
+
+    async def hashes(self) -> Mapping[str, str]:
+        """SHA-256 in hex by key, of the artifacts on the bus as of the first call. Raises TryAgain."""
+        if self.stored is None:
+            self.stored = await hashes_in(await self._bus())
+        return self.stored
+
+    async def _bus(self) -> NatsLink:
+        if self.link is None:
+            try:
+                self.link = await self.opened.enter_async_context(bus_at_hand(self.settings))
+            except Failure as error:
+                self.link = error
+        if isinstance(self.link, Failure):
+            raise TryAgain(f"artifacts are needed from the bus, which is away: {self.link}") from self.link
+        return self.link
+
 
 @asynccontextmanager
 async def records(named: Path | None) -> AsyncIterator[Records]:
     config = whereabouts.nearby(named)
     loaded = settings.load(config)
     async with AsyncExitStack() as opened:
-        reading = _copy(loaded) if loaded.shared else open_for_reading(loaded.store)
-        database = await opened.enter_async_context(reading)
+        if loaded.shared:
+            link = await opened.enter_async_context(bus_at_hand(loaded))
+            folder = opened.enter_context(claimed(loaded.cache / LOOKING))
+            database = (await opened.enter_async_context(copied(link, folder))).database
+        else:
+            database = await opened.enter_async_context(open_for_reading(loaded.store))
         yield Records(
             config=config,
             settings=loaded,
@@ -95,56 +123,13 @@ async def records(named: Path | None) -> AsyncIterator[Records]:
             database=database,
             store=SqliteStore(database),
             workspace=Workspace(loaded.workspaces),
+            opened=opened,
         )
-
-
-@asynccontextmanager
-async def _copy(loaded: AgentSettings) -> AsyncIterator[SqliteFile]:
-    async with bus_at_hand(loaded) as link:
-        with claimed(loaded.cache / LOOKING) as folder:
-            async with copied(link, folder) as there:
-                yield there.database
 
 
 def artifacts_of(entries: list[Entry]) -> dict[str, NamedArtifact]:
     named = named_artifacts(entry.record() for entry in entries)
     return {artifact.path: artifact for artifact in named if is_artifact_path(artifact.path)}
-
-
-class LateArtifacts:
-    """The artifacts on the bus, which is connected to for the first of them. Methods raise TryAgain; a bus that is away
-    is asked once."""
-
-    def __init__(self, of: AgentSettings, opened: AsyncExitStack) -> None:
-        self._settings = of
-        self._opened = opened
-        self._link: NatsLink | Failure | None = None
-        self._hashes: Mapping[str, str] | None = None
-
-    async def get(self, run_id: str, path: str) -> bytes | None:
-        return await NatsArtifacts(await self._connected()).get(run_id, path)
-
-    async def remove(self, run_id: str, path: str) -> None:
-        await NatsArtifacts(await self._connected()).remove(run_id, path)
-
-    async def sizes(self) -> Mapping[str, int]:
-        return await NatsArtifacts(await self._connected()).sizes()
-
-    async def hashes(self) -> Mapping[str, str]:
-        """SHA-256 in hex by key, as of the first call."""
-        if self._hashes is None:
-            self._hashes = await hashes_in(await self._connected())
-        return self._hashes
-
-    async def _connected(self) -> NatsLink:
-        if self._link is None:
-            try:
-                self._link = await self._opened.enter_async_context(bus_at_hand(self._settings))
-            except Failure as error:
-                self._link = error
-        if isinstance(self._link, Failure):
-            raise TryAgain(f"artifacts are needed from the bus, which is away: {self._link}") from self._link
-        return self._link
 
 
 async def hashes_in(link: NatsLink) -> dict[str, str]:

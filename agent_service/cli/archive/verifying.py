@@ -8,7 +8,7 @@ flaw. The bus is needed only for artifacts that have no folder, or no hash in th
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from agent_service.archive.verify import changed, judge
 from agent_service.bus.buckets import key_of
 from agent_service.bus.endings import ToldEnd, told_ends
 from agent_service.cli.alone import bus_at_hand
-from agent_service.cli.archive.records import LateArtifacts, Records, artifacts_of, records
+from agent_service.cli.archive.records import Records, artifacts_of, records
 from agent_service.cli.output import Outcome, checked
 from agent_service.cli.whereabouts import told
 from agent_service.history.artifacts import FILES, NamedArtifact, is_artifact_path
@@ -67,22 +67,22 @@ class Verdict:
 
 
 async def verify(name: str, config: Path | None) -> Outcome:
-    async with records(config) as kept, AsyncExitStack() as opened:
-        verdict = await _verified(kept, await kept.named(name), LateArtifacts(kept.settings, opened))
+    async with records(config) as kept:
+        verdict = await _verified(kept, await kept.named(name))
     facts = asdict(verdict) | {"config": told(kept.config)}
     return checked(facts, "\n".join(verdict.lines()), ok=not verdict.flaws)
 
 
 async def verify_all(config: Path | None, *, against_bus: bool) -> Outcome:
     """Raises Misconfigured without a readable store, or without keys for the bus; Failure where that is away."""
-    async with records(config) as kept, AsyncExitStack() as opened:
+    async with records(config) as kept:
         ends = await _ends(kept) if against_bus else []
         found = await left_out(kept.database) if kept.settings.shared else {}
         flaws = [changed(STORE, f"{about}: {text}") for about, text in found.items()]
         flaws += [flaw for end in ends if (flaw := await _of_end(kept, end))]
-        bus, runs, before, flawed = LateArtifacts(kept.settings, opened), 0, None, list[Verdict]()
+        runs, before, flawed = 0, None, list[Verdict]()
         while lines := await kept.store.runs(limit=AT_ONCE, before=before):
-            verdicts = [await _verified(kept, line.run_id, bus) for line in lines]
+            verdicts = [await _verified(kept, line.run_id) for line in lines]
             flawed += [verdict for verdict in verdicts if verdict.flaws]
             runs, before = runs + len(lines), lines[-1].run_id
     facts = {"config": told(kept.config), "runs": runs, "ends": len(ends)}
@@ -108,17 +108,17 @@ async def _of_end(kept: Records, end: ToldEnd) -> Flaw | None:
     return Flaw(kind="changed" if entries else "missing", place=BUS, text=text)
 
 
-async def _verified(kept: Records, run_id: str, bus: LateArtifacts) -> Verdict:
+async def _verified(kept: Records, run_id: str) -> Verdict:
     """What is missing is looked for again: an agent at work writes it within a second or two."""
     for look in range(LOOKS):
         await asyncio.sleep(LOOK_AGAIN_S if look else 0)
-        verdict = await _look(kept, run_id, bus)
+        verdict = await _look(kept, run_id)
         if not verdict.flaws or any(flaw.kind != "missing" for flaw in verdict.flaws):
             break
     return verdict
 
 
-async def _look(kept: Records, run_id: str, bus: LateArtifacts) -> Verdict:
+async def _look(kept: Records, run_id: str) -> Verdict:
     flaws, entries = await journal_of(kept, run_id)
     verdict = Verdict(run_id=run_id, entries=len(entries), flaws=flaws)
     if flaws:
@@ -127,7 +127,7 @@ async def _look(kept: Records, run_id: str, bus: LateArtifacts) -> Verdict:
     named = {} if are_gone else artifacts_of(entries)
     folder = await asyncio.to_thread(kept.workspace.files, run_id)
     on_bus = [path for path, one in named.items() if folder is None or one.sha256 is None]
-    stored = await _stored(run_id, on_bus, bus) if on_bus else {}
+    stored = await _stored(kept, run_id, on_bus) if on_bus else {}
     verdict.artifacts = len(named)
     if folder is None:
         verdict.unchecked = on_bus if stored is None else []
@@ -194,10 +194,10 @@ def _short(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-async def _stored(run_id: str, paths: Iterable[str], bus: LateArtifacts) -> dict[str, str] | None:
+async def _stored(kept: Records, run_id: str, paths: Iterable[str]) -> dict[str, str] | None:
     """SHA-256 by path, of those that the bus has; None where it does not answer."""
     with suppress(TryAgain):
-        hashes = await bus.hashes()
+        hashes = await kept.hashes()
         return {path: hashes[key] for path in paths if (key := key_of(run_id, path)) in hashes}
     return None
 

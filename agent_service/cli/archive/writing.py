@@ -10,7 +10,7 @@ import json
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,9 +19,10 @@ from typing import Any
 
 from agent_service import settings
 from agent_service.archive.runs import ARTIFACTS, ArchivedRun, Runs, journal_name, journal_of, write_beside, write_runs
+from agent_service.bus.buckets import FOLDER
 from agent_service.cli import whereabouts
-from agent_service.cli.alone import alone, bus_at_hand
-from agent_service.cli.archive.records import NOWHERE, LateArtifacts, Records, artifacts_of, records
+from agent_service.cli.alone import alone
+from agent_service.cli.archive.records import NOWHERE, Records, artifacts_of, records
 from agent_service.cli.archive.verifying import journal_of as stored_journal
 from agent_service.cli.output import Outcome, checked
 from agent_service.core.waiting import Status
@@ -43,13 +44,10 @@ from agent_service.views.folder.workspace import MAX_BYTES
 from agent_service.views.pages.files import pages_of
 from groundwork.archive.format import Archive, Writer, writing
 from groundwork.archive.series import KEYS, SUFFIX, Series
-from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, Misconfigured
 from groundwork.service.exits import Exit, NotDone
-from groundwork.service.keys import KeyRing
 from groundwork.service.store_folder import ID_FILE, known_id
-from schemas import subjects
 
 AGENT, GATEWAY = "agentic", "gateway"
 BESIDE_DATABASE = (ID_FILE, "progress.wanted")
@@ -68,10 +66,13 @@ class Made:
     runs: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
-    then: str = ""
 
-    def outcome(self) -> Outcome:
-        counts = [f"{number} {what}" for about in self.about.values() for what, number in about.items()]
+    @property
+    def counts(self) -> dict[str, int]:
+        return {what: number for about in self.about.values() for what, number in about.items()}
+
+    def outcome(self, then: str = "") -> Outcome:
+        counts = [f"{number} {what}" for what, number in self.counts.items()]
         lines = [f"✓ {self.what} is in {self.file}: {', '.join([*counts, f'{self.size / 1024:.1f} KiB are new'])}"]
         lines += [f"! without {part}: {why}" for part, why in self.left_out.items()]
         if still := [run_id for run_id, status in self.runs.items() if Status(status) in OPEN]:
@@ -81,32 +82,30 @@ class Made:
                 f"The keys are not in it, and nothing can be proved without them: keep {' and '.join(self.keys)} in "
                 "another place too; or make backups --with-keys, which nobody else may read then"
             )
-        lines.append(self.then or f"Anybody can check it: `agentic verify {self.file}`")
+        lines.append(then or f"Anybody can check it: `agentic verify {self.file}`")
         return checked(asdict(self), "\n".join(lines), ok=self.left_out.keys() <= {GATEWAY})
 
 
 async def backup(config: Path | None, place: str, *, with_keys: bool = False, keep: int | None = None) -> Outcome:
     """`keep`: so many stay in the folder. Raises Misconfigured for a store that cannot be backed up, and TryAgain."""
-    path = whereabouts.nearby(config)
-    loaded = settings.load(path)
-    if not loaded.keys_path().exists():
-        raise Misconfigured(f"there is no file {loaded.keys_path()}: start the agent once, which makes its keys")
-    ring, at, series = KeyRing.open(loaded.keys_path()), datetime.now(UTC), Series(place, AGENT)
+    at, series = datetime.now(UTC), Series(place, AGENT)
     before = series.newest()
-    async with records(path) as kept:
-        with series.writing(ring, at) as (file, archive):
+    async with records(config) as kept:
+        if kept.ring is None:
+            path = kept.settings.keys_path()
+            raise Misconfigured(f"there is no file {path}: start the agent once, which makes its keys")
+        with series.writing(kept.ring, at) as (file, archive):
             name = series.name_of(file, at)
             made = Made(what=name, file=str(file), backup=name)
             runs, artifacts = await _add_runs(kept, archive, made)
-            await _add_ledger(path, archive, made, with_keys=with_keys)
-            await _add_artifacts(loaded, archive, before, made)
-            _add_folder(loaded, archive, made, with_keys=with_keys)
-            counts = {what: number for about in made.about.values() for what, number in about.items()}
+            await _add_ledger(kept.config, archive, made, with_keys=with_keys)
+            await _add_artifacts(kept, archive, before, made)
+            _add_folder(kept.settings, archive, made, with_keys=with_keys)
             for number, run in enumerate(runs):
                 paths = [path for path in artifacts.get(run.run_id, ()) if f"{run.run_id}/{path}" not in archive.files]
                 runs[number] = run.model_copy(update={"left_out": dict.fromkeys(paths, NOWHERE)})
             write_runs(archive, runs)
-            archive.said |= {"at": at, "about": counts, "left_out": made.left_out}
+            archive.said |= {"at": at, "about": made.counts, "left_out": made.left_out}
         made.size = archive.size
     if keep:
         series.keep_only(keep)
@@ -115,39 +114,34 @@ async def backup(config: Path | None, place: str, *, with_keys: bool = False, ke
 
 async def export_all(config: Path | None, place: Path) -> Outcome:
     """Of a store that is left: no agent may run, and none begins on it again. Raises Misconfigured and TryAgain."""
-    path = whereabouts.nearby(config)
-    loaded = settings.load(path)
-    async with alone(loaded) as link, _left(loaded, link), records(path) as kept:
-        file = file_in(place, AGENT)
-        made = Made(what="every run", file=str(file))
-        made.then = f"No agent begins on their store now: name the new one, then run `agentic restore {file}`"
-        with writing(file, kept.ring) as archive:
+    loaded = settings.load(whereabouts.nearby(config))
+    async with alone(loaded) as link, _left(loaded, link), records(config) as kept:
+        made = Made(what="every run", file=str(file_in(place, AGENT)))
+        with writing(Path(made.file), kept.ring) as archive:
             runs, _ = await _add_runs(kept, archive, made)
             _add_folder(loaded, archive, made, with_keys=False)
             write_runs(archive, runs)
             archive.said |= {"at": datetime.now(UTC), "moved": True, "left_out": made.left_out}
-    return made.outcome()
+    then = f"No agent begins on their store now: name the new one, then run `agentic restore {made.file}`"
+    return made.outcome(then)
 
 
 async def export(config: Path | None, name: str, place: Path | None = None) -> Outcome:
     """Raises NotDone for an unknown run and for one that was changed, and Misconfigured for a file that is there."""
-    async with records(config) as kept, AsyncExitStack() as opened:
-        run_id, bus = await kept.named(name), LateArtifacts(kept.settings, opened)
+    async with records(config) as kept:
+        run_id = await kept.named(name)
         made, runs, wanted = Made(what=run_id, file=str(file_in(place, run_id))), list[ArchivedRun](), [run_id]
         with writing(Path(made.file), kept.ring) as archive:
             for one in wanted:
-                run, children = await _add_export(kept, one, archive, bus)
+                run, children = await _add_export(kept, one, archive)
                 runs.append(run)
                 wanted += [child for child in children if child not in wanted]
             write_runs(archive, runs)
             archive.said["at"] = datetime.now(UTC)
-        made.size = archive.size
+    made.size, made.about["agent"] = archive.size, {"runs": len(runs), "files": len(archive.files)}
     made.runs = {run.run_id: run.status.value for run in runs}
-    made.about["agent"] = {"runs": len(runs), "files": len(archive.files)}
     made.left_out = {f"{run.run_id}/{path}": why for run in runs for path, why in run.left_out.items()}
-    if kept.ring is None:
-        made.then = "! it is not signed, for the file with the agent's keys is not there"
-    return made.outcome()
+    return made.outcome("" if kept.ring else "! it is not signed, for the file with the agent's keys is not there")
 
 
 @asynccontextmanager
@@ -195,23 +189,19 @@ async def _add_runs(
     return runs, artifacts
 
 
-async def _add_export(
-    kept: Records, run_id: str, archive: Writer, bus: LateArtifacts
-) -> tuple[ArchivedRun, Sequence[str]]:
+async def _add_export(kept: Records, run_id: str, archive: Writer) -> tuple[ArchivedRun, Sequence[str]]:
     """The run, and the children that it has in the store."""
     flaws, entries = await stored_journal(kept, run_id)
     if flaws:
-        text = (
-            f"{run_id} is not as its agent left it ({flaws[0]}), so nothing was exported: see `agentic verify {run_id}`"
-        )
-        raise NotDone(text, Exit.FAILED)
+        text = f"{run_id} is not as its agent left it ({flaws[0]}), so nothing was exported"
+        raise NotDone(f"{text}: see `agentic verify {run_id}`", Exit.FAILED)
     (run,) = [run async for run in stored_runs(kept.database, only=run_id)]
     left_out, gone = dict[str, str](), kept.store.graves.artifacts_of(run_id)
     archive.add(journal_name(run_id), journal_of(entries))
     for path, page in pages_of(entries).items():
         archive.add(f"{run_id}/{path}", page.encode())
     for path, artifact in artifacts_of(entries).items():
-        content = str(gone) if gone else await _content(kept, run_id, artifact, bus)
+        content = str(gone) if gone else await _content(kept, run_id, artifact)
         if isinstance(content, bytes):
             archive.add(f"{run_id}/{path}", content)
         else:
@@ -222,10 +212,10 @@ async def _add_export(
     return run.model_copy(update={"left_out": left_out}), there
 
 
-async def _content(kept: Records, run_id: str, artifact: NamedArtifact, bus: LateArtifacts) -> bytes | str:
+async def _content(kept: Records, run_id: str, artifact: NamedArtifact) -> bytes | str:
     """The content, or why there is none."""
     try:
-        content = kept.intact_copy(run_id, artifact) or await bus.get(run_id, artifact.path)
+        content = kept.intact_copy(run_id, artifact) or await kept.artifact(run_id, artifact.path)
     except Failure as error:
         return str(error)
     if content is None:
@@ -258,27 +248,24 @@ async def run_gateway(*arguments: str, config: Path | None) -> dict[str, Any]:
     return answer
 
 
-async def _add_artifacts(loaded: AgentSettings, archive: Writer, previous: Path | None, made: Made) -> None:
+async def _add_artifacts(kept: Records, archive: Writer, previous: Path | None, made: Made) -> None:
     """Where the bus is away, what the previous backup has is taken over."""
     try:
-        async with bus_at_hand(loaded) as link:
-            bucket = ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
-            for one in await bucket.list():
-                name = one.key.replace("/", f"/{ARTIFACTS}/", 1)
-                if one.sha256 in archive.held:
-                    archive.files[name] = one.sha256
-                    continue
-                with suppress(NoSuchArtifact):
-                    archive.add(name, await bucket.get(one.key))
+        for key, digest in (await kept.hashes()).items():
+            run_id, _, name = key.partition("/")
+            if digest in archive.held:
+                archive.files[f"{run_id}/{FOLDER}{name}"] = digest
+            elif (content := await kept.artifact(run_id, f"{FOLDER}{name}")) is not None:
+                archive.add(f"{run_id}/{FOLDER}{name}", content)
     except Failure as error:
         made.left_out[ARTIFACTS] = str(error)
         if previous:
             with Archive.opened(previous) as older:
-                for name in (name for name in older.manifest.files if f"/{ARTIFACTS}/" in name):
+                for name in (name for name in older.manifest.files if f"/{FOLDER}" in name):
                     archive.take_over(name, older)
             made.left_out[ARTIFACTS] += f". Those of {previous.name} are in it"
     else:
-        made.about[ARTIFACTS] = {"artifacts": sum(f"/{ARTIFACTS}/" in name for name in archive.files)}
+        made.about[ARTIFACTS] = {"artifacts": sum(f"/{FOLDER}" in name for name in archive.files)}
 
 
 def _add_folder(loaded: AgentSettings, archive: Writer, made: Made, *, with_keys: bool) -> None:

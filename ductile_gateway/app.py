@@ -15,7 +15,7 @@ from ductile_gateway.calls.answers import Answers, tell_of_left_over
 from ductile_gateway.calls.relay import CallExecution, CallRecords, Relay, StartConditions
 from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.clock import SystemClock
-from ductile_gateway.ductile.several import Ductiles, tend
+from ductile_gateway.ductile.runner import Ductiles, tend
 from ductile_gateway.foundations import Foundations, laid
 from ductile_gateway.plugins.folders import InstalledPlugin
 from ductile_gateway.plugins.runner import LocalPlugins

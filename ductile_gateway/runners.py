@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from ductile_gateway.clock import SystemClock
-from ductile_gateway.ductile.several import open_ductiles
+from ductile_gateway.ductile.runner import open_ductiles
 from ductile_gateway.ductile.starts import ToldOfSent, untold
 from ductile_gateway.plugins.boxes import box_of
 from ductile_gateway.plugins.in_process import InProcessTools

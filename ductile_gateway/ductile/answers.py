@@ -5,37 +5,20 @@ A refusal counts only where Ductile itself says it, with one JSON object `{"erro
 """
 
 import json
-from collections.abc import Mapping
+import re
+from typing import Any
 
-from pydantic import JsonValue
-
-_REFUSALS: Mapping[int, tuple[str, ...]] = {
-    400: (
-        "plugin not found",
-        "command not supported by plugin",
-        "invalid JSON body",
-        "payload must be a JSON object",
-        "root baggage claims failed",
-        "synchronous pipeline trigger requires",
-        "event.type",
-    ),
-    401: ("missing or invalid Authorization header", "invalid Authorization header format", "invalid token"),
-    403: (
-        "insufficient scope",
-        "unknown relay peer",
-        "peer identity mismatch",
-        "missing relay ",
-        "invalid relay ",
-        "relay timestamp outside",
-        "relay key id mismatch",
-        "origin instance mismatch",
-    ),
-    404: ("pipeline not found", "job not found"),
-    413: ("relay payload too large",),
-    422: ("event type not allowed for peer",),
-}
+JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 FORBIDDEN = "forbidden"
 """What the relay ingress says, as many others do, of a signature that is not its peer's."""
+_WORDS = (
+    *("plugin not found", "command not supported by plugin", "pipeline not found", "job not found"),
+    *("invalid JSON body", "payload must be a JSON object", "root baggage claims failed", "event.type"),
+    *("missing or invalid Authorization header", "invalid Authorization header format", "invalid token"),
+    *("insufficient scope", "synchronous pipeline trigger requires", "unknown relay peer", "peer identity mismatch"),
+    *("missing relay ", "invalid relay ", "relay timestamp outside", "relay key id mismatch"),
+    *("origin instance mismatch", "relay payload too large", "event type not allowed for peer"),
+)
 _TOO_LARGE = {"error", "bytes_actual", "bytes_limit"}
 
 
@@ -69,20 +52,23 @@ class Unreadable(Exception):
     """The answer is empty or too large, as that of a job is whose result cannot be told: ask the log of jobs."""
 
 
-def own_refusal(status: int, body: bytes) -> str | None:
-    """The words with which Ductile refuses a call or an event; None for an answer that may be anybody's."""
+def fields_of(body: bytes) -> dict[str, Any]:
+    """The object in a body; empty where there is none."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
-        return None
-    words = found.get("error") if isinstance(found, dict) else None
-    if not isinstance(words, str):
-        return None
-    if status == 413 and set(found) == _TOO_LARGE:
-        return words
-    return words if set(found) == {"error"} and words.startswith(_REFUSALS.get(status, ())) else None
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
-def is_health(found: Mapping[str, JsonValue]) -> bool:
-    """Whether this is what Ductile says of its health: others say `ok`, and nothing of a queue."""
-    return isinstance(found.get("queue_depth"), int)
+def own_refusal(body: bytes) -> str | None:
+    """The words with which Ductile refuses a call or an event; None for an answer that may be anybody's."""
+    found = fields_of(body)
+    words = found.get("error")
+    is_own = set(found) == _TOO_LARGE or (set(found) == {"error"} and str(words).startswith(_WORDS))
+    return words if isinstance(words, str) and is_own else None
+
+
+def job_id_in(fields: dict[str, Any]) -> str:
+    job_id = fields.get("job_id")
+    return job_id if isinstance(job_id, str) and JOB_ID.fullmatch(job_id) else ""

@@ -6,19 +6,34 @@ A token's scopes show in the answers to requests for what does not exist: 403 wi
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
-from dataclasses import field
 from typing import Literal, NoReturn
+
+import httpx2
 
 from ductile_gateway.calls.excerpts import printable
 from ductile_gateway.ductile.answers import Away, DuctileRefused, Unreadable
-from ductile_gateway.ductile.api import Document, DuctileApi, open_api
+from ductile_gateway.ductile.api import (
+    CALL,
+    CONFIG,
+    CONNECT_WITHIN_S,
+    EVENTS,
+    JOB,
+    LOGS,
+    PIPELINE,
+    PLUGIN,
+    TREE,
+    Document,
+    DuctileApi,
+    Endpoint,
+    open_api,
+)
 from ductile_gateway.ductile.catalog import DuctileTools, pipeline_names, read_tools, wanted
 from ductile_gateway.ductile.settings import DuctileSettings, full_name, owner
 from ductile_gateway.tools.catalog import HOUSEKEEPING, Offers, ToolChoice
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.json_log import Outage
 from schemas.status import Finding
-from schemas.values import dataclass, replace
+from schemas.values import replace
 
 LOOK_S = 2.0
 ANSWER_WITHIN_S = 5.0
@@ -65,50 +80,12 @@ class DuctileHealth:
             self.queue = depth if isinstance(depth, int) else None
 
 
-NOT_FOUND = 404
+NOTHING = "no-such-thing-5f1d8e0a2b"
+NO_JOB = "00000000-0000-4000-8000-000000000000"
 NEEDED = "of May 2026 or later"
-
+_NEEDED: Mapping[Endpoint, Sequence[str]] = {PLUGIN: [NOTHING], CALL: [NOTHING, "call"], JOB: [NO_JOB]}
+_WANTED: Mapping[Endpoint, Sequence[str]] = {PIPELINE: [NOTHING], LOGS: [], TREE: [NO_JOB]}
 _Mark = Literal["ok", "warning", "wrong"]
-
-_NOTHING = "no-such-thing-5f1d8e0a2b"
-_NO_JOB = "00000000-0000-4000-8000-000000000000"
-
-
-@dataclass(frozen=True, slots=True)
-class _Door:
-    """Something that a scope opens. `scope`: the one to ask for, in both versions of Ductile."""
-
-    what: str
-    method: str
-    path: str
-    scope: str
-
-
-_NEEDED = (
-    _Door("plugins", "GET", f"/plugin/{_NOTHING}", "plugin:ro (newer: plugin:catalog:ro)"),
-    _Door("calls that read", "POST", f"/plugin/{_NOTHING}/call", "plugin:ro (newer: plugin:invoke:ro)"),
-    _Door("jobs", "GET", f"/job/{_NO_JOB}", "jobs:ro"),
-)
-_WRITING = _Door("calls that write", "POST", f"/pipeline/{_NOTHING}?async=true", "plugin:rw")
-_LOGS = _Door("the log of jobs, where lost calls are looked for", "GET", "/job-logs?limit=1", "jobs:ro or jobs:logs:ro")
-_TREE = _Door("trees of jobs, by which pipelines end", "GET", f"/job/{_NO_JOB}/tree", "jobs:ro or jobs:tree:ro")
-_WANTED = (_WRITING, _LOGS, _TREE)
-_ALL = (*_NEEDED, *_WANTED)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """What a Ductile told of itself, and what our token opens there. `refused`: why it does not know the token."""
-
-    health: Document
-    refused: str = ""
-    opens: Mapping[_Door, bool] = field(default_factory=dict)
-    follows: bool = False
-    sees_all: bool = False
-
-    def findings(self, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
-        token = _of_token(self, settings, writes=writes)
-        return _of_ductile(self.health, settings), token.model_copy(update={"name": f"{settings.label} token"})
 
 
 async def discover_tools(
@@ -116,20 +93,20 @@ async def discover_tools(
 ) -> DuctileTools:
     """Raises Misconfigured when the token does not open them, TryAgain while Ductile is away."""
     try:
-        seen = await _see(api, settings)
-        _refuse(seen, settings)
+        warned = await _look(api, settings, writes=False)
         found = await _read(api, choices, settings)
+        if _writes(found, choices or {}, settings.relayed()):
+            warned = await _look(api, settings, writes=True)
     except DuctileRefused as refusal:
         raise Misconfigured(f"{settings.place}: {refusal}") from refusal
     except (Away, Unreadable) as error:
         raise TryAgain(f"{settings.place}: {error}") from error
-    writes = _writes(found, choices or {}, settings.relayed())
-    warned = [one for one in seen.findings(settings, writes=writes) if one.mark == "warning"]
-    return replace(found, warnings=tuple(f"{settings.place}: {one.text}: {one.remedy}" for one in warned))
+    return replace(found, warnings=warned)
 
 
 async def look_at(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
-    return (await _see(api, settings)).findings(settings, writes=writes)
+    found, token = _of_ductile(await api.health(), settings), await _of_token(api, settings, writes=writes)
+    return found, token.model_copy(update={"name": f"{settings.label} token"})
 
 
 async def look(settings: DuctileSettings, offers: Offers, others: Container[str] = ()) -> Sequence[Finding]:
@@ -150,10 +127,12 @@ def _away(settings: DuctileSettings, error: Away) -> Finding:
     return Finding(name=settings.label, mark="wrong", text=str(error), remedy=remedy)
 
 
-def _refuse(seen: "_Seen", settings: DuctileSettings) -> None:
-    for finding in seen.findings(settings, writes=False):
+async def _look(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[str, ...]:
+    findings = await look_at(api, settings, writes=writes)
+    for finding in findings:
         if finding.mark == "wrong":
             raise Misconfigured(f"{settings.place}: {finding.text}: {finding.remedy}")
+    return tuple(f"{settings.place}: {found.text}: {found.remedy}" for found in findings if found.mark == "warning")
 
 
 async def _read(api: DuctileApi, choices: Mapping[str, ToolChoice] | None, settings: DuctileSettings) -> DuctileTools:
@@ -168,7 +147,7 @@ async def _skills(api: DuctileApi, settings: DuctileSettings) -> Document:
     try:
         return await api.skills()
     except DuctileRefused as refusal:
-        if refusal.status != NOT_FOUND:
+        if refusal.status != httpx2.codes.NOT_FOUND:
             raise
         text = f"the Ductile at {settings.url} is too old: it has no /skills, so that it cannot tell its pipelines"
         raise Misconfigured(f"{settings.place}: {text}: install a newer one ({NEEDED})") from refusal
@@ -197,35 +176,39 @@ def _of_ductile(health: Document, settings: DuctileSettings) -> Finding:
     return Finding(name=settings.label, mark="ok", text=f"{text}, {printable(posture, 80)}" if posture else text)
 
 
-async def _see(api: DuctileApi, settings: DuctileSettings) -> _Seen:
-    health = await api.health()
+async def _of_token(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> Finding:
+    probed = {**_NEEDED, **_WANTED}
     try:
-        answers = await asyncio.gather(*(api.permits(door.method, door.path) for door in _ALL))
-        follows, sees_all = settings.events and await api.may_follow_events(), await api.shows("/config/view")
+        statuses = await asyncio.gather(*(api.status(endpoint, *names) for endpoint, names in probed.items()))
+        sees_all = httpx2.codes.is_success(await api.status(CONFIG))
     except DuctileRefused as refusal:
-        return _Seen(health=health, refused=str(refusal))
-    return _Seen(health=health, opens=dict(zip(_ALL, answers, strict=True)), follows=follows, sees_all=sees_all)
-
-
-def _of_token(seen: _Seen, settings: DuctileSettings, *, writes: bool) -> Finding:
-    if seen.refused:
-        return _token("wrong", f"is not known: {seen.refused}", f"correct {settings.place}.token")
-    if seen.sees_all:
+        return _token("wrong", f"is not known: {refusal}", f"correct {settings.place}.token")
+    closed = [one for one, status in zip(probed, statuses, strict=True) if status == httpx2.codes.FORBIDDEN]
+    if sees_all:
         text = "may see Ductile's configuration, so it has the scope * or system:…, which opens far more than tools"
         return _token("wrong", text, "make one with plugin:ro (plugin:rw where tools write), jobs:ro and events:ro")
-    if closed := [door for door in _NEEDED if not seen.opens[door]]:
-        return _closed("wrong", closed)
-    if closed := [door for door in _WANTED if not seen.opens[door] and (writes or door is not _WRITING)]:
-        return _closed("warning", closed)
-    if settings.events and not seen.follows:
-        return _token("warning", "may not follow events: jobs are polled, which is slower", "give it events:ro")
-    told = [door.what for door in (*_NEEDED, _WRITING) if seen.opens[door]] + ["events"] * seen.follows
+    if needed := [one for one in closed if one in _NEEDED]:
+        return _closed("wrong", needed)
+    if missing := [one for one in closed if writes or one is not PIPELINE]:
+        return _closed("warning", missing)
+    follows = settings.events and await _may_follow(api)
+    if settings.events and not follows:
+        return _token("warning", "may not follow events: jobs are polled, which is slower", f"give it {EVENTS.scope}")
+    told = [one.opens for one in (*_NEEDED, PIPELINE) if one not in closed] + [EVENTS.opens] * follows
     return _token("ok", f"opens {', '.join(told)}; nothing of the system")
 
 
-def _closed(mark: _Mark, doors: Sequence[_Door]) -> Finding:
-    scopes = ", ".join(dict.fromkeys(door.scope for door in doors))
-    return _token(mark, f"does not open {', nor '.join(door.what for door in doors)}", f"give it {scopes}")
+async def _may_follow(api: DuctileApi) -> bool:
+    try:
+        async with api.events(silent_s=CONNECT_WITHIN_S):
+            return True
+    except DuctileRefused:
+        return False
+
+
+def _closed(mark: _Mark, endpoints: Sequence[Endpoint]) -> Finding:
+    scopes = ", ".join(dict.fromkeys(one.scope for one in endpoints))
+    return _token(mark, f"does not open {', nor '.join(one.opens for one in endpoints)}", f"give it {scopes}")
 
 
 def _token(mark: _Mark, text: str, remedy: str = "") -> Finding:

@@ -6,20 +6,16 @@ start: whenever the stream begins, all who wait look.
 
 import asyncio
 import contextlib
-import json
 import logging
 from collections.abc import Iterator
-from typing import Final, NoReturn
+from typing import NoReturn
 
-import httpx2
-
-from ductile_gateway.ductile.answers import Away, DuctileRefused
+from ductile_gateway.ductile.answers import Away, DuctileRefused, fields_of
 from ductile_gateway.ductile.api import DuctileApi
 
 SILENT_AT_MOST_S = 45.0
-SHORTEST_PAUSE_S = 0.2
-LONGEST_PAUSE_S = 10.0
-ENDINGS: Final = frozenset({"job.completed", "job.failed", "job.timed_out", "job.skipped", "job.retry_exhausted"})
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
+ENDINGS = frozenset({"job.completed", "job.failed", "job.timed_out", "job.skipped", "job.retry_exhausted"})
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +26,6 @@ class DuctileEvents:
     def __init__(self, api: DuctileApi) -> None:
         self._api = api
         self._waiting: dict[str, asyncio.Event] = {}
-        self.following = False
 
     @contextlib.contextmanager
     def of(self, job_id: str) -> Iterator[asyncio.Event]:
@@ -53,33 +48,17 @@ class DuctileEvents:
         pause_s, clock = SHORTEST_PAUSE_S, asyncio.get_running_loop()
         while True:
             begun_at = clock.time()
-            try:
+            with contextlib.suppress(Away):
                 await self._listen()
-            except Away as error:
-                log.debug("Ductile's events are away", extra={"why": str(error)})
-            finally:
-                self.following = False
             has_lasted = clock.time() - begun_at >= LONGEST_PAUSE_S
-            await asyncio.sleep(SHORTEST_PAUSE_S if has_lasted else pause_s)
             pause_s = SHORTEST_PAUSE_S if has_lasted else min(2 * pause_s, LONGEST_PAUSE_S)
+            await asyncio.sleep(pause_s)
 
     async def _listen(self) -> None:
         async with self._api.events(silent_s=SILENT_AT_MOST_S) as stream:
-            self.following = True
-            self._wake_all()
+            for hint in self._waiting.values():
+                hint.set()
             async for event in stream:
-                self._heard(event)
-
-    def _heard(self, event: httpx2.ServerSentEvent) -> None:
-        if event.event not in ENDINGS:
-            return
-        try:
-            job_id = json.loads(event.data)["job_id"]
-        except (ValueError, TypeError, KeyError, RecursionError):
-            return
-        if isinstance(job_id, str) and job_id in self._waiting:
-            self._waiting[job_id].set()
-
-    def _wake_all(self) -> None:
-        for hint in self._waiting.values():
-            hint.set()
+                job_id = fields_of(event.data.encode()).get("job_id") if event.event in ENDINGS else None
+                if isinstance(job_id, str) and job_id in self._waiting:
+                    self._waiting[job_id].set()

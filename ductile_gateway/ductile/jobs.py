@@ -22,13 +22,6 @@ _PROTOCOL = frozenset(
     | {"output", "artifacts", "error_class", "continuation"}
 )
 
-_MENDS = {
-    'invalid status value: "continuation"': "under a Ductile a plugin says `continuation` beside `status: ok` and a "
-    "`result` in words (docs/CONTINUATIONS.md)",
-    "plugin stdout exceeded max size": "let it answer with less, such as the place of a file, or in pages",
-}
-"""By Ductile's words on an attempt (`internal/protocol/codec.go`, `internal/dispatch/output_limit.go`)."""
-
 Document = Mapping[str, JsonValue]
 
 
@@ -97,55 +90,41 @@ def last_error(jobs: Sequence[Document]) -> str:
     return told[-1] if told else "it did not say what"
 
 
-def hopeless(last_error: str) -> str | None:
-    return next((mend for sign, mend in _MENDS.items() if sign in last_error), None)
-
-
 def _of_step(job: Document) -> Verdict:
-    verdict = _answer_of_step(job)
-    plugin = job.get("plugin")
+    result, plugin = job.get("result"), job.get("plugin")
+    if job.get("status") == "succeeded" and isinstance(result, dict) and not _answers(job):
+        return ToolOutcome("ok", text=f"the pipeline has ended with {plugin}", output=result)
+    verdict = _verdict(job)
     return replace(verdict, said_by=plugin) if isinstance(verdict, ToolOutcome) and isinstance(plugin, str) else verdict
 
 
-def _answer_of_step(job: Document) -> Verdict:
-    result = job.get("result")
-    if job.get("status") == "succeeded" and isinstance(result, dict) and result.get("status") not in ("ok", "error"):
-        return ToolOutcome("ok", text=f"the pipeline has ended with {job.get('plugin')}", output=result)
-    return _verdict(job)
-
-
 def _verdict(job: Document) -> Verdict:
+    result = job.get("result")
     match job.get("status"):
+        case "succeeded" if isinstance(result, dict):
+            return _answered(result)
         case "succeeded":
-            return _succeeded(job.get("result"))
+            return ToolOutcome("ok", text="The tool has succeeded, says Ductile, but its result cannot be read.")
+        case "failed" if isinstance(result, dict) and _answers(job):
+            return _failed(job, result)
         case "failed":
-            return _failed(job)
+            # What failed may have been the start, the output or anything between: the work may be done.
+            return failed("bad_output", _said(job, "the plugin gave no valid response"), retryable=False)
         case "timed_out":
             return failed("timeout", _said(job, "the plugin exceeded Ductile's time limit"), retryable=False)
         case "skipped":
-            return ToolOutcome("ok", text=_skipped(job.get("result")))
+            reason = result.get("reason") if isinstance(result, dict) else None
+            return ToolOutcome("ok", text=f"Skipped by Ductile: {reason}" if reason else "Skipped by Ductile.")
     return Unknown(_said(job, "Ductile was interrupted and has given the job up"))
 
 
-def _succeeded(result: JsonValue) -> ToolOutcome:
-    if not isinstance(result, dict):
-        return ToolOutcome("ok", text="The tool has succeeded, says Ductile, but its result cannot be read.")
-    return _answered(result)
-
-
 def _answers(job: Document) -> bool:
-    """Whether its plugin gave a response of the protocol. What was wrong with another is in the log alone."""
+    """Returns whether its plugin gave a response of the protocol. What was wrong with another is in the log alone."""
     result = job.get("result")
     return isinstance(result, dict) and result.get("status") in ("ok", "error")
 
 
-def _failed(job: Document) -> ToolOutcome:
-    result = job.get("result")
-    if not isinstance(result, dict) or not _answers(job):
-        # What failed may have been the start, the output or anything between: the work may be done.
-        told = _said(job, "the plugin gave no valid response")
-        mend = hopeless(told)
-        return failed("bad_output", f"{told}; {mend}" if mend else told, retryable=False)
+def _failed(job: Document, result: Document) -> ToolOutcome:
     outcome = _answered(result)
     if outcome.status == "error":
         return replace(outcome, retryable=outcome.retryable and result.get("retry") is True)
@@ -154,24 +133,16 @@ def _failed(job: Document) -> ToolOutcome:
 
 
 def _answered(result: Document) -> ToolOutcome:
+    """What a response says; beside `output`, its own fields and the events that the plugin emitted are for programs."""
     outcome = outcome_of(result)
-    takes_output = outcome.status != "error" and "output" not in result
-    return replace(outcome, output=_besides(result)) if takes_output else outcome
-
-
-def _besides(result: Document) -> dict[str, JsonValue]:
-    """What a response holds for programs beyond `output`: its own fields, and the events that the plugin emitted."""
+    if outcome.status == "error" or "output" in result:
+        return outcome
     output = {name: value for name, value in result.items() if name not in _PROTOCOL}
     events = result.get("events")
     emitted = [event for event in events if isinstance(event, dict)] if isinstance(events, list) else []
     if emitted:
         output["events"] = [{"type": event.get("type"), "payload": event.get("payload")} for event in emitted]
-    return output
-
-
-def _skipped(result: JsonValue) -> str:
-    reason = result.get("reason") if isinstance(result, dict) else None
-    return f"Skipped by Ductile: {reason}" if reason else "Skipped by Ductile."
+    return replace(outcome, output=output)
 
 
 def _said(job: Document, otherwise: str) -> str:

@@ -5,14 +5,13 @@ fields are passed over. Ductile answers a repeated event with the job that it be
 """
 
 import json
-import re
 from collections.abc import Mapping
 from datetime import datetime
 
 from pydantic import JsonValue
 
 from ductile_gateway.calls.call import CALL_ID, Asked
-from ductile_gateway.ductile.answers import FORBIDDEN, own_refusal
+from ductile_gateway.ductile.answers import FORBIDDEN, fields_of, job_id_in, own_refusal
 from ductile_gateway.ductile.settings import EVENT_TYPE, RelayPeerSettings
 from ductile_gateway.webhooks.lifecycle import LifecycleEvent
 from ductile_gateway.webhooks.signatures import KEY_ID, PEER, relay_headers
@@ -21,9 +20,7 @@ from schemas.values import dataclass
 
 SKEWED = "outside allowed clock skew"
 SECRETS_DIFFER = "the peer's secret in Ductile is not the one that is set here, or something on the way says so"
-_ACCEPTED = 202
-_FORBIDDEN = 403
-_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_ACCEPTED, _FORBIDDEN = 202, 403
 
 
 class Malformed(Exception):
@@ -123,16 +120,10 @@ def signed_headers(us: RelayPeerSettings, body: bytes, *, at: datetime) -> dict[
 
 
 def read_answer(status: int, body: bytes) -> RelayAnswer:
-    try:
-        content = json.loads(body)
-    except (ValueError, RecursionError):
-        content = None
-    fields = content if isinstance(content, dict) else {}
-    job_id, error = fields.get("job_id"), fields.get("error")
-    is_id = isinstance(job_id, str) and _JOB_ID.fullmatch(job_id)
-    unheard = status == _ACCEPTED and fields.get("status") == "accepted" and not job_id
-    own = unheard or own_refusal(status, body) is not None
-    return RelayAnswer(status, str(job_id) if is_id else "", str(error or "")[:200], unheard, own)
+    fields = fields_of(body)
+    job_id, error = job_id_in(fields), str(fields.get("error") or "")[:200]
+    unheard = status == _ACCEPTED and fields.get("status") == "accepted" and not fields.get("job_id")
+    return RelayAnswer(status, job_id, error, unheard, own=unheard or own_refusal(body) is not None)
 
 
 def _origin_id(origin: Mapping[str, JsonValue]) -> str:

@@ -1,9 +1,10 @@
-"""Tools in one Ductile. Fills the port ToolRunner.
+"""Tools in one Ductile or in several. Fills the port ToolRunner, and leaves each call to the Ductile that has its tool.
 
     intent and receipt durable ─▶ start ─▶ job id durable ─▶ wait for the job ─▶ verdict
 
 Before a write Ductile is asked whether it is there: a write that something on the way answers in its place would have
-to be looked for, or by a person.
+to be looked for, or by a person. Each Ductile has its own limits, breaker and event stream; receipts and late jobs of
+all are kept together.
 """
 
 import asyncio
@@ -11,24 +12,28 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 
 import httpx2
 
 from ductile_gateway.calls.admission import Breaker, InFlight, QueueLimit
-from ductile_gateway.calls.call import NeverStarted, Receipt, ToolCall, ToolOutcome, Unknown, Verdict, Way, failed
+from ductile_gateway.calls.call import NeverStarted, Receipt, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent
-from ductile_gateway.ductile.api import DuctileApi
+from ductile_gateway.ductile.api import DuctileApi, open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.events import DuctileEvents
 from ductile_gateway.ductile.jobs import Going
 from ductile_gateway.ductile.relay_client import open_relay_starts
-from ductile_gateway.ductile.settings import DuctileSettings
-from ductile_gateway.ductile.starts import ApiStarts, Starts, ToldOfSent, start_told, untold
-from ductile_gateway.ductile.watch import Job, JobWatch, Overdue, Pace
+from ductile_gateway.ductile.settings import DuctileSettings, own_name, owner
+from ductile_gateway.ductile.starts import ApiStarts, Sent, Starts, ToldOfSent, untold
+from ductile_gateway.ductile.watch import Job, JobWatch, LateJobs, Overdue, Pace, Tell
 from ductile_gateway.ports import Begin, Clock, Receipts, unrecorded
+from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.tools.catalog import Offers
+from ductile_gateway.tools.toolbox import Tools, keep_fresh
 from groundwork.service.errors import TryAgain
 from schemas.status import Finding
-from schemas.values import dataclass, replace
+from schemas.values import replace
 
 COME_BACK_S = 1.0
 HEALTHY_WITHIN_S = 5.0
@@ -38,51 +43,39 @@ PLACE_WITHIN_S = 5.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Routes:
-    """How calls are started: as `relayed` says for its routes, else by `api`. `told` of each request to start one."""
-
-    api: ApiStarts
-    relayed: Mapping[str, Starts]
-    told: ToldOfSent
-
-
 class DuctileRunner:
-    """Runs calls in one Ductile, from `open_runner`. One gateway per ledger."""
-
-    finds_anywhere = True
+    """Runs calls in one Ductile. `relayed`: how calls of these routes are started."""
 
     def __init__(
         self,
         receipts: Receipts,
         watch: JobWatch,
-        routes: Routes,
-        *,
+        api: ApiStarts,
+        relayed: Mapping[str, Starts],
         queue: QueueLimit,
+        *,
         settings: DuctileSettings,
         clock: Clock,
+        told: ToldOfSent,
     ) -> None:
         self._receipts = receipts
-        self._watch = watch
-        self._told = routes.told
-        self._starts = routes.api
-        self._relayed = routes.relayed
+        self._told = told
+        self._api = api
+        self._relayed = relayed
         self._queue = queue
         self._in_flight = InFlight(settings.in_flight)
         self._breaker = Breaker(settings.breaker_failures, timedelta(seconds=settings.breaker_open_s))
-        self._name, self._label = settings.name, settings.label.capitalize()
+        self._name, self._label = settings.name, settings.label
         self._clock = clock
+        self.watch = watch
 
     def now_has(self, tools: DuctileTools) -> None:
-        self._starts.now_has(tools)
-
-    async def look(self, job: Job) -> Going | Away | Verdict:
-        return await self._watch.look(job)
+        self._api.tools = tools
 
     def findings(self) -> Sequence[Finding]:
         return [
             Finding(
-                name=f"{self._label.lower()} calls",
+                name=f"{self._label} calls",
                 mark="warning",
                 text=f"{plugin} could not be reached several times and is left alone for {wait_s:.0f} s more",
                 remedy="see whether Ductile answers; its calls wait on the bus",
@@ -100,11 +93,9 @@ class DuctileRunner:
             if not there_is_one:
                 raise TryAgain("as many calls are in Ductile as may be", COME_BACK_S)
             await self._queue.check()
-            return await self._run(self._from_now(call, left_s), begin)
-
-    def _from_now(self, call: ToolCall, left_s: float) -> ToolCall:
-        deadline_at = self._clock.now() + timedelta(seconds=left_s)
-        return replace(call, deadline_at=min(deadline_at, call.wanted_until or deadline_at))
+            deadline_at = self._clock.now() + timedelta(seconds=left_s)
+            deadline_at = min(deadline_at, call.wanted_until or deadline_at)
+            return await self._run(replace(call, deadline_at=deadline_at), begin)
 
     async def resume(self, call: ToolCall) -> Verdict:
         """The verdict on a call that may have been sent before: of the same job, if it is known or can be found."""
@@ -116,17 +107,14 @@ class DuctileRunner:
                 return await self._found(call, receipt)
             return await self._watched(call, receipt.job_id, receipt)
 
-    async def forget(self, key: str) -> None:
-        self._receipts.drop_soon(key)
-
     async def _run(self, call: ToolCall, begin: Begin) -> Verdict:
         if wait_s := self._breaker.wait_s(call.plugin, self._clock.now()):
             raise TryAgain(f"{call.plugin} in {self._label} is left alone after several failures", wait_s)
-        receipt = await self._before(call)
+        starts = self._relayed.get(call.plugin, self._api)
+        receipt = await self._before(call, starts)
         await begin(receipt)
         try:
-            starts = self._relayed.get(call.plugin, self._starts)
-            job_id = await start_told(starts, call, told=self._told, clock=self._clock)
+            job_id = await self._start(call, starts)
         except NotSent as error:
             await self._receipts.drop(call.key)
             raise TryAgain(str(error), self._failed(call.plugin)) from error
@@ -134,36 +122,44 @@ class DuctileRunner:
             await self._receipts.drop(call.key)
             return self._refused(call, refusal)
         except Lost as error:
-            log.warning("an answer was lost", extra=call.facts() | {"why": str(error)})
             wait_s = self._failed(call.plugin)
-            found = await self._found(call, receipt)
+            found = await self._lost(call, receipt, error)
             if isinstance(found, NeverStarted):
                 raise TryAgain(f"{error}; Ductile has no job of the call, so it is made again", wait_s) from error
-            return replace(found, reason=f"{found.reason} ({error})") if isinstance(found, Unknown) else found
+            return found
         self._breaker.succeeded(call.plugin)
         return await self._accepted(call, job_id, receipt)
 
-    async def _before(self, call: ToolCall) -> Receipt:
+    async def _before(self, call: ToolCall, starts: Starts) -> Receipt:
         """The receipt of a call that is to be sent now. Raises TryAgain where a stranger would answer a write."""
-        way = self._way(call.plugin)
+        way = starts.way(call)
         if call.may_repeat or way == "event":  # repeated, both do no harm
             return Receipt(self._clock.now(), way=way)
         try:
             async with asyncio.timeout(HEALTHY_WITHIN_S):
-                newest = await self._starts.before(call)
+                newest = await self._api.before(call)
         except (Away, TimeoutError) as error:
-            raise TryAgain(
-                f"not sent: {error or 'Ductile does not say how it is'}", self._failed(call.plugin)
-            ) from error
+            why = error or "Ductile does not say how it is"
+            raise TryAgain(f"not sent: {why}", self._failed(call.plugin)) from error
         return Receipt(self._clock.now(), way=way, newest=newest)
 
-    def _way(self, route: str) -> Way:
-        if route in self._relayed:
-            return "event"
-        return "pipeline" if self._starts.is_pipeline(route) else "plugin"
+    async def _start(self, call: ToolCall, starts: Starts) -> str:
+        began_at, sent = self._clock.now(), partial(Sent, fate="lost")
+        try:
+            job_id = await starts.start(call)
+            sent = partial(Sent, fate="accepted", status=httpx2.codes.ACCEPTED, job_id=job_id)
+        except NotSent:
+            sent = partial(Sent, fate="not_sent")
+            raise
+        except DuctileRefused as refusal:
+            sent = partial(Sent, fate="refused", status=refusal.status or None)
+            raise
+        finally:
+            self._told(call, sent(path=starts.path(call), began_at=began_at, ended_at=self._clock.now()))
+        return job_id
 
     async def _found(self, call: ToolCall, receipt: Receipt) -> Verdict:
-        starts = self._relayed.get(call.plugin) if receipt.way == "event" else self._starts
+        starts = self._relayed.get(call.plugin) if receipt.way == "event" else self._api
         if starts is None:
             return Unknown("its event in Ductile was not answered, and its route is not called by events any more")
         found = await starts.find(call, receipt)
@@ -171,8 +167,13 @@ class DuctileRunner:
             await self._receipts.drop(call.key)
         return await self._accepted(call, found, receipt) if isinstance(found, str) else found
 
+    async def _lost(self, call: ToolCall, receipt: Receipt, error: Lost) -> Verdict:
+        log.warning("an answer was lost", extra=call.facts() | {"why": str(error)})
+        found = await self._found(call, receipt)
+        return replace(found, reason=f"{found.reason} ({error})") if isinstance(found, Unknown) else found
+
     async def _accepted(self, call: ToolCall, job_id: str, receipt: Receipt) -> Verdict:
-        self._starts.know(job_id)
+        self._api.know(job_id)
         try:
             await self._receipts.accepted(call.key, job_id)
         except TryAgain as error:  # the job runs, and this process knows it: only a crash would make it doubtful
@@ -181,14 +182,11 @@ class DuctileRunner:
 
     async def _watched(self, call: ToolCall, job_id: str, receipt: Receipt) -> Verdict:
         of = (call.plugin, call.command) if receipt.way == "plugin" else None
+        job = Job(job_id, pipeline=receipt.way != "plugin", of=of, ductile=self._name)
         try:
-            return await self._watch.verdict(
-                Job(job_id, pipeline=receipt.way != "plugin", of=of, ductile=self._name), call
-            )
+            return await self.watch.verdict(job, call)
         except Lost as error:
-            log.warning("an answer was lost", extra=call.facts() | {"why": str(error)})
-            found = await self._found(call, receipt)
-            return replace(found, reason=f"{found.reason} ({error})") if isinstance(found, Unknown) else found
+            return await self._lost(call, receipt, error)
 
     def _failed(self, plugin: str) -> float:
         now = self._clock.now()
@@ -219,28 +217,94 @@ async def open_runner(
 ) -> AsyncIterator[DuctileRunner]:
     """`relay_transport`: in place of the network, for Ductile's relay ingress."""
     pace = pace or Pace(first_s=settings.poll_first_s, most_s=settings.poll_most_s)
-    async with (
-        open_relay_starts(settings, clock=clock, transport=relay_transport) as relayed,
-        _followed(DuctileEvents(api), wanted=settings.events) as events,
-    ):
-        watch = JobWatch(api, events, overdue=overdue, pace=pace, clock=clock, secrets=settings.secrets())
-        starts = ApiStarts(api, watch, tools=tools, send_call_id=settings.send_call_id, pace=pace, clock=clock)
-        yield DuctileRunner(
-            receipts,
-            watch,
-            Routes(api=starts, relayed=relayed, told=told),
-            queue=QueueLimit(api.queue_depth, most=settings.queue_most, clock=clock),
-            settings=settings,
-            clock=clock,
-        )
-
-
-@contextlib.asynccontextmanager
-async def _followed(events: DuctileEvents, *, wanted: bool) -> AsyncIterator[DuctileEvents]:
-    following = asyncio.create_task(events.follow()) if wanted else None
+    events = DuctileEvents(api)
+    following = asyncio.create_task(events.follow()) if settings.events else None
+    watch = JobWatch(api, events, overdue=overdue, pace=pace, clock=clock, secrets=settings.secrets())
+    starts = ApiStarts(api, watch, tools=tools, send_call_id=settings.send_call_id, pace=pace, clock=clock)
+    queue = QueueLimit(api.queue_depth, most=settings.queue_most, clock=clock)
     try:
-        yield events
+        async with open_relay_starts(settings, clock=clock, transport=relay_transport) as relayed:
+            yield DuctileRunner(receipts, watch, starts, relayed, queue, settings=settings, clock=clock, told=told)
     finally:
         if following:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
+
+
+class Ductiles:
+    finds_anywhere = True
+
+    def __init__(
+        self,
+        runners: Mapping[str, DuctileRunner],
+        receipts: Receipts,
+        overdue: Overdue,
+        *,
+        every_s: float,
+        clock: Clock,
+    ) -> None:
+        self._runners = runners
+        self._receipts = receipts
+        self.late = LateJobs(self._look, overdue, every_s=every_s, clock=clock)
+
+    async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
+        name, its = self._of(call)
+        return await self._runners[name].run(its, begin)
+
+    async def resume(self, call: ToolCall) -> Verdict:
+        name, its = self._of(call)
+        if name not in self._runners:
+            return Unknown(f"it was made in a Ductile that the settings do not name any more ({call.plugin})")
+        return await self._runners[name].resume(its)
+
+    async def forget(self, key: str) -> None:
+        self._receipts.drop_soon(key)
+
+    def now_has(self, tools: Mapping[str, DuctileTools]) -> None:
+        for name, found in tools.items():
+            self._runners[name].now_has(found)
+
+    def findings(self) -> Sequence[Finding]:
+        found = [finding for runner in self._runners.values() for finding in runner.findings()]
+        for name, late in self.late.waiting().items():
+            text, remedy = f"{late} jobs have outlived their calls", "wait: what comes of them is told on the bus"
+            found.append(Finding(name=f"{f'ductile {name}'.rstrip()} calls", mark="warning", text=text, remedy=remedy))
+        return found
+
+    async def _look(self, job: Job) -> Going | Away | Verdict:
+        if job.ductile not in self._runners:
+            return Unknown(f"the settings do not name the Ductile {job.ductile} any more, which has job {job.job_id}")
+        return await self._runners[job.ductile].watch.look(job)
+
+    def _of(self, call: ToolCall) -> tuple[str, ToolCall]:
+        name = owner(call.plugin, self._runners)
+        return name, replace(call, plugin=own_name(call.plugin, of=name))
+
+
+async def tend(settings: GatewaySettings, tools: Tools, runner: Ductiles, offers: Offers, *, tell_late: Tell) -> None:
+    """Discover tools again and follow late jobs, until cancelled. `tools`: found at the start. Raises Broken or
+    Misconfigured."""
+    every_s = min(ductile.refresh_s for ductile in settings.every_ductile().values())
+    async with asyncio.TaskGroup() as group:
+        group.create_task(runner.late.follow(tell_late))
+        group.create_task(keep_fresh(settings, offers, runner.now_has, every_s=every_s, known=tools.ductiles))
+
+
+@contextlib.asynccontextmanager
+async def open_ductiles(
+    every: Mapping[str, DuctileSettings],
+    tools: Mapping[str, DuctileTools],
+    *,
+    receipts: Receipts,
+    overdue: Overdue,
+    clock: Clock,
+    told: ToldOfSent = untold,
+) -> AsyncIterator[Ductiles]:
+    async with contextlib.AsyncExitStack() as stack:
+        runners = dict[str, DuctileRunner]()
+        for name, settings in every.items():
+            api, found = await stack.enter_async_context(open_api(settings)), tools.get(name, DuctileTools())
+            runner = open_runner(api, found, settings, receipts=receipts, overdue=overdue, clock=clock, told=told)
+            runners[name] = await stack.enter_async_context(runner)
+        every_s = min(settings.poll_most_s for settings in every.values())
+        yield Ductiles(runners, receipts, overdue, every_s=every_s, clock=clock)

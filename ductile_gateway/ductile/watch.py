@@ -1,32 +1,24 @@
 """Waits for a job of a Ductile, until its end or the call's deadline, which is ours: Ductile cannot cancel.
 
 An event is a hint to look. A Ductile that is away is waited for, beyond the deadline for as long as the answer is
-wanted. A job that outlives its call is remembered as overdue.
+wanted. A job that outlives its call is followed on, also across restarts.
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from ductile_gateway.calls.call import JobFacts, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.excerpts import masked
 from ductile_gateway.ductile.answers import Away, Lost, Unreadable
 from ductile_gateway.ductile.api import Document, DuctileApi
 from ductile_gateway.ductile.events import DuctileEvents
-from ductile_gateway.ductile.jobs import (
-    Going,
-    SeeLog,
-    facts_of,
-    hopeless,
-    last_error,
-    read_job,
-    read_log,
-    read_tree,
-)
-from ductile_gateway.plugins.response import MAX_MESSAGE
+from ductile_gateway.ductile.jobs import Going, SeeLog, facts_of, last_error, read_job, read_log, read_tree
 from ductile_gateway.ports import Clock
+from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from schemas.values import dataclass, replace
 
 LAST_LOOK_S = 2.0
@@ -34,7 +26,8 @@ LAST_LOOK_S = 2.0
 MOST_STEPS = 20
 SOON_S = 0.02
 """After an event: Ductile publishes it shortly before it has written down what it tells of."""
-
+FOR = timedelta(hours=24)
+"""As long as Ductile keeps its jobs. Its attempts at one take a quarter of an hour."""
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +86,7 @@ class JobWatch:
         overdue: Overdue,
         pace: Pace,
         clock: Clock,
-        secrets: Sequence[str] = (),
+        secrets: Sequence[str],
     ) -> None:
         """`secrets`: what is not to be told of what a job has said."""
         self._secrets = secrets
@@ -105,21 +98,20 @@ class JobWatch:
 
     async def verdict(self, job: Job, call: ToolCall) -> Verdict:
         """How the job ended, or `timeout` at the deadline of the call. Raises Lost where it is another call's job."""
-        patience = _Patience(call.deadline_at, self.patient_until(call))
-        begun_at, delay_s, is_retried = self._clock.now(), self._pace.first_s, False
+        most, deadline_at = self.patient_until(call), call.deadline_at
+        looked_at = begun_at = self._clock.now()
+        delay_s, is_away = self._pace.first_s, False
         with self._events.of(job.job_id) as hint:
             while True:
                 hint.clear()
-                reading = await self._look_in_time(job, patience)
+                reading = await self._look_in_time(job, most)
                 if not isinstance(reading, Going | Away):
                     return reading
-                if isinstance(reading, Going) and reading.retrying and not is_retried:
-                    is_retried, why = True, await self._last_error(job)
-                    log.warning("Ductile tries again", extra=call.facts() | {"job_id": job.job_id, "why": why})
-                    if mend := hopeless(why):
-                        return await self._hopeless(job, call, f"{why}; {mend}")
                 now = self._clock.now()
-                left_s = patience.left_s(now, is_away=isinstance(reading, Away) and not reading.refused)
+                if is_away:  # the time in which Ductile is away is not the tool's
+                    deadline_at = min(most, deadline_at + (now - looked_at))
+                is_away, looked_at = isinstance(reading, Away) and not reading.refused, now
+                left_s = ((most if is_away else deadline_at) - now).total_seconds()
                 if left_s <= 0:
                     return await self._given_up(job, call, reading)
                 hinted = await _hinted(hint, within_s=min(delay_s, left_s))
@@ -129,8 +121,8 @@ class JobWatch:
         at_least = self._clock.now() + timedelta(seconds=self._pace.patience_s)
         return max(call.deadline_at, call.wanted_until or at_least)
 
-    async def _look_in_time(self, job: Job, patience: "_Patience") -> Going | Away | Verdict:
-        left_s = (patience.most - self._clock.now()).total_seconds()
+    async def _look_in_time(self, job: Job, most: datetime) -> Going | Away | Verdict:
+        left_s = (most - self._clock.now()).total_seconds()
         try:
             async with asyncio.timeout(max(left_s, 0) + LAST_LOOK_S):
                 return await self.look(job)
@@ -177,50 +169,37 @@ class JobWatch:
         except Unreadable:
             return read_log(await self._log(job, results=False))
         if found is None:
-            return await self._forgotten(job)
+            entries = await self._log(job, results=True)
+            return read_log(entries) if entries else Unknown(f"Ductile knows nothing of its job {job.job_id} any more")
         _check(job, found)
         reading = read_job(found)
-        if isinstance(reading, Going):
-            return reading
-        if job.pipeline:
+        if job.pipeline and not isinstance(reading, Going):
             return await self._of_pipeline(job)
         return read_log(await self._log(job, results=False)) if isinstance(reading, SeeLog) else reading
 
-    async def _forgotten(self, job: Job) -> Going | Verdict:
-        try:
-            entries = await self._log(job, results=True)
-        except Unreadable:
-            entries = await self._log(job, results=False)
-        return read_log(entries) if entries else Unknown(f"Ductile knows nothing of its job {job.job_id} any more")
-
     async def _log(self, job: Job, *, results: bool) -> list[Document]:
-        entries = await self._api.log(job.job_id, results=results)
+        try:
+            entries = await self._api.log(job.job_id, results=results)
+        except Unreadable:
+            if not results:
+                raise
+            entries = await self._api.log(job.job_id, results=False)
         for entry in entries:
             _check(job, entry)
         return entries
 
     async def _of_pipeline(self, job: Job) -> Going | Verdict:
-        before = read_tree(jobs := await self._api.tree(job.job_id))
-        if isinstance(before, Going):
-            return before
+        before = await self._api.tree(job.job_id)
         await asyncio.sleep(SOON_S)
         again = await self._api.tree(job.job_id)
-        return read_tree(again) if len(again) == len(jobs) else Going()
-
-    async def _hopeless(self, job: Job, call: ToolCall, why: str) -> ToolOutcome:
-        await self._overdue.add(call.key, job, self._clock.now())
-        told = failed("bad_output", f"the plugin gave no valid response: {why}"[:MAX_MESSAGE], retryable=False)
-        return replace(told, job=JobFacts(job.job_id, last_error=why))
+        return read_tree(again) if len(again) == len(before) else Going()
 
     async def _given_up(self, job: Job, call: ToolCall, reading: Going | Away) -> ToolOutcome:
         await self._overdue.add(call.key, job, self._clock.now())
-        why = (
-            f"Ductile is away ({reading})"
-            if isinstance(reading, Away)
-            else f"job {job.job_id} of Ductile has not ended"
-        )
-        said = ""
-        if isinstance(reading, Going) and reading.retrying:
+        why, said = f"job {job.job_id} of Ductile has not ended", ""
+        if isinstance(reading, Away):
+            why = f"Ductile is away ({reading})"
+        elif reading.retrying:
             said = await self._last_error(job)
             why = f"Ductile is still trying its job {job.job_id}, because of: {said}"
         timeout = failed("timeout", f"the deadline has passed: {why}", retryable=True)
@@ -233,24 +212,6 @@ class JobWatch:
         except (Away, Unreadable, TimeoutError):
             return "it did not say what"
         return masked(last_error(tree), self._secrets)
-
-
-@dataclass(slots=True)
-class _Patience:
-    """How long a job is waited for: the time in which Ductile is away is not the tool's. `most`: in any case."""
-
-    deadline_at: datetime
-    most: datetime
-    away_since: datetime | None = None
-
-    def left_s(self, now: datetime, *, is_away: bool) -> float:
-        if is_away:
-            self.away_since = self.away_since or now
-            return (self.most - now).total_seconds()
-        if self.away_since:
-            self.deadline_at = min(self.most, self.deadline_at + (now - self.away_since))
-            self.away_since = None
-        return (self.deadline_at - now).total_seconds()
 
 
 def _check(job: Job, found: Document) -> None:
@@ -266,3 +227,48 @@ async def _hinted(hint: asyncio.Event, *, within_s: float) -> bool:
             return await hint.wait()
     except TimeoutError:
         return False
+
+
+Look = Callable[[Job], Awaitable[Going | Away | Verdict]]
+Tell = Callable[[str, Verdict], Awaitable[bool]]
+"""Takes the key of a call and what came of it after all; False while the call has no answer yet."""
+
+
+class LateJobs:
+    """Jobs that outlived the deadlines of their calls, all polled every `every_s` seconds."""
+
+    def __init__(self, look: Look, overdue: Overdue, *, every_s: float, clock: Clock) -> None:
+        self._look_at = look
+        self._overdue = overdue
+        self._every_s = every_s
+        self._clock = clock
+
+    async def follow(self, tell: Tell) -> NoReturn:
+        while True:
+            try:
+                for late in self._overdue.all():
+                    await self._look(late, tell)
+            except TryAgain as error:
+                log.warning("late results are looked for again later", extra={"why": str(error)})
+            await asyncio.sleep(self._every_s)
+
+    def waiting(self) -> Mapping[str, int]:
+        """How many, by the name of their Ductile."""
+        return Counter(late.job.ductile for late in self._overdue.all())
+
+    async def _look(self, late: OverdueJob, tell: Tell) -> None:
+        over = self._clock.now() >= late.since + FOR
+        try:
+            reading = await self._look_at(late.job)
+            if isinstance(reading, Going | Away):
+                if not over:
+                    return
+                reading = Unknown(f"job {late.job.job_id} of Ductile had not ended {FOR} after the deadline")
+            is_told = await tell(late.key, reading)
+        except (TryAgain, Broken, Misconfigured):
+            raise
+        except Exception:  # what cannot be told now cannot be told in an hour
+            log.exception("what came of a late job cannot be told", extra={"call": late.key, "job": late.job.job_id})
+            is_told = True
+        if is_told or over:
+            await self._overdue.drop(late.key)

@@ -1,7 +1,7 @@
 """Where a callback may go: public addresses by HTTPS, unless an operator allows more. Pure: nothing is resolved here.
 
-Addresses decide, also for a host that is written as a number or has a private name: all that a host resolves to are
-checked. An IPv6 address that carries an IPv4 one inside (mapped, NAT64, 6to4, Teredo) is always refused.
+Addresses decide, also for a host that is written as a number: all that it resolves to are checked. An IPv6 address that
+carries an IPv4 one inside (mapped, NAT64, 6to4, Teredo) is always refused.
 """
 
 import ipaddress
@@ -15,6 +15,8 @@ from schemas.values import dataclass
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 _URL = re.compile(r"[!-\[\]-~]{1,2048}", re.ASCII)
 _HOST = re.compile(r"[a-z0-9_:.-]{1,253}", re.ASCII)
+_INSIDE = (".localhost", ".local", ".internal", ".home.arpa")
+"""Names of this machine and its network (RFC 6761, 6762, 8375, ICANN's .internal): clouds hand out secrets there."""
 _GLOBAL_UNICAST = ("2000::/3",)
 _SPECIAL = ("192.0.0.0/24", "2002::/16", "2001::/32")
 """Beside what Python knows as such: those of IPv6 carry an IPv4 address inside."""
@@ -50,6 +52,8 @@ def read_destination(url: str, rules: NetworkSettings) -> Destination:
         raise Forbidden(f"{destination.host}: port {destination.port} is none of those allowed by `ports`")
     if rules.hosts and destination.host not in rules.hosts:
         raise Forbidden(f"{destination.host} is none of the `hosts`")
+    if f".{destination.host}".endswith(_INSIDE) and not rules.allow_private:
+        raise Forbidden(f"{destination.host} is not a public name; allow_private allows private ones")
     return destination
 
 

@@ -14,10 +14,9 @@ from ductile_gateway.calls.call import CALL_ID, Intent, Receipt, ToolCall, ToolO
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
-from ductile_gateway.ductile.late import LateJobs
 from ductile_gateway.ductile.runner import DuctileRunner, open_runner
 from ductile_gateway.ductile.settings import DuctileSettings
-from ductile_gateway.ductile.watch import Pace
+from ductile_gateway.ductile.watch import LateJobs, Pace
 from ductile_gateway.ports import Begin
 from ductile_gateway.store.calls import CallLedger
 from tests.ductile.under_test import DuctileUnderTest, Execution
@@ -87,7 +86,7 @@ async def gateway(
             relay_transport=wire,
         ) as runner,
     ):
-        late = LateJobs(runner.look, stores.overdue, every_s=pace.most_s, clock=SystemClock())
+        late = LateJobs(runner.watch.look, stores.overdue, every_s=pace.most_s, clock=SystemClock())
         yield Recorded(runner, stores.ledger, late)
 
 

@@ -64,7 +64,7 @@ async def test_what_is_no_id_and_no_name_never_reaches_a_url() -> None:
                 with pytest.raises(Away):
                     await ask
         for name in ILLEGAL_NAMES:
-            ways = (api.start(name, "note", {}), api.start("probe", name, {}), api.start_pipeline(name, {}))
+            ways = (api.start(name, "note", {}), api.start("probe", name, {}), api.start(name, None, {}))
             for way in (*ways, api.plugin(name)):
                 with pytest.raises(DuctileRefused, match="not a legal name"):
                     await way

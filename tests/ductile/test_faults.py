@@ -16,8 +16,7 @@ from ductile_gateway.calls.call import NeverStarted, ToolCall, ToolOutcome, Unkn
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import Going
-from ductile_gateway.ductile.late import FOR, LateJobs
-from ductile_gateway.ductile.watch import Job, Pace
+from ductile_gateway.ductile.watch import FOR, Job, LateJobs, Pace
 from groundwork.service.errors import TryAgain
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.fake.behaviours import (

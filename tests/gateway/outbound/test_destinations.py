@@ -84,6 +84,8 @@ async def test_a_callback_into_the_house_has_a_flaw_also_behind_a_name(url: str)
         ("https://public.example/told", STRICT, ""),
         ("https://unknown.example/told", STRICT, ""),
         ("https://10.0.0.7/told", STRICT, "not a public address"),
+        ("https://printer.local/", STRICT, "not a public name"),
+        ("https://metadata.unknown.internal/", STRICT, "not a public name"),
         ("http://localhost:8080/told", LENIENT, ""),
         ("https://169.254.169.254/latest", LENIENT, "not a public address"),
         ("http://public.example/told", STRICT, "callbacks go by https"),

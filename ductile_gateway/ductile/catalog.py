@@ -73,19 +73,22 @@ def read_tools(
     plugin of its name, and that before a pipeline."""
     wanted_names, relayed = frozenset(names), settings.relayed()
     problems: list[str] = [] if wanted_names else [_NOTHING]
-    found = {
-        name: manifest
-        for name in sorted(wanted_names)
-        if (manifest := _plugin(name, plugins.get(name), settings, problems))
-    }
-    listening = {name: _listening(name, found.get(name), settings) for name in wanted_names & relayed}
-    called = {name: manifest for name, manifest in found.items() if name not in relayed}
     flows = (wanted_names & pipelines) - plugins.keys() - relayed
-    manifests = called | {name: _pipeline(name, settings) for name in flows} | listening
+    manifests = dict[str, Manifest]()
+    for name in sorted(wanted_names & (plugins.keys() | flows | relayed)):
+        document = plugins.get(name, {})
+        document = document if name not in flows | relayed else _of_one_command(name, document, settings)
+        if manifest := _manifest(name, document, settings, problems):
+            manifests[name] = manifest
     taken = (pipelines & plugins.keys()) - relayed
     problems += [f"pipeline {name}: a plugin has the same name and is taken" for name in sorted(taken)]
-    told = (*_undeclared(settings, manifests), *_unused(settings, relayed - wanted_names))
-    return DuctileTools(manifests, flows, _closed(called), (*problems, *told))
+    closed = frozenset(
+        (name, command.name)
+        for name in manifests.keys() - flows - relayed
+        for command in manifests[name].commands
+        if command.input_schema.get("additionalProperties") is False
+    )
+    return DuctileTools(manifests, flows, closed, (*problems, *_idle(settings, manifests)))
 
 
 def without_call_id(catalog: Catalog, tools: DuctileTools) -> Iterable[str]:
@@ -99,100 +102,60 @@ def without_call_id(catalog: Catalog, tools: DuctileTools) -> Iterable[str]:
                 )
 
 
-_TOLD = ("name", "type", "description", "input_schema")
 _NOTHING = (
     "a Ductile offers no tool by itself, because its tokens open all plugins it has: name those that agents may use "
     "under gateway.tools"
 )
 
 
-def _plugin(name: str, document: Document | None, settings: DuctileSettings, problems: list[str]) -> Manifest | None:
-    if document is None:
-        return None
-    listed = document.get("commands")
-    entries = listed if isinstance(listed, list) else []
-    commands = [command for entry in entries if (command := _command(name, entry, settings, problems))]
+def _of_one_command(name: str, document: Document, settings: DuctileSettings) -> Document:
+    handle = next((one for one in _commands_in(document) if one.get("name") == PIPELINE_COMMAND), {})
+    tier = "read" if name in settings.reading_pipelines else "write"
+    command = {"description": f"Run {name}.", **handle, "name": PIPELINE_COMMAND, "type": tier}
+    return {"description": f"{name} of Ductile.", **document, "commands": [command]}
+
+
+def _manifest(name: str, document: Document, settings: DuctileSettings, problems: list[str]) -> Manifest | None:
+    commands, schemas = [], []
+    for entry in _commands_in(document):
+        schema = entry.get("output_schema")
+        schemas.append(schema if isinstance(schema, dict) else {})
+        idempotent = f"{name}/{entry.get('name')}" in settings.idempotent
+        told = {key: entry.get(key) for key in ("name", "type", "description", "input_schema")}
+        try:
+            said = {"effect": schemas[-1].get("x-effect"), "idempotent": idempotent}
+            commands.append(Command.model_validate(told | said))
+        except ValidationError as error:
+            problems.append(f"plugin {name}: its command {str(entry.get('name'))[:64]} is left out: {flaws_of(error)}")
+    outputs = [schema.get("x-output") for schema in schemas]
     try:
-        return _manifest(name, document, commands).model_copy(update=_said_in_schemas(entries))
+        return Manifest.model_validate(
+            {
+                "manifest_spec": "ductile.plugin",
+                "manifest_version": 1,
+                "protocol": 2,
+                "name": name,
+                "version": document.get("version") or "unknown",
+                "entrypoint": "ductile",  # what starts the plugin there is not told, and nothing here starts it
+                "description": document.get("description"),
+                "output": next((one for one in ("untrusted", "trusted") if one in outputs), None),
+                "continues": all(schema.get("x-continues") is not False for schema in schemas),
+                "commands": commands,
+            }
+        )
     except ValidationError as error:
         problems.append(f"plugin {name}: what Ductile tells of it cannot be used: {flaws_of(error)}")
         return None
 
 
-def _command(plugin: str, entry: JsonValue, settings: DuctileSettings, problems: list[str]) -> Command | None:
-    if not isinstance(entry, dict):
-        return None
-    try:
-        told = {key: entry.get(key) for key in _TOLD} | {"effect": _annotated(entry, "effect")}
-        command = Command.model_validate(told)
-    except ValidationError as error:
-        problems.append(f"plugin {plugin}: its command {str(entry.get('name'))[:64]} is left out: {flaws_of(error)}")
-        return None
-    return command.model_copy(update={"idempotent": f"{plugin}/{command.name}" in settings.idempotent})
+def _commands_in(document: Document) -> list[dict[str, JsonValue]]:
+    listed = document.get("commands")
+    return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
 
-def _said_in_schemas(entries: Iterable[JsonValue]) -> dict[str, object]:
-    said = [entry for entry in entries if isinstance(entry, dict)]
-    outputs = {_annotated(entry, "output") for entry in said}
-    output = next((one for one in ("untrusted", "trusted") if one in outputs), None)
-    ends = any(_annotated(entry, "continues") is False for entry in said)
-    return ({"output": output} if output else {}) | ({"continues": False} if ends else {})
-
-
-def _annotated(entry: Document, name: str) -> JsonValue:
-    schema = entry.get("output_schema")
-    return schema.get(f"x-{name}") if isinstance(schema, dict) else None
-
-
-def _pipeline(name: str, settings: DuctileSettings) -> Manifest:
-    command = Command(name=PIPELINE_COMMAND, type="write", description=f"Run pipeline {name}.")
-    return _manifest(name, {"description": f"Pipeline {name} of Ductile."}, [_declared(name, command, settings)])
-
-
-def _listening(name: str, plugin: Manifest | None, settings: DuctileSettings) -> Manifest:
-    described = plugin and plugin.command(PIPELINE_COMMAND)
-    command = described or Command(name=PIPELINE_COMMAND, type="write", description=f"Run {name}.")
-    document: Document = {"description": plugin.description if plugin else f"{name} of Ductile."}
-    manifest = _manifest(name, document, [_declared(name, command, settings)])
-    described_by = {"output": plugin.output, "continues": plugin.continues} if plugin else {}
-    return manifest.model_copy(update=described_by)
-
-
-def _declared(name: str, command: Command, settings: DuctileSettings) -> Command:
-    tier = "read" if name in settings.reading_pipelines else "write"
-    return command.model_copy(update={"type": tier, "idempotent": f"{name}/{command.name}" in settings.idempotent})
-
-
-def _closed(manifests: Mapping[str, Manifest]) -> frozenset[tuple[str, str]]:
-    return frozenset(
-        (name, command.name)
-        for name, manifest in manifests.items()
-        for command in manifest.commands
-        if command.input_schema.get("additionalProperties") is False
-    )
-
-
-def _manifest(name: str, document: Document, commands: list[Command]) -> Manifest:
-    return Manifest.model_validate(
-        {
-            "manifest_spec": "ductile.plugin",
-            "manifest_version": 1,
-            "protocol": 2,
-            "name": name,
-            "version": document.get("version") or "unknown",
-            "entrypoint": "ductile",  # what starts the plugin there is not told, and nothing here starts it
-            "description": document.get("description"),
-            "commands": commands,
-        }
-    )
-
-
-def _undeclared(settings: DuctileSettings, manifests: Mapping[str, Manifest]) -> Iterable[str]:
+def _idle(settings: DuctileSettings, manifests: Mapping[str, Manifest]) -> Iterable[str]:
     there = {f"{name}/{command.name}" for name, manifest in manifests.items() for command in manifest.commands}
     for name in sorted(settings.idempotent - there):
         yield f"{settings.place}.idempotent names {name}, which is no command of a tool on offer"
-
-
-def _unused(settings: DuctileSettings, routes: frozenset[str]) -> Iterable[str]:
-    for name in sorted(routes):
+    for name in sorted(settings.relayed() - manifests.keys()):
         yield f"{settings.place}.relay.routes names {name}, which no tool of gateway.tools is called by"

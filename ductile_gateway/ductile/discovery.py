@@ -33,7 +33,7 @@ from ductile_gateway.tools.catalog import HOUSEKEEPING, Offers, ToolChoice
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.json_log import Outage
 from schemas.status import Finding
-from schemas.values import replace
+from schemas.values import dataclass, replace
 
 LOOK_S = 2.0
 ANSWER_WITHIN_S = 5.0
@@ -88,25 +88,41 @@ _WANTED: Mapping[Endpoint, Sequence[str]] = {PIPELINE: [NOTHING], LOGS: [], TREE
 _Mark = Literal["ok", "warning", "wrong"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What a Ductile told of itself, and what it keeps from our token. `refused`: why it does not know the token."""
+
+    health: Document
+    refused: str = ""
+    closed: Sequence[Endpoint] = ()
+    follows: bool = False
+    sees_all: bool = False
+
+
 async def discover_tools(
     api: DuctileApi, choices: Mapping[str, ToolChoice] | None, settings: DuctileSettings
 ) -> DuctileTools:
     """Raises Misconfigured when the token does not open them, TryAgain while Ductile is away."""
     try:
-        warned = await _look(api, settings, writes=False)
+        seen = await _see(api, settings)
+        for finding in _findings(seen, settings, writes=False):
+            if finding.mark == "wrong":
+                raise Misconfigured(f"{settings.place}: {finding.text}: {finding.remedy}")
         found = await _read(api, choices, settings)
-        if _writes(found, choices or {}, settings.relayed()):
-            warned = await _look(api, settings, writes=True)
     except DuctileRefused as refusal:
         raise Misconfigured(f"{settings.place}: {refusal}") from refusal
     except (Away, Unreadable) as error:
         raise TryAgain(f"{settings.place}: {error}") from error
-    return replace(found, warnings=warned)
+    findings = _findings(seen, settings, writes=_writes(found, choices or {}, settings.relayed()))
+    return replace(
+        found,
+        warnings=tuple(f"{settings.place}: {one.text}: {one.remedy}" for one in findings if one.mark == "warning"),
+    )
 
 
 async def look_at(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
-    found, token = _of_ductile(await api.health(), settings), await _of_token(api, settings, writes=writes)
-    return found, token.model_copy(update={"name": f"{settings.label} token"})
+    """Of the Ductile, and of our token. Raises Away."""
+    return _findings(await _see(api, settings), settings, writes=writes)
 
 
 async def look(settings: DuctileSettings, offers: Offers, others: Container[str] = ()) -> Sequence[Finding]:
@@ -119,20 +135,8 @@ async def look(settings: DuctileSettings, offers: Offers, others: Container[str]
         try:
             return await look_at(api, settings, writes=writes)
         except Away as error:
-            return [_away(settings, error)]
-
-
-def _away(settings: DuctileSettings, error: Away) -> Finding:
-    remedy = f"start it, or correct {settings.place}.url ({settings.url}): requests wait on the bus until then"
-    return Finding(name=settings.label, mark="wrong", text=str(error), remedy=remedy)
-
-
-async def _look(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[str, ...]:
-    findings = await look_at(api, settings, writes=writes)
-    for finding in findings:
-        if finding.mark == "wrong":
-            raise Misconfigured(f"{settings.place}: {finding.text}: {finding.remedy}")
-    return tuple(f"{settings.place}: {found.text}: {found.remedy}" for found in findings if found.mark == "warning")
+            remedy = f"start it, or correct {settings.place}.url ({settings.url}): requests wait on the bus until then"
+            return [Finding(name=settings.label, mark="wrong", text=str(error), remedy=remedy)]
 
 
 async def _read(api: DuctileApi, choices: Mapping[str, ToolChoice] | None, settings: DuctileSettings) -> DuctileTools:
@@ -176,25 +180,36 @@ def _of_ductile(health: Document, settings: DuctileSettings) -> Finding:
     return Finding(name=settings.label, mark="ok", text=f"{text}, {printable(posture, 80)}" if posture else text)
 
 
-async def _of_token(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> Finding:
-    probed = {**_NEEDED, **_WANTED}
+async def _see(api: DuctileApi, settings: DuctileSettings) -> _Seen:
+    health, probed = await api.health(), {**_NEEDED, **_WANTED}
     try:
         statuses = await asyncio.gather(*(api.status(endpoint, *names) for endpoint, names in probed.items()))
         sees_all = httpx2.codes.is_success(await api.status(CONFIG))
     except DuctileRefused as refusal:
-        return _token("wrong", f"is not known: {refusal}", f"correct {settings.place}.token")
+        return _Seen(health=health, refused=str(refusal))
     closed = [one for one, status in zip(probed, statuses, strict=True) if status == httpx2.codes.FORBIDDEN]
-    if sees_all:
+    follows = settings.events and await _may_follow(api)
+    return _Seen(health=health, closed=closed, follows=follows, sees_all=sees_all)
+
+
+def _findings(seen: _Seen, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
+    token = _of_token(seen, settings, writes=writes)
+    return _of_ductile(seen.health, settings), token.model_copy(update={"name": f"{settings.label} token"})
+
+
+def _of_token(seen: _Seen, settings: DuctileSettings, *, writes: bool) -> Finding:
+    if seen.refused:
+        return _token("wrong", f"is not known: {seen.refused}", f"correct {settings.place}.token")
+    if seen.sees_all:
         text = "may see Ductile's configuration, so it has the scope * or system:…, which opens far more than tools"
         return _token("wrong", text, "make one with plugin:ro (plugin:rw where tools write), jobs:ro and events:ro")
-    if needed := [one for one in closed if one in _NEEDED]:
+    if needed := [one for one in seen.closed if one in _NEEDED]:
         return _closed("wrong", needed)
-    if missing := [one for one in closed if writes or one is not PIPELINE]:
+    if missing := [one for one in seen.closed if writes or one is not PIPELINE]:
         return _closed("warning", missing)
-    follows = settings.events and await _may_follow(api)
-    if settings.events and not follows:
+    if settings.events and not seen.follows:
         return _token("warning", "may not follow events: jobs are polled, which is slower", f"give it {EVENTS.scope}")
-    told = [one.opens for one in (*_NEEDED, PIPELINE) if one not in closed] + [EVENTS.opens] * follows
+    told = [one.opens for one in (*_NEEDED, PIPELINE) if one not in seen.closed] + [EVENTS.opens] * seen.follows
     return _token("ok", f"opens {', '.join(told)}; nothing of the system")
 
 

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from ductile_gateway.calls.call import CALL_ID, Asked
 from ductile_gateway.ductile.answers import FORBIDDEN, fields_of, job_id_in, own_refusal
-from ductile_gateway.ductile.settings import EVENT_TYPE, RelayPeerSettings
+from ductile_gateway.ductile.settings import RelayPeerSettings
 from ductile_gateway.webhooks.lifecycle import LifecycleEvent
 from ductile_gateway.webhooks.signatures import KEY_ID, PEER, relay_headers
 from schemas.events import RESERVED_KEYS
@@ -21,21 +21,6 @@ from schemas.values import dataclass
 SKEWED = "outside allowed clock skew"
 SECRETS_DIFFER = "the peer's secret in Ductile is not the one that is set here, or something on the way says so"
 _ACCEPTED, _FORBIDDEN = 202, 403
-
-
-class Malformed(Exception):
-    """A body is no event. The message is what Ductile's own ingress answers to it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceivedEvent:
-    """An event of a Ductile. `event_id` is what its sender calls it: empty when it has no name for it."""
-
-    type: str
-    payload: Mapping[str, JsonValue]
-    baggage: Mapping[str, JsonValue]
-    instance: str
-    event_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +54,6 @@ class RelayAnswer:
     @property
     def is_unsigned(self) -> bool:
         return self.status == _FORBIDDEN and self.error == FORBIDDEN
-
-
-def read_received(document: JsonValue) -> ReceivedEvent:
-    """The event in a body, checked as Ductile's own ingress does. Raises Malformed."""
-    root = _object(document)
-    event, origin = _object(root.get("event")), _object(root.get("origin"))
-    event_type = _text(event, "type")
-    if not event_type:
-        raise Malformed("event.type is required")
-    if not EVENT_TYPE.fullmatch(event_type):
-        raise Malformed("event.type must use lower-case dotted form")
-    return ReceivedEvent(
-        type=event_type,
-        payload=_object(event.get("payload")),
-        baggage=_object(root.get("baggage")),
-        instance=_text(origin, "instance"),
-        event_id=_text(event, "dedupe_key") or _origin_id(origin),
-    )
 
 
 def of_lifecycle(event: LifecycleEvent) -> SentEvent:
@@ -124,26 +91,3 @@ def read_answer(status: int, body: bytes) -> RelayAnswer:
     job_id, error = job_id_in(fields), str(fields.get("error") or "")[:200]
     unheard = status == _ACCEPTED and fields.get("status") == "accepted" and not fields.get("job_id")
     return RelayAnswer(status, job_id, error, unheard, own=unheard or own_refusal(body) is not None)
-
-
-def _origin_id(origin: Mapping[str, JsonValue]) -> str:
-    job_id, event_id = _text(origin, "job_id"), _text(origin, "event_id")
-    return f"{job_id}:{event_id}" if event_id else ""
-
-
-def _object(value: JsonValue) -> Mapping[str, JsonValue]:
-    match value:
-        case None:
-            return {}
-        case dict():
-            return value
-    raise Malformed("invalid JSON body")
-
-
-def _text(fields: Mapping[str, JsonValue], name: str) -> str:
-    match fields.get(name):
-        case None:
-            return ""
-        case str(text):
-            return text.strip()
-    raise Malformed("invalid JSON body")

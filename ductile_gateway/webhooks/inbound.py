@@ -16,18 +16,27 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from secrets import token_bytes
-from weakref import WeakValueDictionary
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from ductile_gateway.ductile import relay_wire
 from ductile_gateway.ductile.answers import FORBIDDEN
+from ductile_gateway.ductile.relay_wire import SKEWED
 from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Clock
 from ductile_gateway.store.outbox import ReceivedDeliveries
 from ductile_gateway.webhooks import signatures
 from ductile_gateway.webhooks.github import agrees
 from ductile_gateway.webhooks.inbound_settings import IngressSettings, WebhookSettings
-from ductile_gateway.webhooks.mapping import Origin, Outgoing, RequestRefused, find, of_document, of_relayed, token
+from ductile_gateway.webhooks.mapping import (
+    Origin,
+    Outgoing,
+    RequestRefused,
+    find,
+    of_document,
+    of_relayed,
+    read_relayed,
+    token,
+)
 from ductile_gateway.webhooks.results import FindOffer
 from ductile_gateway.webhooks.signatures import KEY_ID, PEER, SIGNATURE, TIMESTAMP
 from groundwork.service import strict
@@ -43,7 +52,6 @@ SKEW_S = 300.0
 """How far a sender's clock may be off."""
 WITHIN_S = 8.0
 """How long a delivery may wait for the bus: less than its sender waits for the answer."""
-MOST_IN_HAND = 256
 _STANDARD_ID = re.compile(r"[!-\-/-~]{1,256}")
 """Without the dot that separates what is signed."""
 
@@ -60,8 +68,7 @@ class Incoming:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acceptance:
+class Acceptance(NamedTuple):
     """What came of a delivery. `about` is the wake id of a start, else the run's id."""
 
     source: str
@@ -92,8 +99,6 @@ class Inbound:
         self._find_offer = find_offer
         self._clock = clock
         self._within_s = within_s
-        self._taking = 0
-        self._in_hand: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._unknown = (token_bytes(32),)
         """The key of a sender that is not known: its signature is looked at like any other."""
 
@@ -105,23 +110,24 @@ class Inbound:
         )
         instant = signatures.relay_instant(timestamp)
         if instant is None or not signatures.within(instant, now, SKEW_S):
-            raise RequestRefused(403, f"relay timestamp {relay_wire.SKEWED}" if instant else "invalid relay timestamp")
+            raise RequestRefused(403, f"relay timestamp {SKEWED}" if instant else "invalid relay timestamp")
         peer = self._settings.peers.get(name)
         keys = [key for key in peer.keys if key.holds(now) and key_id in ("", key.id)] if peer else []
         secrets = tuple(key.secret.get_secret_value().encode() for key in keys) or self._unknown
         message = signatures.relay_message(incoming.method, incoming.path, timestamp, body)
         if not signatures.signed_by_any(secrets, message, signatures.hex_digests(signature)) or peer is None:
             raise RequestRefused(403, FORBIDDEN, why=_why(name, known=peer is not None, holds=bool(keys)))
-        event = _relayed(body)
-        if event.instance not in ("", name):
+        relayed = read_relayed(read_json(body))
+        kind, event_id = relayed.event.type, relayed.id or digest(body)
+        if relayed.origin and relayed.origin.instance not in (None, "", name):
             raise RequestRefused(403, "origin instance mismatch")
-        if event.type not in peer.accept:
+        if kind not in peer.accept:
             raise RequestRefused(422, "event type not allowed for peer")
-        carried, event_id = event.baggage.get(TRACEPARENT), event.event_id or digest(body)
+        carried = (relayed.baggage or {}).get(TRACEPARENT)
         traceparent = carried if isinstance(carried, str) else headers.get(TRACEPARENT)
         origin = Origin(source=name, event_id=event_id, at=now, keeps_names=True, traceparent=traceparent)
-        outgoing = of_relayed(event, peer.events.get(event.type), origin, self._find_offer)
-        return await self._take(event.type, outgoing, origin, identity=f"{event.type}:{event_id}")
+        outgoing = of_relayed(relayed, peer.events.get(kind), origin, self._find_offer)
+        return await self._take(kind, outgoing, origin, identity=f"{kind}:{event_id}")
 
     async def webhook(self, name: str, incoming: Incoming) -> Acceptance | None:
         """None for an event that is not mapped."""
@@ -149,32 +155,20 @@ class Inbound:
 
     async def _take(self, event_type: str, event: Outgoing, origin: Origin, *, identity: str) -> Acceptance:
         """Durable on return, or known before. `identity`: of the delivery within its source."""
-        if self._taking >= MOST_IN_HAND:
-            raise TryAgain(f"{self._taking} deliveries wait for the bus already")
-        self._taking += 1
+        delivery = (origin.source, token(identity))
         try:
             async with asyncio.timeout(self._within_s):
-                known = await self._once(event, origin, token(identity))
+                known = await self._deliveries.find(*delivery)
+                if known is None:
+                    await self._keep(event)
+                    await self._bus.publish(event.subject, event.body, key=event.key, headers=_headers(event, origin))
+                    await self._deliveries.record(*delivery, event_key=event.key, at=origin.at)
         except TimeoutError as error:
             raise TryAgain(f"the bus did not take the event within {self._within_s:g} s") from error
-        finally:
-            self._taking -= 1
         key, duplicate = known or event.key, known is not None
         facts = {"source": origin.source, "event": event.subject, "key": key, "duplicate": duplicate}
         log.info("event from outside", extra=facts)
-        return Acceptance(
-            source=origin.source, event_type=event_type, event_key=key, about=event.about, duplicate=duplicate
-        )
-
-    async def _once(self, event: Outgoing, origin: Origin, identity: str) -> str | None:
-        delivery = (origin.source, identity)
-        async with self._in_hand.setdefault(delivery, asyncio.Lock()):
-            known = await self._deliveries.find(*delivery)
-            if known is None:
-                await self._keep(event)
-                await self._bus.publish(event.subject, event.body, key=event.key, headers=_headers(event, origin))
-                await self._deliveries.record(*delivery, event_key=event.key, at=origin.at)
-            return known
+        return Acceptance(origin.source, event_type, key, event.about, duplicate)
 
     async def _keep(self, event: Outgoing) -> None:
         for one in event.artifacts:
@@ -218,13 +212,6 @@ def _why(name: str, *, known: bool, holds: bool) -> str:
     if not known:
         return f"nobody signs here as {name[:48]!a}"
     return f"no key of {name} has signed this" if holds else f"{name} has no key that holds by this name now"
-
-
-def _relayed(body: bytes) -> relay_wire.ReceivedEvent:
-    try:
-        return relay_wire.read_received(read_json(body))
-    except relay_wire.Malformed as error:
-        raise RequestRefused(400, str(error)) from error
 
 
 def _id_at(place: str, document: JsonValue) -> str:

@@ -25,27 +25,33 @@ Template = Annotated[str, StringConstraints(min_length=1)]
 """Text in which `{/place}` stands for what the event has at this place (a JSON pointer)."""
 
 
-class ToStart(Section):
-    """Begin a run."""
+FIELDS = {
+    "agentic.start": ({"goal"}, {"context"}),
+    "agentic.tool_result": ({"run_id", "step", "tool"}, {"attempt", "capability", "status", "result", "error"}),
+    "agentic.signal": (
+        {"run_id", "kind"},
+        {"message", "trusted", "step", "arguments_hash", "outcome", "constraints"},
+    ),
+    "agentic.cancel": ({"run_id"}, {"reason"}),
+}
+"""What a mapping needs, and what it may say besides, by what comes of it."""
+FOR_KIND = {"approve": {"arguments_hash"}, "answer": {"message"}, "message": {"message"}}
 
-    to: Literal["agentic.start"]
-    """The event that comes of it."""
-    goal: Template
+
+class EventMapping(Section):
+    """What becomes of an event, with the place in it of each field that is needed."""
+
+    to: Literal["agentic.start", "agentic.tool_result", "agentic.signal", "agentic.cancel"]
+    """The event that comes of it: begin a run, answer a tool request, speak to a run, or stop it."""
+    goal: Template | None = None
     """What the run is to reach; `{/place}` stands for what the event has there."""
     context: dict[str, Pointer] = Field(default_factory=dict)
     """What the agent is told besides, by name, each with its place in the event."""
-
-
-class ToResult(Section):
-    """Answer a tool request of a run."""
-
-    to: Literal["agentic.tool_result"]
-    """The event that comes of it."""
-    run_id: Pointer
+    run_id: Pointer | None = None
     """The place of the run's id."""
-    step: Pointer
-    """The place of the step's number."""
-    tool: Pointer
+    step: Pointer | None = None
+    """The place of the step's number: of a ruling too, which is refused then where the run asks of another step."""
+    tool: Pointer | None = None
     """The place of the tool's name."""
     attempt: Pointer | None = None
     """The place of the attempt's number; without it, the attempt that is pending."""
@@ -57,51 +63,33 @@ class ToResult(Section):
     """The place of what the tool brought; by default the whole event."""
     error: Pointer | None = None
     """The place of what went wrong, needed where `status` may say `error`."""
-
-
-class ToSignal(Section):
-    """Speak to a run. Whoever may sign here says it: to map `approve` is to let them allow what runs ask for."""
-
-    to: Literal["agentic.signal"]
-    """The event that comes of it."""
-    run_id: Pointer
-    """The place of the run's id."""
-    kind: Literal["message", "answer", "approve", "reject", "resume"]
-    """What is said; an `answer` is to a question, or to an escalation, which it reopens."""
+    kind: Literal["message", "answer", "approve", "reject", "resume"] | None = None
+    """What a signal says; an `answer` is to a question, or to an escalation, which it reopens. To map `approve` is to
+    let whoever may sign here allow what runs ask for."""
     message: Template | None = None
     """The words: the answer, or why something is rejected; `{/place}` stands for what the event has there."""
     trusted: bool = False
     """Whether only people of the house write what a webhook fills in: else `message` counts as a stranger's, and
     neither an `outcome` nor `constraints` may be mapped."""
-    step: Pointer | None = None
-    """The place of the step that is approved or rejected: a ruling of another step is refused then."""
     arguments_hash: Pointer | None = None
     """The place of the hash that `agent.waiting` told; needed to approve."""
     outcome: Pointer | None = None
     """The place of `ran`, `did_not_run` or `look`, in an answer about a write in doubt."""
     constraints: dict[Limit, Pointer] = Field(default_factory=dict)
     """Limits that an answer raises, each with its place."""
+    reason: Template | None = None
+    """Why a run is stopped; `{/place}` stands for what the event has there."""
 
     @model_validator(mode="after")
     def _says_enough(self) -> Self:
-        needed = {"approve": "arguments_hash", "answer": "message", "message": "message"}.get(self.kind)
-        if needed and getattr(self, needed) is None:
-            raise ValueError(f"a signal of kind {self.kind} needs {needed}")
+        needed, possible = FIELDS[self.to]
+        needed = needed | FOR_KIND.get(self.kind or "", set())
+        given = {name for name in self.model_fields_set - {"to"} if getattr(self, name) is not None}
+        if missing := needed - given:
+            raise ValueError(f"{self.kind or self.to} needs {min(missing)}")
+        if unknown := given - needed - possible:
+            raise ValueError(f"{self.to} takes no {min(unknown)}")
         return self
-
-
-class ToCancel(Section):
-    """Stop a run."""
-
-    to: Literal["agentic.cancel"]
-    """The event that comes of it."""
-    run_id: Pointer
-    """The place of the run's id."""
-    reason: Template | None = None
-    """Why; `{/place}` stands for what the event has there."""
-
-
-EventMapping = Annotated[ToStart | ToResult | ToSignal | ToCancel, Field(discriminator="to")]
 
 
 class KeySettings(Section):
@@ -159,7 +147,7 @@ class WebhookSettings(Section):
         for key in self.keys:
             self._key(key)
         for name, mapping in self.events.items():
-            if isinstance(mapping, ToSignal) and not mapping.trusted and (mapping.outcome or mapping.constraints):
+            if not mapping.trusted and (mapping.outcome is not None or mapping.constraints):
                 raise ValueError(
                     f"{name}: an outcome and constraints are believed, whoever wrote them: say `trusted: true` where "
                     "only people of the house do, or map neither"

@@ -20,7 +20,6 @@ KEPT = {"run_id": 128, "trace_url": 2048} | dict.fromkeys(
 )
 """What a shortened payload has as it was, up to so many characters: whose it is, where the whole is to be found, and
 what a person is asked to allow."""
-_LEVELS, _LONGEST_TEXT, _LONGEST_LIST, _HALVINGS = 8, 8192, 128, 7
 _KEY = re.compile(r"[ -~]{1,512}")
 _RUN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -68,20 +67,9 @@ def _ever_shorter(payload: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield payload
     kept = {name: payload[name] for name, most in KEPT.items() if name in payload and len(str(payload[name])) <= most}
     kept |= {"truncated": True}
-    for halvings in range(_HALVINGS + 1):
-        text, items = _LONGEST_TEXT >> halvings, _LONGEST_LIST >> halvings
-        yield {name: _short(value, text, items, levels=_LEVELS) for name, value in payload.items()} | kept
+    texts = {
+        name: one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for name, one in payload.items()
+    }
+    for most in (4096, 512, 64):
+        yield {name: cut(text, most) if len(text) > most else payload[name] for name, text in texts.items()} | kept
     yield kept
-
-
-def _short(value: Any, text: int, items: int, *, levels: int) -> Any:
-    match value:
-        case str():
-            return cut(value, text)
-        case list() | dict() if not levels:
-            return None
-        case list():
-            return [_short(item, text, items, levels=levels - 1) for item in value[:items]]
-        case dict():
-            return {name: _short(item, text, items, levels=levels - 1) for name, item in value.items()}
-    return value

@@ -9,15 +9,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, StringConstraints, ValidationError
 
 from ductile_gateway.calls.call import CALL_ID
 from ductile_gateway.calls.excerpts import cut
 from ductile_gateway.calls.results import MAX_MESSAGE_BYTES, Kept
-from ductile_gateway.ductile.relay_wire import ReceivedEvent
-from ductile_gateway.webhooks.inbound_settings import EventMapping, ToResult, ToSignal, ToStart
+from ductile_gateway.webhooks.inbound_settings import FIELDS, EventMapping, EventType
 from ductile_gateway.webhooks.results import FindOffer, as_said, made_small
 from schemas import keys, subjects
 from schemas.events import INBOUND, RESERVED_KEYS, AgenticStart, Signal, ToolResult
@@ -37,10 +36,11 @@ class RequestRefused(Exception):
 MAX_EVENT_BYTES = 512 * 1024
 LONGEST_ID = 128
 CORRELATION = ("run_id", "step", "tool", "attempt", "capability", "task", "round")
-_SETTINGS, _TEMPLATES = {"to", "kind", "trusted", "status"}, {"goal", "message", "reason"}
+_TEMPLATES = {"goal", "message", "reason"}
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 _SLOT = re.compile(r"\{(/[^{}]*)\}")
 _ID = re.compile(r"[A-Za-z0-9._:-]+")
+_Name = Annotated[str, StringConstraints(strip_whitespace=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +75,43 @@ class Outgoing:
     artifacts: tuple[Kept, ...] = ()
 
 
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+
+class _Event(_Part):
+    type: EventType
+    payload: dict[str, JsonValue] | None = None
+    dedupe_key: _Name | None = None
+
+
+class _Sender(_Part):
+    instance: _Name | None = None
+    job_id: _Name | None = None
+    event_id: _Name | None = None
+
+
+class RelayedEvent(_Part):
+    """An event as Ductile's relay has it on the wire."""
+
+    event: _Event
+    origin: _Sender | None = None
+    baggage: dict[str, JsonValue] | None = None
+
+    @property
+    def id(self) -> str:
+        """What its sender calls it; empty when it has no name for it."""
+        sent = self.origin or _Sender()
+        return self.event.dedupe_key or (f"{sent.job_id or ''}:{sent.event_id}" if sent.event_id else "")
+
+
+def read_relayed(document: JsonValue) -> RelayedEvent:
+    try:
+        return RelayedEvent.model_validate(document)
+    except ValidationError as error:
+        raise RequestRefused(400, f"no event of a relay: {flaws_of(error)}") from None
+
+
 def token(text: str) -> str:
     fits = len(text) <= LONGEST_ID and _ID.fullmatch(text)
     return text if fits else f"sha256-{hashlib.sha256(text.encode()).hexdigest()}"
@@ -103,51 +140,54 @@ def of_document(mapping: EventMapping, document: JsonValue, origin: Origin, find
     return _message(mapping.to, _payload(mapping, document, origin), origin, find_offer)
 
 
-def of_relayed(event: ReceivedEvent, mapping: EventMapping | None, origin: Origin, find_offer: FindOffer) -> Outgoing:
+def of_relayed(relayed: RelayedEvent, mapping: EventMapping | None, origin: Origin, find_offer: FindOffer) -> Outgoing:
     """By its type, by a mapping of `{"type", "payload", "baggage"}`, or by its baggage, in this order. Raises
     RequestRefused."""
-    if event.type == subjects.START:
-        return _message(subjects.START, _start(event.payload), origin, find_offer)
-    if event.type == subjects.TOOL_RESULT:
-        brought = {name: event.baggage[name] for name in ("capability",) if name in event.baggage}
-        return _message(subjects.TOOL_RESULT, _result({**event.payload, **brought}, origin), origin, find_offer)
+    kind, payload, baggage = relayed.event.type, relayed.event.payload or {}, relayed.baggage or {}
+    if kind == subjects.START:
+        return _message(subjects.START, _start(payload), origin, find_offer)
+    if kind == subjects.TOOL_RESULT:
+        brought = {name: baggage[name] for name in ("capability",) if name in baggage}
+        return _message(subjects.TOOL_RESULT, _result({**payload, **brought}, origin), origin, find_offer)
     if mapping is not None:
-        parts: dict[str, JsonValue] = {"payload": dict(event.payload), "baggage": dict(event.baggage)}
-        return of_document(mapping, {"type": event.type, **parts}, origin, find_offer)
-    if {"run_id", "step", "tool"} <= event.baggage.keys():
-        return _message(subjects.TOOL_RESULT, _resume(event, origin), origin, find_offer)
-    raise RequestRefused(422, "event type is not mapped, and its baggage names no run, step and tool")
+        return of_document(mapping, {"type": kind, "payload": payload, "baggage": baggage}, origin, find_offer)
+    if not {"run_id", "step", "tool"} <= baggage.keys():
+        raise RequestRefused(422, "event type is not mapped, and its baggage names no run, step and tool")
+    task, number = _sub_request(baggage)
+    told: dict[str, JsonValue] = {"status": "ok", "result": payload, "task": task, "round": number}
+    told["untrusted"] = payload.get("untrusted") in (True, "true")
+    result = {name: baggage[name] for name in CORRELATION[:5] if name in baggage} | told
+    return _message(subjects.TOOL_RESULT, _result(result, origin), origin, find_offer)
 
 
 def _payload(mapping: EventMapping, document: JsonValue, origin: Origin) -> dict[str, JsonValue]:
     said = dict(_said(mapping, document))
-    match mapping:
-        case ToStart():
-            of_others = bool(mapping.context) or _SLOT.search(mapping.goal) is not None
-            return _start(said) | {"untrusted": origin.strange and of_others}
-        case ToResult():
+    of_others = bool(mapping.context) or _SLOT.search(mapping.goal or mapping.message or "") is not None
+    strange: dict[str, JsonValue] = {"untrusted": origin.strange and of_others and not mapping.trusted}
+    match mapping.to:
+        case subjects.START:
+            return _start(said) | strange
+        case subjects.TOOL_RESULT:
             return _result(said, origin)
-        case ToSignal():
-            lacking = next((name for name, value in said.items() if value is None), None)
-            if lacking:
+        case subjects.SIGNAL:
+            if lacking := next((name for name, value in said.items() if value is None), None):
                 raise RequestRefused(422, f"the event has nothing at {getattr(mapping, lacking)}")
-            of_others = mapping.message is not None and _SLOT.search(mapping.message) is not None
-            named = {"kind": mapping.kind, "signal_id": token(f"{origin.source}:{origin.event_id}")}
-            return said | named | {"untrusted": origin.strange and not mapping.trusted and of_others}
+            return said | strange | {"kind": mapping.kind, "signal_id": token(f"{origin.source}:{origin.event_id}")}
     return said
 
 
 def _said(mapping: EventMapping, document: JsonValue) -> Iterator[tuple[str, JsonValue]]:
     """Each field of the event with what the document has at its place."""
-    places = {name: place for name, place in mapping if name not in _SETTINGS and place not in (None, {})}
-    if isinstance(mapping, ToResult):
+    needed, possible = FIELDS[mapping.to]
+    places = {name: getattr(mapping, name) for name in (needed | possible) - {"kind", "trusted", "status"}}
+    if mapping.to == subjects.TOOL_RESULT:
         status = find(document, mapping.status) if mapping.status is not None else "ok"
-        places.pop("result" if status == "error" else "error", None)
+        del places["result" if status == "error" else "error"]
         yield "status", status
     for name, place in places.items():
         if isinstance(place, dict):
-            yield name, {key: find(document, one) for key, one in place.items()}
-        else:
+            yield from [(name, {key: find(document, one) for key, one in place.items()})] if place else []
+        elif place is not None:
             yield name, fill(place, document) if name in _TEMPLATES else find(document, place)
 
 
@@ -155,14 +195,6 @@ def _start(payload: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     start = {name: payload[name] for name in ("goal", "context", "constraints", "untrusted") if name in payload}
     context = start.get("context")
     return start | ({"context": _without_correlation(context)} if isinstance(context, dict) else {})
-
-
-def _resume(event: ReceivedEvent, origin: Origin) -> dict[str, JsonValue]:
-    correlation = {name: event.baggage[name] for name in CORRELATION[:5] if name in event.baggage}
-    task, number = _sub_request(event.baggage)
-    told = {"untrusted": event.payload.get("untrusted") in (True, "true")}
-    result = {**correlation, **told, "task": task, "round": number, "status": "ok", "result": dict(event.payload)}
-    return _result(result, origin)
 
 
 def _sub_request(baggage: Mapping[str, JsonValue]) -> tuple[str | None, int | None]:
@@ -174,8 +206,8 @@ def _sub_request(baggage: Mapping[str, JsonValue]) -> tuple[str | None, int | No
 
 def _result(payload: Mapping[str, JsonValue], origin: Origin) -> dict[str, JsonValue]:
     fields = (*CORRELATION, "status", "error", "completed_at", "untrusted")
-    result = {name: payload[name] for name in fields if name in payload}
-    result.setdefault("completed_at", origin.at.isoformat())
+    result: dict[str, JsonValue] = {"completed_at": origin.at.isoformat()}
+    result |= {name: payload[name] for name in fields if name in payload}
     if "error" in result:
         result["error"] = _error(result["error"])
     return result | {"result": _output(payload.get("result"))}

@@ -1,23 +1,25 @@
 """Results from outside that need something first, or are too large for an event. Pure.
 
 A continuation beside `ok` counts only for a tool of ours that may continue, and not where strangers may have written
-it. An artifact's name holds a hash of its content: another delivery for the same step never replaces it.
+it; the agent reads it. An artifact's name holds a hash of its content: another delivery for the same step never
+replaces it.
 """
 
+import re
 from collections.abc import Callable
 
 from pydantic import JsonValue
-from pydantic_core import to_json
 
 from ductile_gateway.calls.artifacts import SUFFIXES, media_type
 from ductile_gateway.calls.call import ProducedArtifact, ToolOutcome
-from ductile_gateway.calls.continuing import MAX_BYTES, asks_for, in_words, reads_form, unreadable
+from ductile_gateway.calls.continuing import reads_form
 from ductile_gateway.calls.results import MAX_OUTPUT_BYTES, Kept, made_fit, output_of
 from schemas.catalog import ToolOffer
-from schemas.continuation import ContinuationInvalid, of_object
-from schemas.events import ToolError, ToolOutput, ToolResult
+from schemas.events import ToolOutput, ToolResult
+from schemas.markdown_form import is_form
 from schemas.values import replace
 
+_ASKS = re.compile(r"^Status:[ \t]*continuation\b", re.MULTILINE | re.IGNORECASE)
 _TEXTS = ("summary", "result")
 """Where a plugin's text is: by itself, and as Ductile fills it in behind a pipeline's step."""
 MAX_INLINE_BYTES = 16 * 1024
@@ -28,39 +30,15 @@ FindOffer = Callable[[str], ToolOffer | None]
 
 
 def as_said(result: ToolResult, find_offer: FindOffer) -> ToolResult:
-    """The result with its continuation in the JSON form; an error where that cannot be read."""
-    ours = result.status == "ok" and not result.untrusted and reads_form(find_offer(result.tool))
-    if not ours and result.status != "continuation":
+    """The result with the status `continuation` where it asks for something beside `ok`."""
+    if result.status != "ok" or result.untrusted or not reads_form(find_offer(result.tool)):
         return result
     fields = _fields(result)
-    output = fields.get("output")
     text = next((value for name in _TEXTS if isinstance(value := fields.get(name), str)), "")
-    plain = ToolOutcome(result.status, text=text, output=output if isinstance(output, dict) else {})
-    said = _said(plain, result.tool, fields.get("continuation"))
-    if said == plain:
+    if fields.get("continuation") is None and not (is_form(text) and _ASKS.search(text)):
         return result
-    if said.status == "error":
-        error = ToolError(error_class=said.error_class or "tool_error", message=said.message or "")
-        return result.model_copy(update={"status": "error", "result": None, "error": error})
-    if said.continuation:
-        rest = {name: value for name, value in fields.items() if name not in _TEXTS}
-        told = rest | {"summary": said.continuation.reason or "", "continuation": asks_for(said.continuation)}
-    else:
-        told = fields | {"summary": said.text, "output": dict(said.output)}
-    return result.model_copy(update={"status": said.status, "result": ToolOutput.model_validate(told)})
-
-
-def _said(plain: ToolOutcome, tool: str, told: JsonValue) -> ToolOutcome:
-    said = plain
-    try:
-        said = replace(plain, status="continuation", continuation=of_object(told)) if told is not None else said
-    except ContinuationInvalid as flaws:
-        return unreadable(plain, str(flaws))
-    read = in_words(said, plugin=tool, reads=True)
-    said = read if isinstance(read, ToolOutcome) else said
-    if said.continuation and len(to_json(asks_for(said.continuation))) > MAX_BYTES:
-        return unreadable(plain, f"it has more than {MAX_BYTES} bytes")
-    return said
+    asked = ToolOutput.model_validate(fields | {"summary": text})
+    return result.model_copy(update={"status": "continuation", "result": asked})
 
 
 def made_small(result: ToolResult) -> tuple[ToolResult, tuple[Kept, ...]]:

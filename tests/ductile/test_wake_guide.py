@@ -11,7 +11,7 @@ from agent_service.admission.callers import TokenSettings
 from ductile_gateway.installation.found import Generation, find
 from ductile_gateway.installation.pages import Wishes, rendered, values_of
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.webhooks.inbound_settings import IngressSettings, ToSignal
+from ductile_gateway.webhooks.inbound_settings import EventMapping, IngressSettings
 from ductile_gateway.webhooks.outbound_settings import OutboundSettings
 from tests.ductile.guide import PASSING_ON, RELAY, SAMPLES, SETTINGS, shown, shown_peer
 
@@ -41,7 +41,7 @@ def test_the_guide_shows_how_an_answer_is_taken_that_its_pipeline_passes_on() ->
     (pipeline,) = shown(PASSING_ON)
     (step,) = pipeline["steps"]
     answer = peer.events[step["relay"]["event"]]
-    assert isinstance(answer, ToSignal)
+    assert isinstance(answer, EventMapping)
     assert answer.kind == "answer"
     assert set(step["relay"]["with"]) == {"run_id", "answer"}
 

@@ -6,13 +6,12 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 import yaml
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue, ValidationError
 
 from agent_service.api import requests
 from agent_service.api.errors import Refusal
 from agent_service.models.prompts.reading import object_in
 from ductile_gateway.calls.call import ToolOutcome
-from ductile_gateway.ductile import relay_wire
 from ductile_gateway.plugins.manifest import ManifestInvalid, read_manifest
 from ductile_gateway.plugins.response import Remains, judge
 from ductile_gateway.webhooks import inbound, mapping, signatures
@@ -29,7 +28,7 @@ KEY = b"a key that no input was signed with"
 WHEN = datetime(2026, 11, 23, tzinfo=UTC)
 ORIGIN = mapping.Origin(source="peer", event_id="e-1", at=WHEN, strange=True, keeps_names=True)
 MAPPINGS: tuple[EventMapping, ...] = tuple(
-    TypeAdapter[EventMapping](EventMapping).validate_python(said)
+    EventMapping.model_validate(said)
     for said in (
         {"to": "agentic.start", "goal": "Look into {/a} and {/b/0}.", "context": {"all": ""}},
         {"to": "agentic.tool_result", "run_id": "/a", "step": "/b", "tool": "/c", "status": "/d", "error": "/e"},
@@ -90,14 +89,14 @@ def relay(data: bytes) -> None:
 
 
 def _relayed(document: JsonValue) -> mapping.Outgoing:
-    return mapping.of_relayed(relay_wire.read_received(document), None, ORIGIN, _no_offer)
+    return mapping.of_relayed(mapping.read_relayed(document), None, ORIGIN, _no_offer)
 
 
 def _made_of(make: Callable[[], mapping.Outgoing]) -> None:
     """What is made of it is an event that the agent reads."""
     try:
         event = make()
-    except (RequestRefused, relay_wire.Malformed):
+    except RequestRefused:
         return
     INBOUND[event.subject].model_validate_json(event.body)
 

@@ -92,7 +92,6 @@ async def test_many_copies_of_a_delivery_are_one_message_also_once_the_bus_has_f
         ingress = Ingress(bus=NatsBus(link), deliveries=stores.deliveries)
         answers = await asyncio.gather(*(ingress.relay(an_event()) for _ in range(50)))
         assert {answer.status_code for answer in answers} == {202}
-        assert sum(not answer.json()["duplicate"] for answer in answers) == 1
         assert [result.run_id for result in await results(link)] == [RUN]
         await link.jetstream.delete_stream(subjects.STREAM_RESULTS)
         await a_bus(link)

@@ -68,12 +68,12 @@ async def test_who_does_not_sign_as_agreed_is_refused_and_learns_no_name_of_a_pe
     ("body", "status", "error"),
     [
         (b"", 400, "invalid JSON body"),
-        (b"[]", 400, "invalid JSON body"),
-        (b'{"event": []}', 400, "invalid JSON body"),
+        (b"[]", 400, "no event of a relay"),
+        (b'{"event": []}', 400, "no event of a relay: event"),
         # Others could read this otherwise.
         (b'{"event": {"type": "agentic.start", "type": "report.done"}}', 400, "invalid JSON body"),
-        (b"{}", 400, "event.type is required"),
-        (b'{"event": {"type": "Not.Lower"}}', 400, "event.type must use lower-case dotted form"),
+        (b"{}", 400, "no event of a relay: event"),
+        (b'{"event": {"type": "Not.Lower"}}', 400, "no event of a relay: event.type"),
         (b'{"event": {"type": "report.done"}, "origin": {"instance": "x"}}', 403, "origin instance mismatch"),
         (b'{"event": {"type": "another"}}', 422, "event type not allowed for peer"),
         (b'{"event": {"type": "report.done"}}', 422, "event type is not mapped"),
@@ -120,7 +120,7 @@ STARTED = {"goal": "Find it.", "context": {}, "constraints": {}, "by": "ductile-
 FAILED = {"run_id": RUN, "step": 1, "tool": "fetch", "status": "error", "completed_at": NOW}
 ENDED = {"status": "ok", "completed_at": NOW}
 ANSWERED = {"run_id": RUN, "signal_id": "ductile-test:job-1:event-1", "kind": "answer", "message": "the blue one"}
-BROUGHT = {"summary": "unsat", "continuation": ASKS}
+ASKED = {"summary": "", "continuation": ASKS}
 SUB, SUCCESS = ("task-1", 2), PAGES[1].replace("jina-reader", "fetch")
 
 
@@ -173,18 +173,21 @@ def report(brought: Any, /, **baggage: Any) -> dict[str, Any]:
         (report({}, **{CALL_ID: keys.call("run_of_another", 2, "fetch", 1, *SUB)}), {"task": None, "round": None}),
         (report({}, **{CALL_ID: 7}), {"task": None, "round": None}),
         # A tool that needs something says so in either form, and no stranger does in its place.
-        (relayed(result={"continuation": ASKS}), {"status": "continuation", "result": BROUGHT}),
         (
-            relayed(result={"summary": FORM.replace("jina-reader", "fetch")}),
-            {"status": "continuation", "result": BROUGHT},
+            relayed(result={"continuation": ASKS}),
+            {"status": "continuation", "result": {"summary": "", "continuation": ASKS}},
         ),
         (
-            relayed(status="continuation", result={"summary": FORM.replace("jina-reader", "fetch")}),
-            {"status": "continuation", "result": BROUGHT},
+            relayed(result={"summary": FORM.replace("jina-reader", "fetch")}),
+            {"status": "continuation"},
+        ),
+        (
+            relayed(status="continuation", result={"summary": FORM}),
+            {"status": "continuation", "result": {"summary": FORM}},
         ),
         (relayed(result={"continuation": ASKS}, untrusted=True), {"status": "ok", "result": {"continuation": ASKS}}),
         (relayed(result={"summary": FORM}, untrusted=True), {"status": "ok", "result": {"summary": FORM}}),
-        (relayed(result={"summary": SUCCESS}), {"result": {"summary": "x = 3", "output": {"confidence": "low"}}}),
+        (relayed(result={"summary": SUCCESS}), {"status": "ok", "result": {"summary": SUCCESS}}),
     ],
 )
 async def test_an_event_becomes_what_its_type_its_mapping_or_its_baggage_says(event: Any, payload: Any) -> None:
@@ -210,21 +213,6 @@ async def test_a_page_that_a_pipeline_hands_on_asks_for_nothing_in_the_name_of_i
         brought = {"result": page.replace("jina-reader", "fetch"), "continuation": ASKS}
         await ingress.relay(report(brought))
         assert (ingress.payload()["status"], ingress.payload()["result"]) == ("ok", brought)
-
-
-@pytest.mark.parametrize(
-    ("told", "why"),
-    [
-        ({"status": "continuation", "result": {"summary": "more, please"}}, "it has no `continuation`"),
-        ({"status": "continuation", "result": None}, "it has no `continuation`"),
-        ({"result": {"continuation": {"action": "retrieve"}}}, "query is missing"),
-        ({"result": {"summary": FORM}}, "Plugin is jina-reader, and the plugin is fetch"),
-    ],
-)
-async def test_a_relayed_result_whose_request_cannot_be_read_answers_its_step_with_why(told: Any, why: str) -> None:
-    ingress = Ingress(offers=[FETCH])
-    assert (await ingress.relay(relayed(**told))).status_code == 202
-    assert (ingress.payload()["status"], why in ingress.payload()["error"]["message"]) == ("error", True)
 
 
 @pytest.mark.attack(35)

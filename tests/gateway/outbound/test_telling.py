@@ -123,7 +123,7 @@ def test_what_a_person_is_asked_to_allow_is_named_also_where_its_arguments_are_c
     asked = {"kind": "approval", "step": 3, "tool": "mail", "command": "send", "arguments_hash": "0123456789abcdef" * 2}
     cut = data_of(saying(**asked, arguments={"text": "x" * 50_000}))
     assert cut | asked | {"truncated": True} == cut
-    assert "characters are shown]" in cut["arguments"]["text"]
+    assert "characters are shown]" in cut["arguments"]
     hostile = dict.fromkeys(("kind", "tool", "command", "arguments_hash", "expires_at", "reason"), "\x01" * 5000)
     assert data_of(saying(**hostile, **{f"field-{number}": number for number in range(5000)}))["run_id"] == RUN
 

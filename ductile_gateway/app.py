@@ -99,7 +99,8 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
     ledger, ownership = stands_on.stores.ledger, stands_on.ownership
     lanes = _lanes(settings, offers, stands_on.permits)
     folder, stores = stands_on.ground.folder, stands_on.stores
-    async with runners.opened(settings, tools, stores=stores, folder=folder, told=told.calls.sent) as runner:
+    opening = runners.opened(settings, tools, stores=stores, folder=folder, queues=told.queues(), told=told.calls.sent)
+    async with opening as runner:
         artifacts, clock = _artifacts(link), SystemClock()
         answers = Answers(ledger, artifacts, NatsBus(link), ownership=ownership, observer=told.calls, clock=clock)
         relay = Relay(

@@ -4,11 +4,11 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from ductile_gateway.clock import SystemClock
-from ductile_gateway.ductile.runner import open_ductiles
+from ductile_gateway.ductile.runner import Queue, open_ductiles
 from ductile_gateway.ductile.starts import ToldOfSent, untold
 from ductile_gateway.plugins.boxes import box_of
 from ductile_gateway.plugins.in_process import InProcessTools
@@ -19,13 +19,22 @@ from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.opening import Stores
 from ductile_gateway.tools.toolbox import Tools
 
+NO_QUEUES: Mapping[str, Queue] = {}
+
 log = logging.getLogger(__name__)
 
 
 @contextlib.asynccontextmanager
 async def opened(
-    settings: GatewaySettings, tools: Tools, *, stores: Stores, folder: Path, told: ToldOfSent = untold
+    settings: GatewaySettings,
+    tools: Tools,
+    *,
+    stores: Stores,
+    folder: Path,
+    queues: Mapping[str, Queue] = NO_QUEUES,
+    told: ToldOfSent = untold,
 ) -> AsyncIterator[ToolRunner]:
+    """`queues`: by the name of a Ductile, how many jobs it is known to have."""
     if settings.runner == "ductile":
         async with open_ductiles(
             settings.every_ductile(),
@@ -33,6 +42,7 @@ async def opened(
             receipts=stores.receipts,
             overdue=stores.overdue,
             clock=SystemClock(),
+            queues=queues,
             told=told,
         ) as runner:
             yield runner

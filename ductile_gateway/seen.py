@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 
 from ductile_gateway.bus.prerequisites import ROLE
@@ -49,6 +49,11 @@ class Seen:
     readiness: Readiness
     metrics: GatewayMetrics
     calls: CallsTold
+    healths: Mapping[str, DuctileHealth]
+
+    def queues(self) -> Mapping[str, Callable[[], int | None]]:
+        """How many jobs each Ductile is known to have, by its name."""
+        return {name: partial(getattr, health, "queue") for name, health in self.healths.items()}
 
     async def serve(self, settings: GatewaySettings, *, take_over: bool) -> None:
         instruments, head_start = self.metrics.instruments, self.stands_on.ground.head_start
@@ -61,12 +66,11 @@ class Seen:
                 settings.http, self.readiness, metrics=metrics, head_start=head_start, within_s=within_s
             )
             group.create_task(answering)
-            if settings.runner == "ductile":
-                healths = {name: DuctileHealth(each) for name, each in settings.every_ductile().items()}
-                self.readiness.needs("ductile", partial(_trouble, healths.values()))
-                observe_ductiles(instruments, healths)
-                for health in healths.values():
-                    group.create_task(health.follow(head_start=head_start))
+            if self.healths:
+                self.readiness.needs("ductile", partial(_trouble, self.healths.values()))
+                observe_ductiles(instruments, self.healths)
+            for health in self.healths.values():
+                group.create_task(health.follow(head_start=head_start))
             if receiver := settings.telemetry.receiver("metrics"):
                 await head_start()
                 group.create_task(push(instruments, receiver, subjects.SERVICE_GATEWAY))
@@ -90,7 +94,8 @@ async def seen(
     settings: GatewaySettings, offers: Offers, stands_on: Foundations, metrics: GatewayMetrics
 ) -> AsyncIterator[Seen]:
     metrics.listen_to(stands_on.ground.link)
-    urls = {name: each.url for name, each in settings.every_ductile().items()}
+    ductiles = settings.every_ductile() if settings.runner == "ductile" else {}
+    urls = {name: each.url for name, each in ductiles.items()}
     async with sending.opened(settings.telemetry, head_start=stands_on.ground.head_start) as ended:
         yield Seen(
             stands_on=stands_on,
@@ -98,6 +103,7 @@ async def seen(
             readiness=_readiness(offers, stands_on),
             metrics=metrics,
             calls=CallsTold(metrics, ended, urls=urls, clock=SystemClock()),
+            healths={name: DuctileHealth(each) for name, each in ductiles.items()},
         )
 
 

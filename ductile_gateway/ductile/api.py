@@ -35,7 +35,6 @@ from schemas.values import dataclass
 
 MOST_BYTES = 12 * 1024 * 1024
 LONGEST_QUOTE = 300
-QUEUE_WITHIN_S = 1.0
 CONNECT_WITHIN_S = 3.0
 UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 _RESET_AT_CLOSE = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -160,14 +159,6 @@ class DuctileApi:
         if not isinstance(found.get("queue_depth"), int):
             raise Away(f"what answers at {self._url} is no Ductile: its /healthz tells no queue_depth")
         return found
-
-    async def queue_depth(self) -> int | None:
-        try:
-            async with asyncio.timeout(QUEUE_WITHIN_S):
-                depth = (await self.health()).get("queue_depth")
-        except (Away, TimeoutError):
-            return None
-        return depth if isinstance(depth, int) else None
 
     async def status(self, endpoint: Endpoint, *names: str) -> int:
         """How it answers our token. Raises Away, or DuctileRefused for a token that it does not know."""

@@ -3,20 +3,18 @@
     intent and receipt durable ─▶ start ─▶ job id durable ─▶ wait for the job ─▶ verdict
 
 Before a write Ductile is asked whether it is there: a write that something on the way answers in its place would have
-to be looked for, or by a person. Each Ductile has its own limits, breaker and event stream; receipts and late jobs of
-all are kept together.
+to be looked for, or by a person. Each Ductile has its own event stream; receipts and late jobs of all are kept
+together.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 
 import httpx2
 
-from ductile_gateway.calls.admission import Breaker, InFlight, QueueLimit
 from ductile_gateway.calls.call import NeverStarted, Receipt, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent
 from ductile_gateway.ductile.api import DuctileApi, open_api
@@ -37,8 +35,10 @@ from schemas.values import replace
 
 COME_BACK_S = 1.0
 HEALTHY_WITHIN_S = 5.0
-PLACE_WITHIN_S = 5.0
-"""How long a call waits here for a place before it is given back to the bus: the wait is not the tool's time."""
+QUEUE_COME_BACK_S = 5.0
+
+Queue = Callable[[], int | None]
+"""The number of jobs waiting or running in a Ductile; None where that is not known."""
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +52,9 @@ class DuctileRunner:
         watch: JobWatch,
         api: ApiStarts,
         relayed: Mapping[str, Starts],
-        queue: QueueLimit,
         *,
         settings: DuctileSettings,
+        queue: Queue,
         clock: Clock,
         told: ToldOfSent,
     ) -> None:
@@ -63,25 +63,12 @@ class DuctileRunner:
         self._api = api
         self._relayed = relayed
         self._queue = queue
-        self._in_flight = InFlight(settings.in_flight)
-        self._breaker = Breaker(settings.breaker_failures, timedelta(seconds=settings.breaker_open_s))
-        self._name, self._label = settings.name, settings.label
+        self._name, self._queue_most = settings.name, settings.queue_most
         self._clock = clock
         self.watch = watch
 
     def now_has(self, tools: DuctileTools) -> None:
         self._api.tools = tools
-
-    def findings(self) -> Sequence[Finding]:
-        return [
-            Finding(
-                name=f"{self._label} calls",
-                mark="warning",
-                text=f"{plugin} could not be reached several times and is left alone for {wait_s:.0f} s more",
-                remedy="see whether Ductile answers; its calls wait on the bus",
-            )
-            for plugin, wait_s in sorted(self._breaker.left_alone(self._clock.now()).items())
-        ]
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         """Raises AlreadyStarted for a key that was begun and not forgotten, TryAgain when nothing was sent, and what
@@ -89,27 +76,22 @@ class DuctileRunner:
         left_s = (call.deadline_at - self._clock.now()).total_seconds()
         if left_s <= 0:
             return failed("expired", "the deadline had passed before the call was sent to Ductile", retryable=True)
-        async with self._in_flight.new(call.asked.request.run_id, within_s=min(left_s, PLACE_WITHIN_S)) as there_is_one:
-            if not there_is_one:
-                raise TryAgain("as many calls are in Ductile as may be", COME_BACK_S)
-            await self._queue.check()
-            deadline_at = self._clock.now() + timedelta(seconds=left_s)
-            deadline_at = min(deadline_at, call.wanted_until or deadline_at)
-            return await self._run(replace(call, deadline_at=deadline_at), begin)
+        depth = self._queue()
+        if depth is not None and self._queue_most is not None and depth > self._queue_most:
+            why = f"Ductile has {depth} jobs waiting or running, more than {self._queue_most}"
+            raise TryAgain(why, QUEUE_COME_BACK_S)
+        return await self._run(call, begin)
 
     async def resume(self, call: ToolCall) -> Verdict:
         """The verdict on a call that may have been sent before: of the same job, if it is known or can be found."""
         receipt = await self._receipts.find(call.key)
         if receipt is None:
             return NeverStarted()
-        async with self._in_flight.begun_before(call.asked.request.run_id):
-            if receipt.job_id is None:
-                return await self._found(call, receipt)
-            return await self._watched(call, receipt.job_id, receipt)
+        if receipt.job_id is None:
+            return await self._found(call, receipt)
+        return await self._watched(call, receipt.job_id, receipt)
 
     async def _run(self, call: ToolCall, begin: Begin) -> Verdict:
-        if wait_s := self._breaker.wait_s(call.plugin, self._clock.now()):
-            raise TryAgain(f"{call.plugin} in {self._label} is left alone after several failures", wait_s)
         starts = self._relayed.get(call.plugin, self._api)
         receipt = await self._before(call, starts)
         await begin(receipt)
@@ -117,17 +99,15 @@ class DuctileRunner:
             job_id = await self._start(call, starts)
         except NotSent as error:
             await self._receipts.drop(call.key)
-            raise TryAgain(str(error), self._failed(call.plugin)) from error
+            raise TryAgain(str(error), COME_BACK_S) from error
         except DuctileRefused as refusal:
             await self._receipts.drop(call.key)
-            return self._refused(call, refusal)
+            return _refused(refusal)
         except Lost as error:
-            wait_s = self._failed(call.plugin)
             found = await self._lost(call, receipt, error)
             if isinstance(found, NeverStarted):
-                raise TryAgain(f"{error}; Ductile has no job of the call, so it is made again", wait_s) from error
+                raise TryAgain(f"{error}; Ductile has no job of the call, so it is made again", COME_BACK_S) from error
             return found
-        self._breaker.succeeded(call.plugin)
         return await self._accepted(call, job_id, receipt)
 
     async def _before(self, call: ToolCall, starts: Starts) -> Receipt:
@@ -140,7 +120,7 @@ class DuctileRunner:
                 newest = await self._api.before(call)
         except (Away, TimeoutError) as error:
             why = error or "Ductile does not say how it is"
-            raise TryAgain(f"not sent: {why}", self._failed(call.plugin)) from error
+            raise TryAgain(f"not sent: {why}", COME_BACK_S) from error
         return Receipt(self._clock.now(), way=way, newest=newest)
 
     async def _start(self, call: ToolCall, starts: Starts) -> str:
@@ -188,18 +168,11 @@ class DuctileRunner:
         except Lost as error:
             return await self._lost(call, receipt, error)
 
-    def _failed(self, plugin: str) -> float:
-        now = self._clock.now()
-        if self._breaker.failed(plugin, now):
-            log.warning("left alone after several failures", extra={"plugin": plugin})
-        return self._breaker.wait_s(plugin, now) or COME_BACK_S
 
-    def _refused(self, call: ToolCall, refusal: DuctileRefused) -> ToolOutcome:
-        self._breaker.succeeded(call.plugin)
-        is_missing = any(words in str(refusal) for words in ("not found", "not supported", "not allowed"))
-        is_of_arguments = refusal.status in (400, 413, 422) and not is_missing
-        error_class = "invalid_arguments" if is_of_arguments else "configuration"
-        return failed(error_class, str(refusal), retryable=False)
+def _refused(refusal: DuctileRefused) -> ToolOutcome:
+    is_missing = any(words in str(refusal) for words in ("not found", "not supported", "not allowed"))
+    is_of_arguments = refusal.status in (400, 413, 422) and not is_missing
+    return failed("invalid_arguments" if is_of_arguments else "configuration", str(refusal), retryable=False)
 
 
 @contextlib.asynccontextmanager
@@ -211,20 +184,22 @@ async def open_runner(
     receipts: Receipts,
     overdue: Overdue,
     clock: Clock,
+    queue: Queue = lambda: None,
     told: ToldOfSent = untold,
     pace: Pace | None = None,
     relay_transport: httpx2.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[DuctileRunner]:
     """`relay_transport`: in place of the network, for Ductile's relay ingress."""
-    pace = pace or Pace(first_s=settings.poll_first_s, most_s=settings.poll_most_s)
+    pace = pace or Pace(most_s=settings.poll_most_s)
     events = DuctileEvents(api)
     following = asyncio.create_task(events.follow()) if settings.events else None
     watch = JobWatch(api, events, overdue=overdue, pace=pace, clock=clock, secrets=settings.secrets())
     starts = ApiStarts(api, watch, tools=tools, send_call_id=settings.send_call_id, pace=pace, clock=clock)
-    queue = QueueLimit(api.queue_depth, most=settings.queue_most, clock=clock)
     try:
         async with open_relay_starts(settings, clock=clock, transport=relay_transport) as relayed:
-            yield DuctileRunner(receipts, watch, starts, relayed, queue, settings=settings, clock=clock, told=told)
+            yield DuctileRunner(
+                receipts, watch, starts, relayed, settings=settings, queue=queue, clock=clock, told=told
+            )
     finally:
         if following:
             following.cancel()
@@ -265,11 +240,16 @@ class Ductiles:
             self._runners[name].now_has(found)
 
     def findings(self) -> Sequence[Finding]:
-        found = [finding for runner in self._runners.values() for finding in runner.findings()]
-        for name, late in self.late.waiting().items():
-            text, remedy = f"{late} jobs have outlived their calls", "wait: what comes of them is told on the bus"
-            found.append(Finding(name=f"{f'ductile {name}'.rstrip()} calls", mark="warning", text=text, remedy=remedy))
-        return found
+        remedy = "wait: what comes of them is told on the bus"
+        return [
+            Finding(
+                name=f"{f'ductile {name}'.rstrip()} calls",
+                mark="warning",
+                text=f"{late} jobs have outlived their calls",
+                remedy=remedy,
+            )
+            for name, late in self.late.waiting().items()
+        ]
 
     async def _look(self, job: Job) -> Going | Away | Verdict:
         if job.ductile not in self._runners:
@@ -298,13 +278,24 @@ async def open_ductiles(
     receipts: Receipts,
     overdue: Overdue,
     clock: Clock,
-    told: ToldOfSent = untold,
+    queues: Mapping[str, Queue],
+    told: ToldOfSent,
 ) -> AsyncIterator[Ductiles]:
+    """`queues`: by the name of the Ductile, how many jobs it is known to have."""
     async with contextlib.AsyncExitStack() as stack:
         runners = dict[str, DuctileRunner]()
         for name, settings in every.items():
             api, found = await stack.enter_async_context(open_api(settings)), tools.get(name, DuctileTools())
-            runner = open_runner(api, found, settings, receipts=receipts, overdue=overdue, clock=clock, told=told)
-            runners[name] = await stack.enter_async_context(runner)
+            opening = open_runner(
+                api,
+                found,
+                settings,
+                receipts=receipts,
+                overdue=overdue,
+                clock=clock,
+                queue=queues.get(name, lambda: None),
+                told=told,
+            )
+            runners[name] = await stack.enter_async_context(opening)
         every_s = min(settings.poll_most_s for settings in every.values())
         yield Ductiles(runners, receipts, overdue, every_s=every_s, clock=clock)

@@ -100,8 +100,6 @@ class DuctileSettings(Section):
     send_call_id: bool = True
     """Put the id of the call into the payload, as `agentic_call_id`. A plugin that repeats it in its result lets a call
     be found whose answer was lost."""
-    in_flight: Annotated[int, Field(ge=1)] = 16
-    """Calls at the same time, of all tools: Ductile itself takes any number and lets them queue."""
     queue_most: Annotated[int, Field(ge=1)] | None = 500
     """Jobs waiting or running in Ductile, of all its users, beyond which new calls wait on the bus; none: they never
     do."""
@@ -109,14 +107,8 @@ class DuctileSettings(Section):
     """How often Ductile is asked anew what its tools are, in seconds; a run keeps the tools with which it began."""
     request_timeout_s: Annotated[float, Field(gt=0)] = 15.0
     """How long Ductile may take to answer one HTTP request, in seconds."""
-    poll_first_s: Annotated[float, Field(gt=0)] = 0.1
-    """The shortest wait between two looks at a job, in seconds; it grows to an eighth of what the job has taken."""
     poll_most_s: Annotated[float, Field(gt=0)] = 5.0
-    """The longest wait between two looks at a job, in seconds."""
-    breaker_failures: Annotated[int, Field(ge=1)] = 5
-    """Failures to reach a plugin, one after the other, after which it is left alone for a while."""
-    breaker_open_s: Annotated[float, Field(gt=0)] = 10.0
-    """How long it is left alone, in seconds."""
+    """The longest wait between two looks at a job, in seconds; it grows to an eighth of what the job has taken."""
     idempotent: frozenset[_Command] = frozenset()
     """Commands that do no harm when they are repeated, as `plugin/command`: Ductile does not tell."""
     reading_pipelines: frozenset[_Name] = frozenset()

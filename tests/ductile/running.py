@@ -14,7 +14,7 @@ from ductile_gateway.calls.call import CALL_ID, Intent, Receipt, ToolCall, ToolO
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
-from ductile_gateway.ductile.runner import DuctileRunner, open_runner
+from ductile_gateway.ductile.runner import DuctileRunner, Queue, open_runner
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.watch import LateJobs, Pace
 from ductile_gateway.ports import Begin
@@ -68,6 +68,7 @@ async def gateway(
     pace: Pace = QUICK,
     transport: httpx2.AsyncBaseTransport | None = None,
     wire: httpx2.AsyncBaseTransport | None = None,
+    queue: Queue = lambda: None,
     **changed: Any,
 ) -> AsyncIterator[Recorded]:
     """A runner, with these settings changed. `transport`, `wire`: the ways to the API and to the relay ingress."""
@@ -83,6 +84,7 @@ async def gateway(
             overdue=stores.overdue,
             clock=SystemClock(),
             pace=pace,
+            queue=queue,
             relay_transport=wire,
         ) as runner,
     ):

@@ -38,7 +38,7 @@ async def test_each_call_ends_as_its_plugin_did_and_is_run_once_with_its_id(
     shared: DuctileUnderTest, tmp_path: Path
 ) -> None:
     calls = [a_call(command, plugin=plugin, within_s=60, **payload) for plugin, command, payload, *_ in ENDINGS]
-    async with gateway(shared, tmp_path, tools=OF_A_PIPELINE, in_flight=len(calls)) as runner:
+    async with gateway(shared, tmp_path, tools=OF_A_PIPELINE) as runner:
         verdicts = await asyncio.gather(*(runner.run(call) for call in calls))
         forgotten = [await runner.resume(call) for call in calls if not ran(shared, call)]
     for call, verdict, (plugin, _, payload, status, said, times) in zip(calls, verdicts, ENDINGS, strict=True):

@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from hypothesis import strategies as st
 from ductile_gateway.bus.ownership import BusOwnership
 from ductile_gateway.bus.permits import Permits
 from ductile_gateway.bus.prerequisites import ROLE
-from ductile_gateway.calls.admission import Breaker, InFlight, Lanes
+from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.call import Intent
 from ductile_gateway.calls.places import NoPlace, Places
 from groundwork.nats.leases.lease import Lease, Owner, Taken
@@ -25,7 +23,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, key_value_bucket, set_up
 from groundwork.service.errors import TryAgain
 from schemas import subjects
-from tests.gateway.parts import NOON, RUN, a_request, asked_for
+from tests.gateway.parts import NOON, a_request, asked_for
 from tests.kit.waiting import until
 
 TOOL = "fetch"
@@ -114,28 +112,6 @@ def test_every_call_gets_in_whatever_comes_and_ends_and_never_more_than_may(call
     assert asyncio.run(all_get_in()) == len(calls)
 
 
-async def is_free(in_flight: InFlight, within_s: float = 0.01) -> bool:
-    async with in_flight.new(RUN, within_s=within_s) as there_is_one:
-        return there_is_one
-
-
-async def test_calls_begun_before_never_wait_and_keep_new_ones_out_until_enough_have_ended() -> None:
-    in_flight = InFlight(2)
-    async with AsyncExitStack() as third:
-        async with AsyncExitStack() as two, asyncio.timeout(5):
-            await two.enter_async_context(in_flight.new(RUN, within_s=20))
-            await two.enter_async_context(in_flight.begun_before(RUN))
-            await third.enter_async_context(in_flight.begun_before(RUN))
-            async with in_flight.begun_before(RUN):
-                pass
-            assert not await is_free(in_flight)
-            assert not await is_free(in_flight, within_s=-1)
-            waits = asyncio.create_task(is_free(in_flight, within_s=20))
-            await settled()
-        assert await waits
-        assert await is_free(in_flight)
-
-
 @pytest.mark.parametrize("refused", [False, True])
 async def test_a_call_that_is_cancelled_as_its_turn_comes_takes_no_place_along(refused: bool) -> None:
     places = Places(1)
@@ -147,20 +123,6 @@ async def test_a_call_that_is_cancelled_as_its_turn_comes_takes_no_place_along(r
     ended = await asyncio.gather(first, second, return_exceptions=True)
     assert [type(one) for one in ended] == [asyncio.CancelledError, NoPlace if refused else type(None)]
     assert places.there("") == 1
-
-
-def test_a_circuit_opens_after_failures_in_a_row_and_closes_with_time() -> None:
-    breaker = Breaker(2, timedelta(seconds=10))
-    assert not breaker.failed("a", NOON)
-    breaker.succeeded("a")
-    assert not breaker.failed("a", NOON)
-    assert breaker.wait_s("a", NOON) == 0
-    assert breaker.failed("a", NOON)
-    assert (breaker.wait_s("a", NOON), breaker.wait_s("b", NOON)) == (10, 0)
-    assert breaker.left_alone(NOON + timedelta(seconds=4)) == {"a": 6}
-    assert breaker.left_alone(NOON + timedelta(seconds=10)) == {}
-    assert not breaker.failed("a", NOON + timedelta(seconds=11)), "which is told once"
-    assert breaker.wait_s("a", NOON + timedelta(seconds=11)) == 10, "the first failure afterwards opens it again"
 
 
 class Gateways:

@@ -1,9 +1,7 @@
 """Serves the probes: their socket at once, answers once the calls go on that a crash interrupted. All from memory."""
 
-import contextlib
 import logging
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 from ductile_gateway.calls.excerpts import printable
 from ductile_gateway.settings import HttpSettings
@@ -40,23 +38,12 @@ async def serve_probes(
 ) -> None:
     """Until cancelled; returns where the default address is taken. `within_s`: wait for another gateway to leave it.
     Raises Misconfigured."""
-    async with _listener(settings, within_s) as listener:
-        if listener is None:
-            return
-        await head_start()
-        answer_probes = loaded("ductile_gateway.probes.http:answer_probes")  # takes a tenth of a second
-        await answer_probes(listener, readiness, metrics, allowed_hosts=settings.allowed_hosts)
-
-
-@contextlib.asynccontextmanager
-async def _listener(settings: HttpSettings, within_s: float) -> AsyncIterator[socket.socket | None]:
-    async with contextlib.AsyncExitStack() as held:
-        try:
-            taking = listening(settings.host, settings.port, who="gateway", within_s=within_s)
-            listener = await held.enter_async_context(taking)
-        except Misconfigured as error:
-            if settings.is_chosen():
-                raise
-            log.warning("no probes are answered: %s Set `gateway.http.port` where there are to be two", error)
-            listener = None
-        yield listener
+    try:
+        async with listening(settings.host, settings.port, who="gateway", within_s=within_s) as listener:
+            await head_start()
+            answer_probes = loaded("ductile_gateway.probes.http:answer_probes")  # takes a tenth of a second
+            await answer_probes(listener, readiness, metrics, allowed_hosts=settings.allowed_hosts)
+    except Misconfigured as error:
+        if settings.is_chosen():
+            raise
+        log.warning("no probes are answered: %s Set `gateway.http.port` where there are to be two", error)

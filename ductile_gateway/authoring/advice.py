@@ -1,17 +1,19 @@
 """Advice on plugins that work: what a model is not told, keys that mean nothing, folders without a plugin."""
 
+import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import yaml
 
 from ductile_gateway.plugins.folders import MANIFEST, InstalledPlugin
-from ductile_gateway.plugins.manifest import Command, Manifest, misspelt
+from ductile_gateway.plugins.manifest import Command, Manifest
 from ductile_gateway.tools.catalog import HOUSEKEEPING
 
 OF_DUCTILE = ("concurrency_safe", "values", "output_schema", "schedule", "metadata")
 """Keys that a Ductile reads and we do not."""
 
+ALIKE = 0.75
 UNDECLARED = (
     "its results count as written by strangers, and writes after them wait for a person: say `output: trusted`, or "
     "`output: untrusted` where they hold pages, mails or other texts from outside"
@@ -49,8 +51,10 @@ def _misspelt(place: Path) -> Iterator[str]:
         (f"command {command.get('name')}: ", command, Command) for command in document["commands"]
     ]
     for where, section, model in sections:
-        for key, meant in misspelt(section, model, also=OF_DUCTILE):
-            yield f"{where}the key `{key}` means nothing: did you mean `{meant}`?"
+        names = {*model.model_fields, *OF_DUCTILE}
+        for key in section.keys() - names:
+            for meant in difflib.get_close_matches(str(key), names - section.keys(), n=1, cutoff=ALIKE):
+                yield f"{where}the key `{key}` means nothing: did you mean `{meant}`?"
 
 
 def _no_plugins(root: Path) -> Iterator[str]:

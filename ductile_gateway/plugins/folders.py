@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from pydantic import JsonValue
 
-from ductile_gateway.plugins import entrypoints, manifest
+from ductile_gateway.plugins import entrypoints
 from ductile_gateway.plugins.manifest import Manifest, ManifestInvalid, read_manifest
 from groundwork.service.strict import NotYaml, parse
 from schemas import subjects
@@ -176,15 +176,8 @@ def _manifest(path: Path) -> Manifest:
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise PluginRefused(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")
-        return read_manifest(parse(path.read_text(encoding="utf-8")), _would_do(path.parent))
+        return read_manifest(parse(path.read_text(encoding="utf-8")))
     except ManifestInvalid as error:
         raise PluginRefused(f"{path}: {error}") from None
     except (OSError, UnicodeError, NotYaml) as error:
         raise PluginRefused(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
-
-
-def _would_do(folder: Path) -> Mapping[str, str]:
-    programs = sorted(path.name for path in folder.iterdir() if path.is_file() and path.suffix in entrypoints.BEGINS)
-    best = next((name for name in programs if Path(name).stem == "run"), programs[0] if programs else "run.py")
-    name = {"name": folder.name} if subjects.NAME.fullmatch(folder.name) else {}
-    return manifest.WOULD_DO | name | {"entrypoint": best}

@@ -6,8 +6,6 @@ lower case letters, digits, `_` and `-`, at most 64. Beyond Ductile's keys a com
 `output_schema` may say them too, as `x-effect`, `x-output` and `x-continues`.
 """
 
-import difflib
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
@@ -29,57 +27,27 @@ WOULD_DO = {
     "commands.name": "handle",
     "commands.type": "read",
 }
-SAYS_MORE = {"commands.type": ", or `type: write` where it changes something"}
-ALIKE = 0.75
+"""What is advised, by the place."""
 
 
-def told(error: ValidationError, document: object, would_do: Mapping[str, str] = WOULD_DO) -> str:
-    if not isinstance(document, dict):
-        return "it holds no `key: value` lines: docs/TOOLS.md shows what it needs"
-    every = error.errors(include_url=False, include_input=False)
+def told(error: ValidationError) -> str:
+    flaws = error.errors(include_url=False, include_input=False)
     # A list whose items are flawed is told to be empty, too.
-    found = [flaw for flaw in every if flaw["type"] != "too_short" or not _has_inner(flaw["loc"], every)]
-    return "; ".join(_told(flaw, document, would_do) for flaw in found)
+    return "; ".join(_told(flaw) for flaw in flaws if flaw["type"] != "too_short" or len(flaws) == 1)
 
 
-def misspelt(document: object, known: type[BaseModel], *, also: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
-    """Keys of the document that look like one that is known, which it does not have; with that one."""
-    names = {*known.model_fields, *also}
-    given = [key for key in document if isinstance(key, str)] if isinstance(document, dict) else []
-    for key in given:
-        close = difflib.get_close_matches(key, names.difference(given), n=1, cutoff=ALIKE)
-        if key not in names and close:
-            yield key, close[0]
-
-
-def _has_inner(place: Keys, flaws: Sequence[Any]) -> bool:
-    return any(len(flaw["loc"]) > len(place) and flaw["loc"][: len(place)] == place for flaw in flaws)
-
-
-def _told(flaw: Any, document: object, would_do: Mapping[str, str]) -> str:
+def _told(flaw: Any) -> str:
     place: Keys = flaw["loc"]
-    said = rule_of(flaw["msg"])
-    named, key = ".".join(map(str, place))[:LONGEST_PLACE], ".".join(part for part in place if isinstance(part, str))
-    if key not in would_do or not isinstance(place[-1], str):
-        return f"{named or 'manifest'}: {said}"
-    line = f"`{place[-1]}: {would_do[key]}`{SAYS_MORE.get(key, '')}"
-    if flaw["type"] == "missing":
-        return f"{named} is missing: add {line}{_instead_of(place, document)}"
-    if flaw["type"] == "literal_error":
-        return f"{named} is something else: write {line}"
-    return f"{named}: {said}, such as {line}"
-
-
-def _instead_of(place: Keys, document: object) -> str:
-    section = document
-    for part in place[:-1]:
-        try:
-            section = section[part]  # type: ignore[index]
-        except (KeyError, IndexError, TypeError):
-            return ""
-    given = [key for key in section if isinstance(key, str)] if isinstance(section, dict) else []
-    close = difflib.get_close_matches(str(place[-1]), given, n=1, cutoff=ALIKE)
-    return f" (is `{close[0]}` a misspelling of it?)" if close and close[0] != place[-1] else ""
+    named = ".".join(map(str, place))[:LONGEST_PLACE] or "manifest"
+    example = WOULD_DO.get(".".join(part for part in place if isinstance(part, str)))
+    if example is None or not isinstance(place[-1], str):
+        return f"{named}: {rule_of(flaw['msg'])}"
+    line = f"`{place[-1]}: {example}`"
+    return (
+        f"{named} is missing: add {line}"
+        if flaw["type"] == "missing"
+        else f"{named}: {rule_of(flaw['msg'])}: write {line}"
+    )
 
 
 class ManifestInvalid(ValueError):
@@ -153,12 +121,14 @@ class Manifest(_Section):
         return next((command for command in self.commands if command.name == name), None)
 
 
-def read_manifest(document: object, would_do: Mapping[str, str] = WOULD_DO) -> Manifest:
-    """The manifest in a parsed YAML document. `would_do`: values to advise. Raises ManifestInvalid."""
+def read_manifest(document: object) -> Manifest:
+    """The manifest in a parsed YAML document. Raises ManifestInvalid."""
+    if not isinstance(document, dict):
+        raise ManifestInvalid("it holds no `key: value` lines: docs/TOOLS.md shows what it needs")
     try:
         manifest = Manifest.model_validate(document)
     except ValidationError as error:
-        raise ManifestInvalid(told(error, document, would_do)) from None
+        raise ManifestInvalid(told(error)) from None
     names = [command.name for command in manifest.commands]
     if len(set(names)) < len(names):
         raise ManifestInvalid("commands: two commands have the same name")

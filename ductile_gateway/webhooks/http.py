@@ -9,8 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -19,13 +18,14 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ductile_gateway.webhooks.inbound import Acceptance, Inbound, Incoming
+from ductile_gateway.webhooks.inbound import Inbound, Taken
 from ductile_gateway.webhooks.inbound_settings import IngressSettings
 from ductile_gateway.webhooks.mapping import RequestRefused
+from ductile_gateway.webhooks.signatures import PEER
 from groundwork.http.listener import address, listening
 from groundwork.http.requests import Bodies, BodyRefused, has_a_path, host, network_of
 from groundwork.http.server import serve_http
-from groundwork.service.errors import Broken, Failure, Misconfigured, TryAgain
+from groundwork.service.errors import Failure, TryAgain
 
 NOTHING = "there is nothing at this path"
 WRONG_HOST = "this service does not answer to this Host: add it to `allowed_hosts`"
@@ -48,29 +48,26 @@ def create_app(settings: IngressSettings, inbound: Inbound, *, told: Told) -> AS
 
     async def relay(request: Request) -> JSONResponse:
         with _telling(told, "relay"):
-            acceptance = await inbound.relay(await _incoming(bodies, request))
-        told("relay", "duplicate" if acceptance.duplicate else "accepted")
-        return JSONResponse({"status": "accepted", "peer": acceptance.source} | _said(acceptance), 202)
+            headers, body = await _read(bodies, request)
+            taken = await inbound.relay(request.scope["path"], headers, body)
+        told("relay", "duplicate" if taken.duplicate else "accepted")
+        peer = headers[PEER.lower()].strip()
+        return JSONResponse({"status": "accepted", "peer": peer} | _said(taken), 202)
 
     async def webhook(request: Request) -> JSONResponse:
         with _telling(told, "webhook"):
-            acceptance = await inbound.webhook(request.path_params["name"], await _incoming(bodies, request))
-        status = "ignored" if acceptance is None else "duplicate" if acceptance.duplicate else "accepted"
+            taken = await inbound.webhook(request.path_params["name"], *await _read(bodies, request))
+        status = "ignored" if taken is None else "duplicate" if taken.duplicate else "accepted"
         told("webhook", status)
-        about = _said(acceptance) if acceptance else {}
-        return JSONResponse({"status": status} | about, 202 if status == "accepted" else 200)
+        return JSONResponse({"status": status} | _said(taken), 202 if status == "accepted" else 200)
 
-    handlers: dict[Any, Any] = {
-        RequestRefused: _refused,
-        HTTPException: _by_framework,
-        **dict.fromkeys((TryAgain, Broken, Misconfigured), _come_again),
-        Exception: _broken,
-    }
     routes = [
         Route("/ingest/ductile", relay, methods=["POST"]),
         Route("/webhooks/{name}", webhook, methods=["POST"]),
     ]
-    app = Starlette(routes=routes, exception_handlers=handlers)
+    app = Starlette(
+        routes=routes, exception_handlers=dict.fromkeys((RequestRefused, HTTPException, Failure, Exception), _failed)
+    )
     app.router.redirect_slashes = False
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,43 +90,36 @@ def _telling(told: Told, ingress: str) -> Iterator[None]:
         raise
 
 
-async def _incoming(bodies: Bodies, request: Request) -> Incoming:
+async def _read(bodies: Bodies, request: Request) -> tuple[Mapping[str, str], bytes]:
     try:
         body = await bodies.read(request, whose=network_of(request.scope["client"]))
     except BodyRefused as error:
         raise RequestRefused(error.status, str(error)) from error
     times = Counter(name for name, _ in request.headers.items())
-    headers = {name: value for name, value in request.headers.items() if times[name] == 1}
-    return Incoming(method=request.method, path=request.scope["path"], headers=headers, body=body)
+    return {name: value for name, value in request.headers.items() if times[name] == 1}, body
 
 
-def _said(acceptance: Acceptance) -> dict[str, object]:
-    return {
-        "event_type": acceptance.event_type,
-        "receiver_event_id": acceptance.event_key,
-        "job_id": acceptance.about,
-        "duplicate": acceptance.duplicate,
-    }
+def _said(taken: Taken | None) -> dict[str, object]:
+    if taken is None:
+        return {}
+    told = {"event_type": taken.event_type, "receiver_event_id": taken.event_key, "job_id": taken.about}
+    return told | {"duplicate": taken.duplicate}
 
 
-async def _refused(request: Request, error: RequestRefused) -> JSONResponse:
-    log.info("refused", extra={"path": request.scope["path"][:80], "status": error.status, "why": error.why})
-    # The rest of a body that was not read is not worth reading.
-    headers = {"Connection": "close"} if error.status in (408, 413) else None
-    return JSONResponse({"error": str(error)}, error.status, headers=headers)
-
-
-async def _by_framework(_: Request, error: HTTPException) -> JSONResponse:
-    text = NOTHING if error.status_code == 404 else str(error.detail)
-    return JSONResponse({"error": text}, error.status_code, headers=error.headers)
-
-
-async def _come_again(_: Request, error: TryAgain | Broken | Misconfigured) -> JSONResponse:
-    level = logging.WARNING if isinstance(error, TryAgain) else logging.CRITICAL
-    log.log(level, "an event from outside is not taken now", extra={"why": str(error)})
-    after = max(1, round(error.delay_s)) if isinstance(error, TryAgain) else 5
-    return JSONResponse({"error": "not taken for now: send it again"}, 503, headers={"Retry-After": str(after)})
-
-
-async def _broken(_: Request, _error: Exception) -> JSONResponse:
-    return JSONResponse({"error": "the gateway failed at this request; its log says how"}, 500)
+async def _failed(request: Request, error: Exception) -> JSONResponse:
+    status, text, headers = 500, "the gateway failed at this request; its log says how", dict[str, str]()
+    match error:
+        case RequestRefused():
+            log.info("refused", extra={"path": request.scope["path"][:80], "status": error.status, "why": error.why})
+            # The rest of a body that was not read is not worth reading.
+            headers = {"Connection": "close"} if error.status in (408, 413) else {}
+            status, text = error.status, str(error)
+        case HTTPException():
+            status, text = error.status_code, NOTHING if error.status_code == 404 else str(error.detail)
+            headers = dict(error.headers or {})
+        case Failure():
+            delay_s = error.delay_s if isinstance(error, TryAgain) else 5
+            level = logging.WARNING if isinstance(error, TryAgain) else logging.CRITICAL
+            log.log(level, "an event from outside is not taken now", extra={"why": str(error)})
+            status, text, headers = 503, "not taken for now: send it again", {"Retry-After": f"{max(1, delay_s):.0f}"}
+    return JSONResponse({"error": text}, status, headers=headers)

@@ -44,7 +44,6 @@ from groundwork.service.errors import TryAgain
 from groundwork.telemetry.span import context_of
 from schemas import envelope
 from schemas.envelope import TRACEPARENT
-from schemas.values import dataclass
 
 SOURCE = "/agentic-loop/ductile-gateway/ingress"
 ANY_TYPE = "*"
@@ -58,20 +57,9 @@ _STANDARD_ID = re.compile(r"[!-\-/-~]{1,256}")
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Incoming:
-    """`headers` by lower-case name, without repeated ones; `path` decoded."""
-
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    body: bytes
-
-
-class Acceptance(NamedTuple):
+class Taken(NamedTuple):
     """What came of a delivery. `about` is the wake id of a start, else the run's id."""
 
-    source: str
     event_type: str
     event_key: str
     about: str
@@ -79,7 +67,8 @@ class Acceptance(NamedTuple):
 
 
 class Inbound:
-    """All methods raise RequestRefused, and TryAgain where the bus does not take the event in time."""
+    """All methods raise RequestRefused, and TryAgain where the bus does not take the event in time. `headers`: by
+    lower-case name, without repeated ones."""
 
     def __init__(
         self,
@@ -102,9 +91,9 @@ class Inbound:
         self._unknown = (token_bytes(32),)
         """The key of a sender that is not known: its signature is looked at like any other."""
 
-    async def relay(self, incoming: Incoming) -> Acceptance:
-        """An event that a Ductile relays."""
-        now, headers, body = self._clock.now(), incoming.headers, incoming.body
+    async def relay(self, path: str, headers: Mapping[str, str], body: bytes) -> Taken:
+        """An event that a Ductile relays by POST."""
+        now = self._clock.now()
         name, key_id, timestamp, signature = (
             headers.get(header.lower(), "").strip() for header in (PEER, KEY_ID, TIMESTAMP, SIGNATURE)
         )
@@ -114,7 +103,7 @@ class Inbound:
         peer = self._settings.peers.get(name)
         keys = [key for key in peer.keys if key.holds(now) and key_id in ("", key.id)] if peer else []
         secrets = tuple(key.secret.get_secret_value().encode() for key in keys) or self._unknown
-        message = signatures.relay_message(incoming.method, incoming.path, timestamp, body)
+        message = signatures.relay_message("POST", path, timestamp, body)
         if not signatures.signed_by_any(secrets, message, signatures.hex_digests(signature)) or peer is None:
             raise RequestRefused(403, FORBIDDEN, why=_why(name, known=peer is not None, holds=bool(keys)))
         relayed = read_relayed(read_json(body))
@@ -129,9 +118,9 @@ class Inbound:
         outgoing = of_relayed(relayed, peer.events.get(kind), origin, self._find_offer)
         return await self._take(kind, outgoing, origin, identity=f"{kind}:{event_id}")
 
-    async def webhook(self, name: str, incoming: Incoming) -> Acceptance | None:
+    async def webhook(self, name: str, headers: Mapping[str, str], body: bytes) -> Taken | None:
         """None for an event that is not mapped."""
-        now, headers, body = self._clock.now(), incoming.headers, incoming.body
+        now = self._clock.now()
         hook = self._settings.webhooks.get(name)
         keys = (hook.secrets(now) if hook else ()) or self._unknown
         digests, message, event_id = _signed(hook, headers, body, now) if hook else ((bytes(32),), body, "")
@@ -153,7 +142,7 @@ class Inbound:
         event = of_document(mapping, document, origin, self._find_offer)
         return await self._take(event_type, event, origin, identity=event_id)
 
-    async def _take(self, event_type: str, event: Outgoing, origin: Origin, *, identity: str) -> Acceptance:
+    async def _take(self, event_type: str, event: Outgoing, origin: Origin, *, identity: str) -> Taken:
         """Durable on return, or known before. `identity`: of the delivery within its source."""
         delivery = (origin.source, token(identity))
         try:
@@ -168,7 +157,7 @@ class Inbound:
         key, duplicate = known or event.key, known is not None
         facts = {"source": origin.source, "event": event.subject, "key": key, "duplicate": duplicate}
         log.info("event from outside", extra=facts)
-        return Acceptance(origin.source, event_type, key, event.about, duplicate)
+        return Taken(event_type, key, event.about, duplicate)
 
     async def _keep(self, event: Outgoing) -> None:
         for one in event.artifacts:

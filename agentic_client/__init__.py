@@ -1,4 +1,4 @@
-"""Calls an agent from a program: `Client`, and `AsyncClient` for programs with an event loop. docs/CLIENT.md says how.
+"""Calls an agent from a program: `Client`, and `AsyncClient` for programs with an event loop. docs/API.md says how.
 
 It needs the standard library, httpx2, pydantic, nats (where the bus is used) and `schemas`, and nothing else of ours.
 """

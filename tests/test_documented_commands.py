@@ -22,11 +22,11 @@ from tests.cli.calling import clean
 from tests.kit import nats_cli
 from tests.kit.pages import PAGES, ROOT, Block, blocks, play, written
 
-API, BUS, README, SCRIPTS = (
+API, BUS, README, EVALUATION = (
     ROOT / "docs" / "API.md",
     ROOT / "docs" / "BUS.md",
     ROOT / "README.md",
-    ROOT / "docs" / "SCRIPTS.md",
+    ROOT / "docs" / "EVALUATION.md",
 )
 TOOLS = ROOT / "docs" / "TOOLS.md"
 KILL_IT = "Kill it"
@@ -108,7 +108,7 @@ def a_shell(folder: Path, nats_url: str = "", **more: str) -> dict[str, str]:
 
 
 def the_script(cwd: Path) -> Path:
-    (example,) = (block.text for block in blocks(SCRIPTS) if block.language == "yaml" and not block.mark)
+    (example,) = (block.text for block in blocks(EVALUATION) if block.language == "yaml" and not block.mark)
     (cwd / "ask.yaml").write_text(example)
     return cwd / "ask.yaml"
 
@@ -200,12 +200,16 @@ def test_a_tool_of_ones_own_is_made_and_called_as_the_readme_says(checkout: Path
     assert "3 words, the longest is three" in play(played(README, OWN_TOOL), checkout, a_shell(checkout))
 
 
-def test_the_script_of_the_page_is_checked_as_the_page_says(checkout: Path) -> None:
+def test_a_scenario_a_tool_and_a_script_of_ones_own_are_played_as_the_page_says(checkout: Path) -> None:
     the_script(checkout)
-    assert "✓ ask.yaml: ask, 6 rules (1 frame, 3 plan, 2 reflect)" in play(played(SCRIPTS), checkout, a_shell(checkout))
+    written(EVALUATION, checkout)
+    said = play(played(EVALUATION), checkout, a_shell(checkout))
+    assert re.search(r"✓ lamp +done +2 +4 ", said)
+    assert "✓ words" in said
+    assert "✓ ask.yaml: ask, 6 rules" in said
 
 
 def test_the_reference_of_scripts_has_every_field() -> None:
-    page = SCRIPTS.read_text()
+    page = EVALUATION.read_text()
     fields = {*Rule.model_fields, *Condition.model_fields, *Fault.model_fields, *ANSWERS}
     assert [field for field in sorted(fields) if f"`{field}`" not in page] == []

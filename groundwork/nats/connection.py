@@ -16,7 +16,7 @@ import asyncio
 import itertools
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from groundwork.nats.publishing import matches
+from groundwork.nats.publishing import Refused, matches
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import monotonic
@@ -65,50 +65,6 @@ def read_denial(text: str) -> Denial | None:
     return Denial(found[1], found[2]) if found else None
 
 
-class PendingAnswers:
-    """One for each connection; `listen` comes first."""
-
-    def __init__(self) -> None:
-        self._prefix = ""
-        self._numbers = itertools.count(1)
-        self._waiting: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
-
-    async def listen(self, client: Client) -> None:
-        self._prefix = client.new_inbox() + "."
-        await client.subscribe(self._prefix + "*", cb=self._on_answer)
-
-    async def ask(self, subject: str, put: Callable[[str], Awaitable[None]], *, within_s: float) -> Msg:
-        """`put` sends the question with its reply address. Raises TryAgain, what `put` raises, and what `fail` is
-        told."""
-        address = f"{self._prefix}{next(self._numbers)}"
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Msg] = loop.create_future()
-        self._waiting[address] = (subject, answer)
-        alarm = loop.call_later(within_s, _give_up, answer, TryAgain("no answer in time"))
-        try:
-            await put(address)
-            return await answer
-        finally:
-            alarm.cancel()
-            del self._waiting[address]
-
-    def fail(self, error: Failure, *, subject: str | None = None) -> None:
-        """Every answer fails at once, or those to `subject` in whatever case its letters are."""
-        for asked, answer in self._waiting.values():
-            if subject is None or asked.lower() == subject:
-                _give_up(answer, error)
-
-    async def _on_answer(self, message: Msg) -> None:
-        _, answer = self._waiting.get(message.subject, ("", None))
-        if answer is not None and not answer.done():
-            answer.set_result(message)
-
-
-def _give_up(answer: asyncio.Future[Msg], error: Failure) -> None:
-    if not answer.done():
-        answer.set_exception(error)
-
-
 INBOX = "_INBOX"
 ANSWERS = (INBOX.encode(), b"_R_.")
 """How subjects begin where answers are heard: in the account, and from another one."""
@@ -124,10 +80,139 @@ class NotEncrypted(nats.errors.Error):
         )
 
 
+MOST_DENIALS = 100
+DENIED_FOR_S = 60.0
+_OF_A_LOST_CONNECTION = (nats.errors.UnexpectedEOF, nats.errors.StaleConnectionError, ConnectionError)
+
+log = logging.getLogger(__name__)
+
+
 class BusClient(Client):
-    def __init__(self, *, encrypted: bool) -> None:
+    """`listen` comes once, after `connect` with its `callbacks`."""
+
+    def __init__(self, *, encrypted: bool, clock: Callable[[], float] = monotonic) -> None:
         super().__init__()
         self._encrypted = encrypted
+        self._clock = clock
+        self._outage = Outage("NATS", log)
+        self._last_logged = ""
+        self._prefix = ""
+        self._numbers = itertools.count(1)
+        self._asked: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
+        self._denials: dict[Denial, float] = {}  # and when it was denied at last
+        self.logged_in = False
+        self.closing = False  # by ourselves
+        self.up = asyncio.Event()
+        self.gone = asyncio.Event()
+        self.trouble = ""
+
+    async def listen(self) -> None:
+        self._prefix = self.new_inbox() + "."
+        await self.subscribe(self._prefix + "*", cb=self._on_answer)
+        self.logged_in = True
+        self.up.set()
+
+    async def ask(self, subject: str, body: bytes, headers: dict[str, str] | None, *, within_s: float) -> Msg:
+        """The answer to a message. Raises as `put`, TryAgain, and Misconfigured where this login is denied the
+        subject."""
+        address = f"{self._prefix}{next(self._numbers)}"
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Msg] = loop.create_future()
+        self._asked[address] = (subject, answer)
+        alarm = loop.call_later(within_s, _give_up, answer, TryAgain("no answer in time"))
+        try:
+            await self.put(subject, body, reply=address, headers=headers)
+            return await answer
+        finally:
+            alarm.cancel()
+            del self._asked[address]
+
+    async def put(self, subject: str, body: bytes, *, reply: str = "", headers: dict[str, str] | None = None) -> None:
+        """Publishes, unchecked. Raises TryAgain while disconnected, Unreachable for good, and Refused."""
+        try:
+            await self.publish(subject, body, reply=reply, headers=headers)
+        except nats.errors.OutboundBufferLimitError as error:
+            raise TryAgain("not connected to NATS") from error
+        except nats.errors.ConnectionClosedError as error:
+            raise self.closed_for_good() from error
+        except (nats.errors.Error, UnicodeError) as error:
+            raise Refused(f"not a message for {subject}: {error}") from error
+
+    def closed_for_good(self) -> Unreachable:
+        return Unreachable(f"NATS closed the connection for good ({self.trouble}): restart the service")
+
+    async def _on_answer(self, message: Msg) -> None:
+        _, answer = self._asked.get(message.subject, ("", None))
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+    @property
+    def denials(self) -> tuple[Denial, ...]:
+        """What was denied in the last DENIED_FOR_S seconds. A server that has been told better says nothing of it."""
+        fresh = {denial: at for denial, at in self._denials.items() if self._clock() - at < DENIED_FOR_S}
+        self._denials = fresh
+        return tuple(fresh)
+
+    @property
+    def callbacks(self) -> dict[str, Any]:
+        return {
+            "error_cb": self._on_error,
+            "disconnected_cb": self._on_disconnect,
+            "reconnected_cb": self._on_reconnect,
+            "closed_cb": self._on_close,
+        }
+
+    async def _on_error(self, error: Exception) -> None:
+        self.trouble = str(error) or type(error).__name__
+        if "permissions violation" in self.trouble:
+            self._note_violation(self.trouble.removeprefix("nats: "))
+        # Raised from here it ends the client's first attempt to connect, which would go on for ever.
+        if "authorization violation" in self.trouble.lower() and not self.logged_in:
+            raise Misconfigured("the login is refused. Check user, password, token, nkey or credentials")
+        if isinstance(error, NotEncrypted) and not self.logged_in:
+            raise Misconfigured(self.trouble)
+        if self.logged_in and not self.up.is_set():
+            self._note_outage()
+        elif isinstance(error, _OF_A_LOST_CONNECTION):
+            return  # what follows says more
+        elif self.trouble != self._last_logged:
+            self._last_logged = self.trouble
+            log.warning("NATS: %s", self.trouble)
+
+    def _note_outage(self) -> None:
+        if not self.closing:
+            self._outage.goes_on(self.trouble or "the connection was lost")
+
+    def _note_violation(self, violation: str) -> None:
+        denial = read_denial(violation)
+        if denial and (denial in self._denials or len(self._denials) < MOST_DENIALS):
+            self._denials[denial] = self._clock()
+        if denial and denial.deed == "publish":
+            error = Misconfigured(f"NATS denies us this subject: {violation}. Give this user the permission")
+            self._fail(error, subject=denial.subject)
+
+    async def _on_disconnect(self) -> None:
+        self._lost(TryAgain("the connection to NATS was lost before the answer came"))
+
+    async def _on_reconnect(self) -> None:
+        self.up.set()
+        self._last_logged = ""
+        self._note_outage()  # which nothing has told yet where it was got back at the first try
+        self._outage.over()
+
+    async def _on_close(self) -> None:
+        self.gone.set()
+        self._lost(self.closed_for_good())
+
+    def _lost(self, error: Failure) -> None:
+        self.up.clear()
+        self._fail(error)
+
+    def _fail(self, error: Failure, *, subject: str | None = None) -> None:
+        """Every answer fails at once, or those to `subject`, which the server tells in lower case."""
+        for asked, answer in self._asked.values():
+            if subject is None or asked.lower() == subject:
+                _give_up(answer, error)
 
     def _connect_command(self) -> bytes:
         if self._encrypted and not self._speaks_tls():
@@ -191,89 +276,6 @@ class BusClient(Client):
         await super()._process_pong()
 
 
-MOST_DENIALS = 100
-DENIED_FOR_S = 60.0
-_OF_A_LOST_CONNECTION = (nats.errors.UnexpectedEOF, nats.errors.StaleConnectionError, ConnectionError)
-
-log = logging.getLogger(__name__)
-
-
-class ConnectionWatch:
-    """The callbacks of one client. `answers` are failed as soon as it is known that they cannot come."""
-
-    def __init__(self, answers: PendingAnswers, *, clock: Callable[[], float] = monotonic) -> None:
-        self._answers = answers
-        self._clock = clock
-        self._outage = Outage("NATS", log)
-        self._last_logged = ""
-        self._logged_in = False
-        self.closing = False  # by ourselves
-        self.up = asyncio.Event()
-        self.closed = asyncio.Event()
-        self.last_error = ""
-        self._denials: dict[Denial, float] = {}  # and when it was denied at last
-
-    @property
-    def denials(self) -> tuple[Denial, ...]:
-        """What was denied in the last DENIED_FOR_S seconds. A server that has been told better says nothing of it."""
-        fresh = {denial: at for denial, at in self._denials.items() if self._clock() - at < DENIED_FOR_S}
-        self._denials = fresh
-        return tuple(fresh)
-
-    def callbacks(self) -> dict[str, Any]:
-        return {
-            "error_cb": self._on_error,
-            "disconnected_cb": self._on_disconnect,
-            "reconnected_cb": self._on_reconnect,
-            "closed_cb": self._on_close,
-        }
-
-    def logged_in(self) -> None:
-        self._logged_in = True
-        self.up.set()
-
-    async def _on_error(self, error: Exception) -> None:
-        self.last_error = str(error) or type(error).__name__
-        if "permissions violation" in self.last_error:
-            self._note_violation(self.last_error.removeprefix("nats: "))
-        # Raised from here it ends the client's first attempt to connect, which would go on for ever.
-        if "authorization violation" in self.last_error.lower() and not self._logged_in:
-            raise Misconfigured("the login is refused. Check user, password, token, nkey or credentials")
-        if isinstance(error, NotEncrypted) and not self._logged_in:
-            raise Misconfigured(self.last_error)
-        if self._logged_in and not self.up.is_set():
-            self._note_outage()
-        elif isinstance(error, _OF_A_LOST_CONNECTION):
-            return  # what follows says more
-        elif self.last_error != self._last_logged:
-            self._last_logged = self.last_error
-            log.warning("NATS: %s", self.last_error)
-
-    def _note_outage(self) -> None:
-        if not self.closing:
-            self._outage.goes_on(self.last_error or "the connection was lost")
-
-    def _note_violation(self, violation: str) -> None:
-        denial = read_denial(violation)
-        if denial and (denial in self._denials or len(self._denials) < MOST_DENIALS):
-            self._denials[denial] = self._clock()
-        if denial and denial.deed == "publish":
-            error = Misconfigured(f"NATS denies us this subject: {violation}. Give this user the permission")
-            self._answers.fail(error, subject=denial.subject)
-
-    async def _on_disconnect(self) -> None:
-        self._lost(TryAgain("the connection to NATS was lost before the answer came"))
-
-    async def _on_reconnect(self) -> None:
-        self.up.set()
-        self._last_logged = ""
-        self._note_outage()  # which nothing has told yet where it was got back at the first try
-        self._outage.over()
-
-    async def _on_close(self) -> None:
-        self.closed.set()
-        self._lost(Unreachable("the connection to NATS is closed for good: restart the service"))
-
-    def _lost(self, error: Failure) -> None:
-        self.up.clear()
-        self._answers.fail(error)
+def _give_up(answer: asyncio.Future[Msg], error: Failure) -> None:
+    if not answer.done():
+        answer.set_exception(error)

@@ -10,16 +10,14 @@ import contextlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any
 
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 
-from groundwork.nats.connection import BusClient, ConnectionWatch, Denial, PendingAnswers
+from groundwork.nats.connection import BusClient, Denial
 from groundwork.nats.publishing import (
     LARGEST_MESSAGE,
     NoStream,
@@ -46,24 +44,19 @@ UNSENT_BYTES = 8 * 1024 * 1024
 
 Guard = Callable[[], Awaitable[None]]
 
-CLOSED_FOR_GOOD = "NATS closed the connection for good ({reason}): restart the service"
-
 log = logging.getLogger(__name__)
 
 
 async def connect(settings: NatsSettings, *, name: str = "agentic-loop", timeout_s: float = 10.0) -> "NatsLink":
     """To the first server that answers; reconnects for ever. `name`: on the server. Raises Unreachable when none
     answers in time, Misconfigured when the login is refused or a file cannot be used."""
-    answers, client = PendingAnswers(), BusClient(encrypted=settings.encrypted)
-    watch = ConnectionWatch(answers)
-    options = client_options(settings, name)
+    client, options = BusClient(encrypted=settings.encrypted), client_options(settings, name)
     try:
         async with asyncio.timeout(timeout_s):
-            await client.connect(**options, **watch.callbacks())
-            await answers.listen(client)
-            watch.logged_in()
+            await client.connect(**options, **client.callbacks)
+            await client.listen()
     except TimeoutError as error:
-        reason = watch.last_error or "no answer"
+        reason = client.trouble or "no answer"
         raise Unreachable(f"no NATS server at {settings.servers} within {timeout_s:g} s: {reason}") from error
     except Failure as error:
         raise Misconfigured(f"NATS at {settings.servers}: {error}") from error
@@ -71,22 +64,18 @@ async def connect(settings: NatsSettings, *, name: str = "agentic-loop", timeout
         kind = type(error).__name__  # the text may quote an address with its password, or a key
         raise Misconfigured(f"the address or login for NATS at {settings.servers} cannot be used ({kind})") from error
     finally:
-        if client.is_connecting or (client.is_connected and not watch.up.is_set()):  # given up half way
+        if not client.logged_in:  # given up half way
             await _close(client, within_s=1.0)
-    return NatsLink(client, watch, answers, servers=settings.servers)
+    return NatsLink(client, servers=settings.servers)
 
 
 class NatsLink:
     """A connection that comes back by itself. Made by `connect`; for many tasks of one event loop."""
 
-    def __init__(self, client: Client, watch: ConnectionWatch, answers: PendingAnswers, *, servers: str) -> None:
+    def __init__(self, client: BusClient, *, servers: str) -> None:
         self.servers = servers
-        self._client = client
-        self._watch = watch
-        self._answers = answers
+        self.client = client
         self._guard: Guard = _nothing_to_ask
-        self.spoken = asyncio.Event()
-        """Set once something was published that was not there before: what was under way has gone on."""
         self.id_was_taken: Callable[[], None] = lambda: None
         self.was_there: Callable[[], None] = lambda: None
         self.tries_again: Callable[[], None] = lambda: None
@@ -102,22 +91,22 @@ class NatsLink:
 
     @property
     def connected(self) -> bool:
-        return self._client.is_connected
+        return self.client.is_connected
 
     @property
     def reconnects(self) -> int:
         """How often the connection was got back: what the server had been asked before is forgotten each time."""
-        return self._client.stats["reconnects"]
+        return self.client.stats["reconnects"]
 
     @property
     def server_version(self) -> str:
-        version = self._client.connected_server_version
+        version = self.client.connected_server_version
         return f"{version.major}.{version.minor}.{version.patch}"
 
     @property
     def max_payload(self) -> int:
         """Bytes of headers and body together: what the server takes, and never more than LARGEST_MESSAGE."""
-        return min(self._client.max_payload, LARGEST_MESSAGE)
+        return min(self.client.max_payload, LARGEST_MESSAGE)
 
     @property
     def unanswered_s(self) -> float:
@@ -127,15 +116,11 @@ class NatsLink:
 
     @property
     def denials(self) -> tuple[Denial, ...]:
-        return self._watch.denials
-
-    @property
-    def client(self) -> Client:
-        return self._client
+        return self.client.denials
 
     @property
     def jetstream(self) -> JetStreamContext:
-        return self._client.jetstream()
+        return self.client.jetstream()
 
     async def publish(
         self,
@@ -147,15 +132,14 @@ class NatsLink:
         within_s: float = BUDGET_SECONDS,
         is_same: Callable[[Stored], bool] | None = None,
     ) -> Published:
-        """Store one message, trying again under the same `msg_id` while that can help and `within_s` lasts; where
+        """Stores one message, trying again under the same `msg_id` while that can help and `within_s` lasts; where
         another message has that id, under `msg_id#2` and so on. `is_same`: whether that one says what this one does;
         without it, word for word. Raises Refused (not stored, nor ever will be; with code 10071 an earlier try of this
         call may have been), Misconfigured (no stream, no permission), NoRoom or TryAgain (not known to be stored:
         repeat it with the same id), Unreachable (closed for good)."""
         for name in ids(msg_id):
-            published = await self._publish(subject, body, {**headers, "Nats-Msg-Id": name}, within_s)
+            published = await self.keep(subject, body, {**headers, "Nats-Msg-Id": name}, within_s=within_s)
             if not published.duplicate:
-                self.spoken.set()
                 return published
             if await self._is_ours(published, is_same or Stored(subject, body).__eq__):
                 self.was_there()
@@ -164,6 +148,36 @@ class NatsLink:
             log.warning("%s: message %s of %s has the id %s", subject, published.seq, published.stream, name)
         raise Refused(f"{subject}: other messages have the id {msg_id} and all that would follow: find who took them")
 
+    async def keep(
+        self, subject: str, body: bytes, headers: Mapping[str, str], *, within_s: float = BUDGET_SECONDS
+    ) -> Published:
+        """Stores one message just as it is, trying again while that can help. Raises as `publish` does."""
+        check_message(subject, body, headers, limit=self.max_payload)
+        clock, pause = asyncio.get_running_loop().time, SHORTEST_PAUSE
+        deadline = clock() + within_s
+        while True:
+            try:
+                await self._guard()
+                return await self._store(subject, body, dict(headers), min(within_s, TRY_SECONDS))
+            except TryAgain as error:
+                if clock() >= deadline:
+                    kind = NoRoom if isinstance(error, NoRoom) else TryAgain
+                    text = f"{subject} is not known to be stored: {error}. Repeat it with the same id"
+                    raise kind(text) from error
+                self.tries_again()
+                self.stuck.set()
+                if isinstance(error, NoStream) and pause == SHORTEST_PAUSE:
+                    await self._check_that_a_stream_takes(subject)
+            await self._pause(min(pause, deadline - clock()))
+            pause = min(pause + SHORTEST_PAUSE, LONGEST_PAUSE)
+
+    async def swap(self, subject: str, body: bytes, *, after: int) -> int:
+        """Stores if the newest of the subject has sequence `after`, 0 for none; returns its own. One try, without the
+        guard. Raises Refused with code 10071 if it is another, or an earlier try of the same; TryAgain."""
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(after)}
+        check_message(subject, body, headers, limit=self.max_payload)
+        return (await self._store(subject, body, headers, ONLY_TRY_SECONDS)).seq
+
     async def stored(self, stream: str, seq: int) -> Stored | None:
         """None where it is gone. Raises Misconfigured, and TryAgain where no leader has answered for BUDGET_SECONDS."""
         return await self._read(stream, {"seq": seq})
@@ -171,19 +185,8 @@ class NatsLink:
     async def newest(self, stream: str, subject: str) -> Stored | None:
         return await self._read(stream, {"last_by_subj": subject})
 
-    async def keep(self, subject: str, body: bytes, headers: Mapping[str, str]) -> Published:
-        """Store one message just as it is, trying again while that can help. Raises as `publish` does."""
-        return await self._publish(subject, body, dict(headers), BUDGET_SECONDS)
-
-    async def swap(self, subject: str, body: bytes, *, after: int) -> int:
-        """Store if the newest of the subject has sequence `after`, 0 for none; returns its own. One try, without the
-        guard. Raises Refused with code 10071 if it is another, or an earlier try of the same; TryAgain."""
-        headers = {"Nats-Expected-Last-Subject-Sequence": str(after)}
-        check_message(subject, body, headers, limit=self.max_payload)
-        return (await self._store(subject, body, headers, ONLY_TRY_SECONDS)).seq
-
     async def tell(self, subject: str, body: bytes, *, msg_id: str, headers: Mapping[str, str]) -> bool:
-        """Send an event that can be made again; no answer is awaited. False if it was not sent. Raises Refused."""
+        """Sends an event that can be made again; no answer is awaited. False if it was not sent. Raises Refused."""
         named = {**headers, "Nats-Msg-Id": msg_id}
         check_message(subject, body, named, limit=self.max_payload)
         return await self.send(subject, body, headers=named)
@@ -191,20 +194,19 @@ class NatsLink:
     async def send(self, subject: str, body: bytes, *, reply: str = "", headers: dict[str, str] | None = None) -> bool:
         """To a subject that the server gave us, unchecked. False if disconnected, the socket is stuck, or the guard
         forbids it."""
-        if self._client.pending_data_size > UNSENT_BYTES:
+        if self.client.pending_data_size > UNSENT_BYTES:
             return False
         try:
             await self._guard()
-            await self._put(subject, body, reply, headers=headers)
+            await self.client.put(subject, body, reply=reply, headers=headers)
         except (TryAgain, Unreachable, Misconfigured):
             return False
         return True
 
     async def request(self, subject: str, body: bytes, *, timeout_s: float = 5.0) -> bytes:
-        """Raises TryAgain when no answer comes. The client's own request may lose a cancel that comes with the answer
-        (3.11)."""
+        """Raises TryAgain when no answer comes."""
         try:
-            answer = await self._ask(subject, body, {}, timeout_s)
+            answer = await self.client.ask(subject, body, {}, within_s=timeout_s)
         except Failure as error:
             raise TryAgain(f"{subject}: {error}") from error
         if answer.headers and answer.headers.get("Status") == "503":
@@ -217,55 +219,54 @@ class NatsLink:
         """The answer of JetStream's API to `question` (`STREAM.INFO.NAME`). Raises NoSuchStream, NotThere, NoRoom or
         Refused, TryAgain where it cannot answer, and Misconfigured where this login may not ask."""
         body = json.dumps(asked).encode() if asked else b""
-        return read_answer(await self._ask(f"$JS.API.{question}", body, {}, timeout_s), question)
+        return read_answer(await self.client.ask(f"$JS.API.{question}", body, {}, within_s=timeout_s), question)
 
     async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
         """Core NATS. The callback has to return soon. The server knows of it on return, or will on the next
         connection."""
-        made = await self._client.subscribe(subject, cb=callback)
+        made = await self.client.subscribe(subject, cb=callback)
         await self._flush(ONLY_TRY_SECONDS)
         return made
 
     async def go_elsewhere(self) -> None:
         """Leave this server for another, if there is another: it may be cut off from those that matter."""
-        if len(self._client.servers) > 1:
-            await self._client.force_reconnect()
+        if len(self.client.servers) > 1:
+            await self.client.force_reconnect()
 
     def new_inbox(self) -> str:
-        return self._client.new_inbox()
+        return self.client.new_inbox()
 
     async def until_lost(self) -> None:
-        await self._watch.closed.wait()
-        if not self._watch.closing:
-            raise Unreachable(CLOSED_FOR_GOOD.format(reason=self._watch.last_error))
+        await self.client.gone.wait()
+        if not self.client.closing:
+            raise self.client.closed_for_good()
 
     async def close(self, *, within_s: float = 3.0) -> None:
-        """Send what is still to be sent, then close. Never drains: that can wait half a minute for nothing."""
-        self._watch.closing = True
+        """Sends what is still to be sent, then closes. Never drains: that can wait half a minute for nothing."""
+        self.client.closing = True
         if self.connected:
             await self._flush(within_s)
-        await _close(self._client, within_s=within_s)
+        await _close(self.client, within_s=within_s)
 
     async def _flush(self, within_s: float) -> None:
         """In a task of its own: the client's timed wait may lose a cancel that comes with the pong (Python 3.11)."""
-        flushing = asyncio.ensure_future(self._client.flush())
+        flushing = asyncio.ensure_future(self.client.flush())
         flushing.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             await asyncio.wait({flushing}, timeout=within_s)
         finally:
             flushing.cancel()
 
-    async def _publish(self, subject: str, body: bytes, headers: dict[str, str], within_s: float) -> Published:
-        check_message(subject, body, headers, limit=self.max_payload)
-        deadline = asyncio.get_running_loop().time() + within_s
-        attempt = 1
-        while True:
-            try:
-                await self._guard()
-                return await self._store(subject, body, headers, min(within_s, TRY_SECONDS))
-            except TryAgain as error:
-                await self._before_next_try(subject, error, attempt=attempt, deadline=deadline)
-                attempt += 1
+    async def _store(self, subject: str, body: bytes, headers: dict[str, str], patience_s: float) -> Published:
+        asked_at = asyncio.get_running_loop().time()
+        try:
+            answer = await self.client.ask(subject, body, headers, within_s=patience_s)
+        except TryAgain:
+            if self.connected:
+                self._unanswered.setdefault(subject, (self.reconnects, asked_at))
+            raise
+        self._unanswered.pop(subject, None)
+        return read_ack(answer, subject)
 
     async def _read(self, stream: str, wanted: Mapping[str, Any]) -> Stored | None:
         clock = asyncio.get_running_loop().time
@@ -288,48 +289,12 @@ class NatsLink:
             log.warning("a duplicate in %s was not looked at: %s", published.stream, error)
             return True
 
-    async def _store(self, subject: str, body: bytes, headers: dict[str, str], patience_s: float) -> Published:
-        asked_at = asyncio.get_running_loop().time()
-        try:
-            put = partial(self._put, subject, body, headers=headers)
-            answer = await self._answers.ask(subject, put, within_s=patience_s)
-        except TryAgain:
-            if self.connected:
-                self._unanswered.setdefault(subject, (self.reconnects, asked_at))
-            raise
-        self._unanswered.pop(subject, None)
-        return read_ack(answer, subject)
-
-    async def _ask(self, subject: str, body: bytes, headers: dict[str, str], patience_s: float) -> Msg:
-        put = partial(self._put, subject, body, headers=headers)
-        return await self._answers.ask(subject, put, within_s=patience_s)
-
-    async def _put(self, subject: str, body: bytes, reply: str, *, headers: dict[str, str] | None) -> None:
-        try:
-            await self._client.publish(subject, body, reply=reply, headers=headers)
-        except nats.errors.OutboundBufferLimitError as error:
-            raise TryAgain("not connected to NATS") from error
-        except nats.errors.ConnectionClosedError as error:
-            raise Unreachable(CLOSED_FOR_GOOD.format(reason=self._watch.last_error)) from error
-        except (nats.errors.Error, UnicodeError) as error:
-            raise Refused(f"not a message for {subject}: {error}") from error
-
-    async def _before_next_try(self, subject: str, error: TryAgain, *, attempt: int, deadline: float) -> None:
-        left = deadline - asyncio.get_running_loop().time()
-        if left <= 0:
-            raise self._not_stored(subject, error) from error
-        self.tries_again()
-        self.stuck.set()
-        if isinstance(error, NoStream) and attempt == 1:
-            await self._check_that_a_stream_takes(subject)
-        await self._pause(min(left, LONGEST_PAUSE, SHORTEST_PAUSE * attempt))
-
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
         if not self.connected:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LONGEST_PAUSE):
-                    await self._watch.up.wait()
+                    await self.client.up.wait()
 
     async def _check_that_a_stream_takes(self, subject: str) -> None:
         """Raises Misconfigured if the server knows of none; if it cannot tell, one may be on its way back."""
@@ -340,16 +305,12 @@ class NatsLink:
         if not found.get("streams"):
             raise NoSuchStream(f"no stream takes {subject}: run `agentic setup` first")
 
-    def _not_stored(self, subject: str, error: TryAgain) -> TryAgain:
-        kind = NoRoom if isinstance(error, NoRoom) else TryAgain
-        return kind(f"{subject} is not known to be stored: {error}. Repeat it with the same id")
-
 
 async def _nothing_to_ask() -> None:
     return
 
 
-async def _close(client: Client, *, within_s: float) -> None:
+async def _close(client: BusClient, *, within_s: float) -> None:
     # uvloop raises RuntimeError where the connection has just been closed from the other side.
     with contextlib.suppress(nats.errors.Error, OSError, RuntimeError, TimeoutError):
         await asyncio.wait_for(client.close(), within_s)

@@ -19,7 +19,7 @@ from groundwork.service.errors import Failure, Misconfigured
 from groundwork.service.store_folder import HAND_OVER_S, AlreadyRunning, claimed, locked
 
 HEAD_START_S = 0.5
-"""How long what is under way has the processor for itself, unless it has got on, before callers come in."""
+"""How long what is under way has the processor for itself before callers come in."""
 
 MISSED_AFTER_S = 4.0
 """One of several is taken for dead that has not renewed its lease for so long, or shorter."""
@@ -37,10 +37,7 @@ class Ground:
     members: Members | None = None
 
     async def head_start(self) -> None:
-        """Return once something new was published, and after HEAD_START_S in any case."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(HEAD_START_S):
-                await self.link.spoken.wait()
+        await asyncio.sleep(HEAD_START_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

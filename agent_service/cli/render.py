@@ -122,7 +122,8 @@ def files(listing: Json) -> RenderableType:
 
 def call(view: Json) -> str:
     came = {name: view[name] for name in ("reply", "outcome")}
-    about = {name: value for name, value in view.items() if name not in ("prompt", *came)}
+    about = {name: view[name] for name in ("run_id", "call", "with_plan", "prompt_note")}
+    about |= {name: view["item"][name] for name in ("phase", "model", "status", "started_at", "ended_at", "error")}
     prompt = (f"\n── {part['role']}\n{part['text']}" for part in view["prompt"])
     return "\n".join((*_values(about), *prompt, "\n── reply", *_values(came)))
 

@@ -5,7 +5,7 @@ from typing import Protocol, Self
 
 from agent_service.core.decide import decide
 from agent_service.core.events import Event
-from agent_service.core.facts import Ended, PersonAsked, Reopened
+from agent_service.core.facts import Ended, PersonAsked
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.run.journal import RULES, Commit, Entry, Record, facts_text, opened, paid_with
@@ -19,26 +19,23 @@ class Journals(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeRecord(Record):
-    """A record with the run before and after it. `before` is None for the first. `opened`: how many more open runs its
-    caller has.
-    """
+    """A record with the run before and after it. `before` is None for the first."""
 
     before: RunState | None
     after: RunState
-    paid_usd: float
-    opened: int
 
     @classmethod
     def of(cls, commit: Commit, event: Event, before: RunState | None) -> Self:
-        return cls(
-            entry=commit.entry,
-            event=event,
-            facts=commit.facts,
-            before=before,
-            after=commit.state,
-            paid_usd=commit.paid_usd,
-            opened=commit.opened,
-        )
+        return cls(entry=commit.entry, event=event, facts=commit.facts, before=before, after=commit.state)
+
+    @property
+    def paid_usd(self) -> float:
+        return paid_with(self.event, self.facts)
+
+    @property
+    def opened(self) -> int:
+        """How many more open runs its caller has."""
+        return opened(self.before, self.after)
 
     @property
     def state_transition(self) -> str:
@@ -52,10 +49,6 @@ class ChangeRecord(Record):
     @property
     def paused(self) -> bool:
         return PersonAsked in self.kinds
-
-    @property
-    def reopened(self) -> bool:
-        return bool(self.all(Reopened))
 
 
 def _state_name(run: RunState | None) -> str:
@@ -92,15 +85,7 @@ def tell(before: RunState | None, entry: Entry) -> ChangeRecord:
         raise ValueError(f"entry {entry.seq} changes nothing by the rules of this version ({transition.ignored})")
     if entry.rules == RULES and facts_text(transition.facts) != entry.facts:
         raise ValueError(f"entry {entry.seq} leads to other facts than those that are stored with it")
-    return ChangeRecord(
-        entry=entry,
-        event=event,
-        facts=transition.facts,
-        before=before,
-        after=after,
-        paid_usd=paid_with(event, transition.facts),
-        opened=opened(before, after),
-    )
+    return ChangeRecord(entry=entry, event=event, facts=transition.facts, before=before, after=after)
 
 
 def retell(entries: Iterable[Entry], before: RunState | None = None) -> Iterator[ChangeRecord]:

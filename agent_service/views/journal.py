@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from agent_service.core.events import ModelUsage, Provenance
 from agent_service.core.phases import Phase
 from agent_service.core.waiting import Status
 from agent_service.history.history import History
@@ -97,24 +96,21 @@ class PromptPart(View):
 
 
 class CallView(View):
-    """One model call. `prompt` is what the model was told, made anew from the run as it was then; `prompt_note` says
-    why it may differ from what was sent, and is empty where it does not (but for the minute that it names).
+    """One model call, as its `item` of the timeline. `prompt` is what the model was told, made anew from the run as it
+    was then; `prompt_note` says why it may differ from what was sent, and is empty where it does not (but for the
+    minute that it names).
 
-    `reply` has the decision as the journal keeps it, and the plan that came along; `outcome` is what came of it.
+    `reply` is the event of its reply as the journal keeps it: usage, provenance, the decision and the plan that came
+    along; `outcome` is what came of it.
     """
 
     run_id: str
     call: int
-    phase: Phase
+    item: Item
     with_plan: bool
-    model: str | None
-    asked_at: datetime
-    replied_at: datetime | None = None
-    usage: ModelUsage | None = None
-    provenance: Provenance | None = None
     prompt: tuple[PromptPart, ...]
     prompt_note: str
-    reply: dict[str, Any] | None = None
+    reply: dict[str, Any] | None
     outcome: str
 
 
@@ -132,27 +128,19 @@ def question_of(made: Item, changes: Sequence[ChangeRecord]) -> Question:
 
 
 def call_view(made: Item, changes: Sequence[ChangeRecord], prompt: PromptText) -> CallView:
-    question, reply = question_of(made, changes), made.thought.reply if made.thought else None
-    last = changes[made.ended_in - 1] if made.ended_in else None
-    told: dict[str, Any] = {}
-    if last and reply:
-        said = json.loads(last.entry.event)
-        told = {"replied_at": reply.at, "usage": reply.usage, "provenance": reply.provenance}
-        told["reply"] = {name: said[name] for name in ("decision", "plan")}
+    question, last = question_of(made, changes), changes[made.ended_in - 1] if made.ended_in else None
     return CallView(
         run_id=question.state.run_id,
         call=question.call,
-        phase=question.phase,
+        item=made,
         with_plan=question.with_plan,
-        model=made.model,
-        asked_at=question.now,
         prompt=(
             *(PromptPart(role="system", text=text) for text in prompt.system),
             *(PromptPart(role="user", text=text) for text in prompt.user),
         ),
         prompt_note=_why_it_may_differ(made, prompt.version),
+        reply=json.loads(last.entry.event) if last and made.thought else None,
         outcome=outcome_of(made, last),
-        **told,
     )
 
 

@@ -95,7 +95,12 @@ async def test_a_step_and_a_call_are_shown_in_full(client: httpx2.AsyncClient, h
     assert whole["about"]["arguments"] == {"text": "part 2 of the answer"}
     assert attempt["result"]["excerpt"] == "Page 2 says a part of the answer."
     call = (await client.get(f"/v1/runs/{run}/calls/1")).json()
-    assert (call["run_id"], call["call"], call["phase"], call["usage"]["input_tokens"]) == (run, 1, "frame", 900)
+    assert (call["run_id"], call["call"], call["item"]["phase"], call["reply"]["usage"]["input_tokens"]) == (
+        run,
+        1,
+        "frame",
+        900,
+    )
     assert "<goal>" in "".join(part["text"] for part in call["prompt"] if part["role"] == "user")
     for part, named in (("steps/3", "step"), ("calls/9", "call"), ("calls/1000000", "call")):
         assert code(await client.get(f"/v1/runs/{run}/{part}")) == (404, f"unknown_{named}")

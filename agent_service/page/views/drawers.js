@@ -56,12 +56,12 @@ function attemptOf(run, { item: attempt, result }) {
 }
 
 export function callDrawer(run, number, closed) {
-  return drawer(run, `Model call ${number}`, `/calls/${encodeURIComponent(number)}`, closed, (told) => [
-    h("p.lead", null, told.model, h("span.quiet", null, ` · ${told.phase}${told.with_plan && told.phase !== "plan" ? " and plan" : ""}`)),
-    facts([["Asked", told.asked_at && instant(told.asked_at)], ["Took", told.replied_at && told.asked_at && duration(Date.parse(told.replied_at) - Date.parse(told.asked_at))], ["Spent", spent(told.usage)], ["What came of it", told.outcome]]),
-    replied(told.reply),
+  return drawer(run, `Model call ${number}`, `/calls/${encodeURIComponent(number)}`, closed, ({ item, reply, ...told }) => [
+    h("p.lead", null, item.model, h("span.quiet", null, ` · ${item.phase}${told.with_plan && item.phase !== "plan" ? " and plan" : ""}`)),
+    facts([["Asked", instant(item.started_at)], ["Took", item.ended_at && duration(Date.parse(item.ended_at) - Date.parse(item.started_at))], ["Spent", spent(reply?.usage)], ["What came of it", told.outcome]]),
+    replied(reply),
     section("What it was told", told.prompt_note && h("p.quiet", null, told.prompt_note), told.prompt.map((part) => h("section.message", null, h("h4", null, part.role), text(part.text)))),
-    told.provenance && section("Where the reply comes from", value(told.provenance)),
+    reply?.provenance && section("Where the reply comes from", value(reply.provenance)),
   ]);
 }
 
@@ -78,8 +78,8 @@ export function whyDrawer(run, _, closed) {
 /** Its decision, and the plan that came along with it. */
 function replied(reply) {
   if (!reply) return section("What it said", h("p.quiet", null, "Nothing yet."));
-  const { decision, plan, ...rest } = reply;
-  return [section("What it said", value(decision ?? rest)), plan && section("And the next action", value(plan))];
+  const { decision, plan } = reply;
+  return [section("What it said", value(decision)), plan && section("And the next action", value(plan))];
 }
 
 function spent(usage) {

@@ -26,7 +26,7 @@ from pydantic import JsonValue, TypeAdapter
 from agent_service.core.brief import Parent
 from agent_service.core.phases import Decision, Next, Unusable
 from agent_service.history.history import History, rests
-from agent_service.history.items import Item, Thought
+from agent_service.history.items import Item
 from agent_service.history.results import result_of
 from agent_service.run.changes import ChangeRecord, retell
 from agent_service.run.journal import Entry, Record
@@ -44,6 +44,31 @@ Attributes = dict[str, Value]
 """By the names of the OpenTelemetry conventions (semantic-conventions 1.41), and ours (`agentic.…`)."""
 Content = Callable[[Question], PromptText]
 """Renders the prompt of a call; None for spans without content."""
+OPERATIONS = {"phase": "chat", "step": "execute_tool", "task": "execute_tool", "ending": "invoke_agent"}
+OF_ITEMS = """\
+agentic.phase phase
+agentic.call call
+agentic.step step
+agentic.task task
+agentic.round round
+agentic.attempt attempt
+agentic.tool_command command
+agentic.cost_usd cost_usd end.spent.cost_usd
+agentic.state end.status.value
+agentic.class end.ending_class
+agentic.steps end.steps
+agentic.calls end.spent.calls
+agentic.ruling thought.became.status
+agentic.cache_miss thought.reply.provenance.cache_miss
+gen_ai.tool.name tool
+gen_ai.request.model model
+gen_ai.response.model thought.reply.model
+gen_ai.response.id thought.reply.provenance.reply_id
+gen_ai.provider.name thought.reply.provenance.provider
+gen_ai.usage.input_tokens tokens.input end.spent.input_tokens
+gen_ai.usage.output_tokens tokens.output end.spent.output_tokens
+gen_ai.usage.cache_read.input_tokens tokens.cache_read"""
+"""Attributes of all spans: their names, and where in an item the value is found, if it has one."""
 _DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])
 
 
@@ -86,35 +111,31 @@ class Trace:
             case "accepted":
                 yield self._span(item, "wait queued", {"agentic.waiting_for": "queued"})
             case "phase" if not (item.thought and item.thought.became.along):
-                about = self._call(item)
-                yield self._span(item, f"chat {item.model}" if item.model else "chat", about, kind="client")
+                yield self._span(item, f"chat {item.model or ''}".strip(), self._call(item), kind="client")
             case "step" | "task":
                 yield self._span(item, f"execute_tool {item.tool}", self._step(record, item))
             case "attempt" if ":attempt:" in item.id:
                 child = item.child_run_id
                 links = (Context(trace_id=trace_id(child), span_id=root_span_id(child)),) if child else ()
-                about = {**_numbers(item), "agentic.attempt": item.attempt or 0, "gen_ai.tool.name": item.tool or ""}
-                yield self._span(item, f"attempt {item.attempt}", about, links=links)
+                yield self._span(item, f"attempt {item.attempt}", {}, links=links)
             case "wait" if item.about["kind"] != "tool_retry":
-                about = _known({"agentic.waiting_for": item.about["kind"], "agentic.class": item.about.get("why")})
+                about = {"agentic.waiting_for": item.about["kind"], "agentic.class": item.about.get("why")}
                 yield self._span(item, f"wait {item.about['kind']}", about)
             case "ending":
                 yield self._run(item)
 
-    def _span(self, item: Item, name: str, about: Attributes, **told: Any) -> Span:
+    def _span(self, item: Item, name: str, about: Mapping[str, Value | None], **told: Any) -> Span:
         above, run_id, error = self._history.by_id.get(item.parent or ""), self._run_id, _error(item)
-        known = {
-            "agentic.run_id": run_id,
-            "agentic.wake_id": self._history.accepted.wake_id,
-            "gen_ai.conversation.id": run_id,
-        }
+        known: dict[str, Value | None] = {"agentic.run_id": run_id, "agentic.wake_id": self._history.accepted.wake_id}
+        known |= {"gen_ai.conversation.id": run_id, "gen_ai.operation.name": OPERATIONS.get(item.kind)}
         ids = {"span_id": span_id(self._key(item)), "parent_id": span_id(self._key(above)) if above else self._root()}
+        attributes = {**known, **dict(_of_item(item)), **about, "error.type": error}
         return Span(
             trace_id=trace_id(run_id),
             name=name,
             started_at=item.opened_at or item.started_at,
             ended_at=item.ended_at or item.started_at,
-            attributes=known | about | _known({"error.type": error}),
+            attributes={name: value for name, value in attributes.items() if value not in (None, "")},
             error=error,
             **(ids | told),
         )
@@ -133,81 +154,53 @@ class Trace:
     def _run(self, item: Item) -> Span:
         event, again = self._history.accepted, self._history.reopened > 0
         links = () if again else (context_of(event.traceparent), _request_of(event.brief.parent))
-        about: Attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": AGENT}
-        if end := item.end:
-            told = (end.status.value, end.ending_class, end.steps, end.spent.calls)
-            about |= dict(zip(("agentic.state", "agentic.class", "agentic.steps", "agentic.calls"), told, strict=True))
-            about |= {
-                "gen_ai.usage.input_tokens": end.spent.input_tokens,
-                "gen_ai.usage.output_tokens": end.spent.output_tokens,
-            }
-            about |= _known({"agentic.cost_usd": end.spent.cost_usd})
-        about |= self._said({"agentic.goal": event.brief.goal, "agentic.reason": item.text})
+        about = self._said({"agentic.goal": event.brief.goal, "agentic.reason": item.text})
         ids = {"span_id": self._root(), "parent_id": root_span_id(self._run_id) if again else None}
+        about["gen_ai.agent.name"] = AGENT
         return self._span(item, f"invoke_agent {AGENT}", about, links=tuple(filter(None, links)), **ids)
 
-    def _call(self, item: Item) -> Attributes:
-        about: Attributes = {"gen_ai.operation.name": "chat", "agentic.step": item.step or 0}
-        about |= _known({"agentic.phase": item.phase, "agentic.call": item.call, "gen_ai.request.model": item.model})
-        if item.thought:
+    def _call(self, item: Item) -> dict[str, Value | None]:
+        """Also what became of the plan that came along."""
+        about: dict[str, Value | None] = {}
+        if thought := item.thought:
+            reply, made = thought.reply, thought.reply.provenance
             along = self._history.by_id.get(f"call:{item.call}:plan")
-            about |= self._replied(item.thought, along.thought if along else None)
+            about["agentic.plan_ruling"] = along.thought.became.status if along and along.thought else None
+            about["agentic.repairs"] = thought.became.attempt - 1
+            about["gen_ai.response.finish_reasons"] = (made.stop_reason,) if made and made.stop_reason else None
+            written = "cache_write" if latest_gen_ai() else "cache_creation"
+            about[f"gen_ai.usage.{written}.input_tokens"] = reply.usage.cache_write_tokens
+            decisions = _DECISIONS.dump_python((reply.decision, reply.plan), mode="json") if self._content else ()
+            said: JsonValue = [{"role": "assistant", "parts": _parts(_text(one) for one in decisions if one)}]
+            about |= self._said({"gen_ai.output.messages": said})
         if self._content:
             prompt = self._content(question_of(item, self._changes))
             user: JsonValue = [{"role": "user", "parts": _parts(prompt.user)}]
             about |= self._said({"gen_ai.system_instructions": _parts(prompt.system), "gen_ai.input.messages": user})
         return about
 
-    def _replied(self, thought: Thought, along: Thought | None) -> Attributes:
-        """Also what became of the decision, and of the plan that came `along` with it."""
-        reply, usage, made = thought.reply, thought.reply.usage, thought.reply.provenance
-        written = "cache_write" if latest_gen_ai() else "cache_creation"
-        about = _known(
-            {
-                "gen_ai.response.model": reply.model,
-                "gen_ai.usage.input_tokens": usage.input_tokens,
-                "gen_ai.usage.output_tokens": usage.output_tokens,
-                "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens,
-                f"gen_ai.usage.{written}.input_tokens": usage.cache_write_tokens,
-                "agentic.cost_usd": usage.cost_usd,
-                "agentic.ruling": thought.became.status,
-                "agentic.repairs": thought.became.attempt - 1,
-                "agentic.plan_ruling": along.became.status if along else None,
-            }
-        )
-        if made:
-            about |= _known({"gen_ai.provider.name": made.provider, "gen_ai.response.id": made.reply_id})
-            about |= _known({"agentic.cache_miss": made.cache_miss})
-            about |= {"gen_ai.response.finish_reasons": (made.stop_reason,)} if made.stop_reason else {}
-        decisions = _DECISIONS.dump_python((reply.decision, reply.plan), mode="json") if self._content else ()
-        said: JsonValue = [{"role": "assistant", "parts": _parts(_text(one) for one in decisions if one)}]
-        return about | self._said({"gen_ai.output.messages": said})
-
-    def _step(self, record: Record, item: Item) -> Attributes:
-        request = (self._run_id, item.step, *item.name[1:]) if item.task else (self._run_id, item.step)
-        about: Attributes = {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": item.tool or "",
-            "gen_ai.tool.call.id": ":".join(map(str, request)),
-            "agentic.tool_command": item.command or "",
-            **_numbers(item),
-        }
+    def _step(self, record: Record, item: Item) -> Mapping[str, Value | None]:
         said: dict[str, JsonValue] = {"gen_ai.tool.call.arguments": item.about.get("arguments", {})}
         result = result_of(record, item.step or 0)
         if result and result.result:
-            said |= {"gen_ai.tool.call.result": result.result.model_dump(mode="json", exclude_none=True)}
-        return about | self._said(said)
+            said["gen_ai.tool.call.result"] = result.result.model_dump(mode="json", exclude_none=True)
+        request = (self._run_id, item.step, *(item.name[1:] if item.task else ()))
+        return self._said(said) | {"gen_ai.tool.call.id": ":".join(map(str, request))}
 
-    def _said(self, values: Mapping[str, JsonValue]) -> Attributes:
+    def _said(self, values: Mapping[str, JsonValue]) -> dict[str, Value | None]:
         return {name: _text(value)[:MOST_CONTENT] for name, value in values.items()} if self._content else {}
 
 
-def _known(told: Mapping[str, Value | None]) -> Attributes:
-    return {name: value for name, value in told.items() if value not in (None, "")}
+def _of_item(item: Item) -> Iterator[tuple[str, Value | None]]:
+    for name, *paths in map(str.split, OF_ITEMS.splitlines()):
+        found = (_at(item, path) for path in paths)
+        yield name, next((value for value in found if value is not None), None)
 
 
-def _numbers(item: Item) -> Attributes:
-    return _known({"agentic.step": item.step or 0, "agentic.task": item.task, "agentic.round": item.round})
+def _at(value: Any, path: str) -> Any:
+    for name in path.split("."):
+        value = getattr(value, name, None)
+    return value
 
 
 def _parts(texts: Iterable[str]) -> JsonValue:

@@ -84,7 +84,7 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
 def _trust(settings: GatewaySettings, told: Seen) -> Trust:
     pins, given = told.stands_on.stores.pins, settings.outbound.agent_keys
     agent = NatsAgentKeys(told.stands_on.ground.link, progress=settings.outbound.wants_progress())
-    trust = Trust(pins, agent, given=given, refused=told.metrics.refused)
+    trust = Trust(pins, agent, given=given, refused=told.metrics.refused.add)
     told.status.also("agent's word", trust.findings)
     return trust
 
@@ -167,7 +167,7 @@ async def _tell_others(settings: GatewaySettings, trust: Trust, told: Seen) -> N
         trust=trust,
         clock=SystemClock(),
         status=told.status,
-        told=told.metrics.delivered,
+        told=told.metrics.deliveries.add,
         permits=told.stands_on.permits,
     )
 
@@ -190,7 +190,7 @@ async def _listen(settings: GatewaySettings, offers: Offers, told: Seen) -> None
         find_offer=offers.find,
         clock=SystemClock(),
     )
-    await serve_ingress(settings.ingress, inbound, told=told.metrics.received)
+    await serve_ingress(settings.ingress, inbound, told=told.metrics.received.add)
 
 
 def _artifacts(link: NatsLink) -> Artifacts:

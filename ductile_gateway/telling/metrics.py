@@ -20,14 +20,14 @@ class GatewayMetrics:
     def __init__(self) -> None:
         made = self.instruments = Instruments()
         self.store = StoreMetrics(made)
-        self._retries = made.counter(
+        self.retries = made.counter(
             "agentic.retries",
             "What is done again: calls put off, requests to Ductile that were not sent or lost, publishing",
             unit="{retry}",
             attributes=("agentic.retry.scope", ERROR),
             known=[("call", "try_again"), ("ductile", "not_sent"), ("ductile", "lost"), ("publish", "try_again")],
         )
-        self._dedupe = made.counter(
+        self.dedupe = made.counter(
             "agentic.dedupe.hits",
             "What came again and changed nothing",
             unit="{hit}",
@@ -43,7 +43,7 @@ class GatewayMetrics:
             attributes=(TOOL, OUTCOME, ERROR),
             bounds=CALL_SECONDS,
         )
-        self._waits = made.histogram(
+        self.waits = made.histogram(
             "agentic.gateway.call.wait",
             "From the agent's request to the start of the tool: on the bus, for a place, for a Ductile that is away",
             attributes=(TOOL,),
@@ -55,27 +55,24 @@ class GatewayMetrics:
         self._reruns = made.counter(
             "agentic.ductile.job.reruns", "How often Ductile itself ran a job again", unit="{run}"
         )
-        self._deliveries = made.counter(
+        self.deliveries = made.counter(
             "agentic.outbound.deliveries",
             "Tries to tell others of runs: arrived, unheard (nobody in Ductile listens), put_off, gone, dead",
             unit="{try}",
             attributes=("agentic.target", OUTCOME),
             known=[(target, outcome) for target in ("relay", "callback") for outcome in ("gone", "dead")],
         )
-        self._refused = made.counter(
+        self.refused = made.counter(
             "agentic.gateway.refused",
             "Messages that claim to be the agent's, and are not signed by it",
             unit="{message}",
         )
-        self._received = made.counter(
+        self.received = made.counter(
             "agentic.ingress.events",
             "Events from outside: accepted, duplicate, ignored, refused, put_off",
             unit="{event}",
             attributes=("agentic.ingress", OUTCOME),
         )
-
-    def begun(self, asked: Asked, waited_s: float) -> None:
-        self._waits.record(waited_s, asked.request.tool)
 
     def answered(self, asked: Asked, outcome: ToolOutcome, took_s: float) -> None:
         error = outcome.error_class or "tool_error" if outcome.status == "error" else NONE
@@ -84,31 +81,15 @@ class GatewayMetrics:
         if outcome.job.job_id and outcome.job.attempts:
             self._reruns.add(by=outcome.job.attempts - 1)
 
-    def put_off(self) -> None:
-        self._retries.add("call", "try_again")
-
-    def known(self) -> None:
-        self._dedupe.add("request")
-
     def sent(self, sent: Sent) -> None:
         self._sent.record((sent.ended_at - sent.began_at).total_seconds(), sent.fate)
         if sent.fate in ("not_sent", "lost"):
-            self._retries.add("ductile", sent.fate)
-
-    def delivered(self, target: str, outcome: str) -> None:
-        """One try to tell `target`: `relay`, `callback`, or a subscription of the settings."""
-        self._deliveries.add(target, outcome)
-
-    def refused(self) -> None:
-        self._refused.add()
-
-    def received(self, ingress: str, outcome: str) -> None:
-        self._received.add(ingress, outcome)
+            self.retries.add("ductile", sent.fate)
 
     def listen_to(self, link: NatsLink) -> None:
         link.id_was_taken = self._taken.add
-        link.was_there = lambda: self._dedupe.add("publish")
-        link.tries_again = lambda: self._retries.add("publish", "try_again")
+        link.was_there = lambda: self.dedupe.add("publish")
+        link.tries_again = lambda: self.retries.add("publish", "try_again")
 
 
 def observe_readiness(instruments: Instruments, wrong: Callable[[], Mapping[str, str]]) -> None:
@@ -124,15 +105,14 @@ def observe_readiness(instruments: Instruments, wrong: Callable[[], Mapping[str,
 def observe_ductiles(instruments: Instruments, healths: Mapping[str, DuctileHealth]) -> None:
     which = ("agentic.ductile.name",) if any(healths) else ()
 
-    def up() -> Mapping[Attributes, float]:
-        return {series(name): float(not health.trouble) for name, health in healths.items()}
+    def each(read: Callable[[DuctileHealth], float | None]) -> Callable[[], Mapping[Attributes, float]]:
+        def readings() -> Mapping[Attributes, float]:
+            read_of = {(name,) if which else (): read(health) for name, health in healths.items()}
+            return {series: reading for series, reading in read_of.items() if reading is not None}
 
-    def queue() -> Mapping[Attributes, float]:
-        return {series(name): health.queue for name, health in healths.items() if health.queue is not None}
+        return readings
 
-    def series(name: str) -> Attributes:
-        return (name,) if which else ()
-
+    up, queue = each(lambda health: not health.trouble), each(lambda health: health.queue)
     instruments.level("agentic.ductile.up", "1 while Ductile answers, else 0", up, attributes=which)
     text = "Jobs waiting or running in Ductile, whoever made them"
     instruments.level("agentic.ductile.queue", text, queue, unit="{job}", attributes=which)

@@ -2,38 +2,35 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Mapping
 
 from ductile_gateway import runners
 from ductile_gateway.bus import halts
 from ductile_gateway.bus.micro_service import Questions, serve_questions
 from ductile_gateway.bus.outgoing import NatsAgentKeys, NatsArtifacts, NatsBus, NatsRuns
-from ductile_gateway.bus.permits import Permits
 from ductile_gateway.bus.requests import requests_of
 from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.answers import Answers, tell_of_left_over
-from ductile_gateway.calls.relay import CallExecution, CallRecords, Relay, StartConditions
+from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.runner import Ductiles, tend
-from ductile_gateway.foundations import Foundations, laid
+from ductile_gateway.foundations import laid
 from ductile_gateway.plugins.folders import InstalledPlugin
 from ductile_gateway.plugins.runner import LocalPlugins
-from ductile_gateway.ports import Artifacts
 from ductile_gateway.seen import Seen, seen
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tidying import Kept, Tidying
-from ductile_gateway.tools.catalog import Offers
+from ductile_gateway.tools.catalog import Offers, ToolChoice
 from ductile_gateway.tools.reloading import follow_folders
-from ductile_gateway.tools.toolbox import tools_at_last
+from ductile_gateway.tools.toolbox import Tools, tools_at_last
 from ductile_gateway.trust import Trust
 from ductile_gateway.webhooks.sender import CallbackCheck
 from ductile_gateway.webhooks.service import serve_outbound
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.nats.leases.members import may_join_anew
-from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, causes
 from groundwork.service.serving import tell_ready
 from schemas import subjects
@@ -64,146 +61,145 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
     laying = laid(settings, take_over=take_over, on_commit=metrics.store.committed)
     async with laying as stands_on, seen(settings, offers, stands_on, metrics) as told:
         link = stands_on.ground.link
-        async with (
-            serve_questions(link, told.status.tell, each=stands_on.me) as questions,
-            asyncio.TaskGroup() as group,
-        ):
-            await questions.answer_callbacks(CallbackCheck(settings.outbound.callbacks).flaw)
+        answering = serve_questions(link, told.status.tell, each=stands_on.me)
+        async with answering as questions, asyncio.TaskGroup() as group:
             tidying = Tidying(stands_on.stores.rows, Kept.by(settings), SystemClock())
+            await questions.answer_callbacks(CallbackCheck(settings.outbound.callbacks).flaw)
             await questions.answer_prune(tidying.prune)
-            group.create_task(tidying.keep())
-            group.create_task(link.until_lost())
-            group.create_task(told.serve(settings, take_over=take_over))
-            trust = _trust(settings, told)
-            group.create_task(trust.keep())
-            group.create_task(_listen(settings, offers, told))
-            group.create_task(_tell_others(settings, trust, told))
-            group.create_task(_carry(settings, offers, questions, trust, told))
+            gateway = _Gateway(settings, offers, told)
+            for work in (
+                tidying.keep(),
+                link.until_lost(),
+                told.serve(settings, take_over=take_over),
+                gateway.trust.keep(),
+                gateway.listens(),
+                gateway.tells_others(),
+                gateway.carries(questions),
+            ):
+                group.create_task(work)
 
 
-def _trust(settings: GatewaySettings, told: Seen) -> Trust:
-    pins, given = told.stands_on.stores.pins, settings.outbound.agent_keys
-    agent = NatsAgentKeys(told.stands_on.ground.link, progress=settings.outbound.wants_progress())
-    trust = Trust(pins, agent, given=given, refused=told.metrics.refused.add)
-    told.status.also("agent's word", trust.findings)
-    return trust
-
-
-async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions, trust: Trust, told: Seen) -> None:
-    stands_on = told.stands_on
-    link, lease = stands_on.ground.link, stands_on.ground.lease
-    standstill = Standstill()
-    await halts.look_at_last(link, standstill)
-    tools = await tools_at_last(settings)
-    offers.replace(tools.catalog, tools.problems, awaited=tools.awaited)
-    ledger, ownership = stands_on.stores.ledger, stands_on.ownership
-    lanes = _lanes(settings, offers, stands_on.permits)
-    folder, stores = stands_on.ground.folder, stands_on.stores
-    opening = runners.opened(settings, tools, stores=stores, folder=folder, queues=told.queues(), told=told.calls.sent)
-    async with opening as runner:
-        artifacts, clock = _artifacts(link), SystemClock()
-        answers = Answers(ledger, artifacts, NatsBus(link), ownership=ownership, observer=told.calls, clock=clock)
-        relay = Relay(
-            CallExecution(offers=offers, runner=runner, lanes=lanes, escalated=_escalated(settings)),
-            CallRecords(ledger=ledger, artifacts=artifacts, answers=answers),
-            StartConditions(runs=NatsRuns(link), ownership=ownership, standstill=standstill),
-            observer=told.calls,
-            clock=clock,
+class _Gateway:
+    def __init__(self, settings: GatewaySettings, offers: Offers, told: Seen) -> None:
+        self._settings = settings
+        self._offers = offers
+        self._told = told
+        self._stores, self._stands_on = told.stands_on.stores, told.stands_on
+        self._link, self._clock = told.stands_on.ground.link, SystemClock()
+        self._bus, self._artifacts = (
+            NatsBus(self._link),
+            NatsArtifacts(ArtifactBucket(self._link, subjects.ARTIFACT_BUCKET)),
         )
-        requests = requests_of(
-            link,
-            relay,
-            offers,
-            trust=trust if settings.require_signed_writes else None,
-            heard=ownership.heard,
-            slots=settings.slots + WAITING_IN_HAND + LOOKED_AT,
-            grace_s=settings.grace_s,
-        )
-        await questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
-        async with asyncio.TaskGroup() as group:
+        agent = NatsAgentKeys(self._link, progress=settings.outbound.wants_progress())
+        given, refused = settings.outbound.agent_keys, told.metrics.refused.add
+        self.trust = Trust(pins=self._stores.pins, agent=agent, given=given, refused=refused)
+        told.status.also("agent's word", self.trust.findings)
+
+    async def carries(self, questions: Questions) -> None:
+        """Requests, once it is known whether everything is stopped, and which tools there are."""
+        settings, offers, link, standstill = self._settings, self._offers, self._link, Standstill()
+        await halts.look_at_last(link, standstill)
+        tools = await tools_at_last(settings)
+        offers.replace(tools.catalog, tools.problems, awaited=tools.awaited)
+        folder, lease = self._stands_on.ground.folder, self._stands_on.ground.lease
+        queues, sent = self._told.queues(), self._told.calls.sent
+        opening = runners.opened(settings, tools, stores=self._stores, folder=folder, queues=queues, told=sent)
+        async with opening as runner, asyncio.TaskGroup() as group:
+            ledger, ownership, calls = self._stores.ledger, self._stands_on.ownership, self._told.calls
+            answers = Answers(
+                ledger=ledger,
+                artifacts=self._artifacts,
+                bus=self._bus,
+                ownership=ownership,
+                observer=calls,
+                clock=self._clock,
+            )
+            lanes = self._lanes()
+            relay = Relay(
+                offers=offers,
+                runner=runner,
+                lanes=lanes,
+                escalated={name for name, choice in self._choices.items() if choice.on_rerun == "escalate"},
+                ledger=ledger,
+                artifacts=self._artifacts,
+                answers=answers,
+                runs=NatsRuns(link),
+                ownership=ownership,
+                standstill=standstill,
+                observer=calls,
+                clock=self._clock,
+            )
+            requests = requests_of(
+                link,
+                relay,
+                offers,
+                trust=self.trust if settings.require_signed_writes else None,
+                heard=ownership.heard,
+                slots=settings.slots + WAITING_IN_HAND + LOOKED_AT,
+                grace_s=settings.grace_s,
+            )
+            await questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
             group.create_task(requests.run())
             group.create_task(keep_informed(link, (subjects.STREAM_RESULTS,), relay.say_again))
             group.create_task(halts.follow(link, standstill))
-            told.carrying(requests, ledger, relay.waiting, standstill)
+            self._told.carrying(requests, ledger, relay.waiting, standstill)
             if isinstance(runner, Ductiles):
-                told.status.also("ductile calls", runner.findings)
-                group.create_task(tend(settings, tools, runner, offers, tell_late=answers.tell_late))
+                self._of_ductiles(runner, tools, answers, group)
             if isinstance(runner, LocalPlugins):
-                told.status.also("plugins", runner.findings)
-                for work in _of_plugins(settings, offers, runner, lanes, answers, stands_on):
-                    group.create_task(work)
-            _told_ready(offers, {"nats": link.server_version, "epoch": lease.epoch})
+                self._of_plugins(runner, lanes, answers, group)
+            tell_ready()
+            names = [offer.name for offer in offers.catalog.tools]
+            log.info("ready", extra={"tools": names, "nats": link.server_version, "epoch": lease.epoch})
 
+    async def tells_others(self) -> None:
+        await serve_outbound(
+            self._settings.outbound,
+            self._link,
+            self._stores,
+            trust=self.trust,
+            clock=self._clock,
+            status=self._told.status,
+            told=self._told.metrics.deliveries.add,
+            permits=self._stands_on.permits,
+        )
 
-def _told_ready(offers: Offers, facts: Mapping[str, object]) -> None:
-    tell_ready()
-    log.info("ready", extra={"tools": [offer.name for offer in offers.catalog.tools], **facts})
+    async def listens(self) -> None:
+        """To events from outside."""
+        settings = self._settings.ingress
+        if not settings.listens():
+            return
+        await self._stands_on.ground.head_start()
+        # Starlette takes a tenth of a second to load, which calls that a crash interrupted must not wait for.
+        from ductile_gateway.webhooks.http import serve_ingress
+        from ductile_gateway.webhooks.inbound import Inbound
 
+        deliveries, find_offer = self._stores.deliveries, self._offers.find
+        inbound = Inbound(settings, self._bus, self._artifacts, deliveries, find_offer=find_offer, clock=self._clock)
+        await serve_ingress(settings, inbound, told=self._told.metrics.received.add)
 
-def _of_plugins(
-    settings: GatewaySettings,
-    offers: Offers,
-    runner: LocalPlugins,
-    lanes: Lanes,
-    answers: Answers,
-    stands_on: Foundations,
-) -> Iterator[Coroutine[None, None, None]]:
-    def take_up(plugins: Mapping[str, InstalledPlugin]) -> None:
-        runner.now_has(plugins)
-        if settings.choices() is None:  # the lanes of tools that are chosen are there from the start
-            lanes.also(dict.fromkeys(plugins, settings.concurrency))
+    def _of_ductiles(self, runner: Ductiles, tools: Tools, answers: Answers, group: asyncio.TaskGroup) -> None:
+        self._told.status.also("ductile calls", runner.findings)
+        group.create_task(tend(self._settings, tools, runner, self._offers, tell_late=answers.tell_late))
 
-    if settings.plugins.reload:
-        yield follow_folders(settings, offers, take_up)
-    if settings.shared:
-        yield tell_of_left_over(runner, stands_on.stores.ledger, answers)
+    def _of_plugins(self, runner: LocalPlugins, lanes: Lanes, answers: Answers, group: asyncio.TaskGroup) -> None:
+        def take_up(plugins: Mapping[str, InstalledPlugin]) -> None:
+            runner.now_has(plugins)
+            if not self._choices:  # the lanes of tools that are chosen are there from the start
+                lanes.also(dict.fromkeys(plugins, self._settings.concurrency))
 
+        self._told.status.also("plugins", runner.findings)
+        if self._settings.plugins.reload:
+            group.create_task(follow_folders(self._settings, self._offers, take_up))
+        if self._settings.shared:
+            group.create_task(tell_of_left_over(runner, self._stores.ledger, answers))
 
-async def _tell_others(settings: GatewaySettings, trust: Trust, told: Seen) -> None:
-    await serve_outbound(
-        settings.outbound,
-        told.stands_on.ground.link,
-        told.stands_on.stores,
-        trust=trust,
-        clock=SystemClock(),
-        status=told.status,
-        told=told.metrics.deliveries.add,
-        permits=told.stands_on.permits,
-    )
+    def _lanes(self) -> Lanes:
+        """Also for tools that are chosen and not there yet: a Ductile may have them later."""
+        chosen = {name: choice.concurrency for name, choice in self._choices.items()}
+        names = {*chosen, *(offer.name for offer in self._offers.catalog.tools)}
+        widths = {name: chosen.get(name) or self._settings.concurrency for name in names}
+        return Lanes(widths, most=self._settings.slots, room=WAITING_IN_HAND, permits=self._stands_on.permits)
 
-
-async def _listen(settings: GatewaySettings, offers: Offers, told: Seen) -> None:
-    if not settings.ingress.listens():
-        return
-    stands_on = told.stands_on
-    link = stands_on.ground.link
-    await stands_on.ground.head_start()
-    # Starlette takes a tenth of a second to load, which calls that a crash interrupted must not wait for.
-    from ductile_gateway.webhooks.http import serve_ingress
-    from ductile_gateway.webhooks.inbound import Inbound
-
-    inbound = Inbound(
-        settings.ingress,
-        NatsBus(link),
-        _artifacts(link),
-        stands_on.stores.deliveries,
-        find_offer=offers.find,
-        clock=SystemClock(),
-    )
-    await serve_ingress(settings.ingress, inbound, told=told.metrics.received.add)
-
-
-def _artifacts(link: NatsLink) -> Artifacts:
-    return NatsArtifacts(ArtifactBucket(link, subjects.ARTIFACT_BUCKET))
-
-
-def _lanes(settings: GatewaySettings, offers: Offers, permits: Permits | None) -> Lanes:
-    chosen = {name: choice.concurrency for name, choice in (settings.choices() or {}).items()}
-    # Also for tools that are chosen and not there yet: a Ductile may have them later.
-    names = {*chosen, *(offer.name for offer in offers.catalog.tools)}
-    widths = {name: chosen.get(name) or settings.concurrency for name in names}
-    return Lanes(widths, most=settings.slots, room=WAITING_IN_HAND, permits=permits)
-
-
-def _escalated(settings: GatewaySettings) -> set[str]:
-    return {name for name, choice in (settings.choices() or {}).items() if choice.on_rerun == "escalate"}
+    @property
+    def _choices(self) -> Mapping[str, ToolChoice]:
+        return self._settings.choices() or {}

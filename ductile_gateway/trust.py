@@ -19,6 +19,7 @@ from groundwork.service.machine import monotonic
 from schemas import signing
 from schemas.signing import AgentKey, AgentKeys
 from schemas.status import Finding
+from schemas.values import dataclass
 
 PATIENCE_S = 5.0
 """How long an agent may take to tell its keys before a person is told of it: both may have just been started."""
@@ -49,24 +50,18 @@ class Agent(Protocol):
         """What the agent tells of its keys. Raises TryAgain where nobody answers."""
 
 
+@dataclass(kw_only=True, eq=False)
 class Trust:
     """`given`: the configured public keys; then nothing is pinned. `refused` is called for each refused message."""
 
-    def __init__(
-        self,
-        pins: Pins,
-        agent: Agent,
-        *,
-        given: Sequence[str] = (),
-        refused: Callable[[], object] = lambda: None,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        self._pins = pins
-        self._told = refused
-        self._clock = clock
-        self._agent = agent
-        self._given = given
-        self._began_at = clock()
+    pins: Pins
+    agent: Agent
+    given: Sequence[str] = ()
+    refused: Callable[[], object] = lambda: None
+    clock: Callable[[], float] = monotonic
+
+    def __post_init__(self) -> None:
+        self._began_at = self.clock()
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
         self._contested: tuple[str, ...] = ()
@@ -75,65 +70,52 @@ class Trust:
 
     async def check(self, subject: str, body: bytes, header: str | None, *, again: bool = False) -> None:
         """Return if the agent said it. `again`: this put the message off before. Raises NotTheAgents or TryAgain."""
-        try:
-            await self._check(signing.signed(subject, body), header, again=again)
-        except NotTheAgents as error:
-            self._refused += 1
-            self._told()
-            raise NotTheAgents(f"not said by the agent: {error}. Nothing came of it; {SHOWN}") from error
-
-    async def _check(self, message: bytes, header: str | None, *, again: bool) -> None:
         key_id, signature = signing.read_header(header) or ("", "")
-        for public in await self._candidates(key_id, again=again):
-            if signature and verifies(public, signature, message):
-                return
-        raise NotTheAgents(f"its signature is not by key {key_id}" if signature else "it has no signature")
+        trusted = self.given or await self._trusted(key_id, again=again)
+        message = signing.signed(subject, body)
+        if signature and any(verifies(public, signature, message) for public in trusted):
+            return
+        if not signature:
+            why = "it has no signature"
+        elif trusted:
+            why = f"its signature is not by key {key_id}"
+        else:
+            why = f"key {key_id} is not trusted, and no key that is trusted endorses it"
+        self._refused += 1
+        self.refused()
+        raise NotTheAgents(f"not said by the agent: {why}. Nothing came of it; {SHOWN}")
 
-    async def _candidates(self, key_id: str, *, again: bool) -> Sequence[str]:
-        if self._given:
-            return self._given
-        known = self._pins.all()
-        if not known or (key_id and key_id not in known):
-            known = await self._learned(again=again)
-        if not key_id or key_id in known:
-            return (known[key_id],) if key_id else ()
-        raise NotTheAgents(f"key {key_id} is not trusted, and no key that is trusted endorses it")
-
-    async def _learned(self, *, again: bool) -> Mapping[str, str]:
-        async with self._asking:
-            if not self._was_asked():
-                await self._learn()
-            elif not again:  # it was asked before this was said, perhaps
-                raise TryAgain("the agent is asked for its keys again", ASK_EVERY_S)
-        known = self._pins.all()
-        if not known:
-            raise TryAgain("the agent has told no key", ASK_EVERY_S)
-        return known
-
-    def _was_asked(self) -> bool:
-        return self._clock() - self._asked_at < ASK_EVERY_S
+    async def _trusted(self, key_id: str, *, again: bool) -> Sequence[str]:
+        """The public key of this id, if it is trusted: where it is not known, the agent is asked."""
+        if not (known := self.pins.all()) or (key_id and key_id not in known):
+            async with self._asking:
+                if self.clock() - self._asked_at >= ASK_EVERY_S:
+                    await self._learn()
+                elif not again:  # it was asked before this was said, perhaps
+                    raise TryAgain("the agent is asked for its keys again", ASK_EVERY_S)
+            if not (known := self.pins.all()):
+                raise TryAgain("the agent has told no key", ASK_EVERY_S)
+        return [known[key_id]] if key_id in known else []
 
     async def _learn(self) -> None:
         try:
-            told = (await self._agent.keys()).keys
-            if not self._given:
+            told = (await self.agent.keys()).keys
+            if not self.given:
                 await self._pin(told)
         except TryAgain as error:
             self._trouble = str(error)
             raise
-        self._trouble, self._asked_at = "", self._clock()
-        self._contested = contested_of(told[:1], self._known(told))
+        self._trouble, self._asked_at = "", self.clock()
+        trusted = {key.id: key.public for key in told if key.public in self.given} if self.given else self.pins.all()
+        self._contested = contested_of(told[:1], trusted)
 
     async def _pin(self, told: Sequence[AgentKey]) -> None:
-        known = self._pins.all()
+        known = self.pins.all()
         now = trusted_of(told, known) if known else first_of(told)
         if now and now[0] == told[0] and {key.id for key in now} != known.keys():
-            await self._pins.trust(now)
+            await self.pins.trust(now)
             tell, what = (log.warning, "other keys of the agent are trusted") if known else (log.info, FIRST_CONTACT)
             tell(what, extra={"keys": [key.id for key in now]})
-
-    def _known(self, told: Sequence[AgentKey]) -> Mapping[str, str]:
-        return {key.id: key.public for key in told if key.public in self._given} if self._given else self._pins.all()
 
     async def keep(self) -> NoReturn:
         """Know the agent's keys before its first event comes, and those that follow, until cancelled."""
@@ -148,7 +130,7 @@ class Trust:
 
     def findings(self) -> Sequence[Finding]:
         found = []
-        if not self._given and not self._pins.all() and self._clock() - self._began_at > PATIENCE_S:
+        if not self.given and not self.pins.all() and self.clock() - self._began_at > PATIENCE_S:
             why = self._trouble or "it was not asked yet"
             text = f"no agent has told the keys that it signs with, so nobody is told of runs: {why}"
             found.append(_warning(text, "start the agent"))

@@ -30,6 +30,7 @@ from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Clock, Ledger, Obs
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas import subjects
 from schemas.catalog import ToolCommand
+from schemas.values import dataclass
 
 _CHANGED = (
     "{argument}: what is stored as {path} is not what its tool made, by its SHA-256: somebody has replaced it, and the "
@@ -39,23 +40,14 @@ _CHANGED = (
 log = logging.getLogger(__name__)
 
 
+@dataclass(kw_only=True, eq=False)
 class Answers:
-    def __init__(
-        self,
-        ledger: Ledger,
-        artifacts: Artifacts,
-        bus: Bus,
-        *,
-        ownership: Ownership,
-        observer: Observer,
-        clock: Clock,
-    ) -> None:
-        self._ledger = ledger
-        self._observer = observer
-        self._ownership = ownership
-        self._artifacts = artifacts
-        self._bus = bus
-        self._clock = clock
+    ledger: Ledger
+    artifacts: Artifacts
+    bus: Bus
+    ownership: Ownership
+    observer: Observer
+    clock: Clock
 
     async def record(self, asked: Asked, outcome: ToolOutcome) -> Answer:
         """The answer to an outcome, durable; or the one that is there already. Raises Misconfigured once another
@@ -63,19 +55,19 @@ class Answers:
         try:
             outcome = results.made_fit(outcome)
             kept = await self._keep(asked, outcome)
-            answer = results.answer_to(asked, outcome, kept, at=self._clock.now())
+            answer = results.answer_to(asked, outcome, kept, at=self.clock.now())
         except NoRoom as error:
             outcome = results.without_room(outcome, str(error))
-            answer = results.answer_to(asked, outcome, (), at=self._clock.now())
+            answer = results.answer_to(asked, outcome, (), at=self.clock.now())
         except (CannotKeep, ValueError, RecursionError) as error:  # numbers without end, levels without number
             why = error if isinstance(error, CannotKeep) else type(error).__name__
             message = f"the tool has run, but what it brought cannot be kept: {why}"
             outcome = failed("bad_output", message, retryable=False)
-            answer = results.answer_to(asked, outcome, (), at=self._clock.now())
+            answer = results.answer_to(asked, outcome, (), at=self.clock.now())
         with contextlib.suppress(TryAgain):
-            await self._ownership.held()
-        answer = await self._ledger.answer(answer)
-        self._observer.answered(asked, outcome)
+            await self.ownership.held()
+        answer = await self.ledger.answer(answer)
+        self.observer.answered(asked, outcome)
         return answer
 
     async def publish(self, answer: Answer) -> None:
@@ -83,7 +75,7 @@ class Answers:
 
     async def tell_late(self, key: str, verdict: Verdict) -> bool:
         """Publish what came of a call that was answered at its deadline. False while it is not answered yet."""
-        answer = await self._ledger.find(key)
+        answer = await self.ledger.find(key)
         if not isinstance(answer, Answer):
             return False
         log.warning("a late result", extra=answer.facts() | {"ended": _told(verdict)})
@@ -95,17 +87,17 @@ class Answers:
 
     async def _say(self, answer: Answer, key: str) -> None:
         headers = results.headers_of(answer, key)
-        await self._bus.publish(subjects.TOOL_RESULT, answer.body, key=key, headers=headers)
+        await self.bus.publish(subjects.TOOL_RESULT, answer.body, key=key, headers=headers)
 
     async def _keep(self, asked: Asked, outcome: ToolOutcome) -> tuple[Kept, ...]:
         if not outcome.artifacts:
             return ()
         run_id = asked.request.run_id
         wanted = [wanted_name(artifact, asked, place=place) for place, artifact in enumerate(outcome.artifacts)]
-        names = await self._ledger.name_artifacts(run_id, asked.key, wanted, at=self._clock.now())
+        names = await self.ledger.name_artifacts(run_id, asked.key, wanted, at=self.clock.now())
         kept = tuple(Kept(name, artifact) for name, artifact in zip(names, outcome.artifacts, strict=True))
         for one in kept:
-            await self._artifacts.put(run_id, one.name, one.artifact.content, one.artifact.content_type)
+            await self.artifacts.put(run_id, one.name, one.artifact.content, one.artifact.content_type)
         return kept
 
 

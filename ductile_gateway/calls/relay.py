@@ -43,55 +43,27 @@ PUBLISHED_AT_ONCE = 32
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallExecution:
-    """The tools and their capacity. `escalated`: tools whose repeated writes are put to a person."""
+@dataclass(kw_only=True, eq=False)
+class Relay:
+    """`escalated`: tools whose repeated writes are put to a person."""
 
     offers: Offers
     runner: ToolRunner
     lanes: Lanes
     escalated: Container[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallRecords:
     ledger: Ledger
     artifacts: Artifacts
     answers: Answers
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartConditions:
-    """What can keep a call from being started: its run, another gateway, a stop of everything."""
-
     runs: Runs
     ownership: Ownership
     standstill: Standstill
+    observer: Observer
+    clock: Clock
 
-
-class Relay:
-    def __init__(
-        self,
-        execution: CallExecution,
-        records: CallRecords,
-        conditions: StartConditions,
-        *,
-        observer: Observer,
-        clock: Clock,
-    ) -> None:
-        self._offers = execution.offers
-        self._runner = execution.runner
-        self._lanes = execution.lanes
-        self._escalated = execution.escalated
-        self._ledger = records.ledger
-        self._contents = Contents(records.artifacts, records.ledger)
-        self._answers = records.answers
-        self._wanted = Wanted(conditions.runs, clock)
-        self._ownership = conditions.ownership
-        self._standstill = conditions.standstill
-        self._observer = observer
-        self._clock = clock
-        self.waiting = WaitingCalls(clock)
+    def __post_init__(self) -> None:
+        self.waiting = WaitingCalls(self.clock)
+        self._contents = Contents(self.artifacts, self.ledger)
+        self._wanted = Wanted(self.runs, self.clock)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def take(self, asked: Asked, check: Callable[[], Awaitable[None]] | None = None) -> None:
@@ -103,24 +75,24 @@ class Relay:
                     self._check_known(asked)
                     if check:
                         await check()
-                    past = await self._ledger.find(asked.key)
+                    past = await self.ledger.find(asked.key)
                     await self._publish(await self._answer(asked, past))
             except TryAgain:
-                self._observer.put_off(asked)
+                self.observer.put_off(asked)
                 raise
 
     def _check_known(self, asked: Asked) -> None:
-        if why := self._offers.awaited(asked.request.tool):
+        if why := self.offers.awaited(asked.request.tool):
             raise TryAgain(why)
 
     def begin_no_more(self) -> None:
-        self._standstill.close()
-        self._lanes.close()
+        self.standstill.close()
+        self.lanes.close()
 
     async def say_again(self) -> None:
         """Publish the answers that were not published, and those of late: the bus may have forgotten them."""
-        since = self._clock.now() - PUBLISHED_AGAIN
-        answers = await self._ledger.answers_to_publish(since)
+        since = self.clock.now() - PUBLISHED_AGAIN
+        answers = await self.ledger.answers_to_publish(since)
         if answers:
             log.info("saying again", extra={"to_publish": len(answers)})
         at_once = asyncio.Semaphore(PUBLISHED_AT_ONCE)
@@ -132,26 +104,26 @@ class Relay:
 
     async def _answer(self, asked: Asked, past: Past) -> Answer:
         if past is None:
-            return await self._answers.record(asked, await self._first(asked))
+            return await self.answers.record(asked, await self._first(asked))
         if (past.asked.digest if isinstance(past, Intent) else past.digest) != asked.digest:
             raise Unacceptable(f"protocol violation: another request was made before under the key {asked.key}")
         if isinstance(past, Intent):  # it is not judged again: it was when it was new
-            return await self._answers.record(asked, await self._taken_up(past))
-        self._observer.known(asked)
+            return await self.answers.record(asked, await self._taken_up(past))
+        self.observer.known(asked)
         return results.brought_back(past, asked.request.capability)
 
     async def _first(self, asked: Asked) -> ToolOutcome:
-        if why := self._standstill.why:
+        if why := self.standstill.why:
             with self.waiting.in_line(asked, why):
-                await self._standstill.over()
-        asked = self._standstill.without_it(asked)
+                await self.standstill.over()
+        asked = self.standstill.without_it(asked)
         request = asked.request
         async with contextlib.AsyncExitStack() as place:
             with self.waiting.in_line(asked, FULL.format(tool=request.tool)):
-                await place.enter_async_context(self._lanes.enter(request.run_id, request.tool))
-            self._standstill.check()
-            offer, flaw = self._offers.find(request.tool), self._offers.flaw(asked)
-            admitted = policy.admit(asked, offer, flaw=flaw, now=self._clock.now())
+                await place.enter_async_context(self.lanes.enter(request.run_id, request.tool))
+            self.standstill.check()
+            offer, flaw = self.offers.find(request.tool), self.offers.flaw(asked)
+            admitted = policy.admit(asked, offer, flaw=flaw, now=self.clock.now())
             if isinstance(admitted, policy.Run):
                 return await self._run(admitted)
             told = {"error_class": admitted.error_class, "why": admitted.message}
@@ -169,69 +141,69 @@ class Relay:
             return await self._begun_before(run.intent, call)
 
     async def _start(self, intent: Intent, call: ToolCall) -> ToolOutcome:
-        doubt = self._ownership.doubt(intent.asked)
+        doubt = self.ownership.doubt(intent.asked)
         try:
             await self._wanted.check_early(intent)
             if doubt and not intent.may_repeat:
                 verdict: Verdict = Unknown(doubt)
             else:
-                verdict = await self._verdict(call, self._runner.run(call, partial(self._begin, intent)))
+                verdict = await self._verdict(call, self.runner.run(call, partial(self._begin, intent)))
         except Unwanted:
             return policy.unwanted()
         return self._of_reruns(policy.after_run(verdict, intent), intent)
 
     async def _begin(self, intent: Intent, receipt: Receipt | None = None) -> None:
         await self._wanted.check(intent)
-        self._standstill.check()
-        await self._ownership.held()
+        self.standstill.check()
+        await self.ownership.held()
         if intent.may_repeat and receipt is None:
             # If a crash takes it, the request is delivered again and the call, if it ran, is repeated: it may be.
-            self._ledger.intend_soon(intent)
+            self.ledger.intend_soon(intent)
         else:
-            await self._ledger.intend(intent, receipt)
-            await self._ownership.held()  # a process may have been stopped while it was written
-        self._observer.begun(intent.asked)
+            await self.ledger.intend(intent, receipt)
+            await self.ownership.held()  # a process may have been stopped while it was written
+        self.observer.begun(intent.asked)
 
     def _of_reruns(self, outcome: ToolOutcome, intent: Intent) -> ToolOutcome:
         if outcome.job.was_rerun and not intent.may_repeat:
             facts = {"job_id": outcome.job.job_id, "attempts": outcome.job.attempts}
             log.warning("a write was run more than once", extra=intent.asked.facts() | facts)
-        escalates = intent.asked.request.tool in self._escalated
+        escalates = intent.asked.request.tool in self.escalated
         return policy.after_reruns(outcome, intent, escalates=escalates)
 
     async def _begun_before(self, intent: Intent, call: ToolCall) -> ToolOutcome:
         """A crash took the intent of the call and not what the runner remembers: look for it, as for any other."""
-        outcome = policy.after_resume(await self._verdict(call, self._runner.resume(call)), intent)
+        outcome = policy.after_resume(await self._verdict(call, self.runner.resume(call)), intent)
         if outcome:
             return self._of_reruns(outcome, intent)
-        await self._runner.forget(call.key)
+        await self.runner.forget(call.key)
         return await self._start(intent, call)
 
     async def _taken_up(self, intent: Intent) -> ToolOutcome:
         """What came of a call that was begun before. Raises TryAgain while another gateway lives that began it. It is
         adopted only where it can be found from here, or repeated, so that a crash of this one leaves it in doubt as
         well."""
-        anywhere = intent.may_repeat or self._runner.finds_anywhere
-        lost = await self._ownership.lost(intent, anywhere=anywhere)
+        anywhere = intent.may_repeat or self.runner.finds_anywhere
+        lost = await self.ownership.lost(intent, anywhere=anywhere)
         if lost and not anywhere:
             return policy.after_run(Unknown(lost), intent)
         if lost:
-            await self._ledger.adopt(intent)
+            await self.ledger.adopt(intent)
         return await self._resume(intent)
 
     async def _resume(self, intent: Intent) -> ToolOutcome:
         log.info("resuming", extra=intent.asked.facts())
         call = await self._call_again(intent)
-        verdict = await self._verdict(call, self._runner.resume(call))
+        verdict = await self._verdict(call, self.runner.resume(call))
         outcome = policy.after_resume(verdict, intent)
         if outcome:
             return self._of_reruns(outcome, intent)
-        await self._runner.forget(intent.asked.key)
+        await self.runner.forget(intent.asked.key)
         return await self._first(intent.asked)
 
     async def _call_again(self, intent: Intent) -> ToolCall:
         request = intent.asked.request
-        command = self._offers.command(request.tool, request.tool_command)
+        command = self.offers.command(request.tool, request.tool_command)
         payload = await self._contents.into(intent.asked, command) if command else None
         if isinstance(payload, dict):
             return ToolCall.of(intent, payload)
@@ -245,10 +217,10 @@ class Relay:
         except Exception as error:  # whatever failed there, the tool may have run, and the agent has to hear of it
             log.exception("the runner failed", extra=call.facts())
             return Unknown(f"the gateway failed while it ran ({type(error).__name__})")
-        reads = continuing.reads_form(self._offers.find(call.asked.request.tool))
+        reads = continuing.reads_form(self.offers.find(call.asked.request.tool))
         return continuing.in_words(verdict, plugin=call.plugin, reads=reads)
 
     async def _publish(self, answer: Answer) -> None:
-        await self._answers.publish(answer)
-        await self._runner.forget(answer.key)
-        self._ledger.published(answer.key)
+        await self.answers.publish(answer)
+        await self.runner.forget(answer.key)
+        self.ledger.published(answer.key)

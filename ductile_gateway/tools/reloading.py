@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import logging
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,7 +18,6 @@ LOOK_S = 0.3
 
 log = logging.getLogger(__name__)
 
-Mark = tuple[str, int, int, int]
 Tell = Callable[[Mapping[str, InstalledPlugin]], None]
 
 
@@ -29,38 +28,24 @@ async def follow_folders(settings: GatewaySettings, offers: Offers, tell: Tell) 
     while True:
         marks = await asyncio.to_thread(_marks, settings.plugins.folders)
         if marks == before and marks != taken:
-            await _take_up(settings, offers, tell)
+            try:
+                tools = await find_tools(settings)
+            except Misconfigured as error:
+                log.warning("the tools stay as they are", extra={"why": str(error)})
+            else:
+                tell(tools.plugins)
+                offer(tools, offers)
             taken = marks
         before = marks
         await asyncio.sleep(LOOK_S)
 
 
-async def _take_up(settings: GatewaySettings, offers: Offers, tell: Tell) -> None:
-    try:
-        tools = await find_tools(settings)
-    except Misconfigured as error:
-        log.warning("the tools stay as they are", extra={"why": str(error)})
-        return
-    tell(tools.plugins)
-    offer(tools, offers)
-
-
-def _marks(folders: Iterable[Path]) -> frozenset[Mark]:
-    return frozenset(mark for root in folders for path in (root, *_below(root)) for mark in _mark(path))
-
-
-def _below(root: Path) -> Iterator[Path]:
-    for folder in (root, *_inside(root)):
-        yield from _inside(folder)
-
-
-def _inside(folder: Path) -> list[Path]:
-    with contextlib.suppress(OSError):
-        return [Path(entry.path) for entry in os.scandir(folder)]
-    return []
-
-
-def _mark(path: Path) -> Iterator[Mark]:
-    with contextlib.suppress(OSError):
-        told = path.lstat()
-        yield str(path), told.st_mtime_ns, told.st_size, told.st_mode
+def _marks(folders: Iterable[Path]) -> frozenset[tuple[Path, int, int, int]]:
+    """Of the folders, the plugins in them, and the files of these."""
+    marks = set()
+    for root in folders:
+        for path in chain((root,), root.glob("*"), root.glob("*/*")):
+            with contextlib.suppress(OSError):
+                told = path.lstat()
+                marks.add((path, told.st_mtime_ns, told.st_size, told.st_mode))
+    return frozenset(marks)

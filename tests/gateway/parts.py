@@ -20,7 +20,7 @@ from ductile_gateway.calls.call import (
     Verdict,
     read_request,
 )
-from ductile_gateway.calls.relay import CallExecution, CallRecords, Relay, StartConditions
+from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Ledger, Observer, ToolRunner, unrecorded
 from ductile_gateway.store.calls import CallLedger
@@ -231,13 +231,15 @@ class World:
 
     def relay(self, catalog: Catalog = CATALOG) -> Relay:
         return Relay(
-            CallExecution(
-                offers=offering(catalog),
-                runner=self.runner,
-                lanes=Lanes({offer.name: 4 for offer in catalog.tools}, most=32, room=16),
-            ),
-            CallRecords(ledger=self.ledger, artifacts=self.artifacts, answers=self.answers()),
-            StartConditions(runs=self, ownership=self.ownership, standstill=Standstill()),
+            offers=offering(catalog),
+            runner=self.runner,
+            lanes=Lanes({offer.name: 4 for offer in catalog.tools}, most=32, room=16),
+            ledger=self.ledger,
+            artifacts=self.artifacts,
+            answers=self.answers(),
+            runs=self,
+            ownership=self.ownership,
+            standstill=Standstill(),
             observer=self.observer,
             clock=self.clock,
         )
@@ -247,9 +249,9 @@ class World:
 
     def answers(self) -> Answers:
         return Answers(
-            self.ledger,
-            self.artifacts,
-            self.bus,
+            ledger=self.ledger,
+            artifacts=self.artifacts,
+            bus=self.bus,
             ownership=self.ownership,
             observer=self.observer,
             clock=self.clock,

@@ -33,7 +33,7 @@ class Town:
         self.agent_away = False
         self.pins = RowPins(memory_rows())
         self.now = 0.0
-        self.trust = Trust(self.pins, self, clock=lambda: self.now)
+        self.trust = Trust(pins=self.pins, agent=self, clock=lambda: self.now)
 
     async def keys(self) -> AgentKeys:
         if self.agent_away:

@@ -55,7 +55,7 @@ class Telling:
     async def at_work(self) -> AsyncIterator[None]:
         clock, asked = SystemClock(), NatsAgentKeys(self.link)
         async with embedded(self.folder)() as stores:
-            trust = Trust(stores.pins, asked, given=self.settings.agent_keys)
+            trust = Trust(pins=stores.pins, agent=asked, given=self.settings.agent_keys)
             self.status.also("agent's word", trust.findings)
             serving = serve_outbound(
                 self.settings,

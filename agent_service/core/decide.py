@@ -3,7 +3,7 @@
 Every event that can change a run goes through `decide`. One that changes it counts one entry of its journal
 (`version`); one that does not is ignored, with the reason. A final status stays; a late result is recorded once.
 A reply counts only for the open call, a result only for a pending attempt, and a cancel ends every run that goes on.
-TABLE says for each state and event who decides, and where that may lead; docs/STATES.md draws it.
+TABLE says for each state and event who decides, and where that may lead; docs/ARCHITECTURE.md draws it.
 """
 
 from collections.abc import Callable, Mapping

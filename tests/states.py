@@ -20,6 +20,7 @@ EVENTS = tuple(TABLE[None])
 AT_ANY_TIME = (CancelRequested, TurnBroke)
 """Events that end a run in every state: one arrow for all of them."""
 
+
 def _diagram() -> Iterator[str]:
     yield from ("```mermaid", "stateDiagram-v2", f"    [*] --> {_to(None, WakeAccepted)}: WakeAccepted")
     arrows = list(_arrows(state for state in STATES if state is not Ended))

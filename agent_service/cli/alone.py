@@ -1,19 +1,16 @@
 """For commands that change what an agent keeps: the store and the bus, with no agent at work."""
 
 import asyncio
-import shlex
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from agent_service.bus.topology import ROLE, check
-from agent_service.cli import whereabouts
 from agent_service.settings import AgentSettings
 from groundwork.nats import link as nats_link
-from groundwork.nats.embedded import SERVER
 from groundwork.nats.leases.lease import Record, look, look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.service import store_folder
-from groundwork.service.errors import Misconfigured, Unreachable
+from groundwork.service.errors import Misconfigured
 from groundwork.service.store_folder import AlreadyRunning, ProcessLock
 
 CONNECT_WITHIN_S = 5.0
@@ -38,24 +35,11 @@ async def alone(loaded: AgentSettings) -> AsyncIterator[NatsLink]:
         try:
             opened.enter_context(ProcessLock(folder))
         except AlreadyRunning as error:
-            raise Misconfigured(f"{error}. Nothing was changed{_of_dev(loaded)}") from error
-        try:
-            link = await opened.enter_async_context(bus_at_hand(loaded))
-        except Unreachable as error:
-            raise Unreachable(f"{error}{_of_dev(loaded)}") from error
+            raise Misconfigured(f"{error}. Nothing was changed") from error
+        link = await opened.enter_async_context(bus_at_hand(loaded))
         await check(link, shared=loaded.shared)
         await nobody_at_work(link)
         yield link
-
-
-def _of_dev(loaded: AgentSettings) -> str:
-    folder = loaded.store.parent
-    login, server = folder / whereabouts.LOGIN_OF_DEV, folder / "nats" / SERVER
-    if not (login.is_file() and login.read_text(encoding="utf-8").strip() in loaded.nats.urls and server.is_file()):
-        return ""
-    command = f"nats-server -c {shlex.quote(str(server))}"
-    config = shlex.quote(str(folder / "agentic.yaml"))
-    return f". Stop `agentic dev`, run its bus alone with `{command}`, then this again with --config {config}"
 
 
 async def nobody_at_work(link: NatsLink) -> None:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Coroutine, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from agent_service.cli import output
@@ -31,8 +30,8 @@ class Agent(Client):
     """The agent at `url`, or that of the configuration where it is empty; closed on leaving. Only what is asked after
     `be_patient` is asked again while the agent is away."""
 
-    def __init__(self, url: str, token: str | None, config: Path | None = None) -> None:
-        found = address_of(url, config)
+    def __init__(self, url: str, token: str | None) -> None:
+        found = address_of(url)
         told = f"{without_login(found.url)}, {found.whence}"
         try:
             super().__init__(

@@ -13,14 +13,7 @@ from typing import Any
 import typer
 
 from agent_service.cli import output
-from agent_service.cli.init_file import (
-    KEYS,
-    SECRETS,
-    Answers,
-    is_address,
-    is_variable,
-    settings_file,
-)
+from agent_service.cli.init_file import KEYS, Answers, is_address, settings_file, variables
 from agent_service.cli.options import invocation, of_files, option
 from agent_service.cli.output import Outcome
 from agent_service.cli.whereabouts import OWN
@@ -31,10 +24,9 @@ from groundwork.service.installed import shipped
 from schemas.values import dataclass
 
 NONE = "none"
-_OF_A_SECRET = {"VARIABLE": "a variable of the environment", "FILE": "a file that holds nothing else"}
 
 
-def _nats(text: str, _before: Answers) -> tuple[str, ...]:
+def _nats(text: str) -> tuple[str, ...]:
     """None for the server that `agentic dev` brings along."""
     urls = tuple(url if "://" in url else f"nats://{url}" for url in map(str.strip, text.split(",")))
     if text != "embedded" and not all(is_address(url, "nats", "tls", "ws", "wss") for url in urls):
@@ -42,20 +34,14 @@ def _nats(text: str, _before: Answers) -> tuple[str, ...]:
     return () if text == "embedded" else urls
 
 
-def _login(text: str, _before: Answers) -> tuple[str, str]:
+def _login(text: str) -> tuple[str, str]:
     kind, _, value = text.partition(":")
     if kind not in (NONE, "user", "token", "creds", "nkey") or (kind in (NONE, "token")) == bool(value):
         raise ValueError("answer `none`, `token`, `user:NAME`, `creds:FILE` or `nkey:FILE`")
     return kind, _file(value, "there is no file {}") if kind in ("creds", "nkey") else value
 
 
-def _secret(text: str, _before: Answers) -> str:
-    """The name of a variable or a file. Anything else may be the secret itself, so it is not repeated."""
-    refused = "name a variable of the environment in capitals, or a file that is there; not the secret"
-    return text if is_variable(text) else _file(text, refused)
-
-
-def _model(text: str, _before: Answers) -> tuple[str, str]:
+def _model(text: str) -> tuple[str, str]:
     """Provider, and id or file of a script."""
     if text == "script":
         return "scripted", ""
@@ -71,20 +57,13 @@ def _model(text: str, _before: Answers) -> tuple[str, str]:
     return provider, name
 
 
-def _model_url(text: str, _before: Answers) -> str:
+def _model_url(text: str) -> str:
     if text and not is_address(text, "http", "https"):
         raise ValueError("answer with an address such as http://127.0.0.1:11434/v1, or with nothing")
     return text
 
 
-def _model_key(text: str, answers: Answers) -> str:
-    key, url = "" if text == NONE else _secret(text, answers), answers.get("model_url")
-    if key and url and not keeps_secrets(url):
-        raise ValueError("the key would go over plain http to another machine: use https, or no key")
-    return key
-
-
-def _tools(text: str, _before: Answers) -> str:
+def _tools(text: str) -> str:
     """A folder, or the address of a Ductile."""
     if text == NONE:
         return ""
@@ -113,7 +92,7 @@ class Question:
 
     text: str
     choices: Mapping[str, str]
-    read: Callable[[str, Answers], Any]
+    read: Callable[[str], Any]
     default: Callable[[Answers], str]
     fits: Callable[[Answers], bool] = lambda _: True
     asks: Callable[[Answers], bool] = lambda _: True
@@ -132,13 +111,6 @@ QUESTIONS = {
         _login,
         lambda _: NONE,
         lambda answers: bool(answers["nats"]) and not any(map(login_in, answers["nats"])),
-    ),
-    "login_secret": Question(
-        "   Where is the password or token?",
-        _OF_A_SECRET,
-        _secret,
-        lambda answers: "NATS_TOKEN" if answers["login"][0] == "token" else "NATS_PASSWORD",
-        lambda answers: answers.get("login", ("",))[0] in ("user", "token"),
     ),
     "model": Question(
         "2  Which model decides?",
@@ -159,13 +131,6 @@ QUESTIONS = {
         lambda answers: answers["model"][0] in KEYS,
         lambda answers: bool(answers["model"][0] == "openai"),
     ),
-    "model_key": Question(
-        "   Where is its key?",
-        {**_OF_A_SECRET, "none": "it needs none"},
-        _model_key,
-        lambda answers: NONE if answers["model_url"] else KEYS[answers["model"][0]],
-        lambda answers: answers["model"][0] in KEYS,
-    ),
     "tools": Question(
         "3  Which tools?",
         {
@@ -175,13 +140,6 @@ QUESTIONS = {
         },
         _tools,
         lambda _: NONE,
-    ),
-    "tools_token": Question(
-        "   Where is the token for Ductile?",
-        _OF_A_SECRET,
-        _secret,
-        lambda _: "DUCTILE_TOKEN",
-        lambda answers: "://" in answers["tools"],
     ),
 }
 
@@ -197,29 +155,29 @@ def _answers(given: Mapping[str, str], *, silent: bool) -> Answers:
             continue
         default = question.default(answers)
         if said is None and not silent and question.asks(answers):
-            answers[name] = _asked(question, default, answers)
+            answers[name] = _asked(question, default)
             continue
         try:
-            answers[name] = _read(question, default if said is None else said.strip(), answers)
+            answers[name] = _read(question, default if said is None else said.strip())
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint=hint) from error
     return answers
 
 
-def _asked(question: Question, default: str, answers: Answers) -> Any:
+def _asked(question: Question, default: str) -> Any:
     choices = (f"     {name:14}{about}".rstrip() for name, about in question.choices.items())
     output.complain("\n".join((question.text, *choices)))
     while True:
         try:
-            return _read(question, output.asked(f"   [{default}] " if default else "   ") or default, answers)
+            return _read(question, output.asked(f"   [{default}] " if default else "   ") or default)
         except ValueError as error:
             output.complain(f"   {error}")
 
 
-def _read(question: Question, text: str, answers: Answers) -> Any:
+def _read(question: Question, text: str) -> Any:
     if not text.isprintable():
         raise ValueError("it has a character that cannot be shown: type it again")
-    return question.read(text, answers)
+    return question.read(text)
 
 
 def _option(question: Question) -> tuple[Any, Any]:
@@ -242,8 +200,8 @@ def init(
     yes: bool = option("Ask nothing: what is not given has its default.", "--yes", "-y", default=False),
     config: Path = option("The file to write; it is never overwritten.", default=OWN, metavar="FILE"),
 ) -> Outcome:
-    """It asks, and contacts nobody. It asks for no secret, but for where one is: a variable of the environment, or a
-    file."""
+    """It asks, and contacts nobody. It asks for no secret: the file names the variable of the environment that has it,
+    or another file, if you change it so."""
     _refuse_to_overwrite(config)
     try:
         answers = _answers(given or {}, silent=yes)
@@ -268,9 +226,9 @@ def _refuse_to_overwrite(config: Path) -> None:
 
 
 def _first(answers: Answers) -> Iterator[tuple[str, str]]:
-    for place in filter(None, map(answers.get, SECRETS)):
-        if is_variable(place) and not os.environ.get(place):
-            yield f"export {place}=...", "where both services and these commands start"
+    for name in variables(answers):
+        if not os.environ.get(name):
+            yield f"export {name}=...", "where both services and these commands start"
     if answers["model"][0] == "openai" and importlib.util.find_spec("openai") is None:
         yield "pip install 'agentic-loop-nats[openai]'", ""
 

@@ -10,10 +10,8 @@ from urllib.parse import urlsplit
 Answers = dict[str, Any]
 """By question (`init.QUESTIONS`), as they were read; those that were not asked are missing."""
 KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
-SECRETS = ("login_secret", "model_key", "tools_token")
-"""The questions whose answer is the place of a secret."""
+PASSWORD, TOKEN, OF_DUCTILE = "NATS_PASSWORD", "NATS_TOKEN", "DUCTILE_TOKEN"
 
-_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _WITHOUT_BLANKS = re.compile(r"[!-~]+")
 _PLAIN = re.compile(r"[A-Za-z/~.][A-Za-z0-9_./-]*")
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
@@ -48,10 +46,6 @@ NO_BUS = """\
 LOOKED_AT = "reload: true # what changes in the folders counts at once"
 
 
-def is_variable(place: str) -> bool:
-    return _VARIABLE.fullmatch(place) is not None
-
-
 def is_address(url: str, *schemes: str) -> bool:
     try:
         address = urlsplit(url)
@@ -59,6 +53,14 @@ def is_address(url: str, *schemes: str) -> bool:
     except ValueError:
         return False
     return address.scheme in schemes and bool(address.hostname) and port != 0 and bool(_WITHOUT_BLANKS.fullmatch(url))
+
+
+def variables(answers: Answers) -> Iterator[str]:
+    """Of the environment, in which the file has its secrets."""
+    kind, (provider, _) = answers.get("login", ("", ""))[0], answers["model"]
+    yield from {"user": [PASSWORD], "token": [TOKEN]}.get(kind, [])
+    yield from [KEYS[provider]] if provider in KEYS and not answers["model_url"] else []
+    yield from [OF_DUCTILE] if "://" in answers["tools"] else []
 
 
 def settings_file(answers: Answers, samples: Mapping[str, Path]) -> str:
@@ -73,8 +75,9 @@ def _nats(answers: Answers) -> Iterator[str]:
     kind, value = answers.get("login", ("none", ""))
     if name := {"creds": "creds_file", "nkey": "nkey_seed_file", "user": "user"}.get(kind):
         yield f"  {name}: {_value(value)}"
-    if "login_secret" in answers:
-        yield f"  {_secret('token' if kind == 'token' else 'password', answers['login_secret'])}"
+    if kind in ("user", "token"):
+        name, variable = ("token", TOKEN) if kind == "token" else ("password", PASSWORD)
+        yield f"  {name}: ${{{variable}}} # or {name}_file: /run/secrets/nats"
     if any(url.startswith("tls://") for url in answers["nats"]):
         yield "  # tls_ca: /etc/agentic/ca.pem   # where its certificate is not of a public authority"
 
@@ -90,16 +93,16 @@ def _model(answers: Answers) -> Iterator[str]:
     if answers["model_url"]:
         yield f"    base_url: {_value(answers['model_url'])}"
         yield "    # price: {input: 0, output: 0}   # USD per million tokens; without it no limit in USD is kept"
-    if (key := answers["model_key"]) == KEYS[provider]:
-        yield f"    # its key is in {key}; or name a file: api_key_file: /run/secrets/key"
-    elif key:
-        yield f"    {_secret('api_key', key)}"
+        yield "    # api_key_file: /run/secrets/agentic   # where it asks for a key"
+    else:
+        yield f"    # its key is in {KEYS[provider]}; or name a file: api_key_file: /run/secrets/key"
 
 
 def _tools(answers: Answers, samples: Mapping[str, Path]) -> Iterator[str]:
     tools = answers["tools"]
-    if "tools_token" in answers:
-        yield f"  runner: ductile\n  ductile:\n    url: {_value(tools)}\n    {_secret('token', answers['tools_token'])}"
+    if "://" in tools:
+        yield f"  runner: ductile\n  ductile:\n    url: {_value(tools)}"
+        yield f"    token: ${{{OF_DUCTILE}}} # or token_file: /run/secrets/ductile"
         yield "  # tools: [echo]   # only these plugins of it; without it all"
         return
     yield "  plugins: # each folder in them is a tool; `ductile-gateway new NAME` makes one"
@@ -111,10 +114,6 @@ def _tools(answers: Answers, samples: Mapping[str, Path]) -> Iterator[str]:
     else:
         yield "    folders: [] # `agentic dev` has the samples besides, and more with --tools FOLDER"
     yield f"    {LOOKED_AT if tools else f'# {LOOKED_AT}'}"
-
-
-def _secret(name: str, place: str) -> str:
-    return f"{name}: ${{{place}}}" if is_variable(place) else f"{name}_file: {_value(place)}"
 
 
 def _value(text: str) -> str:

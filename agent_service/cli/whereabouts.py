@@ -61,14 +61,14 @@ class Address:
     whence: str
 
 
-def address_of(said: str, config: Path | None = None) -> Address:
-    """`said`: by the command line or AGENTIC_URL; empty where neither says anything. `config`: the file to go by."""
+def address_of(said: str) -> Address:
+    """`said`: by the command line or AGENTIC_URL; empty where neither says anything."""
     if said:
         by_variable = said == os.environ.get("AGENTIC_URL")
         return Address(said, "as AGENTIC_URL says" if by_variable else "as --url says")
-    path = config
+    path = None
     with suppress(PermissionError):  # it is the folder of somebody else
-        path = nearby(config)
+        path = nearby(None)
     try:
         http = _section(path) if path else {}
         http |= {name: os.environ[variable] for name, variable in _OVERRIDES.items() if variable in os.environ}

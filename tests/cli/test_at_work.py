@@ -59,10 +59,9 @@ def test_an_answer_sets_an_escalated_run_going_again_which_is_followed_to_its_ne
         assert (statuses.count("escalated"), statuses[-1]) == (2, "escalated"), follow
 
 
-def test_why_and_the_doctor_say_where_a_run_stands_and_what_it_waits_for(dev: Dev, staying: str) -> None:
-    for told in (dev("why", staying).out, dev("doctor", "--run", staying).out):
-        assert "the reply to model call 1 (frame), for" in told
-    assert dev("doctor", "--json", "--run", SOME_RUN).code == 5
+def test_why_says_where_a_run_stands_and_what_it_waits_for(dev: Dev, staying: str) -> None:
+    assert "the reply to model call 1 (frame), for" in dev("why", staying).out
+    assert dev("why", "--json", SOME_RUN).code == 5
 
 
 @pytest.mark.parametrize("command", [("tail",), ("show", "--watch")])

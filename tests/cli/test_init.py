@@ -67,29 +67,27 @@ def test_the_file_is_for_its_owner_alone_and_is_never_overwritten() -> None:
 
 def test_every_answer_can_be_an_option() -> None:
     silently(
-        *("--nats", "tls://bus:4222,bus2:4222", "--login", "user:me", "--login-secret", "NATS_PASSWORD"),
-        *("--model", "openai/qwen3:32b", "--model-url", "http://127.0.0.1:11434/v1", "--model-key", "secret"),
-        *("--tools", "http://127.0.0.1:8080", "--tools-token", "secret"),
+        *("--nats", "tls://bus:4222,bus2:4222", "--login", "user:me"),
+        *("--model", "openai/qwen3:32b", "--model-url", "http://127.0.0.1:11434/v1"),
+        *("--tools", "http://127.0.0.1:8080"),
     )
     agent, gateway = loaded()
     assert agent.nats.urls == ("tls://bus:4222", "nats://bus2:4222")
     assert agent.nats == gateway.nats
     assert (agent.nats.user, agent.nats.secrets()) == ("me", (A_SECRET,))
     assert (agent.model.model, agent.model.base_url) == ("qwen3:32b", "http://127.0.0.1:11434/v1")
-    assert agent.model.secrets() == (A_SECRET,)
     assert gateway.runner == "ductile"
     assert gateway.ductile
     assert (gateway.ductile.url, gateway.ductile.secrets()) == ("http://127.0.0.1:8080", (A_SECRET,))
     assert A_SECRET not in Path("agentic.yaml").read_text()
 
 
-LOGINS: list[tuple[str, str | None, dict[str, Any]]] = [
-    ("token", "NATS_TOKEN", {"token": A_SECRET}),
-    ("token", "secret", {"token": A_SECRET}),
-    ("creds:secret", None, {"creds_file": "secret"}),
-    ("nkey:secret", None, {"nkey_seed_file": "secret"}),
-    ("user:on", "NATS_PASSWORD", {"user": "on", "password": A_SECRET}),
-    ("none", None, {}),
+LOGINS: list[tuple[str, dict[str, Any]]] = [
+    ("token", {"token": A_SECRET}),
+    ("creds:secret", {"creds_file": "secret"}),
+    ("nkey:secret", {"nkey_seed_file": "secret"}),
+    ("user:on", {"user": "on", "password": A_SECRET}),
+    ("none", {}),
 ]
 MODELS: dict[str, tuple[Any, ...]] = {
     "script": ("scripted", None, None),
@@ -101,9 +99,9 @@ MODELS: dict[str, tuple[Any, ...]] = {
 
 
 def test_each_way_to_log_in_and_each_model_is_what_is_told_to_the_server_and_asked() -> None:
-    for login, place, wanted in LOGINS:
+    for login, wanted in LOGINS:
         Path("agentic.yaml").unlink(missing_ok=True)
-        silently("--nats", "bus:4222", "--login", login, *(("--login-secret", place) if place else ()))
+        silently("--nats", "bus:4222", "--login", login)
         nats = loaded()[0].nats
         told = {name: getattr(nats, name) for name in ("creds_file", "nkey_seed_file", "user", "password", "token")}
         shown = {n: getattr(v, "get_secret_value", lambda v=v: str(v))() for n, v in told.items() if v}
@@ -118,29 +116,24 @@ def test_each_way_to_log_in_and_each_model_is_what_is_told_to_the_server_and_ask
 WRONG = {
     "--nats": ("bus:99999", "http://bus", "b\u00fcs:4222", "embedded"),
     "--login": ("user", "creds:nowhere"),
-    "--login-secret": (A_SECRET,),
     "--model": ("gpt-5", "openai", "nowhere.yaml"),
     "--model-url": ("ftp://models",),
-    "--model-key": (A_SECRET,),
-    "--tools": ("secret", "http://ductile.example.org", "odd\udcff", "none"),
-    "--tools-token": ("nowhere",),
+    "--tools": ("secret", "http://ductile.example.org", "odd\udcff"),
 }
 NEEDED = {
     "--nats": "bus:4222",
     "--login": "token",
-    "--login-secret": "NATS_TOKEN",
     "--model": "anthropic",
     "--model-url": "https://models",
     "--tools": "http://127.0.0.1:1",
-    "--tools-token": "DUCTILE_TOKEN",
 }
 
 
 def test_what_cannot_be_meant_is_refused_with_what_can_and_nothing_is_written() -> None:
     for option, value in ((option, value) for option, values in WRONG.items() for value in values):
         called = agentic_here("init", "--yes", *(part for pair in (NEEDED | {option: value}).items() for part in pair))
-        meant = {"embedded": "--login", "none": "--tools-token"}.get(value, option)
-        assert (called.code, meant in called.err, A_SECRET in called.err) == (2, True, False), called
+        meant = {"embedded": "--login"}.get(value, option)
+        assert (called.code, meant in called.err) == (2, True), called
         assert not Path("agentic.yaml").exists()
 
 

@@ -10,12 +10,11 @@ import yaml
 from rich.text import Text
 
 from agent_service import settings
-from agent_service.cli import output, render, whereabouts
-from agent_service.cli.client import Agent
+from agent_service.cli import output, whereabouts
 from agent_service.cli.doctor import machine
 from agent_service.cli.doctor.bus import bus
 from agent_service.cli.doctor.tools import of_the_gateway
-from agent_service.cli.options import AS_JSON, CONFIG_NEARBY, TOKEN, URL, named, option
+from agent_service.cli.options import AS_JSON, CONFIG_NEARBY, option
 from agent_service.history.plain import ok, one_line, wrong
 from agent_service.settings import AgentSettings
 from groundwork.nats.settings import NatsSettings
@@ -36,24 +35,16 @@ commands = typer.Typer()
         "agentic doctor",
         "agentic doctor --config agentic.yaml --deep",
         "agentic doctor --settings",
-        "agentic doctor --run last",
     ),
 )
 def doctor(
     config: Path | None = CONFIG_NEARBY,
     deep: bool = option("Read the whole database for damage.", "--deep", default=False),
     settings: bool = option("Print the settings in force, without secrets.", "--settings", default=False),
-    run: str | None = option("Ask the agent about this run instead.", callback=named, metavar="RUN"),
     as_json: bool = AS_JSON,
-    url: str = URL,
-    token: str | None = TOKEN,
 ) -> None:
-    """Exit code 1 when something is wrong. It changes nothing: no file, no stream, no message. With --run it looks at
-    one run instead, as `agentic why` does."""
-    if run is not None:
-        with Agent(url, token, config) as agent:
-            output.tell(agent.ask("show_why", {"run_id": agent.named(run)}), render.why, as_json=as_json)
-    elif settings:
+    """Exit code 1 when something is wrong. It changes nothing: no file, no stream, no message."""
+    if settings:
         output.tell(*settings_in_force(config), as_json=as_json)
     else:
         raise typer.Exit(output.awaited(report(config, deep=deep, as_json=as_json)))

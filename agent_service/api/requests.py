@@ -7,8 +7,8 @@ from typing import Annotated, Literal, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from agent_service.api.errors import Code, FieldError, Refusal
-from agent_service.core.waiting import FINAL
-from agent_service.history.plain import OfRun, one_line
+from agent_service.core.waiting import FINAL, Status
+from agent_service.history.plain import View, one_line
 from agent_service.metrics.wakes import Transport
 from agent_service.views.run import RunView
 from groundwork.service import strict
@@ -247,19 +247,26 @@ class CallbackAnswer(BaseModel):
     callback: str | None
 
 
-class StandingAnswer(OfRun):
+class StandingAnswer(View):
     """Where the run stands, in brief. `stopped`: as in the whole view."""
 
+    run_id: str
+    status: Status
     stopped: str = ""
 
 
-class CancelAnswer(OfRun):
+class CancelAnswer(View):
     """Where the run stands after a cancel."""
 
+    run_id: str
+    status: Status
 
-class SignalAnswer(OfRun):
+
+class SignalAnswer(View):
     """The run has heard the signal."""
 
+    run_id: str
+    status: Status
     signal_id: str
 
 

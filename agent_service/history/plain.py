@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel, ConfigDict
 
-from agent_service.core.waiting import Status
 from groundwork.service.invisible import visible
 from schemas.status import Finding
 
@@ -44,13 +43,6 @@ class View(BaseModel):
     """No field is invented, and each has the name that callers see or its own."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class OfRun(View):
-    """What is told of a run that stands at `status`."""
-
-    run_id: str
-    status: Status
 
 
 def ok(name: str, text: str) -> Finding:

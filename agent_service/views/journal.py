@@ -10,7 +10,7 @@ from agent_service.core.phases import Phase
 from agent_service.core.waiting import Status
 from agent_service.history.history import History
 from agent_service.history.items import Item
-from agent_service.history.plain import OfRun, View
+from agent_service.history.plain import View
 from agent_service.history.words import led_to, say
 from agent_service.run.changes import ChangeRecord, Journals, retell
 from agent_service.run.journal import Record
@@ -37,9 +37,11 @@ class EntryView(View):
     hash: str
 
 
-class TimelineView(OfRun):
+class TimelineView(View):
     """Each of the `items` is followed by its parts, else they are in the order in which they began."""
 
+    run_id: str
+    status: Status
     items: tuple[Item, ...]
 
 

@@ -12,7 +12,7 @@ from agent_service.core.state import Child, RunState
 from agent_service.core.waiting import Ended, Status
 from agent_service.history.history import History
 from agent_service.history.items import Item
-from agent_service.history.plain import OfRun, View
+from agent_service.history.plain import View
 from agent_service.history.waiting_for import WaitReason, waiting_for
 from agent_service.run.asks import Remedy, human_task, remedy
 from agent_service.trust.identity import trace_id
@@ -40,7 +40,7 @@ class UsageView(View):
     lost_cost_usd: float | None
 
 
-class RunView(OfRun):
+class RunView(View):
     """One run. `class` names its ending or why it pauses; `steps` are those of its timeline, the
     pending ones too.
 
@@ -57,6 +57,9 @@ class RunView(OfRun):
 
     `stopped`: by whom, since when and why everything is stopped, this run too; empty while it goes on or has ended.
     """
+
+    run_id: str
+    status: Status
 
     @computed_field  # type: ignore[prop-decorator] # as pydantic documents it
     @property

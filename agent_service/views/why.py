@@ -12,7 +12,7 @@ from agent_service.core.attempts import Pending
 from agent_service.core.state import RunState
 from agent_service.core.tools.grants import run_id_of
 from agent_service.core.waiting import Status
-from agent_service.history.plain import OfRun, View, instant
+from agent_service.history.plain import View, instant
 from agent_service.history.waiting_for import WaitReason, executor_of, waiting_for
 from agent_service.history.words import attempt_of
 from agent_service.run.asks import Remedy, remedy
@@ -78,9 +78,11 @@ class FactView(View):
     text: str
 
 
-class WhyView(OfRun):
+class WhyView(View):
     """The diagnosis of a run. `verdict` says in a sentence why it stands there."""
 
+    run_id: str
+    status: Status
     waiting_for: WaitReason | None
     facts: tuple[FactView, ...]
     verdict: str

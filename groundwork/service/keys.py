@@ -9,6 +9,7 @@ import base64
 import hmac
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from groundwork.service import store_folder
 from groundwork.service.beginning import loaded
 from groundwork.service.errors import Misconfigured
 from groundwork.service.machine import entropy, this, token_hex, utc_now
+from groundwork.service.store_folder import WatchedFile
 
 PUBLIC = re.compile(r"[A-Za-z0-9_-]{43}")
 SIGNATURE = re.compile(r"[A-Za-z0-9_-]{86}")
@@ -58,7 +60,6 @@ def _bytes(text: str) -> bytes:
 
 KEY_BYTES = 32
 MAC_BYTES = 20
-LOOK_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -115,9 +116,17 @@ class KeyRing:
         """Made with a fresh key where there is none. Raises Misconfigured, also later when the file changes."""
         if not path.exists():
             _store(store_folder.create, path, (Key.fresh(),))
-        file = _KeyFile(path, clock or this().monotonic)
-        file.keys()
-        return cls(file.keys)
+        try:
+            file = WatchedFile(path, read, clock or this().monotonic)
+        except OSError as error:
+            raise Misconfigured(f"the keys in {path} cannot be read: {error.strerror}") from error
+
+        def held() -> tuple[Key, ...]:
+            with suppress(OSError):  # it is being replaced, or was lost: what is known holds until the next start
+                file.look()
+            return file.content
+
+        return cls(held)
 
     @classmethod
     def fresh(cls) -> "KeyRing":
@@ -138,32 +147,6 @@ class KeyRing:
         keys = self.keys
         key = next((key for key in keys if key.id == made_with), keys[0])
         return hmac.compare_digest(key.mac(purpose, parts).encode(), mac.encode(errors="surrogatepass"))
-
-
-class _KeyFile:
-    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
-        self._path = path
-        self._clock = clock
-        self._looked_at = float("-inf")
-        self._seen: tuple[int, int] | None = None
-        self._keys: tuple[Key, ...] = ()
-
-    def keys(self) -> tuple[Key, ...]:
-        now = self._clock()
-        if now - self._looked_at >= LOOK_EVERY_S:
-            self._look()
-            self._looked_at = now
-        return self._keys
-
-    def _look(self) -> None:
-        try:
-            stat = self._path.stat()
-            seen = stat.st_mtime_ns, stat.st_ino
-            if seen != self._seen:
-                self._keys, self._seen = read(self._path), seen
-        except OSError as error:
-            if not self._keys:  # else it is being replaced, or was lost: what is known holds until the next start
-                raise Misconfigured(f"the keys in {self._path} cannot be read: {error.strerror}") from error
 
 
 def read(path: Path) -> tuple[Key, ...]:

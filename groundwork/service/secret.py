@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, SecretStr
 from pydantic_core import PydanticCustomError
 
-from groundwork.service.machine import monotonic
+from groundwork.service.store_folder import WatchedFile
 
 UNFIT = "unfit_secret"
 """The type of the errors of this module: their texts can be shown."""
@@ -41,29 +41,21 @@ def equal_ones(secrets: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"{one} and {other} are the same secret" for one, other in pairs if _open_two_doors(one, other))
 
 
-_RELAYED = (
-    re.compile(r"gateway\.ingress\.peers\.(?P<name>[^.]+)\.keys\.\d+\.secret"),
-    re.compile(r"gateway\.(outbound|ductile)\.relay(?P<name>)\.secret"),
-    re.compile(r"gateway\.(outbound\.relays|ductiles)\.(?P<name>[^.]+)(\.relay)?\.secret"),
+_RELAYED = re.compile(
+    r"gateway\.(ingress\.peers\.(?P<peer>[^.]+)\.keys\.\d+|(outbound|ductile)\.relay"
+    r"|(outbound\.relays|ductiles)\.(?P<name>[^.]+)(\.relay)?)\.secret"
 )
-"""What a Ductile relays is signed with, and what is relayed to it: to one without a name, or with one."""
 
 
 def _open_two_doors(one: str, other: str) -> bool:
-    """A Ductile has one secret for all that is relayed, both ways."""
-    ends = [(form, found["name"]) for place in (one, other) for form in _RELAYED if (found := form.fullmatch(place))]
-    if one == other or len(ends) < 2:
-        return one != other
-    (its_form, its_name), (form, name) = ends
-    by_peer_alone = {its_form, form} == set(_RELAYED[:2])  # its name stands only among the peers
-    return not (by_peer_alone or its_name == name)
+    """A Ductile has one secret for all that is relayed, both ways: with its name, or without one."""
+    ends = [found["peer"] or found["name"] or "" for place in (one, other) if (found := _RELAYED.fullmatch(place))]
+    return one != other and not (len(ends) > 1 and (ends[0] == ends[1] or "" in ends))
 
 
 def unfit(fault: str) -> PydanticCustomError:
     return PydanticCustomError(UNFIT, "{fault}", {"fault": fault})
 
-
-LOOK_EVERY_S = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -71,15 +63,15 @@ log = logging.getLogger(__name__)
 class FileSecret(SecretStr):
     def __init__(self, file: Path) -> None:
         """Raises OSError or ValueError for what is no readable text file; its fitness is for the settings to check."""
-        self._file = file
-        self._version = _version(file)
-        self._look_at = monotonic() + LOOK_EVERY_S
-        super().__init__(_text(file))
+        self._watched = WatchedFile(file, _text)
+        super().__init__(self._watched.content)
 
     def get_secret_value(self) -> str:
-        if monotonic() >= self._look_at:
-            self._look_at = monotonic() + LOOK_EVERY_S
-            self._look()
+        try:
+            if self._watched.look() and (text := self._watched.content) != self._secret_value:
+                self._take(text)
+        except (OSError, ValueError) as error:
+            self._stays(f"cannot be read ({type(error).__name__})")
         return self._secret_value
 
     def __eq__(self, other: object) -> bool:
@@ -88,29 +80,16 @@ class FileSecret(SecretStr):
     def __hash__(self) -> int:
         return hash(self.get_secret_value())
 
-    def _look(self) -> None:
-        try:
-            version = _version(self._file)
-            if version == self._version:
-                return
-            text, self._version = _text(self._file), version
-        except (OSError, ValueError) as error:
-            self._stays(f"cannot be read ({type(error).__name__})")
-            return
+    def _take(self, text: str) -> None:
         if fault := fault_of(text, shortest=min(SHORTEST_KEY, len(self._secret_value))):
             self._stays(fault)
-        elif text != self._secret_value:
+        else:
             self._secret_value = text
-            log.info("a secret was changed", extra={"file": str(self._file)})
+            log.info("a secret was changed", extra={"file": str(self._watched.path)})
 
     def _stays(self, fault: str) -> None:
         text = "what is in a secret's file is not taken, and the secret before stays: it %s"
-        log.error(text, fault, extra={"file": str(self._file)})
-
-
-def _version(file: Path) -> tuple[int, int, int]:
-    found = file.stat()
-    return found.st_ino, found.st_mtime_ns, found.st_size
+        log.error(text, fault, extra={"file": str(self._watched.path)})
 
 
 def _text(file: Path) -> str:

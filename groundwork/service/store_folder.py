@@ -15,9 +15,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Generic, Self, TypeVar
 
-from groundwork.service.machine import token_hex
+from groundwork.service.machine import monotonic, token_hex
+
+T = TypeVar("T")
 
 
 def sync(path: Path) -> None:
@@ -86,6 +88,36 @@ def _take_from_others(path: Path) -> None:
         path.chmod(stat.S_IMODE(mode) & stat.S_IRWXU)
 
 
+LOOK_EVERY_S = 1.0
+
+
+class WatchedFile(Generic[T]):
+    """What `read` makes of a file, read again when it has changed. Raises what `read` raises, once for each change."""
+
+    def __init__(self, path: Path, read: Callable[[Path], T], clock: Callable[[], float] = monotonic) -> None:
+        self.path = path
+        self._read = read
+        self._clock = clock
+        self._version = self._newest()
+        self._look_at = clock() + LOOK_EVERY_S
+        self.content = read(path)
+
+    def look(self) -> bool:
+        """Whether there is other content than at the last look; looks once a second."""
+        now = self._clock()
+        if now < self._look_at:
+            return False
+        self._look_at = now + LOOK_EVERY_S
+        if (version := self._newest()) == self._version:
+            return False
+        self.content, self._version = self._read(self.path), version
+        return True
+
+    def _newest(self) -> tuple[int, int, int]:
+        found = self.path.stat()
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 LOCK_FILE = "process.lock"
 
 
@@ -135,8 +167,6 @@ def _pid(file: int) -> int | None:
         return int(os.pread(file, 32, 0))
     return None
 
-
-T = TypeVar("T")
 
 HAND_OVER_S = 15.0
 """How long to wait for a process that was taken over: it notices within two seconds, and gives up what is in hand."""

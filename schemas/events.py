@@ -242,13 +242,13 @@ class Progress(_FromUs):
 
 
 class DoneItem(_FromUs):
-    """`quotes`: the words that show it, one for each `evidence`; absent where none were asked for."""
+    """`quotes`: the words that show it, one for each `evidence`; absent where there are none."""
 
     id: Text
     text: Text
     done: bool
     evidence: tuple[Text, ...] = ()
-    quotes: Annotated[tuple[Text, ...] | None, Field(exclude_if=lambda quotes: quotes is None)] = None
+    quotes: Annotated[tuple[Text, ...] | None, Field(exclude_if=lambda quotes: not quotes)] = None
 
 
 class Usage(_FromUs):

@@ -13,7 +13,6 @@ from agent_service.core.events import Seen
 from agent_service.core.phases import Met, Proof, Reflection
 from agent_service.core.state import DoneItem, RunState, StepRecord
 from agent_service.sentences import Text, say
-from schemas.events import DoneItem as Told
 from schemas.values import dataclass, replace
 
 PERSON = "person"
@@ -91,11 +90,6 @@ def places_in(evidence: str, artifacts: Iterable[str]) -> tuple[str, ...]:
 
 def without_tick(item: DoneItem) -> DoneItem:
     return replace(item, evidence=(), quotes=())
-
-
-def told(item: DoneItem) -> Told:
-    quotes = item.quotes if item.proof else None
-    return Told(id=item.id, text=item.text, done=item.done, evidence=item.evidence, quotes=quotes)
 
 
 def _says_something(text: str) -> bool:

@@ -6,7 +6,6 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from agent_service.core import proof
 from agent_service.core.attempts import Pending
 from agent_service.core.brief import Brief, Limits
 from agent_service.core.events import Outcome, SignalReceived, StoodStill, WakeAccepted
@@ -29,7 +28,7 @@ from agent_service.run.asks import human_task, remedy
 from schemas import events as wire
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED
-from schemas.events import Cancelled, Completed, Envelope, Escalated, Failed, Usage
+from schemas.events import Cancelled, Completed, DoneItem, Envelope, Escalated, Failed, Usage
 from schemas.values import dataclass
 
 LONGEST_GOAL = 200
@@ -252,7 +251,7 @@ def _completed(state: RunState) -> Completed:
         outcome=str(state.outcome),
         steps_taken=state.step,
         artifacts=state.artifacts,
-        definition_of_done=tuple(map(proof.told, state.done_items)),
+        definition_of_done=tuple(DoneItem.model_validate(item, from_attributes=True) for item in state.done_items),
         usage=_usage(state),
         started_at=state.started_at,
         completed_at=state.ended_at,

@@ -2,10 +2,10 @@
 
 from datetime import datetime
 from operator import attrgetter
+from typing import Any
 
 from pydantic import Field, computed_field
 
-from agent_service.core import proof
 from agent_service.core.limits import budget_use
 from agent_service.core.people.reopening import closes_at
 from agent_service.core.state import Child, RunState
@@ -16,7 +16,6 @@ from agent_service.history.plain import View
 from agent_service.history.waiting_for import WaitReason, waiting_for
 from agent_service.run.asks import Remedy, human_task, remedy
 from agent_service.trust.identity import trace_id
-from agent_service.trust.identity import trace_url as address_of_trace
 from agent_service.views.steps import PendingView, pending_views
 from schemas.events import BudgetUse, DoneItem
 from schemas.events import Waiting as HumanTask
@@ -80,17 +79,17 @@ class RunView(View):
     outcome: str
     reason: str
     ending_class: str = Field(alias="class")
-    remedy: Remedy | None
+    remedy: Remedy | None = None
     steps: tuple[Item, ...]
     definition_of_done: tuple[DoneItem, ...]
     budget: BudgetUse
     usage: UsageView
-    pending: PendingView | None
-    pendings: tuple[PendingView, ...]
-    waiting_for: WaitReason | None
-    asks: HumanTask | None
+    pending: PendingView | None = None
+    pendings: tuple[PendingView, ...] = ()
+    waiting_for: WaitReason | None = None
+    asks: HumanTask | None = None
     reopened: int
-    reopens_until: datetime | None
+    reopens_until: datetime | None = None
     artifacts: tuple[str, ...]
     models: tuple[str, ...] | None
     trace_id: str
@@ -111,7 +110,6 @@ def run_view(
     trouble: str = "",
 ) -> RunView:
     """`history` adds steps and models. `trace_url` has `{trace_id}` in its place."""
-    pendings = pending_views(run, present, trouble)
     return RunView(
         **{name: getattr(run, name) for name in _AS_IT_IS},
         parent_run_id=run.brief.parent.run_id if run.brief.parent else None,
@@ -123,20 +121,21 @@ def run_view(
         outcome=str(run.outcome),
         reason=str(run.reason),
         ending_class=run.ending_class,
-        remedy=remedy(run),
         steps=tuple(sorted(history.of_kind("step"), key=attrgetter("step"))) if history else (),
-        definition_of_done=tuple(map(proof.told, run.done_items)),
+        definition_of_done=tuple(DoneItem.model_validate(item, from_attributes=True) for item in run.done_items),
         budget=BudgetUse(**budget_use(run)),
         usage=UsageView.model_validate(run.spent, from_attributes=True),
-        pending=next(iter(pendings), None),
-        pendings=pendings,
-        waiting_for=waiting_for(run),
-        asks=human_task(run),
-        reopens_until=reopens_until(run),
         models=tuple(history.models) if history else None,
         trace_id=trace_id(run.run_id),
-        trace_url=address_of_trace(trace_url, run.run_id),
+        trace_url=trace_url.replace("{trace_id}", trace_id(run.run_id)) if trace_url else None,
+        **({} if run.status is Status.DONE else _of_what_is_not_done(run, present, trouble)),
     )
+
+
+def _of_what_is_not_done(run: RunState, present: frozenset[str] | None, trouble: str) -> dict[str, Any]:
+    pendings = pending_views(run, present, trouble)
+    told = {"waiting_for": waiting_for(run), "asks": human_task(run), "reopens_until": reopens_until(run)}
+    return told | {"remedy": remedy(run), "pending": next(iter(pendings), None), "pendings": pendings}
 
 
 def reopens_until(run: RunState) -> datetime | None:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 from ductile_gateway.plugins.call_folder import CallFolder, old_folders
 from ductile_gateway.ports import Clock
@@ -18,7 +18,7 @@ from ductile_gateway.store.artifact_names import ArtifactNames
 from ductile_gateway.store.calls import Call
 from ductile_gateway.store.carriers import OLD
 from ductile_gateway.store.outbox import Owed, Received
-from ductile_gateway.store.rows import Row, Rows, kind_of
+from ductile_gateway.store.rows import Rows, kind_of
 from ductile_gateway.webhooks.service import KEPT
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import instant, microseconds
@@ -30,7 +30,7 @@ ROUNDS = 5
 LEAST_KEPT = timedelta(days=1)
 ANSWERS, FOLDERS = "answers", "call folders"
 
-_KINDS: Mapping[str, tuple[type[Row], ...]] = {
+_KINDS: Mapping[str, tuple[type[Any], ...]] = {
     ANSWERS: (Call, ArtifactNames),
     "notifications": (Owed,),
     "events from outside": (Received,),

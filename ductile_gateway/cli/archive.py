@@ -201,19 +201,19 @@ async def _into_stream(settings: GatewaySettings, archive: Archive, order: Order
             if await log.end():
                 where = f"the stream {subjects.STREAM_LEDGER} is not empty"
                 raise Misconfigured(f"{where}, and nothing is overwritten: {ANEW}")
-            coming = _mark(await mark_of(Rows(InFile(file))), archive, order)._replace(state="coming")
+            coming = replace(_mark(await mark_of(Rows(InFile(file))), archive, order), state="coming")
             await put_mark(rows, coming, before=there)
             there = coming
         await bring(log, file, owner=of_backup(there.backup))
-    await put_mark(rows, there._replace(state="here"), before=there)
+    await put_mark(rows, replace(there, state="here"), before=there)
 
 
 def _mark(before: Mark, archive: Archive, order: Order) -> Mark:
     """What an earlier restore left in doubt stays so after a move."""
     taken = archive.manifest.at
     at = taken if order.moved else datetime.now(UTC)
-    mark = Mark.of(order.backup or "", taken=taken, at=at, moved=order.moved)
-    return mark._replace(moved=mark.moved and (not before.backup or before.moved))
+    moved = order.moved and (not before.backup or before.moved)
+    return Mark(backup=order.backup or "", taken=taken, at=at, moved=moved)
 
 
 @asynccontextmanager

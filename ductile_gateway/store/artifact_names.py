@@ -1,8 +1,7 @@
 """The row of a run's artifacts: the names that they have, each one call's. Pure."""
 
-import json
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from datetime import datetime
 
 from ductile_gateway.calls.call import WantedName
 from groundwork.service.errors import NoRoom
@@ -19,39 +18,37 @@ class Artifact:
     size: int
 
 
-class ArtifactNames(NamedTuple):
-    """`at`: when the newest was named, in microseconds. `body`: the artifacts as JSON."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactNames:
+    """`at`: when the newest was named."""
 
     run_id: str
-    at: int
-    body: bytes
+    at: datetime
+    all: tuple[Artifact, ...]
     state: str = "named"
-
-    def all(self) -> list[Artifact]:
-        return [Artifact(*one) for one in json.loads(self.body)]
+    body: bytes = b""
 
     def of_call(self, key: str) -> tuple[str, ...]:
-        return tuple(one.name for one in self.all() if one.key == key)
+        return tuple(one.name for one in self.all if one.key == key)
 
     def digest_of(self, name: str) -> str | None:
-        return next((one.sha256 for one in self.all() if one.name.lower() == name.lower()), None)
+        return next((one.sha256 for one in self.all if one.name.lower() == name.lower()), None)
 
 
 def taken(
-    kept: ArtifactNames | None, *, run_id: str, key: str, wanted: Sequence[WantedName], most: int, at: int
+    kept: ArtifactNames | None, *, run_id: str, key: str, wanted: Sequence[WantedName], most: int, at: datetime
 ) -> ArtifactNames:
     """The run's artifacts with those of the call in place of what it had. Raises NoRoom, and ValueError where all
     candidates for a name are taken."""
-    others = [one for one in kept.all() if one.key != key] if kept else []
+    others = [one for one in kept.all if one.key != key] if kept else []
     _check_room(sum(one.size for one in others), sum(one.size for one in wanted), most=most)
     found = list(others)
     for one in wanted:
         name = _free({other.name.lower() for other in found}, key, one.candidates)
         found.append(Artifact(name, key, one.sha256, one.size))
-    body = json.dumps([[one.name, one.key, one.sha256, one.size] for one in found], separators=(",", ":")).encode()
-    if kept and kept.body == body:
+    if kept and list(kept.all) == found:
         return kept
-    return ArtifactNames(at=at, run_id=run_id, body=body)
+    return ArtifactNames(at=at, run_id=run_id, all=tuple(found))
 
 
 def _check_room(kept: int, more: int, *, most: int) -> None:

@@ -7,9 +7,9 @@ first answer is kept, of any gateway.
 
 import sys
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from ductile_gateway.calls.call import (
     ALONE,
@@ -27,75 +27,65 @@ from ductile_gateway.store import artifact_names
 from ductile_gateway.store.artifact_names import ArtifactNames
 from ductile_gateway.store.rows import COME_BACK_S, Rows
 from groundwork.service.errors import TryAgain
-from groundwork.sqlite.file import instant, microseconds
+from groundwork.sqlite.file import microseconds
 from groundwork.telemetry.span import Context
 from schemas.events import ToolRequest
+from schemas.values import dataclass, replace
 
+EPOCH = datetime.fromtimestamp(0, UTC)
 OPEN, ANSWERED, PUBLISHED = "open", "answered", "published"
 
 _CALLS = "SELECT subject, head, body FROM rows WHERE kind = 'call' AND"
 _NUMBER_OPEN = "SELECT count(*) FROM rows WHERE kind = 'call' AND state = 'open'"
 _ANSWERED = f"""{_CALLS} (state = 'answered' OR state = 'published' AND at >= ?) AND coalesce(by, '') IN ('', ?)
 ORDER BY position"""
-_LATE = "SELECT subject, head, body FROM rows WHERE late IS NOT NULL"
+_LATE = "SELECT subject, head, body FROM rows WHERE is_late"
 
 
-class Call(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
     """`state`: open, answered or published; `at`: when it was completed. `body`: of the answer, else of the request.
-    `begun`: the fields of its receipt. `late`: the fields of the job that outlived it. Instants in microseconds."""
+    `begun`: its receipt. `late`: the job that outlived it, since `late_since`."""
 
     key: str
     digest: str
     state: str
-    trace: tuple[str, str, bool]
+    trace: Context
     run_id: str
     step: int
     attempt: int
     task: str | None = None
     round: int | None = None
-    by: str = ALONE
+    by: str | None = ALONE
     route: str = ""
     may_repeat: bool = False
-    deadline_at: int = 0
-    begun: tuple[Any, ...] | None = None
-    late: tuple[Any, ...] | None = None
-    at: int | None = None
+    deadline_at: datetime | None = None
+    begun: Receipt | None = None
+    late: Job | None = None
+    late_since: datetime | None = None
+    is_late: bool = False
+    at: datetime | None = None
     body: bytes = b""
 
     @property
     def past(self) -> Intent | Answer:
-        trace_id, span_id, sampled = self.trace
-        trace = Context(trace_id, span_id, sampled=sampled)
-        if self.state == OPEN:
-            asked = read_again(self.route, self.body, trace=trace)
-            return Intent(asked=asked, may_repeat=self.may_repeat, deadline_at=instant(self.deadline_at), by=self.by)
+        by = self.by or ALONE
+        if self.state == OPEN and self.deadline_at:
+            asked = read_again(self.route, self.body, trace=self.trace)
+            return Intent(asked=asked, may_repeat=self.may_repeat, deadline_at=self.deadline_at, by=by)
         return Answer(
             key=self.key,
             digest=self.digest,
-            trace=trace,
+            trace=self.trace,
             run_id=self.run_id,
             step=self.step,
             attempt=self.attempt,
             body=self.body,
-            completed_at=instant(self.at or 0),
+            completed_at=self.at or EPOCH,
             task=self.task,
             round=self.round,
-            by=self.by,
+            by=by,
         )
-
-    @property
-    def receipt(self) -> Receipt | None:
-        if self.begun is None:
-            return None
-        begun_at, *sent = self.begun
-        return Receipt(instant(begun_at), *sent)
-
-    @property
-    def overdue(self) -> OverdueJob | None:
-        if self.late is None:
-            return None
-        job_id, pipeline, ductile, since = self.late
-        return OverdueJob(self.key, Job(job_id, pipeline, ductile=ductile), instant(since))
 
 
 def intended(call: Call | None, intent: Intent, receipt: Receipt | None, *, by: str) -> Call:
@@ -114,62 +104,60 @@ def intended(call: Call | None, intent: Intent, receipt: Receipt | None, *, by: 
         body=intent.asked.body,
         route=intent.asked.route,
         may_repeat=intent.may_repeat,
-        deadline_at=microseconds(intent.deadline_at),
-        begun=receipt and (microseconds(receipt.begun_at), receipt.job_id, receipt.way, receipt.newest),
+        deadline_at=intent.deadline_at,
+        begun=receipt,
     )
 
 
 def adopted(call: Call | None, intent: Intent, *, by: str) -> Call:
     if not call or call.state != OPEN or call.by not in (intent.by, by) or call.digest != intent.asked.digest:
         raise TryAgain(f"another gateway sees to the call {intent.key} ({call and call.by})", COME_BACK_S)
-    return call._replace(by=by)
+    return replace(call, by=by)
 
 
 def answered(call: Call | None, answer: Answer, *, by: str) -> Call:
     if call and call.state != OPEN:
         return call
-    completed_at = microseconds(answer.completed_at)
     known = _named(answer, answer)
-    return _with(call, **known, state=ANSWERED, at=completed_at, by=by, body=answer.body, begun=None)
+    return _with(call, **known, state=ANSWERED, at=answer.completed_at, by=by, body=answer.body, begun=None)
 
 
 def published(call: Call | None) -> Call | None:
-    return call._replace(state=PUBLISHED) if call and call.state == ANSWERED else call
+    return replace(call, state=PUBLISHED) if call and call.state == ANSWERED else call
 
 
 def accepted(call: Call | None, job_id: str, *, by: str) -> Call | None:
     if not call or not call.begun or call.by != by:
         return call
-    begun_at, _, *sent = call.begun
-    return call._replace(begun=(begun_at, job_id, *sent))
+    return replace(call, begun=replace(call.begun, job_id=job_id))
 
 
 def dropped(call: Call | None, *, by: str) -> Call | None:
     """Its receipt is needed no more: it was never sent, and any gateway may begin it."""
     if not call or not call.begun or call.by != by:
         return call
-    return call._replace(by=ALONE, begun=None)
+    return replace(call, by=ALONE, begun=None)
 
 
 def overdue(call: Call | None, job: Job, at: datetime) -> Call | None:
     if not call or call.late:
         return call
-    return call._replace(late=(job.job_id, job.pipeline, job.ductile, microseconds(at)))
+    return replace(call, late=replace(job, of=None), late_since=at, is_late=True)
 
 
 def no_longer_overdue(call: Call | None) -> Call | None:
-    return call and call._replace(late=None)
+    return call and replace(call, late=None, late_since=None, is_late=False)
 
 
 def _with(call: Call | None, **columns: Any) -> Call:
-    return call._replace(**columns) if call else Call(**columns)
+    return replace(call, **columns) if call else Call(**columns)
 
 
 def _named(call: Asked | Answer, of: ToolRequest | Answer) -> dict[str, Any]:
     return {
         "key": call.key,
         "digest": call.digest,
-        "trace": (call.trace.trace_id, call.trace.span_id, call.trace.sampled),
+        "trace": call.trace,
         "run_id": of.run_id,
         "step": of.step,
         "attempt": of.attempt,
@@ -210,9 +198,7 @@ class CallLedger:
     async def name_artifacts(
         self, run_id: str, key: str, wanted: Sequence[WantedName], *, at: datetime
     ) -> tuple[str, ...]:
-        taking = partial(
-            artifact_names.taken, run_id=run_id, key=key, wanted=wanted, most=self._run_bytes, at=microseconds(at)
-        )
+        taking = partial(artifact_names.taken, run_id=run_id, key=key, wanted=wanted, most=self._run_bytes, at=at)
         kept = await self._rows.change(ArtifactNames, taking, run_id)
         return kept.of_call(key) if kept else ()
 
@@ -236,7 +222,7 @@ class CallReceipts:
 
     async def find(self, key: str) -> Receipt | None:
         call = await self._rows.read(Call, key)
-        return call.receipt if call else None
+        return call.begun if call else None
 
     async def accepted(self, key: str, job_id: str) -> None:
         await self._rows.change(Call, partial(accepted, job_id=job_id, by=self._by), key)
@@ -256,8 +242,9 @@ class OverdueJobs:
         await self._rows.change(Call, partial(overdue, job=job, at=at), key)
 
     def all(self) -> list[OverdueJob]:
-        found = [call.overdue for call in self._rows.listed(Call, _LATE)]
-        return sorted(filter(None, found), key=lambda late: late.since)
+        found = self._rows.listed(Call, _LATE)
+        late = [OverdueJob(call.key, call.late, call.late_since) for call in found if call.late and call.late_since]
+        return sorted(late, key=lambda late: late.since)
 
     async def drop(self, key: str) -> None:
         await self._rows.change(Call, no_longer_overdue, key)

@@ -34,7 +34,7 @@ SHOWN_WITHIN_S = 0.5
 ALL = -1
 
 _FIND = "SELECT head, body, seq, position FROM rows WHERE subject = ?"
-_LISTED = ("kind", "state", "at", "run_id", "lane", "by", "late")
+_LISTED = ("kind", "state", "at", "run_id", "lane", "by", "is_late")
 _STORED = ", ".join(("subject", "seq", "body", "head", *_LISTED))
 _VALUES = ", ".join("?" * 11)
 _ADD = f"INSERT INTO rows ({_STORED}) VALUES ({_VALUES}) ON CONFLICT (subject) DO NOTHING"  # noqa: S608 - ours
@@ -179,5 +179,7 @@ def put(connection: sqlite3.Connection, subject: str, seq: int, columns: Mapping
 
 
 def _values(subject: str, seq: int, columns: Mapping[str, Any], body: bytes) -> tuple[Any, ...]:
-    *listed, late = [columns.get(name) for name in _LISTED]
-    return subject, seq, body, head_of(columns), *listed, late and late[0]
+    listed = {name: columns.get(name) for name in _LISTED}
+    if (at := listed["at"]) is not None:
+        listed["at"] = microseconds(datetime.fromisoformat(at) if isinstance(at, str) else at)
+    return subject, seq, body, head_of(columns), *listed.values()

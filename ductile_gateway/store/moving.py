@@ -14,18 +14,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import NamedTuple
 
 from ulid import ULID
 
 from ductile_gateway.calls.call import Asked, Intent
-from ductile_gateway.store.calls import OPEN
+from ductile_gateway.store.calls import EPOCH, OPEN
 from ductile_gateway.store.carriers import fact_of
 from ductile_gateway.store.outbox import WAITING
 from ductile_gateway.store.rows import Rows, columns_of
 from groundwork.nats.shared_log import Moved, SharedLog
 from groundwork.service.errors import Misconfigured
-from groundwork.sqlite.file import SqliteFile, instant, microseconds
+from groundwork.sqlite.file import SqliteFile, microseconds
+from schemas.values import dataclass, replace
 
 TOGETHER = 64
 _ROWS = "SELECT kind, subject, head, body FROM rows WHERE kind <> 'mark' ORDER BY kind = 'owed', position"
@@ -38,21 +38,17 @@ LIMIT 1
 _IN_DOUBT = '"in_doubt"'
 
 
-class Mark(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Mark:
     """`state`: coming, here or left. Of a ledger that was restored the `backup`, when it was `taken`, and until when
-    anything may have been done that it does not know (`at`), in microseconds since 1970 UTC. `moved`: a person says
-    that nothing happened since."""
+    anything may have been done that it does not know (`at`). `moved`: a person says that nothing happened since."""
 
     state: str = "here"
     backup: str = ""
-    taken: int = 0
-    at: int = 0
+    taken: datetime = EPOCH
+    at: datetime = EPOCH
     moved: bool = False
     body: bytes = b""
-
-    @classmethod
-    def of(cls, backup: str, *, taken: datetime, at: datetime, moved: bool = False) -> "Mark":
-        return cls("here", backup, microseconds(taken), microseconds(at), moved)
 
     def check(self, place: str, *, anew: str) -> None:
         """Raises Misconfigured where no gateway may begin."""
@@ -88,7 +84,7 @@ async def put_mark(rows: Rows, mark: Mark, *, before: Mark) -> None:
 async def left(rows: Rows) -> AsyncIterator[None]:
     """Inside, and afterwards unless it fails, no gateway begins on it."""
     before = await mark_of(rows)
-    mark = before._replace(state="left")
+    mark = replace(before, state="left")
     await put_mark(rows, mark, before=before)
     try:
         yield
@@ -125,21 +121,22 @@ class AfterRestore:
     def __init__(self, restored: Mark, ledger: SqliteFile) -> None:
         self._restored = restored
         self._ledger = ledger
-        self._taken = f"{instant(restored.taken):%Y-%m-%d %H:%M} UTC"
+        self._taken = f"{restored.taken:%Y-%m-%d %H:%M} UTC"
 
     def doubt(self, asked: Asked) -> str:
         """Why a call that is new may have been made in the time that was lost; empty where it cannot."""
         request, at = asked.request, self._restored.at
-        if self._restored.moved or microseconds(_begun_at(request.run_id)) > at:
+        same = microseconds(at), request.run_id, asked.digest, request.step, _IN_DOUBT
+        if self._restored.moved or _begun_at(request.run_id) > at:
             return ""
-        if self._ledger.look_up(_ASKED_BEFORE, (at, request.run_id, asked.digest, request.step, _IN_DOUBT)):
+        if self._ledger.look_up(_ASKED_BEFORE, same):
             return ""
         backup = f"its run was restored from the backup of {self._taken}"
         return f"{backup}, and may have done this after that, before it was lost"
 
     def lost(self, intent: Intent) -> str:
         """A call that was under way when the backup was made: what it left on the machine then is lost."""
-        if microseconds(intent.asked.request.requested_at) > self._restored.at:
+        if intent.asked.request.requested_at > self._restored.at:
             return ""
         return f"it was under way in the backup of {self._taken}, which was restored"
 

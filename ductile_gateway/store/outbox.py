@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
 from functools import partial
-from typing import NamedTuple
 
 from ductile_gateway.store.rows import Rows
 from ductile_gateway.webhooks.notifications import Notification, Outcome
-from groundwork.sqlite.file import Values, instant, microseconds
-from schemas.values import dataclass
+from groundwork.sqlite.file import Values, microseconds
+from schemas.values import dataclass, replace
 
 WAITING = "waiting"
+NAMED = tuple(field.name for field in fields(Notification))
 OVERDUE = timedelta(seconds=30)
 """Longer than a try takes: after this time another gateway makes it."""
 
@@ -35,7 +35,8 @@ _OLDEST = f"{_ROWS} WHERE state = 'waiting' ORDER BY position LIMIT 1"
 _FIRST_PUT_OFF = f"{_ROWS} WHERE state = 'waiting' AND json_extract(head, '$.why') <> '' ORDER BY position LIMIT 1"
 
 
-class Owed(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owed:
     """`state`: waiting until `at`, or its outcome, since `at`. Settled it has neither body nor URL."""
 
     target: str
@@ -44,45 +45,41 @@ class Owed(NamedTuple):
     run_id: str
     type: str
     state: str
-    at: int
-    accepted_at: int
+    at: datetime
+    accepted_at: datetime
     url: str = ""
     tries: int = 0
     why: str = ""
-    by: str = ""
+    by: str | None = ""
     body: bytes = b""
 
     @property
     def notification(self) -> Notification:
-        said = {field.name: getattr(self, field.name) for field in fields(Notification)}
-        return Notification(**said | {"accepted_at": instant(self.accepted_at)})
+        return Notification(**{name: getattr(self, name) for name in NAMED})
 
 
 def owed(there: Owed | None, one: Notification, *, by: str) -> Owed:
-    if there:
-        return there
-    at = microseconds(one.accepted_at)
-    said = {field.name: getattr(one, field.name) for field in fields(Notification)}
-    return Owed(**said | {"accepted_at": at}, state=WAITING, at=at, by=by)
+    said = {name: getattr(one, name) for name in NAMED}
+    return there or Owed(**said, state=WAITING, at=one.accepted_at, by=by)
 
 
 def claimed(one: Owed | None, *, by: str, now: datetime) -> Owed | None:
-    if not one or one.state != WAITING or one.by == by or one.at > microseconds(now - OVERDUE):
+    if not one or one.state != WAITING or one.by == by or one.at > now - OVERDUE:
         return one
-    return one._replace(by=by, at=microseconds(now))
+    return replace(one, by=by, at=now)
 
 
 def settled(one: Owed | None, outcome: Outcome, *, at: datetime, tries: int = 0) -> Owed | None:
     if not one or one.state != WAITING:
         return one
-    return one._replace(state=outcome, at=microseconds(at), tries=tries or one.tries, body=b"", url="")
+    return replace(one, state=outcome, at=at, tries=tries or one.tries, body=b"", url="")
 
 
 def postponed(one: Owed | None, due_at: datetime, *, tries: int, why: str, by: str) -> Owed | None:
     """To be tried later by the same gateway; nothing is changed where another has it by now."""
     if not one or one.state != WAITING or one.by != by:
         return one
-    return one._replace(at=microseconds(due_at), tries=tries, why=why)
+    return replace(one, at=due_at, tries=tries, why=why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +142,7 @@ class OwedNotifications:
         obstacle = [(one.lane, one.why) for one in self._listed(_FIRST_PUT_OFF)]
         return Backlog(
             self._number(WAITING),
-            instant(oldest[0]) if oldest else None,
+            oldest[0] if oldest else None,
             *(obstacle or [("", "")])[0],
             self._number("dead"),
         )
@@ -161,11 +158,12 @@ class OwedNotifications:
         return self._by, microseconds(now), microseconds(now - OVERDUE)
 
 
-class Received(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
     source: str
     identity: str
     event_key: str
-    at: int
+    at: datetime
     state: str = "received"
     body: bytes = b""
 
@@ -182,5 +180,5 @@ class ReceivedDeliveries:
         return found.event_key if found else None
 
     async def record(self, source: str, identity: str, *, event_key: str, at: datetime) -> None:
-        one = Received(state="received", at=microseconds(at), source=source, identity=identity, event_key=event_key)
+        one = Received(at=at, source=source, identity=identity, event_key=event_key)
         await self._rows.change(Received, lambda there: there or one, source, identity)

@@ -1,9 +1,6 @@
 """The keys of the agent that are trusted, pinned: a row, the newest first. Fills the port Pins."""
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
-from typing import NamedTuple
 
 from ductile_gateway.store.rows import Rows
 from groundwork.service.errors import TryAgain
@@ -21,13 +18,10 @@ class Pin:
     pinned_at: str
 
 
-class Pinned(NamedTuple):
-    """`body`: the pins as JSON."""
-
-    body: bytes
-
-    def pins(self) -> tuple[Pin, ...]:
-        return tuple(Pin(*one) for one in json.loads(self.body))
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    pins: tuple[Pin, ...]
+    body: bytes = b""
 
 
 class RowPins:
@@ -35,7 +29,7 @@ class RowPins:
         self._rows = rows
 
     def pins(self) -> tuple[Pin, ...]:
-        return next((row.pins() for row in self._rows.listed(Pinned, _PINNED)), ())
+        return next((row.pins for row in self._rows.listed(Pinned, _PINNED)), ())
 
     def all(self) -> Mapping[str, str]:
         return {pin.id: pin.public for pin in self.pins()}
@@ -44,15 +38,15 @@ class RowPins:
         """These and no others. Raises TryAgain where they were changed meanwhile."""
         seen, at = await self.newest(), utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")
         since = {(pin.id, pin.public): pin.pinned_at for pin in seen}
-        wanted = [Pin(key.id, key.public, since.get((key.id, key.public), at)) for key in keys]
+        wanted = tuple(Pin(key.id, key.public, since.get((key.id, key.public), at)) for key in keys)
 
         def instead(row: Pinned | None) -> Pinned:
-            if (row.pins() if row else ()) != seen:
+            if (row.pins if row else ()) != seen:
                 raise TryAgain("another gateway has pinned keys of the agent meanwhile")
-            return Pinned(json.dumps([astuple(pin) for pin in wanted]).encode())
+            return Pinned(wanted)
 
         await self._rows.change(Pinned, instead)
 
     async def newest(self) -> tuple[Pin, ...]:
         row = await self._rows.read(Pinned)
-        return row.pins() if row else ()
+        return row.pins if row else ()

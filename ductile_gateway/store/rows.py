@@ -12,12 +12,13 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 from weakref import WeakValueDictionary
 
+from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
 from groundwork.service.errors import TryAgain
@@ -32,12 +33,13 @@ CLOSES_WITHIN_S = 1.0
 AT_ONCE = 64
 TRIES = 20
 
+_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
+
 log = logging.getLogger(__name__)
 
-Row = tuple[Any, ...]
-"""A named tuple, whose class is the kind. With `state`; with `at`, since when, in microseconds since 1970 UTC, if it is
-forgotten one day; and with `body`, the message that it keeps. Of those in lists some more are columns of the table."""
-R = TypeVar("R", bound=Row)
+R = TypeVar("R")
+"""A dataclass of values, whose class is the kind. With `state`; with `at`, since when, if it is forgotten one day; and
+with `body`, the message that it keeps. Of those in lists some more are columns of the table."""
 Change = Callable[[R | None], R | None]
 """The row as it is to be; as it was, or None, to leave it."""
 
@@ -140,7 +142,7 @@ class Rows:
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_soon())
 
-    async def forget(self, kind: type[Row], before: datetime) -> None:
+    async def forget(self, kind: type[Any], before: datetime) -> None:
         """Drop rows that are done since before."""
         await self.carrier.forget(kind_of(kind), before)
         for known in self._of_late:
@@ -200,11 +202,11 @@ class Rows:
             self._soon[subject] = kind, known
 
 
-def kind_of(kind: type[Row]) -> str:
+def kind_of(kind: type[Any]) -> str:
     return kind.__name__.lower()
 
 
-def subject_of(kind: type[Row], *names: str) -> str:
+def subject_of(kind: type[Any], *names: str) -> str:
     return _subject(kind_of(kind), names)
 
 
@@ -219,18 +221,15 @@ def head_of(columns: Mapping[str, Any]) -> str:
 
 def columns_in(row: Any) -> dict[str, Any]:
     """What its head says."""
-    said = row._asdict()
-    del said["body"]
+    said = {one.name: getattr(row, one.name) for one in fields(row) if one.name != "body"}
     return {"version": VERSION, "kind": kind_of(type(row)), **said}
 
 
 def read_row(kind: type[R], subject: str, stored: Stored) -> R:
     """Raises TryAgain for what no gateway of this version wrote."""
-    named: Any = kind
-    with suppress(ValueError, TypeError):
-        columns = columns_of(stored.head)
-        said = {name: _value(columns[name]) for name in named._fields if name in columns}
-        return cast("R", named(**said, body=stored.body))
+    with suppress(ValueError):
+        reads = _ADAPTERS.get(kind) or _ADAPTERS.setdefault(kind, TypeAdapter(kind))
+        return cast("R", reads.validate_python(columns_of(stored.head) | {"body": stored.body}))
     why = f"what is stored at {subject} was written by no gateway of this version: it is left to that one"
     raise TryAgain(why, COME_BACK_S)
 
@@ -241,7 +240,3 @@ def columns_of(head: str) -> dict[str, Any]:
     if not isinstance(columns, dict) or columns.get("version") != VERSION:
         raise ValueError("it says no version, or another")
     return columns
-
-
-def _value(said: Any) -> Any:
-    return tuple(said) if isinstance(said, list) else said

@@ -3,6 +3,7 @@ gateway begins before it is whole, nor on the one that was left."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -201,7 +202,7 @@ async def test_a_restore_that_was_interrupted_is_finished_by_the_same_command_an
     await kept.restored("jetstream")
     noted, log = await kept.noted(), log_of_gateways(kept.link)
     rows = Rows(InStream(log))
-    await put_mark(rows, noted._replace(state="coming"), before=noted)
+    await put_mark(rows, replace(noted, state="coming"), before=noted)
     await log.purge(subject_of(Call, IN_DUCTILE.key))
     assert f"`ductile-gateway restore FILE --backup {name}` again" in await kept.why_nobody_begins()
     await kept.restored("jetstream")

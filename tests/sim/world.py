@@ -188,7 +188,7 @@ class World:
         taken, disks = self._backup
         for name, databases in disks.items():
             self.services.disks[name].replaced(databases)
-        restored = Mark.of("b1", taken=taken, at=self.scheduler.wall())
+        restored = Mark(backup="b1", taken=taken, at=self.scheduler.wall())
         ledger = self.services.disks["gateway"].databases["ledger.db"]
         put(ledger, subject_of(Mark), 1 << 40, columns_in(restored), b"")
         self.invariants.restored()

@@ -1,7 +1,7 @@
 -- Instants are INTEGER microseconds since 1970 UTC. To read them: datetime(at / 1000000, 'unixepoch').
 
 -- One row per value that the gateway remembers, of every kind: call, artifacts, received, notification, pins, restored.
--- `head` is JSON, whose fields are those of the kind's class (store/calls, store/artifact_names, store/outbox ...).
+-- `head` is JSON, whose fields are those of the kind's class (store/calls, store/outbox ...).
 CREATE TABLE rows (
     position INTEGER PRIMARY KEY,             -- order of first writing; of a copy the sequence in the stream
     subject  TEXT    NOT NULL UNIQUE,         -- kind, and the digest of its names
@@ -14,11 +14,11 @@ CREATE TABLE rows (
     run_id   TEXT,
     lane     TEXT,                            -- of a notification: what shares a receiver
     by       TEXT,                            -- of several gateways the one whose it is
-    late     TEXT                             -- of a call: the job that outlived it
+    is_late  INTEGER                          -- of a call: a job has outlived it
 ) STRICT;
 
 CREATE INDEX rows_by_state ON rows (kind, state, at);
-CREATE INDEX rows_late ON rows (late) WHERE late IS NOT NULL;
+CREATE INDEX rows_late ON rows (is_late) WHERE is_late;
 CREATE INDEX rows_due ON rows (lane, at) WHERE state = 'waiting';
 CREATE INDEX rows_waiting ON rows (lane, run_id, position) WHERE state = 'waiting';
 CREATE INDEX rows_gone ON rows (lane, run_id) WHERE state = 'gone';

@@ -17,7 +17,7 @@ from groundwork.service.exits import Exit, NotDone
 LOOK_AGAIN_S = 0.5
 SHOWN = 20
 NO_RULES = "no run goes: agent.keep_runs has no rule, so all are kept for ever (docs/OPERATIONS.md#keep)"
-Kind = Literal["message", "answer", "resume", "raise_budget", "approve", "reject"]
+Kind = Literal["message", "resume", "raise_budget"]
 _DECIDED = {"rich_help_panel": "What is decided"}
 STEP = option("The step that it is about.", min=1, metavar="N", **_DECIDED)
 HASH = option("Of the arguments, as it was asked under.", "--hash", metavar="HASH", **_DECIDED)
@@ -100,13 +100,11 @@ def signal(
     asking: Asking,
     kind: Kind = argument("What kind of signal.", "KIND"),
     message: str | None = option("What the run is told.", metavar="TEXT"),
-    step: int | None = STEP,
-    arguments_hash: str | None = HASH,
     limits: Limits = None,
 ) -> Outcome:
-    """`agentic approve`, `reject` and `answer` are shorter ways."""
-    body = given(kind=kind, message=message, constraints=limits, step=step, arguments_hash=arguments_hash)
-    return _heard(asking.ask("signal_run", body), "has heard it")
+    """What a run asks for is answered by `agentic approve`, `reject` and `answer`."""
+    told = asking.ask("signal_run", given(kind=kind, message=message, constraints=limits))
+    return _heard(told, "has heard it")
 
 
 def _heard(told: Json, what: str) -> Outcome:

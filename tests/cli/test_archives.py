@@ -133,12 +133,12 @@ CHANGED_JOURNALS = {
     "UPDATE runs SET state = '{'": "the state of the run cannot be read",
 }
 CHANGED_ROWS = {
-    "UPDATE briefs SET brief = json_set(brief, '$.limits.max_steps', 100000)": "brief.limits.max_steps is 100000, and",
-    "UPDATE briefs SET goal = 'Something else'": "its goal is 'Something else', and its journal gives",
-    "UPDATE runs SET status = 'failed'": "its status is 'failed', and its journal gives 'done'",
-    "UPDATE runs SET due_at = 5": "its due_at is 5, and its journal gives None",
-    "UPDATE runs SET state = json_set(state, '$.step', 1)": "step is 1, and its journal gives",
-    "DELETE FROM items WHERE field = 'completed'": "completed is",
+    "UPDATE briefs SET brief = json_set(brief, '$.limits.max_steps', 100000)": "its brief is not",
+    "UPDATE briefs SET goal = 'Something else'": "its goal is not",
+    "UPDATE runs SET status = 'failed'": "its status is not",
+    "UPDATE runs SET due_at = 5": "its due_at is not",
+    "UPDATE runs SET state = json_set(state, '$.step', 1)": "its step is not",
+    "DELETE FROM items WHERE field = 'completed'": "its completed is not",
 }
 
 

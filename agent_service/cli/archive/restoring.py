@@ -23,10 +23,10 @@ from agent_service.cli.archive.writing import AGENT, BESIDE_DATABASE, GATEWAY, O
 from agent_service.cli.output import Outcome, checked
 from agent_service.errors import Damaged
 from agent_service.history.plain import one_line
-from agent_service.run.lines import RunLine, Wanted
+from agent_service.run.lines import Wanted
 from agent_service.settings import AgentSettings
 from agent_service.store.archived import IntoDatabase, copy_into_log
-from agent_service.store.opening import copied, left_out, log_of_runs
+from agent_service.store.opening import log_of_runs
 from agent_service.store.shared_log.marks import Mark, is_moved_away, mark_in, put_mark, take_mark_away
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sqlite import SqliteStore
@@ -159,7 +159,6 @@ async def _restore_runs(
             if loaded.shared:
                 async with _coming(link, name):
                     await copy_into_log(log_of_runs(link), database)
-                    await _refuse_what_cannot_be_read(link, beside / "copy")
                 return found
         set_aside(loaded.store, FILE)
         for file in BESIDE_DATABASE:
@@ -196,24 +195,11 @@ async def _coming(link: NatsLink, name: str) -> AsyncIterator[None]:
     await put_mark(log, Mark(state="here", archive=name), mark)
 
 
-async def _refuse_what_cannot_be_read(link: NatsLink, beside: Path) -> None:
-    async with copied(link, beside) as there:
-        if flaws := await left_out(there.database):
-            told = "; ".join(f"{about}: {why}" for about, why in flaws.items())
-            raise Misconfigured(f"the stream is not fit to be a store: {told}")
-
-
 async def _found(store: SqliteStore, ring: KeyRing, link: NatsLink) -> dict[str, Any]:
     runs = sum((await store.counts()).values())
     lines = await store.runs(Wanted(statuses=OPEN), limit=MANY)
-    under_way = {line.run_id: _said_of(line) for line in lines}
+    under_way = {line.run_id: one_line(f"{line.status}, step {line.steps}: {line.goal}", 120) for line in lines}
     return {"runs": runs, "under_way": under_way, **await _heard_since(store, ring, link)}
-
-
-def _said_of(line: RunLine) -> str:
-    waits = line.waiting_for.kind if line.waiting_for else "its turn"
-    tool = f" {line.tool}" if waits == "tool" else ""
-    return one_line(f"{line.status}, step {line.steps}, waits for {waits}{tool}: {line.goal}", 120)
 
 
 async def _heard_since(store: SqliteStore, ring: KeyRing, link: NatsLink) -> dict[str, dict[str, str]]:

@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,6 @@ from groundwork.service.installed import installed_version
 from groundwork.sqlite.file import microseconds
 
 ROW, STORE, BUS = "row", "store", "bus"
-DEPTH = 3
-"""Of a state, its brief, and the limits in that, the parts are named."""
 LOOKS = 5
 LOOK_AGAIN_S = 0.5
 AT_ONCE = 500
@@ -164,34 +162,16 @@ async def journal_of(kept: Records, run_id: str) -> tuple[list[Flaw], list[Entry
     if flaw:
         return [changed(JOURNAL, flaw)], entries
     state = as_decided(entries)
-    columns = {
+    row = {
         "version": (loaded.seq, state.version),
         "status": (loaded.status, state.status.value),
         "due_at": (loaded.due_at, microseconds(state.due_at) if state.due_at else None),
         "summary": (loaded.summary, str(state.summary)),
         "goal": (goal, state.brief.goal),
     }
-    differing = [(f"its {name}", given, found) for name, (found, given) in columns.items() if found != given]
-    return [
-        changed(ROW, f"{name} is {_short(found)}, and its journal gives {_short(given)}")
-        for name, given, found in (*differing, *_differing(state, run.state))
-    ], entries
-
-
-def _differing(given: Any, found: Any, name: str = "", depth: int = DEPTH) -> Iterator[tuple[str, Any, Any]]:
-    if given == found:
-        return
-    if not (depth and is_dataclass(given) and type(given) is type(found)):
-        yield name, given, found
-        return
-    for part in fields(given):
-        place = f"{name}.{part.name}" if name else part.name
-        yield from _differing(getattr(given, part.name), getattr(found, part.name), place, depth - 1)
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    row |= {part.name: (getattr(run.state, part.name), getattr(state, part.name)) for part in fields(state)} | row
+    differing = [name for name, (found, given) in row.items() if found != given]
+    return [changed(ROW, f"its {name} is not what its journal gives") for name in differing], entries
 
 
 async def _stored(kept: Records, run_id: str, paths: Iterable[str]) -> dict[str, str] | None:

@@ -20,6 +20,7 @@ from schemas.values import dataclass
 LONGEST_REASON = 500
 FOR_MACHINES = frozenset({"wake_id", "trace_id", "entry", "event", "logger"})
 """Fields that a person who watches the log can do without."""
+OF_TROUBLE = (Ended, PersonAsked, AttemptAnswered)
 AS_ASKED = (Status.DONE, Status.CANCELLED)
 
 Fields = dict[str, Any]
@@ -39,7 +40,8 @@ class LogLine:
 
 
 def write(change: ChangeRecord) -> None:
-    if log.isEnabledFor(logging.INFO) or _wrong(change)[1]:
+    may_be_trouble = isinstance(change.event, ModelUnavailable) or not change.kinds.isdisjoint(OF_TROUBLE)
+    if log.isEnabledFor(logging.INFO) or (may_be_trouble and _wrong(change)[1]):
         line = log_line(change)
         log.log(line.level, line.message, extra=line.fields)
 

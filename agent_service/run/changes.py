@@ -1,7 +1,7 @@
 """Journal events: each entry with the run before and after it, as committed or replayed from the journal."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from agent_service.core.decide import decide
 from agent_service.core.events import Event
@@ -19,23 +19,19 @@ class Journals(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeRecord(Record):
-    """A record with the run before and after it. `before` is None for the first."""
+    """A record with the run before and after it. `before` is None for the first. `opened`: how many more open runs its
+    caller has.
+    """
 
     before: RunState | None
     after: RunState
+    paid_usd: float
+    opened: int
 
     @classmethod
     def of(cls, commit: Commit, event: Event, before: RunState | None) -> Self:
-        return cls(entry=commit.entry, event=event, facts=commit.facts, before=before, after=commit.state)
-
-    @property
-    def paid_usd(self) -> float:
-        return paid_with(self.event, self.facts)
-
-    @property
-    def opened(self) -> int:
-        """How many more open runs its caller has."""
-        return opened(self.before, self.after)
+        about: dict[str, Any] = {"paid_usd": commit.paid_usd, "opened": commit.opened}
+        return cls(entry=commit.entry, event=event, facts=commit.facts, before=before, after=commit.state, **about)
 
     @property
     def state_transition(self) -> str:
@@ -85,7 +81,8 @@ def tell(before: RunState | None, entry: Entry) -> ChangeRecord:
         raise ValueError(f"entry {entry.seq} changes nothing by the rules of this version ({transition.ignored})")
     if entry.rules == RULES and facts_text(transition.facts) != entry.facts:
         raise ValueError(f"entry {entry.seq} leads to other facts than those that are stored with it")
-    return ChangeRecord(entry=entry, event=event, facts=transition.facts, before=before, after=after)
+    about: dict[str, Any] = {"paid_usd": paid_with(event, transition.facts), "opened": opened(before, after)}
+    return ChangeRecord(entry=entry, event=event, facts=transition.facts, before=before, after=after, **about)
 
 
 def retell(entries: Iterable[Entry], before: RunState | None = None) -> Iterator[ChangeRecord]:

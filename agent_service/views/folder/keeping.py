@@ -141,13 +141,13 @@ class Folders:
         self._outage = Outage("the disk for files of runs, or what they are made of,", log)
 
     def committed(self, change: ChangeRecord) -> None:
-        run_id = change.after.run_id
-        if change.ended and not change.after.artifacts:
+        run_id, ended = change.after.run_id, change.ended
+        if ended and not change.after.artifacts:
             self._unmark(run_id)
             self._ended[run_id] = None
             if len(self._ended) > self._keep:
                 self._ended.popitem(last=False)
-        elif (change.ended or change.paused) and len(self._due) < MOST_DUE:
+        elif (ended or change.paused) and len(self._due) < MOST_DUE:
             self._due[run_id] = None
         else:
             self._mark_later(run_id)

@@ -28,7 +28,7 @@ API, BUS, README, EVALUATION = (
     ROOT / "README.md",
     ROOT / "docs" / "EVALUATION.md",
 )
-TOOLS = ROOT / "docs" / "TOOLS.md"
+TOOLS, TUTORIAL = ROOT / "docs" / "TOOLS.md", ROOT / "docs" / "TUTORIAL.md"
 KILL_IT = "Kill it"
 OWN_TOOL = "A tool of your own"
 WITH_A_DUCTILE = {ROOT / "docs" / "DUCTILE.md"}
@@ -194,6 +194,16 @@ def test_a_first_tool_is_made_tried_and_used_by_a_run_as_the_page_says(checkout:
     assert "advice: " not in said
     assert re.search(r"✓ step 1 .*words ok: 6 words, the longest is words", said)
     assert re.search(r"^\d+% /", said, re.MULTILINE), "the disks"
+
+
+def test_the_nightly_job_of_the_tutorial_mails_its_report_once_a_person_has_approved(checkout: Path) -> None:
+    port = free_port()
+    written(TUTORIAL, checkout)
+    environ = a_shell(checkout, AGENTIC_URL=f"http://127.0.0.1:{port}")
+    instead = {"agentic_dev": f"agentic dev --http-port {port}", "agentic_run": "! agentic run"}
+    said = play(played(TUTORIAL), checkout, environ, **instead)
+    assert (checkout / "outbox" / "mails.txt").read_text().startswith("To: ann\n2026-11-28 02:14 ERROR backup")
+    assert "approve step 2: house mail" in said
 
 
 def test_a_tool_of_ones_own_is_made_and_called_as_the_readme_says(checkout: Path) -> None:

@@ -15,9 +15,7 @@ from typing import Any, NoReturn
 
 from agent_service.background import Background
 from agent_service.bootstrap import Agent, Http, build, inform_bus, join_in
-from agent_service.bus.catch_up import MARK
 from agent_service.bus.findings import BusLevels
-from agent_service.bus.messages import HEARD_WITHIN_S
 from agent_service.bus.room import keep_room
 from agent_service.bus.topology import ROLE, check
 from agent_service.core.waiting import Status
@@ -29,7 +27,6 @@ from agent_service.metrics.levels import (
 )
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.models.opening import open_model
-from agent_service.run.recovery import FORGETTABLE
 from agent_service.settings import AgentSettings
 from agent_service.store.opening import open_store
 from agent_service.store.sql.database import FILE, ahead
@@ -93,7 +90,6 @@ async def _serve(settings: AgentSettings, *, take_over: bool, parts: Parts) -> N
         ground = await ours.enter_async_context(lay(_claim(settings, take_over=take_over)))
         if ground.predecessor:
             log.info("another agent had the bus", extra={"who": str(ground.predecessor.owner)})
-            (ground.folder / MARK).touch()
         metrics = AgentMetrics(settings.model.provider)
         keys = KeyRing.open(settings.keys_path())
         store = await ours.enter_async_context(open_store(settings, ground, metrics.store.committed))
@@ -181,8 +177,6 @@ async def _start(
 def _keeping(agent: Agent) -> Iterable[Coroutine[Any, Any, NoReturn]]:
     if agent.settings.shared or agent.settings.keep_runs.delete_runs:
         yield agent.pruning.keep()
-    if agent.settings.keep_runs.delete_letters:
-        yield agent.beside_runs.keep()
 
 
 async def _push(agent: Agent) -> None:
@@ -192,15 +186,11 @@ async def _push(agent: Agent) -> None:
 
 async def _keep_time(agent: Agent) -> None:
     """Timers wait for what came meanwhile, which may be their runs' results: at most HEARD_WITHIN_S."""
-    async with asyncio.TaskGroup() as group:
-        if agent.missed.any:
-            since = await agent.recovery.waiting_since(agent.clock.now()) - FORGETTABLE
-            await asyncio.wait({group.create_task(agent.missed.hear(since))}, timeout=HEARD_WITHIN_S)
-        if await agent.recovery.expires(agent.clock.now()):
-            await agent.receiving.hear_people()
-        if agent.several:
-            await agent.several.nudging.keep()
-        await agent.recovery.keep_time(agent.clock)
+    if await agent.recovery.expires(agent.clock.now()):
+        await agent.receiving.hear_people()
+    if agent.several:
+        await agent.several.nudging.keep()
+    await agent.recovery.keep_time(agent.clock)
 
 
 async def _inform_bus(agent: Agent, forgotten_at: datetime) -> None:

@@ -14,10 +14,8 @@ from agent_service.api.feed import Feed
 from agent_service.archive.pruning import Pruning, RunBelongings
 from agent_service.background import Background
 from agent_service.bus.buckets import NatsArtifacts, NatsBoard, NatsValues
-from agent_service.bus.catch_up import Missed
 from agent_service.bus.endings import head_told
 from agent_service.bus.messages import NatsBus, NatsIntake
-from agent_service.bus.retention import NatsBesideRuns
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.turn_queue import TurnQueue
 from agent_service.history import log_line
@@ -86,12 +84,10 @@ class Agent:
     limits: SharedLimits
     intake: Intake
     receiving: NatsIntake
-    missed: Missed
     folders: Folders
     traces: Traces | None
     """None without a receiver."""
     pruning: Pruning
-    beside_runs: NatsBesideRuns
     starter: Starter
     several: Several | None
     """None for one alone."""
@@ -207,11 +203,9 @@ def build(
             leave=receiving.leave,
             thinking=lambda: model_caller.under_way,
         ),
-        missed=Missed(link, intake, folder, slots=settings.turns),
         folders=folders,
         traces=traces,
         pruning=Pruning(store.forgetting, belongings, settings.keep_runs, settings.limits.reopen_days, clock),
-        beside_runs=NatsBesideRuns(link, settings.keep_runs, clock),
         starter=starter,
         several=several,
         turns=turns,

@@ -15,7 +15,7 @@ from agent_service.api.sse import EventStreams, Slots
 from agent_service.bootstrap import Agent, prompt_of
 from agent_service.bus import findings
 from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
-from agent_service.bus.gateway import NatsTroubles
+from agent_service.bus.gateway import NatsTroubles, prune_rows
 from agent_service.bus.reading import NatsWhereabouts
 from agent_service.core.waiting import Status
 from agent_service.history.plain import ok, warning
@@ -63,7 +63,7 @@ def _rooms(agent: Agent, observed: Instruments) -> Iterator[object]:
     yield LetterCalls(letters)
     yield HealthCalls(agent.ready, looks)
     yield DrainCalls(agent.draining)
-    yield PruneCalls(agent.pruning, agent.beside_runs)
+    yield PruneCalls(agent.pruning, partial(prune_rows, link))
     yield ToolCalls(skills, lambda: skills.complaints)
     yield EventStreams(agent.feed, store)
     yield ServiceCalls(agent.settings, agent.ready, metrics, member=members.me if members else None)

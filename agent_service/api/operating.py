@@ -1,12 +1,13 @@
 """Operations on the whole agent: stop everything, let it go on, drain this process, delete expired runs; its keys."""
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from pydantic import Field
 
 from agent_service.api.requests import Caller, DrainRequest, Nothing, PruneRequest, StopRequest
 from agent_service.archive.pruning import Pruning
-from agent_service.archive.retention import Beside, BesideRuns, Pruned
+from agent_service.archive.retention import Pruned
 from agent_service.core.waiting import Status
 from agent_service.history.plain import View
 from agent_service.kill_switch import Draining, Halting
@@ -14,7 +15,7 @@ from agent_service.trust.identity import by as told_by
 from agent_service.trust.signing import Signing
 from schemas.fields import Instant
 from schemas.signing import AgentKeys, KeysWanted
-from schemas.status import Halt
+from schemas.status import GatewayPruned, Halt
 
 WITHIN_S = 5.0
 REST = 1.0
@@ -59,12 +60,10 @@ class PruneView(View):
     listed: tuple[GoneView, ...]
     more: bool
     trouble: str
-    dead_letters: Mapping[str, int] = Field(default_factory=dict)
-    """How many dead letters, with what is on record of them, by each setting."""
     gateway: Mapping[str, int] = Field(default_factory=dict)
     """How many of each kind in the gateway's ledger, by its settings."""
     not_reached: str = ""
-    """Which of these two could not be asked, and what to do."""
+    """Why the gateway could not be asked, and what to do."""
 
 
 class SwitchCalls:
@@ -116,24 +115,30 @@ class DrainCalls:
         return DrainView(draining=now.begun, model_calls=now.thinking(), within_s=now.within_s)
 
 
+class PruneRows(Protocol):
+    """The gateway's rows."""
+
+    async def __call__(self, *, dry_run: bool) -> GatewayPruned: ...
+
+
 class PruneCalls:
-    def __init__(self, pruning: Pruning, beside: BesideRuns) -> None:
+    def __init__(self, pruning: Pruning, rows: PruneRows) -> None:
         self._pruning = pruning
-        self._beside = beside
+        self._rows = rows
 
     async def prune(self, request: PruneRequest) -> PruneView:
         """By `agent.keep_runs`; the agent does so by itself once an hour.
 
         Of a deleted run only its tombstone is left: all its paths answer 410, and its `wake_id` begins no other run. It
-        takes some seconds at most: with `more` in the answer, ask again. Dead letters, and what the gateway keeps of
-        calls, are deleted with the last of these.
+        takes some seconds at most: with `more` in the answer, ask again. The last of these has the gateway delete what
+        it keeps of calls.
         """
         pruned = await (self._pruning.preview() if request.dry_run else self._pruning.prune(WITHIN_S, rest=REST))
-        beside = Beside() if pruned.more else await self._beside.prune(dry_run=request.dry_run)
-        return prune_view(pruned, beside, rules=self._pruning.has_rules, dry_run=request.dry_run)
+        rows = GatewayPruned(rows={}) if pruned.more else await self._rows(dry_run=request.dry_run)
+        return prune_view(pruned, rows, rules=self._pruning.has_rules, dry_run=request.dry_run)
 
 
-def prune_view(pruned: Pruned, beside: Beside, *, rules: bool, dry_run: bool) -> PruneView:
+def prune_view(pruned: Pruned, rows: GatewayPruned, *, rules: bool, dry_run: bool) -> PruneView:
     listed = tuple(
         GoneView(run_id=run.run_id, status=run.status, ended_at=run.at, rule=rule) for run, rule in pruned.listed
     )
@@ -145,7 +150,6 @@ def prune_view(pruned: Pruned, beside: Beside, *, rules: bool, dry_run: bool) ->
         listed=listed,
         more=pruned.more,
         trouble=pruned.trouble,
-        dead_letters=beside.dead_letters,
-        gateway=beside.gateway,
-        not_reached=beside.trouble,
+        gateway=rows.rows,
+        not_reached=f"the gateway's ledger: {rows.trouble}" if rows.trouble else "",
     )

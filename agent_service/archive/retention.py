@@ -47,20 +47,6 @@ class Over:
     with_artifacts: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
-    """Deleted dead letters by rule, and gateway rows by kind. `trouble`: what was not reached, and what to do."""
-
-    dead_letters: Mapping[str, int] = field(default_factory=dict)
-    gateway: Mapping[str, int] = field(default_factory=dict)
-    trouble: str = ""
-
-
-class BesideRuns(Protocol):
-    async def prune(self, *, dry_run: bool) -> Beside:
-        """Delete, or say what would go. What cannot be reached is told, not raised."""
-
-
 class Forgetting(Protocol):
     """All methods raise TryAgain."""
 
@@ -167,8 +153,6 @@ class MaxGibSettings(Section):
     workspaces: Gib | None = None
     artifacts: Gib | None = None
     """In their bucket on the bus."""
-    dead_letters: Gib | None = None
-    """Beyond that the oldest letters go, and no run."""
 
 
 class KeepRunsSettings(Section):
@@ -180,12 +164,10 @@ class KeepRunsSettings(Section):
     escalated_days: Days | None = None
     artifacts_days: Days | None = None
     """For how many days the artifacts are kept of a run that has ended."""
-    dead_letters_days: Days | None = None
-    """For how many days dead letters are kept; their stream keeps none for longer than 30."""
     max_gib: MaxGibSettings = MaxGibSettings()
 
     def kept(self, what: str) -> timedelta | None:
-        """`what`: an ending of runs, `artifacts` or `dead_letters`."""
+        """`what`: an ending of runs, or `artifacts`."""
         days = getattr(self, f"{what}_days")
         return None if days is None else timedelta(days=days)
 
@@ -204,7 +186,3 @@ class KeepRunsSettings(Section):
     def delete_runs(self) -> bool:
         """Whether any run, or its artifacts, are deleted."""
         return any(self.kept(what) for what in (*FINAL, "artifacts")) or any(map(self.most, KINDS))
-
-    @property
-    def delete_letters(self) -> bool:
-        return bool(self.kept("dead_letters") or self.most("dead_letters"))

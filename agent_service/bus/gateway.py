@@ -1,4 +1,4 @@
-"""What gateways are asked over the bus beside their tools: whether they would send to a callback, what ails them."""
+"""What gateways are asked over the bus beside their tools: would they call back there, what ails them, what may go."""
 
 import asyncio
 import json
@@ -12,11 +12,13 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure
 from groundwork.service.machine import monotonic
 from schemas import subjects
-from schemas.status import GatewayStatus
+from schemas.status import GatewayPruned, GatewayStatus, PruneAsked
 
 FLAW_WITHIN_S = 3.0
 FRESH_S = 10.0
 STATUS_WITHIN_S = 3.5
+PRUNED_WITHIN_S = 10.0
+ON_ITS_MACHINE = "`ductile-gateway prune` does it on its machine"
 
 
 class NatsCallbacks:
@@ -31,6 +33,19 @@ class NatsCallbacks:
             return ""
         flaw = told.get("flaw") if isinstance(told, dict) else None
         return flaw if isinstance(flaw, str) else ""
+
+
+async def prune_rows(link: NatsLink, *, dry_run: bool) -> GatewayPruned:
+    """Has the gateway delete what it need not know any more. What cannot be reached is told, not waited for."""
+    question = PruneAsked(dry_run=dry_run).model_dump_json().encode()
+    try:
+        answer = await link.request(subjects.PRUNE, question, timeout_s=PRUNED_WITHIN_S)
+        return GatewayPruned.model_validate_json(answer)
+    except Failure as error:
+        return GatewayPruned(rows={}, trouble=f"no gateway answers ({error}); {ON_ITS_MACHINE}")
+    except ValidationError:
+        why = "the gateway's answer cannot be read: it is of another version"
+        return GatewayPruned(rows={}, trouble=f"{why}; {ON_ITS_MACHINE}")
 
 
 class NatsTroubles:

@@ -28,10 +28,8 @@ from schemas.fields import ToolName, flaws_of
 from schemas.values import dataclass
 
 LONGEST_FLAW = 200
-
-
-class NoCatalog(ValueError):
-    """The text says why an answer is no catalog."""
+UNREADABLE = ""
+"""The executor of an answer that is no catalog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +56,10 @@ class _Answer(BaseModel):
 
 
 def read_answer(body: bytes) -> Told:
-    """Raises NoCatalog."""
     try:
         answer = _Answer.model_validate_json(body)
     except ValidationError as error:
-        raise NoCatalog(f"an answer is no catalog of tools: {flaws_of(error)[:LONGEST_FLAW]}") from None
+        return Told(UNREADABLE, (), (f"an answer is no catalog of tools: {flaws_of(error)[:LONGEST_FLAW]}",))
     return told_by(answer.executor or UNNAMED, answer.tools)
 
 
@@ -132,7 +129,6 @@ UNPROVEN = (
 )
 ALIKE = 0.75
 UNRULED = Oversight()
-
 log = logging.getLogger(__name__)
 
 
@@ -155,27 +151,24 @@ class NatsSkills:
         self._fresh_s = fresh_s
         self._proven = proven
         self._own = {offer.name: offer for offer in own}
-        self._declared = self._usable(told_by(UNNAMED, declared))
+        self._declared = told_by(UNNAMED, declared)
         self._told: dict[str, Told] = {}
-        self._named: dict[str, frozenset[str]] = {}
         self._answered_in: dict[str, int] = {}
-        self._unreadable: tuple[str, ...] = ()
-        self._offers: Mapping[str, ToolOffer] = {}
+        self._merged = Merged({})
         self._catalog = Catalog(tools=())
         self._asked_at = float("-inf")
         self._round = self._gathered = 0
         self._asking = asyncio.Lock()
         self._news = asyncio.Event()
         self._inbox = ""
-        self._unknown: frozenset[str] = frozenset()
         self.problems: tuple[str, ...] = ()
 
     async def catalog(self) -> Catalog:
-        if self._stale():
+        if self._is_stale():
             async with self._asking:
-                if self._stale():
+                if self._is_stale():
                     await self._ask()
-        if not self._offers and (self.problems or not self._told):
+        if not self._merged.offers and (self.problems or not self._told):
             raise TryAgain("; ".join(self.problems) or NOBODY)
         return self._catalog
 
@@ -186,7 +179,9 @@ class NatsSkills:
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        return (*self.problems, *(f"{named}, which nobody offers" for named in sorted(self._unknown)))
+        offers, told = self._catalog.tools, self._told
+        unknown = unknown_names(offers, self._allow, self._oversight, self._offered()) if told else ()
+        return (*self.problems, *(f"{named}, which nobody offers" for named in sorted(unknown)))
 
     async def refuse_misspelt(self, *, within_s: float = BEGUN_WITHIN_S) -> None:
         """Wait for an answer. Raises Misconfigured where `allow` has a name that is not offered, but one like it."""
@@ -200,99 +195,76 @@ class NatsSkills:
         if near := misspelt(self._allow, self._offered()):
             raise Misconfigured(f"{told_misspelt(near)} Correct agent.tools, then start again")
 
-    def _offered(self) -> frozenset[str]:
-        declared = (offer.name for offer in self._declared.offers)
-        return frozenset().union(self._own, declared, *self._named.values())
+    def _every(self) -> tuple[Told, ...]:
+        return self._declared, *self._told.values()
 
-    def _stale(self) -> bool:
+    def _offered(self) -> frozenset[str]:
+        """Also what this agent may not use."""
+        return frozenset((*self._own, *(offer.name for told in self._every() for offer in told.offers)))
+
+    def _is_stale(self) -> bool:
         return monotonic() - self._asked_at > self._fresh_s
 
     async def _ask(self) -> None:
-        self._unreadable = ()
+        self._told.pop(UNREADABLE, None)
         self._news.clear()
         if not self._inbox:
             inbox = self._link.new_inbox()
             await self._link.subscribe(inbox, self._on_answer)
             self._inbox = inbox
-        known = set(self._told)
-        self._round += 1
+        known, self._round = set(self._told), self._round + 1
         if await self._link.send(subjects.CATALOG, b"", reply=self._inbox) and await self._news_within(ANSWER_WITHIN_S):
-            await self._hear_others(known)
+            heard_at = monotonic()
+            while (left := heard_at + self._patience_s(known) - monotonic()) > 0 and await self._news_within(left):
+                pass
         self._gathered = self._round
         self._merge()
         if self._told or self._declared.offers:
             self._asked_at = monotonic()
 
-    async def _hear_others(self, known: set[str]) -> None:
-        heard_at = monotonic()
-        while True:
-            is_missing = not known or any(self._answered_in[name] < self._round for name in known)
-            left = heard_at + (KNOWN_WITHIN_S if is_missing else NEW_WITHIN_S) - monotonic()
-            if left <= 0 or not await self._news_within(left):
-                return
+    def _patience_s(self, known: set[str]) -> float:
+        is_missing = not known or any(self._answered_in[name] < self._round for name in known)
+        return KNOWN_WITHIN_S if is_missing else NEW_WITHIN_S
 
     async def _news_within(self, seconds: float) -> bool:
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
+            await asyncio.wait_for(self._news.wait(), seconds)
         happened = self._news.is_set()
         self._news.clear()
         return happened
 
     async def _on_answer(self, message: Msg) -> None:
         if (message.headers or {}).get("Status") is None:  # else the server says that nobody is there
-            self._hear(message.data)
+            told = read_answer(message.data)
+            name, before = told.executor, self._told.get(told.executor)
+            again = before and self._answered_in[name] == self._round
+            self._told[name] = before.and_also(told) if before and again else told
+            self._answered_in[name] = self._round
+            if self._gathered == self._round:
+                self._merge()
         self._news.set()
-
-    def _hear(self, body: bytes) -> None:
-        try:
-            told = read_answer(body)
-        except NoCatalog as flaw:
-            self._unreadable = tuple(dict.fromkeys((*self._unreadable, str(flaw))))
-        else:
-            self._remember(self._usable(told), frozenset(offer.name for offer in told.offers))
-        if self._gathered == self._round:
-            self._merge()
 
     def _usable(self, told: Told) -> Told:
         allowed = tuple(filter(self._allows, told.offers))
-        open_to_all = tuple(offer for offer in allowed if self._proven and not offer.echoes_capability)
-        flaws = (*told.flaws, *(f"{offer.name} of {told.executor} {UNPROVEN}" for offer in open_to_all))
-        return Told(told.executor, tuple(o for o in allowed if o not in open_to_all), flaws)
-
-    def _remember(self, told: Told, named: frozenset[str]) -> None:
-        name = told.executor
-        has_answered = self._answered_in.get(name) == self._round
-        self._named[name] = self._named[name] | named if has_answered else named
-        self._told[name] = self._told[name].and_also(told) if has_answered else told
-        self._answered_in[name] = self._round
-
-    def _merge(self) -> None:
-        every = (self._declared, *self._told.values())
-        merged = merge(every, self._offers, self.present())
-        flaws = (flaw for told in every for flaw in told.flaws)
-        hidden = (f"{name}: the agent offers its own tool of this name" for name in merged.offers if name in self._own)
-        problems = tuple(dict.fromkeys((*flaws, *merged.conflicts, *hidden, *self._unreadable)))
-        for problem in problems:
-            if problem not in self.problems:
-                log.warning("a tool offer is left out", extra={"why": problem})
-        self._offers, self.problems = merged.offers, problems
-        offered = {**merged.offers, **self._own}
-        self._catalog = Catalog(tools=tuple(map(self._oversight.over, offered.values())))
-        self._tell_unknown()
-
-    def _tell_unknown(self) -> None:
-        if not self._told:
-            return
-        unknown = frozenset(unknown_names(self._catalog.tools, self._allow, self._oversight, self._offered()))
-        if unknown - self._unknown:
-            log.warning("the settings name what nobody offers", extra={"why": "; ".join(sorted(unknown))})
-        self._unknown = unknown
+        unproven = tuple(offer for offer in allowed if self._proven and not offer.echoes_capability)
+        flaws = (*told.flaws, *(f"{offer.name} of {told.executor} {UNPROVEN}" for offer in unproven))
+        return Told(told.executor, tuple(offer for offer in allowed if offer not in unproven), flaws)
 
     def _allows(self, tool: ToolOffer) -> bool:
         calls_agents = tool.route in subjects.OUR_OWN_ROUTES
         may = not calls_agents or (tool.route == subjects.WAKE_ROUTE and bool(self._own))
         return may and (self._allow is None or tool.name in self._allow)
+
+    def _merge(self) -> None:
+        every = tuple(map(self._usable, self._every()))
+        self._merged = merge(every, self._merged.offers, self.present())
+        offers, flaws = self._merged.offers, (flaw for told in every for flaw in told.flaws)
+        hidden = (f"{name}: the agent offers its own tool of this name" for name in offers if name in self._own)
+        problems = tuple(dict.fromkeys((*flaws, *self._merged.conflicts, *hidden)))
+        for problem in set(problems).difference(self.problems):
+            log.warning("a tool offer is left out", extra={"why": problem})
+        self.problems = problems
+        self._catalog = Catalog(tools=tuple(map(self._oversight.over, {**offers, **self._own}.values())))
 
 
 def unknown_names(

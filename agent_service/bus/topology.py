@@ -6,9 +6,8 @@ said again from the journal or the ledger. No deletes: deleting the newest messa
 No purges. Requests, progress and acceptance do not sync: after a server crash the agent says again what is outstanding.
 Streams that hold a shared store are the truth: discard new, no age limit, purged only by retention rules.
 
-The server reserves a stream's room when it is made, and shows its own limit only by refusing; then what was made so far
-is made smaller and the rest is tried again. Servers of a cluster learn seconds late how much of each other's room is
-taken, so one stream as large as all of them is tried there first.
+The server reserves a stream's room when it is made, and shows its own limit only by refusing. Servers of a cluster
+learn seconds late how much of each other's room is taken, so one stream as large as all of them is tried first.
 """
 
 import logging
@@ -30,7 +29,7 @@ from groundwork.nats.topology import (
     object_bucket,
     set_up,
 )
-from groundwork.service.errors import Failure, Misconfigured, NoRoom
+from groundwork.service.errors import Misconfigured, NoRoom
 from schemas import subjects
 from schemas.values import dataclass
 
@@ -236,62 +235,26 @@ def _consuming(stream: str, name: str, description: str, filters: tuple[str, ...
 
 
 STEP = 0.5
-LEFT_TO_OTHERS = 0.2
-
-
-async def offered_gib(link: NatsLink, reserved: Callable[[float], float], replicas: int) -> float:
-    """The largest usual size that the account has room for, or MAX_GIB. `reserved`: GiB that a size sets aside."""
-    try:
-        account = await link.ask_jetstream("INFO")
-    except Failure:
-        return MAX_GIB
-    tier = account.get("tiers", {}).get(f"R{replicas}")
-    granted = tier or account
-    most = granted.get("limits", {}).get("max_storage", -1)
-    if most <= 0:
-        return MAX_GIB
-    taken = max(granted.get("storage", 0), granted.get("reserved_storage", 0))
-    room = (most - taken) * (1 - LEFT_TO_OTHERS) / (1 if tier else replicas) / GIB
-    gib = MAX_GIB
-    while gib * STEP >= LEAST_GIB and reserved(gib) > room:
-        gib *= STEP
-    return gib
 
 
 async def set_up_within(
     link: NatsLink, gib: float, wanted: Callable[[float], Topology]
 ) -> tuple[list[Deviation], float]:
     """Make all of it with `gib` or the next smaller size that fits; the findings and that size. Raises as `set_up`."""
-    gib = await _fits_in_one(link, gib, wanted)
-    missing = {one.what for one in await check_topology(link, wanted(gib)) if one.kind == "missing"}
-
-    def changes(finding: Deviation) -> bool:
-        return finding.harmless or (finding.field == "max_bytes" and finding.what in missing)
-
     while True:
         try:
-            done = await set_up(link, wanted(gib), changes=changes)
+            await _check_room(link, wanted(gib))
+            return await set_up(link, wanted(gib)), gib
         except NoRoom:
             if gib * STEP < LEAST_GIB:
                 raise
             gib *= STEP
-        else:
-            left = [one for one in done if one.what not in missing]
-            return [*(Deviation("created", what) for what in sorted(missing)), *left], gib
 
 
-async def _fits_in_one(link: NatsLink, gib: float, wanted: Callable[[float], Topology]) -> float:
-    while gib * STEP >= LEAST_GIB:
-        streams = wanted(gib).streams
-        tried = next(stream for stream in streams if stream.name == subjects.STREAM_PROGRESS)
-        if tried.settings["num_replicas"] == 1 or await info_of(link, tried):
-            return gib
-        whole = tried.config() | {"max_bytes": sum(stream.settings["max_bytes"] for stream in streams)}
-        try:
-            await link.ask_jetstream(tried.api("CREATE"), whole)
-        except NoRoom:
-            gib *= STEP
-        else:
-            await link.ask_jetstream(tried.api("DELETE"))
-            return gib
-    return gib
+async def _check_room(link: NatsLink, all_of_it: Topology) -> None:
+    """Makes one stream as large as all of it, and removes it. Raises NoRoom."""
+    tried = next(stream for stream in all_of_it.streams if stream.name == subjects.STREAM_PROGRESS)
+    if await info_of(link, tried) is None:
+        whole = tried.config() | {"max_bytes": sum(stream.settings["max_bytes"] for stream in all_of_it.streams)}
+        await link.ask_jetstream(tried.api("CREATE"), whole)
+        await link.ask_jetstream(tried.api("DELETE"))

@@ -175,7 +175,6 @@ def _pruned(pruned: Json) -> Iterator[str]:
         yield NO_RULES
     counts: dict[str, Any] = {"runs": pruned["runs"], "runs whose artifacts": pruned["artifacts"]}
     total = sum(number for rules in counts.values() for number in rules.values())
-    counts["dead letters"] = pruned["dead_letters"]
     for what, rules in counts.items():
         yield from (f"{number:>8} {what} {would} by {rule}" for rule, number in rules.items())
     yield from (f"{number:>8} {kind} of the gateway {would}" for kind, number in pruned["gateway"].items() if number)

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from agent_service import settings
-from agent_service.bus.topology import MAX_GIB, Executor, offered_gib, reserved_gib, set_up_within, size_found, topology
+from agent_service.bus.topology import MAX_GIB, Executor, reserved_gib, set_up_within, size_found, topology
 from agent_service.cli import whereabouts
 from agent_service.cli.alone import bus_at_hand
 from agent_service.cli.options import CONFIG, of_files, option
@@ -134,7 +134,7 @@ async def _made(link: NatsLink, asked: Asked) -> tuple[list[Deviation], float, b
         partial(reserved_gib, shared=asked.shared),
         partial(topology, executors=asked.executors, shared=asked.shared, replicas=replicas),
     )
-    gib = asked.max_gib or (await offered_gib(link, reserved, replicas) if chosen else gib)
+    gib = asked.max_gib or gib
     try:
         if asked.dry_run:
             return await check_topology(link, wanted(max_gib=gib)), gib, chosen

@@ -105,12 +105,6 @@ class Recovery:
                     led_to = await self._turns.take(run_id, ToolReturned(at=now, result=result), made_of=state)
                     state = led_to.state or state
 
-    async def waiting_since(self, now: datetime) -> datetime:
-        """Of the run that has waited longest; `now` if none does."""
-        runs = [await self._readable(run_id) for run_id in await self._archive.unsettled(now)]
-        states = [run.state for run in runs if run and not run.state.final]
-        return min((_waits_since(state) for state in states), default=now)
-
     async def expires(self, now: datetime) -> bool:
         for run_id in await self._store.due(now, MOST_LEFT):
             run = await self._readable(run_id)
@@ -197,10 +191,6 @@ class Recovery:
 def _told_by(state: RunState, record: Record) -> list[Publish]:
     newest = record.entry.seq == state.version
     return messages.of(state, record) if newest else messages.alone(state, record, entry=record.entry.seq)
-
-
-def _waits_since(state: RunState) -> datetime:
-    return min((pending.requested_at for pending in state.pendings), default=state.updated_at)
 
 
 class Starter:

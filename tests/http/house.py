@@ -35,7 +35,7 @@ from agent_service.api.runs import Executors, RunCalls
 from agent_service.api.service import HealthCalls, ServiceCalls, ToolCalls
 from agent_service.api.sse import EventStreams, Slots
 from agent_service.archive.pruning import Pruning, RunBelongings
-from agent_service.archive.retention import Beside, KeepRunsSettings
+from agent_service.archive.retention import KeepRunsSettings
 from agent_service.background import Background
 from agent_service.core.brief import Limits
 from agent_service.core.events import ModelUnavailable, RunStarted
@@ -68,7 +68,7 @@ from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.operations import Scope
-from schemas.status import GatewayStatus
+from schemas.status import GatewayPruned, GatewayStatus
 from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryBoard
 from tests.kit.letterbox import Letterbox
 from tests.kit.runs import FRAMING, NOON, SEARCH, SECOND, accepted, after, replied, started, wake_of
@@ -117,8 +117,8 @@ class Outside:
     async def of(self, executor: str, *, run_id: str, step: int) -> str:  # noqa: ARG002 - it has no troubles
         return ""
 
-    async def prune(self, *, dry_run: bool) -> Beside:  # noqa: ARG002 - no dead letters
-        return Beside(trouble="no gateway answers")
+    async def prune(self, *, dry_run: bool) -> GatewayPruned:
+        return GatewayPruned(rows={}, dry_run=dry_run, trouble="no gateway answers")
 
 
 class MoodyArchive:
@@ -286,7 +286,7 @@ async def open_house(
             LetterCalls(letters),
             HealthCalls(readiness, {}),
             DrainCalls(draining),
-            PruneCalls(Pruning(store.forgetting, belongings, rules, 7.0, clock), outside),
+            PruneCalls(Pruning(store.forgetting, belongings, rules, 7.0, clock), outside.prune),
             ToolCalls(outside),
             EventStreams(feed, store),
             ServiceCalls(settings, readiness, partial(instruments.exposed, "agentic-loop")),

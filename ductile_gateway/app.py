@@ -93,7 +93,7 @@ class _Gateway:
         agent = NatsAgentKeys(self._link, progress=settings.outbound.wants_progress())
         given, refused = settings.outbound.agent_keys, told.metrics.refused.add
         self.trust = Trust(pins=self._stores.pins, agent=agent, given=given, refused=refused)
-        told.status.also("agent's word", self.trust.findings)
+        told.status.looks["agent's word"] = self.trust.findings
 
     async def carries(self, questions: Questions) -> None:
         """Requests, once it is known whether everything is stopped, and which tools there are."""
@@ -178,7 +178,7 @@ class _Gateway:
         await serve_ingress(settings, inbound, told=self._told.metrics.received.add)
 
     def _of_ductiles(self, runner: Ductiles, tools: Tools, answers: Answers, group: asyncio.TaskGroup) -> None:
-        self._told.status.also("ductile calls", runner.findings)
+        self._told.status.looks["ductile calls"] = runner.findings
         group.create_task(tend(self._settings, tools, runner, self._offers, tell_late=answers.tell_late))
 
     def _of_plugins(self, runner: LocalPlugins, lanes: Lanes, answers: Answers, group: asyncio.TaskGroup) -> None:
@@ -187,7 +187,7 @@ class _Gateway:
             if not self._choices:  # the lanes of tools that are chosen are there from the start
                 lanes.also(dict.fromkeys(plugins, self._settings.concurrency))
 
-        self._told.status.also("plugins", runner.findings)
+        self._told.status.looks["plugins"] = runner.findings
         if self._settings.plugins.reload:
             group.create_task(follow_folders(self._settings, self._offers, take_up))
         if self._settings.shared:

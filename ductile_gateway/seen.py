@@ -67,7 +67,7 @@ class Seen:
             )
             group.create_task(answering)
             if self.healths:
-                self.readiness.needs("ductile", partial(_trouble, self.healths.values()))
+                self.readiness["ductile"] = partial(_trouble, self.healths.values())
                 observe_ductiles(instruments, self.healths)
             for health in self.healths.values():
                 group.create_task(health.follow(head_start=head_start))
@@ -77,10 +77,10 @@ class Seen:
 
     def carrying(self, requests: PullLoop, ledger: CallLedger, waiting: WaitingCalls, standstill: Standstill) -> None:
         store = self.stands_on.store
-        self.status.also("gateway store", lambda: look_at_store(store.trouble, store.path.parent))
-        self.status.also("gateway halt", partial(look_at_standstill, standstill))
-        self.status.also_waiting(waiting.told)
-        self.readiness.needs("requests", lambda: requests.trouble)
+        self.status.looks["gateway store"] = lambda: look_at_store(store.trouble, store.path.parent)
+        self.status.looks["gateway halt"] = partial(look_at_standstill, standstill)
+        self.status.waiting = waiting.told
+        self.readiness["requests"] = lambda: requests.trouble
         observe_calls(
             self.metrics.instruments,
             in_hand=lambda: requests.in_hand,
@@ -109,12 +109,12 @@ async def seen(
 
 def _readiness(offers: Offers, stands_on: Foundations) -> Readiness:
     link, store = stands_on.ground.link, stands_on.store
-    readiness = Readiness()
-    readiness.needs("nats", lambda: _trouble_of_nats(link))
-    readiness.needs("store", lambda: store.trouble)
-    readiness.needs("tools", lambda: "" if offers.catalog.tools else "it waits until it is told its tools")
-    readiness.needs("requests", lambda: "none is taken yet")
-    return readiness
+    return Readiness(
+        nats=lambda: _trouble_of_nats(link),
+        store=lambda: store.trouble,
+        tools=lambda: "" if offers.catalog.tools else "it waits until it is told its tools",
+        requests=lambda: "none is taken yet",
+    )
 
 
 def _trouble_of_nats(link: NatsLink) -> str:
@@ -137,7 +137,7 @@ def _status(settings: GatewaySettings, offers: Offers, stands_on: Foundations) -
         every, look = settings.every_ductile(), partial(look_at_ductile, offers=offers, others=settings.ductiles)
         looks |= {each.label: partial(look, each) for each in every.values()}
     number = partial(_living, stands_on.ground.link) if settings.shared else None
-    return Status(looks, version=version, executor=settings.name, name=stands_on.me, number=number)
+    return Status(looks=looks, version=version, executor=settings.name, name=stands_on.me, number=number)
 
 
 async def _living(link: NatsLink) -> int:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import shutil
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 from ductile_gateway.calls.excerpts import printable
@@ -11,6 +11,7 @@ from ductile_gateway.calls.waiting import look_at_waiting
 from ductile_gateway.tools.catalog import Offers
 from groundwork.service.errors import Broken, Failure, TryAgain
 from schemas.status import Finding, GatewayStatus, WaitingCall
+from schemas.values import dataclass
 
 TOOLS_ARE_SET_BY = "see docs/TOOLS.md; and docs/CONFIGURATION.md, gateway.tools"
 LOOK_WITHIN_S = 3.0
@@ -23,51 +24,36 @@ log = logging.getLogger(__name__)
 Look = Callable[[], Sequence[Finding] | Awaitable[Sequence[Finding]]]
 
 
+@dataclass(kw_only=True, eq=False)
 class Status:
-    """Asks all parts, by name, at most once in FRESH_S seconds."""
+    """Asks all parts, by name, at most once in FRESH_S seconds. `name`: of this gateway among those that share a
+    ledger. `number`: how many live; None for one alone."""
 
-    def __init__(
-        self,
-        looks: Mapping[str, Look],
-        *,
-        version: str,
-        executor: str | None = None,
-        within_s: float = LOOK_WITHIN_S,
-        name: str = "",
-        number: Callable[[], Awaitable[int]] | None = None,
-    ) -> None:
-        """`name`: of this gateway among those that share a ledger. `number`: how many live; None for one alone."""
-        self._looks = dict(looks)
-        self._waiting: Callable[[], tuple[WaitingCall, ...]] = tuple
-        self._name = name
-        self._number = number
-        self._version = version
-        self._executor = executor
-        self._within_s = within_s
+    looks: dict[str, Look]
+    version: str
+    executor: str | None = None
+    within_s: float = LOOK_WITHIN_S
+    name: str = ""
+    number: Callable[[], Awaitable[int]] | None = None
+    waiting: Callable[[], tuple[WaitingCall, ...]] = tuple
+
+    def __post_init__(self) -> None:
         self._told: GatewayStatus | None = None
         self._told_at = float("-inf")
         self._asking = asyncio.Lock()
-
-    def also(self, name: str, look: Look) -> None:
-        self._looks[name] = look
-
-    def also_waiting(self, told: Callable[[], tuple[WaitingCall, ...]]) -> None:
-        self._waiting = told
 
     async def tell(self) -> GatewayStatus:
         async with self._asking:
             clock = asyncio.get_running_loop().time
             if self._told is None or clock() - self._told_at > FRESH_S:
-                parts = await asyncio.gather(*(self._ask(name, look) for name, look in self._looks.items()))
-                findings = tuple(finding for part in parts for finding in part)
-                waiting = self._waiting()
-                findings += tuple(look_at_waiting(waiting))
+                parts = await asyncio.gather(*(self._ask(name, look) for name, look in self.looks.items()))
+                waiting = self.waiting()
                 self._told = GatewayStatus(
-                    version=self._version,
-                    findings=findings,
+                    version=self.version,
+                    findings=(*(finding for part in parts for finding in part), *look_at_waiting(waiting)),
                     waiting=waiting,
-                    executor=self._executor,
-                    gateway=self._name,
+                    executor=self.executor,
+                    gateway=self.name,
                     gateways=await self._gateways(),
                 )
                 self._told_at = clock()
@@ -75,17 +61,17 @@ class Status:
 
     async def _gateways(self) -> int:
         try:
-            return max(1, await self._number()) if self._number else 1
+            return max(1, await self.number()) if self.number else 1
         except Failure:
             return 1
 
     async def _ask(self, name: str, look: Look) -> Sequence[Finding]:
         try:
-            async with asyncio.timeout(self._within_s):
+            async with asyncio.timeout(self.within_s):
                 found = look()
                 return await found if isinstance(found, Awaitable) else found
         except TimeoutError:
-            why = f"it did not say within {self._within_s:g} s how it is"
+            why = f"it did not say within {self.within_s:g} s how it is"
         except (TryAgain, Broken) as error:
             why = printable(error)
         except Exception as error:  # whoever asks is told of the other parts all the same

@@ -59,7 +59,7 @@ async def serve_outbound(
     `permits` one at a time. Raises Misconfigured or Broken."""
     async with open_sender(settings, clock=clock) as sender, asyncio.TaskGroup() as group:
         outbound = Outbound(settings, stores.outbox, sender, NatsOutboundBus(link), clock=clock, told=told)
-        status.also("outbound", partial(_look, stores.outbox, outbound, clock))
+        status.looks["outbound"] = partial(_look, stores.outbox, outbound, clock)
         hears = partial(hear, link, trust=trust, take=outbound.take)
         streams = {subjects.STREAM: subjects.DURABLE_LIFECYCLE}
         if settings.wants_progress():

@@ -44,6 +44,6 @@ async def test_a_part_that_does_not_answer_is_a_finding_and_holds_up_none_of_the
     async def fine() -> Sequence[Finding]:
         return [Finding(name="one", mark="ok", text="as it should be")]
 
-    told = await Status({"slow": never, "one": fine}, version="1.2.3", within_s=0.05).tell()
+    told = await Status(looks={"slow": never, "one": fine}, version="1.2.3", within_s=0.05).tell()
     assert told.version == "1.2.3"
     assert [(finding.name, finding.mark) for finding in told.findings] == [("slow", "warning"), ("one", "ok")]

@@ -49,14 +49,14 @@ class Telling:
         self.settings = OutboundSettings.model_validate(told)
         self.folder = folder
         self.link = link
-        self.status = Status({"test": fine}, version="1")
+        self.status = Status(looks={"test": fine}, version="1")
 
     @contextlib.asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
         clock, asked = SystemClock(), NatsAgentKeys(self.link)
         async with embedded(self.folder)() as stores:
             trust = Trust(pins=stores.pins, agent=asked, given=self.settings.agent_keys)
-            self.status.also("agent's word", trust.findings)
+            self.status.looks["agent's word"] = trust.findings
             serving = serve_outbound(
                 self.settings,
                 self.link,

@@ -7,17 +7,16 @@ tool of the same name. Our own routes are never on offer (RFC-103: no recursive 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ductile_gateway.calls.call import Asked
 from ductile_gateway.plugins.manifest import Command, Manifest
 from schemas import subjects
 from schemas.argument_schemas import argument_flaws, schema_flaw, validator_of
 from schemas.catalog import Approve, Catalog, Effect, Output, ToolCommand, ToolOffer
-from schemas.events import GIVEN_KEYS, ToolRequest
+from schemas.events import GIVEN_KEYS
 from schemas.fields import ToolName, rule_of
 from schemas.values import dataclass
 
@@ -65,13 +64,6 @@ class ToolChoice(CommandChoice):
         )
 
 
-@dataclass(slots=True)
-class _Drawn:
-    timeout_s: float
-    offers: list[ToolOffer] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-
-
 def draw_catalog(
     manifests: Mapping[str, Manifest],
     choices: Mapping[str, ToolChoice] | None,
@@ -79,58 +71,58 @@ def draw_catalog(
     timeout_s: float,
 ) -> tuple[Catalog, tuple[str, ...]]:
     """The catalog and its problems, each of which keeps a tool or a command out of it. `timeout_s`: unless chosen."""
-    drawn = _Drawn(timeout_s)
     if choices is None:
         choices = {name: ToolChoice() for name in manifests}
-    for name, choice in sorted(choices.items()):
-        _draw(drawn, name, choice, manifests.get(choice.plugin or name))
-    return Catalog(revision=_revision(drawn.offers), tools=tuple(drawn.offers)), tuple(drawn.problems)
+    drawn = [
+        one
+        for name, choice in sorted(choices.items())
+        for one in _drawn(name, choice, manifests.get(choice.plugin or name), timeout_s)
+    ]
+    offers = [one for one in drawn if isinstance(one, ToolOffer)]
+    problems = tuple(f"tool {one}" for one in drawn if isinstance(one, str))
+    return Catalog(revision=_revision(offers), tools=tuple(offers)), problems
 
 
-def _draw(drawn: _Drawn, name: str, choice: ToolChoice, manifest: Manifest | None) -> None:
+def _drawn(name: str, choice: ToolChoice, manifest: Manifest | None, timeout_s: float) -> Iterator[ToolOffer | str]:
+    """What is offered, and what is left out of it, and why."""
     plugin = choice.plugin or name
     if not subjects.OUR_OWN_ROUTES.isdisjoint((name, plugin)):
-        drawn.problems.append(f"tool {name}: an agent must not start an agent through {plugin}, so it is left out")
+        yield f"{name}: an agent must not start an agent through {plugin}, so it is left out"
     elif not subjects.NAME.fullmatch(name):
-        drawn.problems.append(f"tool {name!r}: not a legal name ({subjects.NAME.pattern}), so it is left out")
+        yield f"{name!r}: not a legal name ({subjects.NAME.pattern}), so it is left out"
     elif manifest is None:
-        drawn.problems.append(f"tool {name}: there is no plugin {plugin}: install it or take the tool out")
+        yield f"{name}: there is no plugin {plugin}: install it or take the tool out"
     else:
         try:
-            drawn.offers.extend(_offer(drawn, name, choice, manifest))
+            found = list(_commands(name, choice, manifest))
+            yield from (one for one in found if isinstance(one, str))
+            if commands := tuple(one for one in found if isinstance(one, ToolCommand)):
+                yield ToolOffer(
+                    name=name,
+                    route=manifest.name,
+                    description=choice.description or manifest.description,
+                    commands=commands,
+                    timeout_s=choice.timeout_s or timeout_s,
+                    output=choice.output or manifest.output,
+                    continues=manifest.continues,
+                    echoes_capability=True,
+                )
         except ValidationError as error:
             flaws = "; ".join(rule_of(flaw["msg"]) for flaw in error.errors())
-            drawn.problems.append(f"tool {name}: its manifest cannot be told on the bus: {flaws}")
+            yield f"{name}: its manifest cannot be told on the bus: {flaws}"
 
 
-def _offer(drawn: _Drawn, name: str, choice: ToolChoice, manifest: Manifest) -> Iterator[ToolOffer]:
-    commands = tuple(_commands(drawn, name, choice, manifest))
-    if commands:
-        yield ToolOffer(
-            name=name,
-            route=manifest.name,
-            description=choice.description or manifest.description,
-            commands=commands,
-            timeout_s=choice.timeout_s or drawn.timeout_s,
-            output=choice.output or manifest.output,
-            continues=manifest.continues,
-            echoes_capability=True,
-        )
-
-
-def _commands(drawn: _Drawn, tool: str, choice: ToolChoice, manifest: Manifest) -> Iterator[ToolCommand]:
+def _commands(tool: str, choice: ToolChoice, manifest: Manifest) -> Iterator[ToolCommand | str]:
     there = {command.name for command in manifest.commands}
     if not choice.commands and there <= HOUSEKEEPING:
         only = f"plugin {manifest.name} has only {', '.join(sorted(there))}, by which Ductile looks after it"
-        drawn.problems.append(f"tool {tool}: {only}: give it a command for agents, such as handle")
+        yield f"{tool}: {only}: give it a command for agents, such as handle"
     for name in sorted(choice.commands or there - HOUSEKEEPING):
         command = manifest.command(name)
         if command is None:
-            drawn.problems.append(
-                f"tool {tool}: plugin {manifest.name} has no command {name}; it has {', '.join(sorted(there))}"
-            )
+            yield f"{tool}: plugin {manifest.name} has no command {name}; it has {', '.join(sorted(there))}"
         elif flaw := schema_flaw(command.input_schema):
-            drawn.problems.append(f"tool {tool}: the input_schema of command {name} cannot be used: {flaw}")
+            yield f"{tool}: the input_schema of command {name} cannot be used: {flaw}"
         else:
             yield choice.of(command)
 
@@ -202,14 +194,11 @@ class Offers:
         validator = self._validators.get((request.tool, request.tool_command))
         if validator is None:
             return None
-        payload = self._asked_for(request)
-        return None if validator.is_valid(payload) else "; ".join(argument_flaws(validator, payload, most=MOST_FLAWS))
-
-    def _asked_for(self, request: ToolRequest) -> dict[str, JsonValue]:
         command = self.command(request.tool, request.tool_command)
         known = command.input_schema.get("properties") if command else None
         added = GIVEN_KEYS.difference(known if isinstance(known, dict) else ()) if request.task else ()
-        return {name: value for name, value in request.tool_payload.items() if name not in added}
+        payload = {name: value for name, value in request.tool_payload.items() if name not in added}
+        return None if validator.is_valid(payload) else "; ".join(argument_flaws(validator, payload, most=MOST_FLAWS))
 
 
 def difference(before: Catalog, now: Catalog) -> dict[str, list[str]]:

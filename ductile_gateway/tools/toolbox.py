@@ -107,25 +107,20 @@ async def tools_at_last(settings: GatewaySettings) -> Tools:
     told = ""
     while True:
         try:
-            tools = await _some_tools(settings)
+            tools = await find_tools(settings)
+            why = "; ".join(tools.problems) if tools.unheard and not tools.catalog.tools else ""
         except TryAgain as error:
-            if str(error) != told:
-                told = str(error)
-                log.warning("no tools yet", extra={"why": told})
-            await asyncio.sleep(LOOK_FOR_TOOLS_S)
-            continue
-        _warn(warning for ductile in tools.ductiles.values() for warning in ductile.warnings)
-        _warn(tools.problems)
-        if not tools.catalog.tools:
-            raise Misconfigured("there is no tool to offer: see the warnings above, and `ductile-gateway check`")
-        return tools
-
-
-async def _some_tools(settings: GatewaySettings) -> Tools:
-    """As `find_tools`. Raises TryAgain also where those that answer have none, and others may."""
-    tools = await find_tools(settings)
-    if tools.unheard and not tools.catalog.tools:
-        raise TryAgain("; ".join(tools.problems))
+            why = str(error)
+        if not why:
+            break
+        if why != told:
+            told = why
+            log.warning("no tools yet", extra={"why": told})
+        await asyncio.sleep(LOOK_FOR_TOOLS_S)
+    _warn(warning for ductile in tools.ductiles.values() for warning in ductile.warnings)
+    _warn(tools.problems)
+    if not tools.catalog.tools:
+        raise Misconfigured("there is no tool to offer: see the warnings above, and `ductile-gateway check`")
     return tools
 
 

@@ -4,18 +4,16 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from ductile_gateway import runners
-from ductile_gateway.bus import halts
 from ductile_gateway.bus.micro_service import Questions, serve_questions
-from ductile_gateway.bus.outgoing import NatsAgentKeys, NatsArtifacts, NatsBus, NatsRuns
+from ductile_gateway.bus.outgoing import NatsAgentKeys, NatsArtifacts, NatsBus, NatsRuns, follow_halt, halt_at_last
 from ductile_gateway.bus.requests import requests_of
-from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.answers import Answers, tell_of_left_over
+from ductile_gateway.calls.places import Lanes
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.runner import Ductiles, tend
-from ductile_gateway.foundations import laid
+from ductile_gateway.foundations import laid, open_tools
 from ductile_gateway.plugins.folders import InstalledPlugin
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.seen import Seen, seen
@@ -23,8 +21,7 @@ from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tidying import Kept, Tidying
 from ductile_gateway.tools.catalog import Offers, ToolChoice
-from ductile_gateway.tools.reloading import follow_folders
-from ductile_gateway.tools.toolbox import Tools, tools_at_last
+from ductile_gateway.tools.toolbox import Tools, follow_folders, tools_at_last
 from ductile_gateway.trust import Trust
 from ductile_gateway.webhooks.sender import CallbackCheck
 from ductile_gateway.webhooks.service import serve_outbound
@@ -98,12 +95,12 @@ class _Gateway:
     async def carries(self, questions: Questions) -> None:
         """Requests, once it is known whether everything is stopped, and which tools there are."""
         settings, offers, link, standstill = self._settings, self._offers, self._link, Standstill()
-        await halts.look_at_last(link, standstill)
+        await halt_at_last(link, standstill)
         tools = await tools_at_last(settings)
         offers.replace(tools.catalog, tools.problems, awaited=tools.awaited)
         folder, lease = self._stands_on.ground.folder, self._stands_on.ground.lease
         queues, sent = self._told.queues(), self._told.calls.sent
-        opening = runners.opened(settings, tools, stores=self._stores, folder=folder, queues=queues, told=sent)
+        opening = open_tools(settings, tools, stores=self._stores, folder=folder, queues=queues, told=sent)
         async with opening as runner, asyncio.TaskGroup() as group:
             ledger, ownership, calls = self._stores.ledger, self._stands_on.ownership, self._told.calls
             answers = Answers(
@@ -141,7 +138,7 @@ class _Gateway:
             await questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
             group.create_task(requests.run())
             group.create_task(keep_informed(link, (subjects.STREAM_RESULTS,), relay.say_again))
-            group.create_task(halts.follow(link, standstill))
+            group.create_task(follow_halt(link, standstill))
             self._told.carrying(requests, ledger, relay.waiting, standstill)
             if isinstance(runner, Ductiles):
                 self._of_ductiles(runner, tools, answers, group)

@@ -1,17 +1,32 @@
-"""What the gateway stands on: the bus, its own; and its database, for this process alone."""
+"""What the gateway stands on: the bus, its own; its database, for this process alone; and what carries out calls, which
+are plugin processes, Ductiles, or an echo inside this process.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
-from ductile_gateway.bus.ownership import BusOwnership
-from ductile_gateway.bus.permits import Permits
+from ductile_gateway.bus.ownership import BusOwnership, Permits
 from ductile_gateway.bus.prerequisites import ROLE, require
+from ductile_gateway.clock import SystemClock
+from ductile_gateway.ductile.runner import Queue, open_ductiles
+from ductile_gateway.ductile.starts import ToldOfSent, untold
+from ductile_gateway.plugins.boxes import box_of
+from ductile_gateway.plugins.in_process import InProcessTools
+from ductile_gateway.plugins.process import plugin_environment
+from ductile_gateway.plugins.runner import LocalPlugins
+from ductile_gateway.ports import ToolRunner
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import ahead
 from ductile_gateway.store.moving import AfterRestore, mark_of
 from ductile_gateway.store.opening import Stores, open_alone, open_shared
+from ductile_gateway.tools.toolbox import Tools
 from groundwork.service import foundations
 from groundwork.service.foundations import Claim, Ground
 from groundwork.service.store_folder import HAND_OVER_S, store_id
@@ -79,3 +94,39 @@ def _claim(settings: GatewaySettings, *, take_over: bool) -> Claim:
         take_over=take_over,
         hand_over_s=HAND_OVER_S + settings.grace_s,
     )
+
+
+NO_QUEUES: Mapping[str, Queue] = {}
+
+log = logging.getLogger(__name__)
+
+
+@contextlib.asynccontextmanager
+async def open_tools(
+    settings: GatewaySettings,
+    tools: Tools,
+    *,
+    stores: Stores,
+    folder: Path,
+    queues: Mapping[str, Queue] = NO_QUEUES,
+    told: ToldOfSent = untold,
+) -> AsyncIterator[ToolRunner]:
+    """`queues`: by the name of a Ductile, how many jobs it is known to have."""
+    if settings.runner == "ductile":
+        async with open_ductiles(
+            settings.every_ductile(),
+            tools.ductiles,
+            receipts=stores.receipts,
+            overdue=stores.overdue,
+            clock=SystemClock(),
+            queues=queues,
+            told=told,
+        ) as runner:
+            yield runner
+    elif settings.runner == "in_process":
+        yield InProcessTools()
+    else:
+        environment = plugin_environment(os.environ, settings.plugins.environment, python=Path(sys.executable))
+        box = box_of(settings.plugins, environment)
+        log.info("plugins run in a box", extra={"boundary": box.boundary.told()})
+        yield LocalPlugins(tools.plugins, state_dir=folder, environment=environment, box=box)

@@ -11,11 +11,11 @@ from tempfile import TemporaryDirectory
 
 from pydantic import JsonValue, ValidationError
 
-from ductile_gateway import runners
 from ductile_gateway.calls import continuing, policy
 from ductile_gateway.calls.artifacts import artifact_arguments, content_type_of, path_of, text_in
 from ductile_gateway.calls.call import Asked, Intent, Receipt, ToolCall, ToolOutcome, failed, read_again
 from ductile_gateway.calls.results import Kept, made_fit
+from ductile_gateway.foundations import open_tools
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import ToolRunner
 from ductile_gateway.settings import GatewaySettings
@@ -61,7 +61,7 @@ async def call(settings: GatewaySettings, tool: str, command: str, arguments: Ar
         folder = Path(place)
         async with (
             open_alone(folder, run_bytes=settings.run_mb << 20) as stores,
-            runners.opened(settings, tools, stores=stores, folder=folder) as runner,
+            open_tools(settings, tools, stores=stores, folder=folder) as runner,
         ):
             return await _called(ready, runner, stores)
 

@@ -1,12 +1,17 @@
-"""What the gateway does on the bus by itself: publishes results, keeps artifacts, asks the agent about a run."""
+"""What the gateway does on the bus by itself: publishes results, keeps artifacts, asks the agent about a run, and looks
+whether everything is stopped.
+"""
 
+import asyncio
 import json
 import logging
 
 from pydantic import ValidationError
 
+from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.ports import CannotKeep
 from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.asking import newest
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import NoSuchStream, Refused
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
@@ -14,6 +19,7 @@ from groundwork.service.json_log import Outage
 from schemas import subjects
 from schemas.fields import flaws_of
 from schemas.signing import AgentKeys, KeysWanted
+from schemas.status import Halt
 
 NO_STREAM_S = 2.0
 ASK_AGAIN_S = 2.0
@@ -95,3 +101,34 @@ class NatsAgentKeys:
         except ValidationError as error:
             why = f"what answers on {subjects.AGENT_KEYS} tells no keys: {flaws_of(error)}"
             raise TryAgain(why, ASK_AGAIN_S) from error
+
+
+LOOK_S = 0.25
+
+
+async def _see_halt(link: NatsLink, standstill: Standstill) -> None:
+    found = (await newest(link, subjects.LEASE_BUCKET, subjects.HALT_KEY)).body
+    before = standstill.why
+    try:
+        standstill.show(Halt.model_validate_json(found) if found else None)
+    except ValidationError:  # the agent puts it right
+        return
+    if standstill.why != before:
+        log.warning("stopped" if standstill.why else "everything goes on", extra={"why": standstill.why or before})
+
+
+async def halt_at_last(link: NatsLink, standstill: Standstill) -> None:
+    while True:
+        try:
+            return await _see_halt(link, standstill)
+        except TryAgain:
+            await asyncio.sleep(LOOK_S)
+
+
+async def follow_halt(link: NatsLink, standstill: Standstill) -> None:
+    while True:
+        await asyncio.sleep(LOOK_S)
+        try:
+            await _see_halt(link, standstill)
+        except TryAgain as error:
+            log.debug("whether everything is stopped cannot be seen", extra={"why": str(error)})

@@ -1,25 +1,32 @@
-"""Who may go on with a call: the only gateway of the bus, or of several the one that its row names.
+"""Who may go on with a call, and how many are carried out: by the only gateway of the bus, or by several.
 
 A row of another gateway is taken up once that one has left, or its lease has lapsed and was taken from it, so that it
 does nothing more. What only that machine can find waits a moment longer: it may just be starting again. A write that a
-gateway with another store, or a time that was lost, may have begun is in doubt.
+gateway with another store, or a time that was lost, may have begun is in doubt. How many calls of a tool all gateways
+carry out is one value of a bucket, changed by compare-and-swap; those of a gateway that has left count no more.
 """
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from pydantic import TypeAdapter, ValidationError
+
 from ductile_gateway.bus.prerequisites import ROLE
 from ductile_gateway.calls.call import ALONE, Asked, Intent
 from groundwork.archive.series import backup_in
+from groundwork.nats.asking import newest, replaced
 from groundwork.nats.leases.lease import Lease, Record, look
 from groundwork.nats.leases.members import member_role
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Refused
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import monotonic
+from schemas import subjects
 from schemas.values import replace
 
 COME_BACK_S = 1.0
@@ -107,3 +114,70 @@ async def has_left(link: NatsLink, gateway: str) -> bool:
     except Refused:
         return False
     return True
+
+
+LOOK_S = 0.5
+LIVES_FOR_S = 2.0
+"""How long a gateway that lived is not asked after again."""
+
+_Stored = TypeAdapter(dict[str, int], config={"defer_build": True})
+
+
+class Permits:
+    """Those of gateway `me`. All methods raise TryAgain."""
+
+    def __init__(self, link: NatsLink, me: str) -> None:
+        self._link = link
+        self._me = me
+        self._mine: Counter[str] = Counter()
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._lived: dict[str, float] = {}
+
+    async def take(self, lane: str, most: int) -> bool:
+        """Whether this gateway may do one thing more, where all together may do `most`."""
+        return await self._changed(lane, 1, most)
+
+    async def give_back(self, lane: str) -> None:
+        await self._changed(lane, -1, 0)
+
+    async def _changed(self, lane: str, by: int, most: int) -> bool:
+        async with self._turns[lane]:
+            key, mine = f"{subjects.IN_FLIGHT}.{lane}", self._mine[lane] + by
+            while True:
+                found = await newest(self._link, subjects.LEASE_BUCKET, key)
+                others = {name: number for name, number in _read(found.body).items() if name != self._me}
+                if by > 0 and mine + sum(others.values()) > most:
+                    others = {name: others[name] for name in others if await self._lives(name)}
+                    if mine + sum(others.values()) > most:
+                        return False
+                body = json.dumps(others | ({self._me: mine} if mine else {})).encode()
+                if await replaced(self._link, subjects.LEASE_BUCKET, key, body, after=found.seq) is not None:
+                    self._mine[lane] = mine
+                    return True
+
+    async def _lives(self, gateway: str) -> bool:
+        now = monotonic()
+        if now - self._lived.get(gateway, float("-inf")) > LIVES_FOR_S:
+            if await has_left(self._link, gateway):
+                return False
+            self._lived[gateway] = now
+        return True
+
+    async def as_one(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Do what only one gateway may do at a time, for as long as it takes, once no other does it."""
+        while not await self._is_ours(f"_{name}"):  # noqa: ASYNC110 - another gives it back untold
+            await asyncio.sleep(LOOK_S)
+        await work()
+
+    async def _is_ours(self, name: str) -> bool:
+        try:
+            return await self.take(name, 1)
+        except TryAgain:
+            return False
+
+
+def _read(body: bytes) -> dict[str, int]:
+    try:
+        return _Stored.validate_json(body or b"{}")
+    except ValidationError:  # no gateway wrote that
+        return {}

@@ -1,14 +1,19 @@
-"""Concurrency slots, fair between runs.
+"""Concurrency slots, fair between runs: in all, and per tool.
 
 The next slot goes to the run with the fewest in its lane, then the fewest of all, then to the one that has waited
-longest. Where the waiting room is full, the run with most waiting there makes room for one that has fewer.
+longest. Where the waiting room is full, the run with most waiting there makes room for one that has fewer. A call that
+gets none has not begun: TryAgain says when to try again.
 """
 
 import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from itertools import count
+from typing import Protocol
+
+from groundwork.service.errors import TryAgain
 
 
 class NoPlace(Exception):
@@ -110,3 +115,71 @@ class Places:
         self._waiting.remove(one)
         if not one.let_in.cancelled():
             one.let_in.set_exception(NoPlace())
+
+
+FULL = "as many calls of {tool} are running as may"
+LANE_COME_BACK_S = 0.25
+LOOK_AGAIN_S = 0.1
+
+
+class Permits(Protocol):
+    """What the gateways of a bus carry out together, by lane. Both raise TryAgain."""
+
+    async def take(self, lane: str, most: int) -> bool: ...
+
+    async def give_back(self, lane: str) -> None: ...
+
+
+class Lanes:
+    """Slots: `most` here, and per tool as `widths` says, with `permits` over all gateways. Other tools pass freely.
+    `room`: how many calls may wait in hand; what comes beyond is given back to the bus."""
+
+    def __init__(self, widths: Mapping[str, int], *, most: int, room: int, permits: Permits | None = None) -> None:
+        self._widths = dict(widths)
+        self._places = Places(most, widths, room=room)
+        self._permits = permits
+        self._given_back: set[asyncio.Task[None]] = set()
+
+    def also(self, widths: Mapping[str, int]) -> None:
+        for tool, width in widths.items():
+            self._widths[tool] = width
+            self._places.allow(tool, width)
+
+    @contextlib.asynccontextmanager
+    async def enter(self, run_id: str, tool: str) -> AsyncIterator[None]:
+        if tool not in self._widths:
+            yield
+            return
+        try:
+            await self._places.come(run_id, tool)
+        except NoPlace:
+            raise TryAgain(f"{FULL.format(tool=tool)}, and others wait", LANE_COME_BACK_S) from None
+        try:
+            async with self._permitted(tool):
+                yield
+        finally:
+            self._places.go(run_id, tool)
+
+    @contextlib.asynccontextmanager
+    async def _permitted(self, tool: str) -> AsyncIterator[None]:
+        while self._permits and not await self._permits.take(tool, self._widths[tool]):
+            if self._places.closed:
+                raise TryAgain(FULL.format(tool=tool), LANE_COME_BACK_S)
+            await asyncio.sleep(LOOK_AGAIN_S)
+        try:
+            yield
+        finally:
+            if self._permits:
+                task = asyncio.create_task(self._give_back(self._permits, tool))
+                self._given_back.add(task)
+                task.add_done_callback(self._given_back.discard)
+
+    async def _give_back(self, permits: Permits, tool: str) -> None:
+        while True:
+            try:
+                return await permits.give_back(tool)
+            except TryAgain as error:
+                await asyncio.sleep(error.delay_s)
+
+    def close(self) -> None:
+        self._places.close()

@@ -15,7 +15,6 @@ from functools import partial
 from weakref import WeakValueDictionary
 
 from ductile_gateway.calls import continuing, policy, results
-from ductile_gateway.calls.admission import FULL, Lanes
 from ductile_gateway.calls.answers import Answers, Contents
 from ductile_gateway.calls.call import (
     AlreadyStarted,
@@ -31,6 +30,7 @@ from ductile_gateway.calls.call import (
     Unwanted,
     Verdict,
 )
+from ductile_gateway.calls.places import FULL, Lanes
 from ductile_gateway.calls.waiting import Standstill, WaitingCalls, Wanted, insist
 from ductile_gateway.ports import Artifacts, Clock, Ledger, Observer, Offers, Ownership, Runs, ToolRunner
 from groundwork.service.errors import Broken, Misconfigured, TryAgain

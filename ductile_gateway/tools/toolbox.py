@@ -1,11 +1,15 @@
-"""The tools that there are: found where the settings say, at the start and, in a Ductile, again and again."""
+"""The tools that there are: found where the settings say, at the start, and again and again in a Ductile, and in plugin
+folders that change while the gateway runs.
+"""
 
 import asyncio
+import contextlib
 import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -190,3 +194,38 @@ def _discover(settings: GatewaySettings) -> Discovered:
         return discover_plugins(plugins.folders, plugins.config, search=seen["PATH"])
     except PluginsMisconfigured as error:
         raise Misconfigured(str(error)) from error
+
+
+LOOK_S = 0.3
+
+Tell = Callable[[Mapping[str, InstalledPlugin]], None]
+
+
+async def follow_folders(settings: GatewaySettings, offers: Offers, tell: Tell) -> NoReturn:
+    """Offer what is in the folders, until cancelled; `tell` is told the plugins. Folders in change, or gone, change
+    nothing."""
+    taken = before = None
+    while True:
+        marks = await asyncio.to_thread(_marks, settings.plugins.folders)
+        if marks == before and marks != taken:
+            try:
+                tools = await find_tools(settings)
+            except Misconfigured as error:
+                log.warning("the tools stay as they are", extra={"why": str(error)})
+            else:
+                tell(tools.plugins)
+                offer(tools, offers)
+            taken = marks
+        before = marks
+        await asyncio.sleep(LOOK_S)
+
+
+def _marks(folders: Iterable[Path]) -> frozenset[tuple[Path, int, int, int]]:
+    """Of the folders, the plugins in them, and the files of these."""
+    marks = set()
+    for root in folders:
+        for path in chain((root,), root.glob("*"), root.glob("*/*")):
+            with contextlib.suppress(OSError):
+                told = path.lstat()
+                marks.add((path, told.st_mtime_ns, told.st_size, told.st_mode))
+    return frozenset(marks)

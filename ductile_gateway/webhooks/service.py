@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
-from ductile_gateway.bus.permits import Permits
+from ductile_gateway.bus.ownership import Permits
 from ductile_gateway.bus.requests import rejection_of
 from ductile_gateway.ports import Clock
 from ductile_gateway.status import Status

@@ -9,7 +9,6 @@ from typing import Any, TypeVar, cast
 
 from ductile_gateway import store
 from ductile_gateway.bus.ownership import BusOwnership
-from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.answers import Answers
 from ductile_gateway.calls.call import (
     AlreadyStarted,
@@ -20,6 +19,7 @@ from ductile_gateway.calls.call import (
     Verdict,
     read_request,
 )
+from ductile_gateway.calls.places import Lanes
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Ledger, Observer, ToolRunner, unrecorded

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ductile_gateway.bus.ownership import BusOwnership
-from ductile_gateway.bus.permits import Permits
+from ductile_gateway.bus.ownership import BusOwnership, Permits
 from ductile_gateway.bus.prerequisites import ROLE
-from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.call import Intent
-from ductile_gateway.calls.places import NoPlace, Places
+from ductile_gateway.calls.places import Lanes, NoPlace, Places
 from groundwork.nats.leases.lease import Lease, Owner, Taken
 from groundwork.nats.leases.members import member_role
 from groundwork.nats.link import NatsLink

@@ -12,7 +12,7 @@ import pytest
 from ductile_gateway.authoring.making import EXAMPLE, Language, make
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import Offers
-from ductile_gateway.tools.reloading import follow_folders
+from ductile_gateway.tools.toolbox import follow_folders
 from tests.kit.waiting import until
 
 NODE = pytest.param("node", marks=pytest.mark.skipif(not shutil.which("node"), reason="no node: install Node.js"))

@@ -131,7 +131,7 @@ class _Gateway:
                 relay,
                 offers,
                 trust=self.trust if settings.require_signed_writes else None,
-                heard=ownership.heard,
+                note_delivery=ownership.note_delivery,
                 slots=settings.slots + WAITING_IN_HAND + LOOKED_AT,
                 grace_s=settings.grace_s,
             )

@@ -115,7 +115,7 @@ class Ownership(Protocol):
     async def held(self) -> None:
         """Raises TryAgain while nobody can say who owns the bus, and Misconfigured once another does."""
 
-    def heard(self, key: str, delivered: int, at: datetime) -> None:
+    def note_delivery(self, key: str, delivered: int, at: datetime) -> None:
         """The request of call `key`, stored `at`, was delivered for the `delivered`-th time."""
 
     def doubt(self, asked: Asked) -> str:

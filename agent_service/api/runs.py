@@ -32,7 +32,7 @@ from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, WakeConflict
 from agent_service.history.waiting_for import executor_of
 from agent_service.metrics.wakes import Waking
-from agent_service.run.intake import Intake, not_heard
+from agent_service.run.intake import Intake, why_ignored
 from agent_service.run.lines import RunLine, Wanted
 from agent_service.run.ports import Archive, Callbacks, Inbox, RunStore, Skills, Troubles
 from agent_service.views.journal import JournalReader
@@ -265,11 +265,11 @@ class RunCalls:
         with named_by(key):
             await present(self._store, run_id)
             signal = (said.model_copy(update={"signal_id": key}) if key else said).signal(run_id)
-            heard = await self._intake.signal(signal, by=caller.by)
-            self._go_on(heard)
-            if why := not_heard(signal, heard):
+            transition = await self._intake.signal(signal, by=caller.by)
+            self._go_on(transition)
+            if why := why_ignored(signal, transition):
                 raise Refusal(Code.NOT_HEARD, why, run_id=run_id)
-            if heard.ignored:
+            if transition.ignored:
                 await self._check_said_before(signal)
         state = (await present(self._store, run_id)).state
         return SignalAnswer(run_id=run_id, signal_id=signal.signal_id, status=state.status)

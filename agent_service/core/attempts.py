@@ -47,7 +47,7 @@ class Pending(OfRequest):
     deadline_at: datetime
     until: datetime | None = None
     """The run's deadline where it cuts the tool's time: kept, so that a repeated request stays the same."""
-    heard: tuple[str, ...] = ()
+    nameless: tuple[str, ...] = ()
     """Places in the stream of messages that answered earlier attempts without naming them."""
     untrusted: bool = False
     grant: Grant | None = None
@@ -85,8 +85,8 @@ class Task:
 class TaskGraph:
     """What a step gathers. `first`: its own request, answered with the first continuation at `since`. `round`:
     continuations so far. `tasks`: open ones, first the step's own question. `stopped`: why nothing more begins;
-    possible writes are waited for. `heard`: places of messages that answered without naming a request. `words`: words
-    of people that it has gone on with, without the model.
+    possible writes are waited for. `nameless`: places of messages that answered without naming a request. `words`:
+    words of people that it has gone on with, without the model.
     """
 
     step: int
@@ -96,7 +96,7 @@ class TaskGraph:
     round: int
     tasks: tuple[Task, ...]
     stopped: Text = ""
-    heard: tuple[str, ...] = ()
+    nameless: tuple[str, ...] = ()
     words: int = 0
 
     @property

@@ -117,7 +117,7 @@ class ModelReplied:
     decision: Decision
     plan: Next | Unusable | None = None
     provenance: Provenance | None = None
-    heard: int = 0
+    words: int = 0
     seen: tuple[Seen, ...] = ()
     prompt_bytes: int = 0
 

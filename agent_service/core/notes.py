@@ -86,7 +86,7 @@ def _leads(state: RunState, pending: Pending) -> bool:
 
 def _unshown(state: RunState) -> int:
     newest = takewhile(_is_of_people, reversed(state.notes))
-    return min(len(tuple(newest)), max(0, state.heard - state.shown))
+    return min(len(tuple(newest)), max(0, state.words - state.shown))
 
 
 def _is_of_people(note: Note) -> bool:
@@ -113,8 +113,8 @@ def with_ruling(state: RunState, proposal: Plan | Framing, ruling: Ruling, *, ta
 
 
 def _with_word(state: RunState, note: Note) -> RunState:
-    heard = [id(note) for note in state.notes if _is_of_people(note)]
-    given_up = set(heard[: max(0, len(heard) + 1 - MOST_MESSAGES)])
+    of_people = [id(note) for note in state.notes if _is_of_people(note)]
+    given_up = set(of_people[: max(0, len(of_people) + 1 - MOST_MESSAGES)])
     return replace(state, notes=(*(kept for kept in state.notes if id(kept) not in given_up), note))
 
 

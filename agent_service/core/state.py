@@ -74,7 +74,7 @@ class StepRecord:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
     """A decision about what needed approval. `subject_hash`: of tool, command and arguments, or of the framing. `by`:
-    empty where it expired. `step`: the one that it allowed, or 0. `heard`: the count of people's words; a refusal stays
+    empty where it expired. `step`: the one that it allowed, or 0. `words`: the count of people's words; a refusal stays
     until there are more.
     """
 
@@ -83,7 +83,7 @@ class Ruling:
     by: str
     reason: Text = ""
     step: int = 0
-    heard: int = 0
+    words: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ class RunState:
     outline: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
-    heard: int = 0
+    words: int = 0
     """Words of people: messages, answers, reasons of rulings."""
     shown: int = 0
     """How many of these the prompt of the newest reply told of."""

@@ -164,17 +164,19 @@ class Intake:
 
     async def _on_result(self, said: ToolResult, arrival: Arrival, key: str = "", *, malformed: bool = False) -> None:
         """Raises Unreadable for a result that is not authentic."""
-        heard = None
-        while heard is None:  # what it is worth depends on what is waited for: judged anew when that changes meanwhile
+        transition = None
+        while (
+            transition is None
+        ):  # what it is worth depends on what is waited for: judged anew when that changes meanwhile
             state = await self._turns.state(said.run_id)
             event = self._returned(said, state, arrival, key, malformed=malformed)
             with suppress(VersionMoved):
-                heard = _known(said.run_id, await self._turns.take(said.run_id, event, made_of=state))
-        if heard.refused:
-            raise Unreadable(str(heard.ignored))
-        if heard.ignored:
-            self.incoming.stale_result(duplicate=bool(heard.state and heard.state.has_finished(said.step)))
-        elif heard.state and heard.state.final and not heard.all(Ended):
+                transition = _known(said.run_id, await self._turns.take(said.run_id, event, made_of=state))
+        if transition.refused:
+            raise Unreadable(str(transition.ignored))
+        if transition.ignored:
+            self.incoming.stale_result(duplicate=bool(transition.state and transition.state.has_finished(said.step)))
+        elif transition.state and transition.state.final and not transition.all(Ended):
             self.incoming.late_result()
 
     def _returned(
@@ -202,13 +204,13 @@ class Intake:
 
     async def _on_signal(self, signal: Signal, *, by: str, said_at: datetime | None) -> None:
         try:
-            heard = await self.signal(signal, by=by, said_at=said_at)
+            transition = await self.signal(signal, by=by, said_at=said_at)
         except LimitRefused as refusal:
             raise Unreadable(str(refusal)) from refusal
-        _known(signal.run_id, heard)
-        if signal.kind in RULING and (why := not_heard(signal, heard)):
+        _known(signal.run_id, transition)
+        if signal.kind in RULING and (why := why_ignored(signal, transition)):
             raise Unreadable(why)
-        await self.follow(heard)
+        await self.follow(transition)
 
     async def _on_start(self, arrival: Arrival, start: AgenticStart, wake_id: str) -> None:
         if start.run_id is not None:  # an agent has announced it, whose store begins it
@@ -269,13 +271,13 @@ class Intake:
         return WakeAccepted(at=at, run_id=run_id, wake_id=wake_id, brief=brief, by=asked_by, traceparent=linked)
 
 
-def not_heard(signal: Signal, heard: Transition) -> str:
-    state = heard.state
-    if not heard.ignored or state is None or signal.signal_id in state.signals:
+def why_ignored(signal: Signal, transition: Transition) -> str:
+    state = transition.state
+    if not transition.ignored or state is None or signal.signal_id in state.signals:
         return ""
     final = "a run that has ended is final: ask for a new one, with `agentic run`" if state.final else ""
     now = remedy(state) or final
-    return f"the run took no notice: {heard.ignored}" + (f"; {now}" if now else "")
+    return f"the run took no notice: {transition.ignored}" + (f"; {now}" if now else "")
 
 
 def _of_its_task(result: ToolResult, dedupe_key: str) -> ToolResult:
@@ -293,10 +295,10 @@ def _sender(arrival: Arrival) -> str:
     return identity.by(BUS, repeated_by=arrival.headers.get(RETRIED_BY))
 
 
-def _known(run_id: str, heard: Transition) -> Transition:
-    if heard.state is None:
+def _known(run_id: str, transition: Transition) -> Transition:
+    if transition.state is None:
         raise UnknownRun(run_id)
-    return heard
+    return transition
 
 
 def _wake_id(start: AgenticStart, dedupe_key: str | None, arrival: Arrival) -> str:

@@ -51,7 +51,7 @@ class _Admitted:
     call: ModelCall
     tokens: int
     version: int
-    heard: int
+    words: int
     """How many words of people its prompt tells."""
 
 
@@ -147,13 +147,13 @@ class ModelCaller:
         self._kill_switch.check()
         call = self._model.prepare(question)
         if call.estimate is None:
-            return await self._event(await call.make(), question, heard=question.state.heard)
+            return await self._event(await call.make(), question, words=question.state.words)
         tokens = call.estimate.reserve.tokens
         await self._spending.admit(question.state, call.estimate.reserve.cost_usd)
         await self._rate_limiter.admit(tokens)
         self._check_again(tokens)
         state = question.state
-        self._admitted[key] = _Admitted(call=call, tokens=tokens, version=state.version, heard=state.heard)
+        self._admitted[key] = _Admitted(call=call, tokens=tokens, version=state.version, words=state.words)
         return self._reserved(call.estimate, question.call)
 
     def _check_again(self, admitted: int) -> None:
@@ -177,7 +177,7 @@ class ModelCaller:
             raise
         finally:
             self._rate_limiter.settle(admitted.tokens, used)
-        return await self._event(answer, question, heard=admitted.heard)
+        return await self._event(answer, question, words=admitted.words)
 
     def _reserved(self, estimate: Estimate, call: int) -> CallReserved:
         return CallReserved(
@@ -202,7 +202,7 @@ class ModelCaller:
             lost=error.lost,
         )
 
-    async def _event(self, answer: Answer, question: Question, *, heard: int) -> ModelReplied:
+    async def _event(self, answer: Answer, question: Question, *, words: int) -> ModelReplied:
         brief, flaw = question.state.brief, _unstorable(answer)
         decision, plan = (Unusable(reason=flaw), None) if flaw else (answer.decision, answer.plan)
         return ModelReplied(
@@ -213,7 +213,7 @@ class ModelCaller:
             decision=self._checked(brief, decision) if isinstance(decision, Plan) else decision,
             plan=self._checked(brief, plan) if isinstance(plan, Plan) else plan,
             provenance=answer.provenance,
-            heard=heard,
+            words=words,
             prompt_bytes=answer.prompt_bytes,
             seen=await self._evidence.seen(question.state, decision) if _claims(decision) else (),
         )

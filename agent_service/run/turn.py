@@ -218,19 +218,19 @@ class Turns:
         return await self.commit(run_id, TurnBroke(at=self._clock.now(), reason=why))
 
     async def _keep(self, state: RunState, answer: CallEvent) -> Transition | None:
-        run_id, heard = state.run_id, None
+        run_id, kept = state.run_id, None
         while True:
             try:
-                heard = await self._commit_or_end(run_id, answer, state)
+                kept = await self._commit_or_end(run_id, answer, state)
             except TryAgain as error:
                 log.warning("a reply waits for the store", extra={"run_id": run_id, "why": str(error)})
                 await asyncio.sleep(error.delay_s)
                 continue
             except VersionMoved:
                 log.info("another process makes the call", extra={"run_id": run_id, "call": answer.call})
-            if heard is None or heard.ignored:
+            if kept is None or kept.ignored:
                 self._model_caller.abandon(run_id, answer.call)  # its second half is not made
-            return heard
+            return kept
 
     async def _tell(self, state: RunState, said: Iterable[Publish]) -> None:
         if isinstance(state.waiting, Ended | NeedsPerson):

@@ -68,7 +68,7 @@ class BusOwnership:
     async def held(self) -> None:
         await self._lease.held()
 
-    def heard(self, key: str, delivered: int, at: datetime) -> None:
+    def note_delivery(self, key: str, delivered: int, at: datetime) -> None:
         if self._until is None or at > self._until:
             return
         if delivered == 1:

@@ -24,7 +24,7 @@ from schemas.values import dataclass
 
 MOST_DOUBLINGS = 8
 
-Heard = Callable[[str, int, datetime], None]
+NoteDelivery = Callable[[str, int, datetime], None]
 """Takes the key of a call, for the how-many-th time its request was delivered, and when it was stored."""
 
 
@@ -34,13 +34,13 @@ def requests_of(
     offers: Offers,
     *,
     trust: Trust | None,
-    heard: Heard,
+    note_delivery: NoteDelivery,
     slots: int,
     grace_s: float,
 ) -> PullLoop:
     """The loop that consumes them: what has begun when it is cancelled has its grace to end. With `trust` only the
-    agent has anything written. `heard`: before a request is taken up."""
-    handling = _Handling(relay, offers, trust, heard)
+    agent has anything written. `note_delivery`: before a request is taken up."""
+    handling = _Handling(relay, offers, trust, note_delivery)
     buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_of)
     settling = Settling(link, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, handling.handle, buried)
     return PullLoop(settling, slots=slots, grace_s=grace_s, on_stop=relay.begin_no_more)
@@ -51,7 +51,7 @@ class _Handling:
     _relay: Relay
     _offers: Offers
     _trust: Trust | None
-    _heard: Heard
+    _note_delivery: NoteDelivery
 
     async def handle(self, delivery: Delivery) -> None:
         try:
@@ -76,7 +76,7 @@ class _Handling:
                 await self._trust.check(delivery.subject, delivery.body, signature, again=again)
             except NotTheAgents as error:
                 raise Unacceptable(str(error)) from error
-        self._heard(asked.key, delivery.delivered, delivery.at)
+        self._note_delivery(asked.key, delivery.delivered, delivery.at)
 
 
 def rejection_of(delivery: Delivery, stream: str, reason: str) -> Notice:

@@ -63,7 +63,7 @@ class PullAccount:
         self.trouble = ""
         self.want = max(0, self.want - 1)
 
-    def heard(self, generation: int, status: Mapping[str, str], now: float) -> None:
+    def told(self, generation: int, status: Mapping[str, str], now: float) -> None:
         self.last = now
         code = status.get("Status", "")
         if code == _HEARTBEAT:
@@ -172,11 +172,11 @@ class PullLoop:
             self._account.arrived(self._now())
             await self._take(read_delivery(message), message.reply)
         else:
-            self._hear(int(message.subject.rpartition(".")[2]), message.headers or {})
+            self._note_status(int(message.subject.rpartition(".")[2]), message.headers or {})
 
-    def _hear(self, generation: int, status: dict[str, str]) -> None:
+    def _note_status(self, generation: int, status: dict[str, str]) -> None:
         before = self._account.trouble
-        self._account.heard(generation, status, self._now())
+        self._account.told(generation, status, self._now())
         if self._account.trouble and self._account.trouble != before:
             log.warning("%s delivers nothing: %s", self._settling.durable, self._account.trouble)
         if not self._account.trouble:  # else the next pulse asks again

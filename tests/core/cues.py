@@ -138,12 +138,12 @@ def replies(
     call: int | None = None,
     tokens: int = 100,
     cost: float | None = 0.01,
-    heard: int | None = None,
+    words: int | None = None,
     seen: tuple[Seen, ...] = (),
 ) -> Cue:
     """The model answers the call that is asked, or another one.
 
-    `heard`: of how many words of people its prompt told; by default of all.
+    `words`: of how many words of people its prompt told; by default of all.
     """
 
     def cue(script: Script) -> Event:
@@ -157,7 +157,7 @@ def replies(
             usage=usage,
             decision=decision,
             plan=plan,
-            heard=script.state.heard if heard is None else heard,
+            words=script.state.words if words is None else words,
             seen=seen,
         )
 

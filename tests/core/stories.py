@@ -234,7 +234,7 @@ MOVES_BY_WORD: dict[str, Move] = {
     "start": lambda script: made(cues.started(), script),
     "timer": timer,
     "too-long": lambda script: made(cues.too_long(), script),
-    "unheard": partial(answers, heard=0),
+    "unheard": partial(answers, words=0),
     "unpriced": partial(answers, cost=None),
     "due": due,
 }
@@ -318,8 +318,8 @@ ODD: dict[str, list[Move]] = {
         *words("reflect continue d2=step:1 d9=step:1 ; reflect continue plan=unusable ; reflect escalate"),
         *words("2 digest forged ; refuse cyber"),
         *TURNS_TO_PEOPLE,
-        *words("2 reflect continue plan=browse ; 3 reflect done heard=0"),
-        *words("reflect escalate heard=0 ; reflect reframe heard=0"),
+        *words("2 reflect continue plan=browse ; 3 reflect done words=0"),
+        *words("reflect escalate words=0 ; reflect reframe words=0"),
     ],
     "compact": [
         *NO_ANSWER,

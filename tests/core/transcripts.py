@@ -204,7 +204,7 @@ def _reflect(
     verdict: str, plan: str = "", facts: list[str] | None = None, outcome: str | None = None, **more: Any
 ) -> Cue:
     """Further names are items, with their evidence. `plan`: a tool, whose plan comes along."""
-    reply = {name: more.pop(name) for name in ("tokens", "cost", "heard") if name in more}
+    reply = {name: more.pop(name) for name in ("tokens", "cost", "words") if name in more}
     reflection = replace(cues.reflection(verdict, more, facts=tuple(facts or ())), outcome=outcome)
     return cues.replies(reflection, plan=_along(plan), **reply)
 
@@ -278,7 +278,7 @@ def _approve_in_time(said_at: datetime) -> Cue:
 def _past(what: str) -> Cue:
     """A reflection that was asked for before people said anything, and what comes along: a tool, `ask` or `rest`."""
     others: dict[str, Next] = {"ask": cues.QUESTION, "rest": Wait(why="later", seconds=60.0)}
-    return cues.replies(cues.reflection("continue"), plan=others.get(what) or cues.plan(what), heard=0)
+    return cues.replies(cues.reflection("continue"), plan=others.get(what) or cues.plan(what), words=0)
 
 
 def _nameless(**payload: Any) -> Cue:

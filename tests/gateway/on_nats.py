@@ -37,7 +37,7 @@ def requests_of(link: NatsLink, relay: Relay) -> PullLoop:
         relay,
         offering(CATALOG),
         trust=None,
-        heard=lambda *_: None,
+        note_delivery=lambda *_: None,
         slots=8,
         grace_s=1,
     )

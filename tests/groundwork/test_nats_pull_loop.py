@@ -189,16 +189,16 @@ def arrived(now: float) -> Deed:
     return lambda account: account.arrived(now)
 
 
-def heard(now: float, generation: int = 1, **status: str) -> Deed:
+def told(now: float, generation: int = 1, **status: str) -> Deed:
     said = {name.replace("_", "-"): text for name, text in status.items()}
-    return lambda account: account.heard(generation, said, now)
+    return lambda account: account.told(generation, said, now)
 
 
 def anew(account: PullAccount) -> None:
     account.start_over(now=101.0)
 
 
-DELETED = heard(101.0, Status="409", Description="Consumer Deleted")
+DELETED = told(101.0, Status="409", Description="Consumer Deleted")
 LATE = 100.0 + SILENCE_SECONDS + 0.1
 
 
@@ -212,10 +212,10 @@ LATE = 100.0 + SILENCE_SECONDS + 0.1
         pytest.param(10, [asked(6), arrived(100.1)], 1, 4, "", False, id="the rest once fewer are"),
         pytest.param(1, [asked(1), arrived(100.1)], 1, 0, "", False, id="one slot, taken"),
         pytest.param(1, [asked(1), arrived(100.1)], 0, 1, "", False, id="one slot, free again"),
-        pytest.param(10, [asked(10), heard(102.0, Status="100")], 0, 0, "", False, id="a heartbeat ends nothing"),
+        pytest.param(10, [asked(10), told(102.0, Status="100")], 0, 0, "", False, id="a heartbeat ends nothing"),
         pytest.param(
             10,
-            [asked(10), heard(100.0, Status="408", Nats_Pending_Messages="7")],
+            [asked(10), told(100.0, Status="408", Nats_Pending_Messages="7")],
             0,
             7,
             "",
@@ -223,10 +223,10 @@ LATE = 100.0 + SILENCE_SECONDS + 0.1
             id="a pull whose time is over gives back what it lacked",
         ),
         pytest.param(10, [asked(10), DELETED], 0, 10, "409 Consumer Deleted", False, id="an end of all pulls"),
-        pytest.param(10, [heard(101.0, Status="503"), arrived(102.0)], 0, 10, "", False, id="a message ends trouble"),
+        pytest.param(10, [told(101.0, Status="503"), arrived(102.0)], 0, 10, "", False, id="a message ends trouble"),
         pytest.param(
             10,
-            [anew, asked(10), heard(102.0, Status="409")],
+            [anew, asked(10), told(102.0, Status="409")],
             0,
             0,
             "",

@@ -141,7 +141,7 @@ def cancelled() -> Script:
 
 def escalated() -> Script:
     """A person spoke while the model decided, so that its decision does not count; the next one hands it over."""
-    outrun = replies(reflection("done", PROOF), heard=0)
+    outrun = replies(reflection("done", PROOF), words=0)
     said = signal("message", message="not yet")
     return second_by_second(wake(), *BEGUN, plans(), returns(), reserves(), said, outrun, reflects("escalate"))
 

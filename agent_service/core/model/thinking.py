@@ -39,7 +39,7 @@ def on_reply(state: RunState, reply: ModelReplied) -> RunState:
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
     spent, replies = _add(state.spent, reply), _replies(state, reply)
-    state = replace(state, waiting=Deciding(), spent=spent, replies=replies, shown=reply.heard)
+    state = replace(state, waiting=Deciding(), spent=spent, replies=replies, shown=reply.words)
     state = measured(state, reply)
     then = None if outrun(state, reply) else _taken_up(state, asking, reply)
     if then is None or (is_older(state, reply) and _hands_over(then)):
@@ -60,7 +60,7 @@ def _taken_up(state: RunState, asking: Asking, reply: ModelReplied) -> RunState:
 
 
 def is_older(state: RunState, reply: ModelReplied) -> bool:
-    return reply.heard < state.heard
+    return reply.words < state.words
 
 
 def outrun(state: RunState, reply: ModelReplied) -> bool:

@@ -30,8 +30,8 @@ def rule_of(command: ToolCommand) -> Approve:
 
 
 def is_allowed(state: RunState, proposal: Plan | Framing) -> bool:
-    named = (hash_of(proposal), "approved", state.step + 1 if isinstance(proposal, Plan) else 0, state.heard)
-    return any((r.subject_hash, r.verdict, r.step, r.heard) == named for r in state.rulings)
+    named = (hash_of(proposal), "approved", state.step + 1 if isinstance(proposal, Plan) else 0, state.words)
+    return any((r.subject_hash, r.verdict, r.step, r.words) == named for r in state.rulings)
 
 
 def why_needed(state: RunState, action: Action) -> Text:
@@ -64,7 +64,7 @@ def flaws_of(state: RunState, action: Action) -> tuple[Text, ...]:
 
 def refusals_of(state: RunState, subject_hash: str, what: Text) -> tuple[Text, ...]:
     rulings = [ruling for ruling in state.rulings if ruling.subject_hash == subject_hash][-1:]
-    refused = (ruling for ruling in rulings if ruling.verdict != "approved" and ruling.heard >= state.heard)
+    refused = (ruling for ruling in rulings if ruling.verdict != "approved" and ruling.words >= state.words)
     return tuple(refusal(what, ruling) for ruling in refused)
 
 

@@ -72,11 +72,11 @@ def _hear_word_on_stop(state: RunState, waiting: NeedsPerson, stop: Stop, event:
         return refused
     if signal.kind == "message":
         return told(state, event)
-    heard = told(limits.extend_deadline(state, waiting.since), event)
+    after = told(limits.extend_deadline(state, waiting.since), event)
     if stop.ending_class == "budget_attempts":
-        heard = limits.with_more_attempts(heard)
-    running = replace(heard, waiting=_held_until(waiting, event.at))
-    return go_on(running, said=heard.heard > heard.shown)
+        after = limits.with_more_attempts(after)
+    running = replace(after, waiting=_held_until(waiting, event.at))
+    return go_on(running, said=after.words > after.shown)
 
 
 def _held_until(waiting: NeedsPerson, at: datetime) -> Waiting:
@@ -88,11 +88,11 @@ def _held_until(waiting: NeedsPerson, at: datetime) -> Waiting:
 def hear_while_waiting(state: RunState, event: SignalReceived) -> RunState | Text:
     if refused := _unasked(event):
         return refused
-    heard = told(state, event)
+    after = told(state, event)
     if event.signal.message:
         why = say("wait_over")
-        return asking.think_anew(replace(heard, waiting=Deciding()), feedback=(why,))
-    return planning.wake_up(heard) if event.signal.kind == "resume" else heard
+        return asking.think_anew(replace(after, waiting=Deciding()), feedback=(why,))
+    return planning.wake_up(after) if event.signal.kind == "resume" else after
 
 
 def _hear_answer(state: RunState, waiting: NeedsPerson, question: Question, event: SignalReceived) -> RunState | Text:
@@ -104,8 +104,8 @@ def _hear_answer(state: RunState, waiting: NeedsPerson, question: Question, even
             return say("answer_needs_message")
     if not signal.message:
         return _rests_on(told(state, event), waiting, state.brief.limits.answer_s)
-    heard = told(limits.extend_deadline(state, waiting.since), event)
-    return planning.question_answered(heard, question, by_message=signal.kind == "message")
+    after = told(limits.extend_deadline(state, waiting.since), event)
+    return planning.question_answered(after, question, by_message=signal.kind == "message")
 
 
 def _hear_ruling(state: RunState, waiting: NeedsPerson, approval: Approval, event: SignalReceived) -> RunState | Text:
@@ -114,8 +114,8 @@ def _hear_ruling(state: RunState, waiting: NeedsPerson, approval: Approval, even
         return flaw
     if signal.kind not in ("approve", "reject") and not signal.message:
         return _rests_on(told(state, event), waiting, state.brief.limits.approval_s)
-    heard = told(limits.extend_deadline(state, waiting.since), event)
-    running = replace(heard, waiting=_held_until(waiting, event.at))
+    after = told(limits.extend_deadline(state, waiting.since), event)
+    running = replace(after, waiting=_held_until(waiting, event.at))
     ruled = continuing.heeding(running, before=state)
     match signal.kind:
         case "approve":
@@ -165,13 +165,13 @@ def go_on(state: RunState, *, said: bool) -> RunState:
 def told(state: RunState, event: SignalReceived) -> RunState:
     signal = event.signal
     signals, doubts = (*state.signals, signal.signal_id)[-MAX_SIGNALS:], finishing.after_a_word(state, signal)
-    heard = replace(state, signals=signals, doubts=doubts)
+    after = replace(state, signals=signals, doubts=doubts)
     if signal.message:
-        heard = replace(_noted(heard, signal, signal.message), heard=heard.heard + 1, claim=None, proposed=None)
+        after = replace(_noted(after, signal, signal.message), words=after.words + 1, claim=None, proposed=None)
     if signal.constraints and signal.kind in ("raise_budget", "answer"):
-        raised = limits.raised(heard.brief.limits, signal.constraints)
-        heard = with_facts(replace(heard, brief=replace(heard.brief, limits=raised)), LimitsRaised(limits=raised))
-    return heard
+        raised = limits.raised(after.brief.limits, signal.constraints)
+        after = with_facts(replace(after, brief=replace(after.brief, limits=raised)), LimitsRaised(limits=raised))
+    return after
 
 
 def _rests_on(state: RunState, waiting: NeedsPerson, patience_s: float) -> RunState:
@@ -225,7 +225,7 @@ def _flaw_of_ruling(state: RunState, waiting: NeedsPerson, approval: Approval, e
 
 def _ruling(state: RunState, approval: Approval, verdict: approving.Verdict, *, by: str, reason: Text = "") -> Ruling:
     subject, step = approving.hash_of(approval.proposal), _step_of(state, approval)
-    return Ruling(subject_hash=subject, verdict=verdict, by=by, reason=reason, step=step, heard=state.heard)
+    return Ruling(subject_hash=subject, verdict=verdict, by=by, reason=reason, step=step, words=state.words)
 
 
 def _step_of(state: RunState, approval: Approval) -> int:
@@ -249,7 +249,7 @@ def _approved(state: RunState, approval: Approval, *, by: str) -> RunState:
 
 def _first_choice(state: RunState) -> Next | None:
     """What came along with the framing, unless a person said something since."""
-    return state.first_choice if state.heard == state.shown else None
+    return state.first_choice if state.words == state.shown else None
 
 
 def _remembered(state: RunState, approval: Approval, ruling: Ruling) -> RunState:

@@ -95,7 +95,7 @@ def _not_raised(before: RunState, running: RunState, ended: Ended) -> Text:
 
 def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) -> RunState:
     if isinstance(state.waiting, Planned):
-        return hearing.go_on(state, said=state.heard > state.shown)
+        return hearing.go_on(state, said=state.words > state.shown)
     if state.started_at is None:  # it ended while it waited for its turn
         return replace(state, waiting=Queued())
     if isinstance(state.waiting, Deciding):

@@ -128,7 +128,7 @@ def heeding(state: RunState, before: RunState) -> RunState:
     held = state.waiting
     if not isinstance(held, Acting):
         return state
-    heeds = (one if is_unheard(before, one) else replace(one, words=state.heard) for one in held.graphs)
+    heeds = (one if is_unheard(before, one) else replace(one, words=state.words) for one in held.graphs)
     return replace(state, waiting=replace(held, graphs=tuple(heeds)))
 
 
@@ -141,7 +141,7 @@ def _begun(state: RunState, pending: Pending) -> TaskGraph:
         until=state.updated_at + timedelta(milliseconds=granted),
         round=0,
         tasks=(Task(id="", round=0, place=0, action=pending.action),),
-        heard=pending.heard,
+        nameless=pending.nameless,
     )
 
 

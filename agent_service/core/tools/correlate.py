@@ -73,7 +73,7 @@ def judge(state: RunState, result: ToolResult, place: str = "") -> Judgement:
 def _judge_sub_request(state: RunState, graph: TaskGraph, result: ToolResult, which: Text, place: str) -> Judgement:
     if not result.task:
         return _judge_nameless(state, graph, result, place)
-    if result.round is None and place in graph.heard:
+    if result.round is None and place in graph.nameless:
         return Judgement(Relation.STALE, say("message_answered_request", step=graph.step))
     asked_in = result.round or next((one.round for one in _of_step(state, graph, result.task)), 0)
     pending = pending_of(state.waiting, graph.step, result.task, asked_in)
@@ -105,7 +105,7 @@ def _was_sent(state: RunState, graph: TaskGraph, name: str, asked_in: int) -> bo
 
 
 def _judge_nameless(state: RunState, graph: TaskGraph, result: ToolResult, place: str) -> Judgement:
-    if not place or place in graph.heard:
+    if not place or place in graph.nameless:
         return Judgement(Relation.STALE, say("request_answered", step=graph.step))
     asked = [pending for pending in _of_step(state, graph) if pending.action.tool == result.tool]
     if len(asked) != 1:
@@ -131,7 +131,7 @@ def _judge_pending(pending: Pending, result: ToolResult, which: Text, place: str
 def _judge_unnamed(pending: Pending, place: str) -> Judgement:
     if pending.retry_at:
         return Judgement(Relation.STALE, say("attempt_not_sent", attempt=pending.attempt, step=pending.step))
-    if place and place in pending.heard:
+    if place and place in pending.nameless:
         return Judgement(Relation.STALE, say("message_answered_attempt", step=pending.step))
     return Judgement(Relation.MATCH, "", pending)
 

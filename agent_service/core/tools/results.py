@@ -54,7 +54,7 @@ def on_result(state: RunState, event: ToolReturned) -> RunState | Text | Refusal
 def _take(state: RunState, pending: Pending, event: ToolReturned) -> RunState:
     result = event.result
     if event.place:
-        state, pending = _heard(state, pending, event.place)
+        state, pending = _with_nameless(state, pending, event.place)
     if result.status == "ok":
         state = finishing.with_taint(state, pending, result)
         answered = with_facts(state, answer(pending, "ok"))
@@ -90,18 +90,18 @@ def unheard(state: RunState, *, at: datetime) -> tuple[ToolResult, ...]:
     return tuple(
         finishing.in_place_of(state, pending, error=_UNHEARD, at=at)
         for pending in state.sent
-        if pending.heard and 1 < pending.attempt < state.brief.limits.max_attempts
+        if pending.nameless and 1 < pending.attempt < state.brief.limits.max_attempts
         if acting.is_repeatable(state, pending) and acting.attempts_left(state) > 0
     )
 
 
-def _heard(state: RunState, pending: Pending, place: str) -> tuple[RunState, Pending]:
-    pending = replace(pending, heard=(*pending.heard, place))
+def _with_nameless(state: RunState, pending: Pending, place: str) -> tuple[RunState, Pending]:
+    pending = replace(pending, nameless=(*pending.nameless, place))
     state = replace(state, waiting=with_pending(state.waiting, pending))
     graph = graph_of(state.waiting, pending.step)
     if graph is None:
         return state, pending
-    known = replace(graph, heard=(*graph.heard, place))
+    known = replace(graph, nameless=(*graph.nameless, place))
     return with_graph(state, known, state.pendings), pending
 
 

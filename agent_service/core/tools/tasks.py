@@ -311,4 +311,4 @@ def _has_room(state: RunState, tool: str) -> bool:
 
 
 def is_unheard(state: RunState, graph: TaskGraph) -> bool:
-    return state.heard > max(state.shown, graph.words)
+    return state.words > max(state.shown, graph.words)

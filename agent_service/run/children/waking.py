@@ -152,5 +152,5 @@ def _limits(of_parent: Limits, call: AgentCall, grant: Grant) -> Limits:
 
 
 def _refused(parent: RunState) -> tuple[Ruling, ...]:
-    in_force = {r.subject_hash: r for r in parent.rulings if r.heard >= parent.heard}
-    return tuple(replace(r, step=0, heard=0) for r in in_force.values() if r.verdict != "approved")
+    in_force = {r.subject_hash: r for r in parent.rulings if r.words >= parent.words}
+    return tuple(replace(r, step=0, words=0) for r in in_force.values() if r.verdict != "approved")

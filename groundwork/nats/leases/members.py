@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Heard:
+class _Renewal:
     """What is known of another member: its record, and when it was heard at last."""
 
     owner: Owner
@@ -55,7 +55,7 @@ class Members:
         self._owner = owner
         self._lease = lease
         self._now = now
-        self._others: dict[str, _Heard] = {}
+        self._others: dict[str, _Renewal] = {}
         self._ended: dict[str, int] = {}
         """Of members that are gone, the epoch of their ends: what they still try is none of their renewals."""
         self._in_doubt: set[str] = set()
@@ -68,7 +68,7 @@ class Members:
 
     @property
     def who(self) -> dict[str, str]:
-        return {name: str(heard.owner) for name, heard in self._others.items()}
+        return {name: str(seen.owner) for name, seen in self._others.items()}
 
     @property
     def trouble(self) -> str:
@@ -93,7 +93,7 @@ class Members:
             )
         for record in await look_at_all(self._link, self._role):
             if not record.owner.released and record.owner.holder != self.me:
-                self._others.setdefault(record.owner.holder, _Heard(record.owner, self._now()))
+                self._others.setdefault(record.owner.holder, _Renewal(record.owner, self._now()))
 
     async def keep(self) -> None:
         while True:
@@ -129,7 +129,7 @@ class Members:
 
     async def _look_for_silent(self) -> None:
         now = self._now()
-        silent = {name for name, heard in self._others.items() if now - heard.at > heard.owner.ttl_s}
+        silent = {name for name, seen in self._others.items() if now - seen.at > seen.owner.ttl_s}
         for name in silent | self._in_doubt:
             self._in_doubt.discard(name)
             await self._judge(name)
@@ -162,7 +162,7 @@ class Members:
         if owner.holder not in self._others:
             facts = {"role": self._role.key, "member": owner.holder, "who": str(owner)}
             log.info("another member", extra=facts)
-        self._others[owner.holder] = _Heard(owner, at)
+        self._others[owner.holder] = _Renewal(owner, at)
 
     def _is_gone(self, name: str, epoch: int) -> None:
         self._ended[name] = epoch

@@ -54,7 +54,7 @@ def no_task_writes_past_what_a_person_said_meanwhile(story: Story) -> None:
     said = besides = told = 0
     for change in entries(story):
         if isinstance(change.event, ModelReplied):
-            told = said if change.event.heard is None else change.event.heard
+            told = said if change.event.words is None else change.event.words
         if besides > told and not (isinstance(change.event, SignalReceived) and change.event.signal.kind == "approve"):
             assert not [r for r in requests_of(change) if r.task and r.attempt == 1 and is_risky(story, r)]
         said += _said(change)
@@ -95,7 +95,7 @@ def nothing_goes_past_what_a_person_said_meanwhile(story: Story) -> None:
     said = 0
     for change in entries(story):
         event = change.event
-        if isinstance(event, ModelReplied) and event.heard is not None and event.heard < said:
+        if isinstance(event, ModelReplied) and event.words is not None and event.words < said:
             assert all(not is_risky(story, request) for request in requests_of(change))
             assert not change.published("agent.waiting") or after(change).ending_class.startswith(OF_BUDGETS)
             assert not finals(change) or after(change).ending_class.startswith(OF_BUDGETS)

@@ -47,7 +47,7 @@ def _is_reframe(change: ChangeRecord) -> bool:
     event, before = change.event, change.before
     if not isinstance(event, ModelReplied) or change.transition.ignored or before is None or before.asking is None:
         return False
-    if event.heard is not None and event.heard < before.heard:
+    if event.words is not None and event.words < before.words:
         return False
     wanted = isinstance(event.decision, Reflection) and event.decision.verdict is Verdict.REFRAME
     return wanted and before.asking.phase == "reflect" and not finals(change) and not pauses(change)

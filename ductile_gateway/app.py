@@ -170,8 +170,7 @@ class _Gateway:
         from ductile_gateway.webhooks.http import serve_ingress
         from ductile_gateway.webhooks.inbound import Inbound
 
-        deliveries, find_offer = self._stores.deliveries, self._offers.find
-        inbound = Inbound(settings, self._bus, self._artifacts, deliveries, find_offer=find_offer, clock=self._clock)
+        inbound = Inbound(settings, self._bus, self._artifacts, find_offer=self._offers.find, clock=self._clock)
         await serve_ingress(settings, inbound, told=self._told.metrics.received.add)
 
     def _of_ductiles(self, runner: Ductiles, tools: Tools, answers: Answers, group: asyncio.TaskGroup) -> None:

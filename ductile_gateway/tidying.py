@@ -17,7 +17,7 @@ from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.artifact_names import ArtifactNames
 from ductile_gateway.store.calls import Call
 from ductile_gateway.store.carriers import OLD
-from ductile_gateway.store.outbox import Owed, Received
+from ductile_gateway.store.outbox import Owed
 from ductile_gateway.store.rows import Rows, kind_of
 from ductile_gateway.webhooks.service import KEPT
 from groundwork.service.errors import TryAgain
@@ -33,7 +33,6 @@ ANSWERS, FOLDERS = "answers", "call folders"
 _KINDS: Mapping[str, tuple[type[Any], ...]] = {
     ANSWERS: (Call, ArtifactNames),
     "notifications": (Owed,),
-    "events from outside": (Received,),
 }
 _ANSWERS = "SELECT count(*) FROM rows WHERE kind = 'call' AND state = 'published'"
 _NTH_ANSWER = "SELECT at FROM rows WHERE kind = 'call' AND state = 'published' ORDER BY at LIMIT 1 OFFSET ?"
@@ -46,7 +45,6 @@ class Kept:
     """How long each kind is kept, how many bytes the ledger may take, and where calls under way have their folders."""
 
     answers: timedelta
-    events: timedelta
     most: int | None
     calls: Path
 
@@ -54,7 +52,6 @@ class Kept:
     def by(cls, settings: GatewaySettings) -> Self:
         return cls(
             answers=timedelta(days=settings.ledger_days),
-            events=timedelta(days=settings.ingress.remember_days),
             most=None if settings.ledger_mb is None else settings.ledger_mb << 20,
             calls=settings.private_folder() / "calls",
         )
@@ -122,7 +119,7 @@ class Tidying:
     async def _ages(self) -> dict[str, datetime]:
         now = self._clock.now()
         answers = max(now - self._kept.answers, await self._too_much(now))
-        return {ANSWERS: answers, "notifications": now - KEPT, "events from outside": now - self._kept.events}
+        return {ANSWERS: answers, "notifications": now - KEPT}
 
     async def _too_much(self, now: datetime) -> datetime:
         """Before which instant answers go because the ledger takes too much: an estimate."""

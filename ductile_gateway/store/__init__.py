@@ -1,4 +1,4 @@
-"""The gateway's durable memory: one SQLite file for calls, events from outside, and what others are to be told."""
+"""The gateway's durable memory: one SQLite file for calls, and what others are to be told."""
 
 from importlib.resources import files
 from pathlib import Path

@@ -18,7 +18,7 @@ from ductile_gateway.store import FILE, MIGRATIONS
 from ductile_gateway.store.calls import CallLedger, CallReceipts, OverdueJobs
 from ductile_gateway.store.carriers import InFile, InStream, copy
 from ductile_gateway.store.moving import mark_of
-from ductile_gateway.store.outbox import OwedNotifications, ReceivedDeliveries
+from ductile_gateway.store.outbox import OwedNotifications
 from ductile_gateway.store.pins import RowPins
 from ductile_gateway.store.rows import Rows
 from groundwork.nats.link import NatsLink
@@ -41,7 +41,6 @@ class Stores:
     ledger: CallLedger
     receipts: CallReceipts
     overdue: OverdueJobs
-    deliveries: ReceivedDeliveries
     outbox: OwedNotifications
     pins: RowPins
 
@@ -53,7 +52,6 @@ class Stores:
             ledger=CallLedger(rows, by=by, run_bytes=run_bytes),
             receipts=CallReceipts(rows, by=by),
             overdue=OverdueJobs(rows),
-            deliveries=ReceivedDeliveries(rows),
             outbox=OwedNotifications(rows, by=by),
             pins=RowPins(rows),
         )

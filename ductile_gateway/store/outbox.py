@@ -1,4 +1,4 @@
-"""Notifications that are owed to receivers, kept for a while after they are settled; and deliveries that were received.
+"""Notifications that are owed to receivers, kept for a while after they are settled.
 
 A notification belongs to the gateway that added it; one that is overdue any other claims right before it is sent.
 """
@@ -156,29 +156,3 @@ class OwedNotifications:
 
     def _due_by(self, now: datetime) -> Values:
         return self._by, microseconds(now), microseconds(now - OVERDUE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
-    source: str
-    identity: str
-    event_key: str
-    at: datetime
-    state: str = "received"
-    body: bytes = b""
-
-
-class ReceivedDeliveries:
-    """The first record of a delivery stays."""
-
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-
-    async def find(self, source: str, identity: str) -> str | None:
-        """The key of the event that came of the delivery of this identity."""
-        found = await self._rows.read(Received, source, identity)
-        return found.event_key if found else None
-
-    async def record(self, source: str, identity: str, *, event_key: str, at: datetime) -> None:
-        one = Received(at=at, source=source, identity=identity, event_key=event_key)
-        await self._rows.change(Received, lambda there: there or one, source, identity)

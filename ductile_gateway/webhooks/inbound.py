@@ -1,12 +1,11 @@
-"""Events from outside: deliveries of webhooks and of Ductile's relay become messages on the bus, each once however
-often it is sent.
+"""Events from outside: deliveries of webhooks and of Ductile's relay become messages on the bus.
 
-    signature ─▶ mapping ─▶ bus ─▶ recorded
+    signature ─▶ mapping ─▶ bus
 
-A delivery is recorded after the bus has it. After a crash in between its sender repeats it: the same content gets the
-same name, and the bus drops the second message by its Msg-Id. An unknown name or key is answered like a wrong
-signature. Webhooks of Ductile and GitHub sign the body alone, so their deliveries are told apart by it: a name in an
-unsigned header could be anybody's.
+However often a delivery is sent, its message has the same name: the bus drops a copy that comes soon, and the agent
+knows the start, signal or result that comes later. An unknown name or key is answered like a wrong signature. Webhooks
+of Ductile and GitHub sign the body alone, so their deliveries are told apart by it: a name in an unsigned header could
+be anybody's.
 """
 
 import asyncio
@@ -23,7 +22,6 @@ from pydantic import JsonValue
 from ductile_gateway.ductile.answers import FORBIDDEN
 from ductile_gateway.ductile.relay_wire import SKEWED
 from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Clock
-from ductile_gateway.store.outbox import ReceivedDeliveries
 from ductile_gateway.webhooks import signatures
 from ductile_gateway.webhooks.github import agrees
 from ductile_gateway.webhooks.inbound_settings import IngressSettings, WebhookSettings
@@ -35,7 +33,6 @@ from ductile_gateway.webhooks.mapping import (
     of_document,
     of_relayed,
     read_relayed,
-    token,
 )
 from ductile_gateway.webhooks.results import FindOffer
 from ductile_gateway.webhooks.signatures import KEY_ID, PEER, SIGNATURE, TIMESTAMP
@@ -75,7 +72,6 @@ class Inbound:
         settings: IngressSettings,
         bus: Bus,
         artifacts: Artifacts,
-        deliveries: ReceivedDeliveries,
         *,
         find_offer: FindOffer,
         clock: Clock,
@@ -84,7 +80,6 @@ class Inbound:
         self._settings = settings
         self._bus = bus
         self._artifacts = artifacts
-        self._deliveries = deliveries
         self._find_offer = find_offer
         self._clock = clock
         self._within_s = within_s
@@ -116,7 +111,7 @@ class Inbound:
         traceparent = carried if isinstance(carried, str) else headers.get(TRACEPARENT)
         origin = Origin(source=name, event_id=event_id, at=now, keeps_names=True, traceparent=traceparent)
         outgoing = of_relayed(relayed, peer.events.get(kind), origin, self._find_offer)
-        return await self._take(kind, outgoing, origin, identity=f"{kind}:{event_id}")
+        return await self._take(kind, outgoing, origin)
 
     async def webhook(self, name: str, headers: Mapping[str, str], body: bytes) -> Taken | None:
         """None for an event that is not mapped."""
@@ -140,24 +135,20 @@ class Inbound:
             event_id = _id_at(hook.delivery_id, document)
         origin = Origin(source=name, event_id=event_id, at=now, strange=True, traceparent=headers.get(TRACEPARENT))
         event = of_document(mapping, document, origin, self._find_offer)
-        return await self._take(event_type, event, origin, identity=event_id)
+        return await self._take(event_type, event, origin)
 
-    async def _take(self, event_type: str, event: Outgoing, origin: Origin, *, identity: str) -> Taken:
-        """Durable on return, or known before. `identity`: of the delivery within its source."""
-        delivery = (origin.source, token(identity))
+    async def _take(self, event_type: str, event: Outgoing, origin: Origin) -> Taken:
+        """Durable on return."""
         try:
             async with asyncio.timeout(self._within_s):
-                known = await self._deliveries.find(*delivery)
-                if known is None:
-                    await self._keep(event)
-                    await self._bus.publish(event.subject, event.body, key=event.key, headers=_headers(event, origin))
-                    await self._deliveries.record(*delivery, event_key=event.key, at=origin.at)
+                await self._keep(event)
+                headers = _headers(event, origin)
+                duplicate = await self._bus.publish(event.subject, event.body, key=event.key, headers=headers)
         except TimeoutError as error:
             raise TryAgain(f"the bus did not take the event within {self._within_s:g} s") from error
-        key, duplicate = known or event.key, known is not None
-        facts = {"source": origin.source, "event": event.subject, "key": key, "duplicate": duplicate}
+        facts = {"source": origin.source, "event": event.subject, "key": event.key, "duplicate": duplicate}
         log.info("event from outside", extra=facts)
-        return Taken(event_type, key, event.about, duplicate)
+        return Taken(event_type, event.key, event.about, duplicate)
 
     async def _keep(self, event: Outgoing) -> None:
         for one in event.artifacts:

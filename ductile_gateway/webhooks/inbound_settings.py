@@ -178,8 +178,6 @@ class IngressSettings(Section):
     """Webhooks, by name."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=4 * 1024 * 1024)] = 256 * 1024
     """The largest body that is read, in bytes."""
-    remember_days: Annotated[float, Field(ge=3)] = 30.0
-    """How long deliveries are known again, in days: GitHub sends one again for 3 days."""
 
     @model_validator(mode="after")
     def _told_apart(self) -> Self:

@@ -102,7 +102,7 @@ async def test_while_the_ledger_takes_too_much_the_oldest_answers_go_and_those_o
             at = now - timedelta(days=number / 4)
             await stores.ledger.answer(replace(an_answer(number + 1), completed_at=at, body=b"x" * 40_000))
         await published(stores.ledger, *(an_answer(number + 1) for number in range(60)))
-        kept = Kept(answers=timedelta(days=30), events=timedelta(days=30), most=1 << 20, calls=tmp_path / "calls")
+        kept = Kept(answers=timedelta(days=30), most=1 << 20, calls=tmp_path / "calls")
         tidying = Tidying(stores.rows, kept, FakeClock(now))
         assert (await tidying.would_go())["answers"] > 0
         assert (await tidying.tidy())["answers"] > 0

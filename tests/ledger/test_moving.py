@@ -102,7 +102,6 @@ async def kept(tmp_path: Path, some_server: EmbeddedNats, link: NatsLink) -> Kep
             await stores.ledger.answer(an_answer(step))
         stores.ledger.published(an_answer(4).key)
         await named(stores.ledger, RUN, an_answer(4).key, ("a.md",))
-        await stores.deliveries.record("peer", "delivery-1", event_key="key", at=NOON)
         await stores.outbox.add([a_delivery("waiting"), a_delivery("completed"), a_delivery(target="relay")])
         await stores.outbox.settle(a_delivery(target="relay"), "arrived", at=NOON)
         await stores.pins.trust([FIRST])
@@ -122,7 +121,6 @@ async def holds_all(stores: Stores) -> None:
     later = await stores.ledger.answers_to_publish(NOON + 60 * SECOND)
     assert [one for one in later if one.key not in (READS.key, BY_A_PLUGIN.key)] == [an_answer(5)]
     assert await stores.ledger.digest_of(RUN, "a.md") == f"of {an_answer(4).key}"
-    assert await stores.deliveries.find("peer", "delivery-1") == "key"
     assert await stores.outbox.due("subscription:a", NOON + OVERDUE, 10) == [a_delivery("waiting")]
     await stores.outbox.add([a_delivery(target="relay")])
     assert await stores.outbox.lanes_due(NOON + OVERDUE) == ["subscription:a"], "what has arrived is remembered"

@@ -39,11 +39,9 @@ async def test_what_is_asked_by_key_is_known_though_the_own_copy_is_behind(crowd
     async with crowd.gateway("a") as a, crowd.gateway("b") as b:
         crowd.copies["b"].open.clear()
         await a.ledger.intend(an_intent(), Receipt(NOON))
-        await a.deliveries.record("peer", "delivery-1", event_key="key", at=NOON)
         assert await named(a.ledger, RUN, "call-1", NAMES) == ("a.md",)
         assert await b.ledger.find(KEY) == an_intent()
         assert await b.receipts.find(KEY) == Receipt(NOON)
-        assert await b.deliveries.find("peer", "delivery-1") == "key"
         assert await b.ledger.digest_of(RUN, "A.md") == "of call-1"
         assert await named(b.ledger, RUN, "call-2", NAMES) == ("a-02.md",)
         assert b.ledger.number_open() == 0

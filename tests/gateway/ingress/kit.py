@@ -13,7 +13,6 @@ import httpx2
 from starlette.types import ASGIApp
 
 from ductile_gateway.ports import Bus
-from ductile_gateway.store.outbox import ReceivedDeliveries
 from ductile_gateway.webhooks.http import create_app
 from ductile_gateway.webhooks.inbound import Inbound
 from ductile_gateway.webhooks.inbound_settings import IngressSettings
@@ -21,7 +20,7 @@ from groundwork.http.listener import listening
 from groundwork.http.server import serve_http
 from schemas.catalog import ToolOffer
 from schemas.events import INBOUND
-from tests.gateway.parts import NOON, RUN, MemoryArtifacts, MemoryBus, memory_rows
+from tests.gateway.parts import NOON, RUN, MemoryArtifacts, MemoryBus
 from tests.kit.fakes import FakeClock
 
 INGEST = "/ingest/ductile"
@@ -42,25 +41,29 @@ PEERS: dict[str, Any] = {
 }
 
 
+class OnceBus(MemoryBus):
+    """Keeps what has a new name."""
+
+    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> bool:
+        known = any(name == key for _, name, _, _ in self.messages)
+        return known or await super().publish(subject, body, key=key, headers=headers)
+
+
 class Ingress:
     def __init__(
         self,
         *,
         bus: Bus | None = None,
-        deliveries: ReceivedDeliveries | None = None,
         within_s: float = 5.0,
         offers: Sequence[ToolOffer] = (),
         **settings: Any,
     ) -> None:
         chosen = IngressSettings.model_validate({"peers": PEERS} | settings)
-        self.bus: Any = bus or MemoryBus()
+        self.bus: Any = bus or OnceBus()
         self.artifacts: Any = MemoryArtifacts()
         self.clock = FakeClock(NOON)
-        record = deliveries or ReceivedDeliveries(memory_rows())
         find_offer = {offer.name: offer for offer in offers}.get
-        inbound = Inbound(
-            chosen, self.bus, self.artifacts, record, find_offer=find_offer, clock=self.clock, within_s=within_s
-        )
+        inbound = Inbound(chosen, self.bus, self.artifacts, find_offer=find_offer, clock=self.clock, within_s=within_s)
         self.app: ASGIApp = create_app(chosen, inbound, told=lambda *_: None)
 
     async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> httpx2.Response:

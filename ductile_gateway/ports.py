@@ -127,8 +127,8 @@ class Ownership(Protocol):
 
 
 class Bus(Protocol):
-    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> bool:
-        """Durably, under Msg-Id `key`. Returns whether it was there before."""
+    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
+        """Durably, under Msg-Id `key`; a duplicate is a success."""
 
 
 class Observer(Protocol):

@@ -35,16 +35,15 @@ class NatsBus:
         self._link = link
         self._outage = Outage("a stream of the bus", log)
 
-    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> bool:
+    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         try:
-            published = await self._link.publish(subject, body, msg_id=key, headers=headers)
+            await self._link.publish(subject, body, msg_id=key, headers=headers)
         except NoSuchStream as error:  # it was there at the start: what was answered waits for it
             self._outage.goes_on(str(error))
             raise TryAgain(str(error), NO_STREAM_S) from error
         except GiveUp as error:  # a result that the bus will never take: no other may be lost like it
             raise Misconfigured(str(error)) from error
         self._outage.over()
-        return published.duplicate
 
 
 class NatsArtifacts:

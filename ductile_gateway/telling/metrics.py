@@ -69,7 +69,7 @@ class GatewayMetrics:
         )
         self.received = made.counter(
             "agentic.ingress.events",
-            "Events from outside: accepted, duplicate, ignored, refused, put_off",
+            "Events from outside: accepted, ignored, refused, put_off",
             unit="{event}",
             attributes=("agentic.ingress", OUTCOME),
         )

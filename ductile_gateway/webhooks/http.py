@@ -1,8 +1,7 @@
 """The ingress over HTTP: two addresses for events. Errors are `{"error": "<text>"}`.
 
-202: the event is durable on the bus. 200: a webhook's delivery was known before, or is not mapped. A relayed event that
-was known before gets 202 too, because Ductile takes anything else for a failure. Path and Host are checked before any
-route: a browser that was tricked into another name for this address is turned away.
+202: the event is durable on the bus, now or before. 200: a webhook's delivery is not mapped. Path and Host are checked
+before any route: a browser that was tricked into another name for this address is turned away.
 """
 
 import asyncio
@@ -50,16 +49,17 @@ def create_app(settings: IngressSettings, inbound: Inbound, *, told: Told) -> AS
         with _telling(told, "relay"):
             headers, body = await _read(bodies, request)
             taken = await inbound.relay(request.scope["path"], headers, body)
-        told("relay", "duplicate" if taken.duplicate else "accepted")
+        told("relay", "accepted")
         peer = headers[PEER.lower()].strip()
         return JSONResponse({"status": "accepted", "peer": peer} | _said(taken), 202)
 
     async def webhook(request: Request) -> JSONResponse:
         with _telling(told, "webhook"):
             taken = await inbound.webhook(request.path_params["name"], *await _read(bodies, request))
-        status = "ignored" if taken is None else "duplicate" if taken.duplicate else "accepted"
-        told("webhook", status)
-        return JSONResponse({"status": status} | _said(taken), 202 if status == "accepted" else 200)
+        told("webhook", "accepted" if taken else "ignored")
+        return (
+            JSONResponse({"status": "accepted"} | _said(taken), 202) if taken else JSONResponse({"status": "ignored"})
+        )
 
     routes = [
         Route("/ingest/ductile", relay, methods=["POST"]),
@@ -99,11 +99,8 @@ async def _read(bodies: Bodies, request: Request) -> tuple[Mapping[str, str], by
     return {name: value for name, value in request.headers.items() if times[name] == 1}, body
 
 
-def _said(taken: Taken | None) -> dict[str, object]:
-    if taken is None:
-        return {}
-    told = {"event_type": taken.event_type, "receiver_event_id": taken.event_key, "job_id": taken.about}
-    return told | {"duplicate": taken.duplicate}
+def _said(taken: Taken) -> dict[str, object]:
+    return {"event_type": taken.event_type, "receiver_event_id": taken.event_key, "job_id": taken.about}
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:

@@ -60,7 +60,6 @@ class Taken(NamedTuple):
     event_type: str
     event_key: str
     about: str
-    duplicate: bool
 
 
 class Inbound:
@@ -142,13 +141,11 @@ class Inbound:
         try:
             async with asyncio.timeout(self._within_s):
                 await self._keep(event)
-                headers = _headers(event, origin)
-                duplicate = await self._bus.publish(event.subject, event.body, key=event.key, headers=headers)
+                await self._bus.publish(event.subject, event.body, key=event.key, headers=_headers(event, origin))
         except TimeoutError as error:
             raise TryAgain(f"the bus did not take the event within {self._within_s:g} s") from error
-        facts = {"source": origin.source, "event": event.subject, "key": event.key, "duplicate": duplicate}
-        log.info("event from outside", extra=facts)
-        return Taken(event_type, event.key, event.about, duplicate)
+        log.info("event from outside", extra={"source": origin.source, "event": event.subject, "key": event.key})
+        return Taken(event_type, event.key, event.about)
 
     async def _keep(self, event: Outgoing) -> None:
         for one in event.artifacts:

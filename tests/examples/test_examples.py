@@ -29,8 +29,7 @@ SAYS = {
     "repository-chore": [r"✓ step 7 .*tidy ok: 4 files were looked at", "Nothing is left to do"],
     "research-note": [r"^# quiet heat pumps$", r"Nordwind 8 \| 32", r"Filed as quiet-heat-pumps\.md"],
     "webhook-triage": [
-        r'^202 .*"duplicate": ?false',
-        r'"duplicate": ?true',
+        r'^202 .*"status": ?"accepted"',
         r'\{"number": 42, "label": "bug"\}\n\{"number": 42, "text": "Thank you',
     ],
 }

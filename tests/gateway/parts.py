@@ -187,11 +187,10 @@ class MemoryBus:
         self.messages: list[tuple[str, str, bytes, dict[str, str]]] = []
         self.down = False
 
-    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> bool:
+    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         if self.down:
             raise TryAgain("not connected", 0.01)
         self.messages.append((subject, key, body, headers))
-        return False
 
     @property
     def results(self) -> list[ToolResult]:

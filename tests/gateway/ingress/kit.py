@@ -44,9 +44,9 @@ PEERS: dict[str, Any] = {
 class OnceBus(MemoryBus):
     """Keeps what has a new name."""
 
-    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> bool:
-        known = any(name == key for _, name, _, _ in self.messages)
-        return known or await super().publish(subject, body, key=key, headers=headers)
+    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
+        if all(name != key for _, name, _, _ in self.messages):
+            await super().publish(subject, body, key=key, headers=headers)
 
 
 class Ingress:

@@ -47,9 +47,9 @@ async def test_a_body_beyond_the_limit_is_refused_before_its_signature_is_looked
 
 async def test_a_bus_that_does_not_answer_in_time_is_a_bus_that_is_away() -> None:
     class DeafBus(MemoryBus):
-        async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> bool:
+        async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
             del subject, body, key, headers
-            return await asyncio.Event().wait()
+            await asyncio.Event().wait()
 
     assert (await Ingress(bus=DeafBus(), within_s=0.05).relay(an_event())).status_code == 503
 
@@ -86,5 +86,4 @@ async def test_many_copies_of_a_delivery_are_one_message(link: NatsLink) -> None
     ingress = Ingress(bus=NatsBus(link))
     answers = await asyncio.gather(*(ingress.relay(an_event()) for _ in range(50)))
     assert {answer.status_code for answer in answers} == {202}
-    assert sum(not answer.json()["duplicate"] for answer in answers) == 1
     assert [result.run_id for result in await results(link)] == [RUN]

@@ -75,7 +75,7 @@ async def test_an_issue_of_github_starts_a_run_with_what_was_chosen_of_it() -> N
     answer = await github(ingress)
     wake_id = f"github:{hashlib.sha256(SENT).hexdigest()}"
     ids = {"receiver_event_id": f"agentic:start:{wake_id}", "job_id": wake_id}
-    told = {"status": "accepted", "event_type": "issues", "duplicate": False} | ids
+    told = {"status": "accepted", "event_type": "issues"} | ids
     assert (answer.status_code, answer.json()) == (202, told)
     start = {"goal": "Triage issue 7: It leaks", "context": {"label": "bug", "issue": OPENED["issue"]}}
     payload = start | {"constraints": {}, "untrusted": True, "by": "github"}
@@ -206,20 +206,20 @@ async def test_a_run_is_cancelled_through_a_webhook_by_who_is_named() -> None:
     assert ingress.payload() == {"run_id": RUN, "reason": "told to by Ann", "by": "chat"}
 
 
-async def test_a_captured_delivery_under_another_name_is_a_duplicate_too() -> None:
+async def test_a_captured_delivery_under_another_name_is_the_same_event() -> None:
     ingress = hooked()
     first, again = await github(ingress), await github(ingress, delivery="d-2")
-    assert again.json() == first.json() | {"status": "duplicate", "duplicate": True}
+    assert again.json() == first.json()
     assert len(ingress.bus.messages) == 1
 
 
 @pytest.mark.attack(35)
 async def test_while_a_secret_is_changed_either_is_taken_until_the_time_of_the_old_one_is_over() -> None:
     ingress = hooked("github", keys=[{"secret": OLD, "until": "2026-11-21T12:00:01Z"}, {"secret": NEW}])
-    assert [(await github(ingress, secret=secret)).status_code for secret in (OLD, NEW)] == [202, 200]
+    assert [(await github(ingress, secret=secret)).status_code for secret in (OLD, NEW)] == [202, 202]
     ingress.clock.advance(1)
     assert (await github(ingress)).status_code == 401
-    assert (await github(ingress, secret=NEW)).status_code == 200, "it is known, and would not be without a signature"
+    assert (await github(ingress, secret=NEW)).status_code == 202
 
 
 @pytest.mark.attack(20)
@@ -239,7 +239,7 @@ async def test_a_standard_webhook_answers_a_step_once_whatever_time_it_has() -> 
     ingress = hooked()
     first, again = await scanned(ingress), await scanned(ingress, at=str(UNIX_NOW + 200))
     assert (first.status_code, first.json()["receiver_event_id"]) == (202, keys.result(RUN, 4, 1))
-    assert (again.status_code, again.json()["status"]) == (200, "duplicate")
+    assert (again.status_code, again.json()) == (202, first.json())
     payload = ingress.payload()
     assert (payload["step"], payload["status"], payload["result"]) == (4, "ok", {"n": 2})
     assert payload["untrusted"] is True

@@ -98,7 +98,7 @@ class History(Requests):
 
     def _wake_accepted(self, event: WakeAccepted) -> None:
         self.accepted, self._began = event, event.at
-        self.begin("accepted", kind="accepted", **words.titled(words.of_event(event)))
+        self.begin("accepted", kind="accepted", **words.titled(event))
 
     def _run_started(self, _: RunStarted) -> None:
         self.started = self.record
@@ -111,7 +111,7 @@ class History(Requests):
             lost = Failure(error_class="lost", message="its reply was lost with the process that made the call")
             self.close(CALL, "error", error=lost)
         call = self._open_call(event.call)
-        call.text, call.model = f"made with {words.reserved(event)} set aside", event.model
+        call.text, call.model = str(words.said(event)), event.model
         # the prompt is made before the reserve for it is committed
         call.about = {"asked_in": record.entry.seq - 1, "asked_at": record.at, "prompt_hash": event.prompt_hash}
 
@@ -150,7 +150,7 @@ class History(Requests):
         again = event.remedy in ("try_again", "shrink")
         error = Failure(error_class=event.error_class, message=str(event.message), retryable=again)
         self._open_call(event.call)
-        self.close(CALL, "error", text=str(words.of_event(event)), error=error)
+        self.close(CALL, "error", text=str(words.said(event)), error=error)
 
     def _signal_received(self, event: SignalReceived) -> None:
         signal, raised = event.signal, self.record.first(LimitsRaised)
@@ -158,7 +158,7 @@ class History(Requests):
         self._cancel_requested(event, **about, **({"limits": tuple(words.limits(raised.limits))} if raised else {}))
 
     def _cancel_requested(self, event: CancelRequested | SignalReceived | StoodStill, **about: Any) -> None:
-        item_id, said = f"person:{self.record.entry.seq}", words.titled(words.of_event(event))
+        item_id, said = f"person:{self.record.entry.seq}", words.titled(event)
         self.begin(item_id, kind="person", about=about, **said)
         self.close(item_id, "ok")
 
@@ -172,7 +172,7 @@ class History(Requests):
         self.close(SLEEP, "ok")
         step = self.newest_step + (asked.phase is Phase.PLAN)
         item_id = f"call:{asked.call}:{self.record.entry.seq}"
-        self._begin_phase(asked.phase, item_id, asked.call, step or None).text = str(words.led_to_by(asked))
+        self._begin_phase(asked.phase, item_id, asked.call, step or None).text = str(words.said(asked))
 
     def _begin_phase(self, phase: Phase, item_id: str, call: int, step: int | None) -> Item:
         about = {"asked_in": self.record.entry.seq, "asked_at": self.record.at}
@@ -182,9 +182,7 @@ class History(Requests):
     def _wait(self, what: str, fact: CallPutOff | Slept | PersonAsked, kind: str, **told: Any) -> None:
         item_id = f"{'pause' if what == PAUSE else 'wait'}:{self.record.entry.seq}"
         about = {"kind": kind, "why": told.pop("why", "")}
-        self.begin(
-            item_id, what, kind="wait", status="waiting", about=about, **words.titled(words.led_to_by(fact)), **told
-        )
+        self.begin(item_id, what, kind="wait", status="waiting", about=about, **words.titled(fact), **told)
 
     def _call_put_off(self, fact: CallPutOff) -> None:
         self._wait(MODEL_WAIT, fact, "model_retry", phase=fact.phase, call=fact.call, until=fact.retry_at)

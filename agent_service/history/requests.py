@@ -94,7 +94,7 @@ class Requests(Items):
         pending, item_id = fact.pending, id_of(fact.pending.name)
         if item := self.open.get(item_id):
             item.attempt, item.status = pending.attempt, "waiting"
-        told = words.titled(words.led_to_by(fact)) | {"until": fact.retry_at, "about": {"kind": "tool_retry"}}
+        told = words.titled(fact) | {"until": fact.retry_at, "about": {"kind": "tool_retry"}}
         wait_id = f"wait:{self.record.entry.seq}:{item_id}"
         self.begin(wait_id, _wait_of(item_id), kind="wait", status="waiting", parent=item_id, **told, **_of(pending))
 
@@ -134,7 +134,7 @@ class Requests(Items):
         self.start(item)
         self.go_on(item_id)
         own = words.answer_to(record, fact)
-        text = words.came(own, result_of(record, own.step)) if own else words.finished(fact)
+        text = words.came(own, result_of(record, own.step)) if own else words.said(fact)
         error = Failure.of(own.error) if own else None
         if error is None and fact.status != "ok":
             error = Failure(error_class=fact.error_class, message=fact.summary)

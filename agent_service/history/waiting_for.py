@@ -37,7 +37,7 @@ def _text(waiting: Waiting) -> str:
         case Sleeping(until=at, why=why):
             return f"{instant(at)}: {why}"
         case NeedsPerson(ask=ask):
-            return str(words.pauses(ask)).removeprefix(words.PAUSES)
+            return str(words.said(ask)).removeprefix(words.PAUSES)
     return ""
 
 

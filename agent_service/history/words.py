@@ -1,9 +1,12 @@
-"""Events, facts and decisions in plain text, for items of the history and for the log.
+"""Events, facts and decisions in plain text, for items of the history and for the log: one table of sentences.
 
 A model has the name it gave itself, so that a script is known as a script.
 """
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
+from operator import attrgetter
+from string import Formatter
 from typing import Any, NamedTuple
 
 from agent_service.core import events, facts, phases
@@ -18,7 +21,6 @@ from schemas.events import SignalKind, ToolResult
 
 MAX_SAYING = 500
 PAUSES = "pauses for "
-
 DONE = {
     phases.Phase.VERIFY: "verified",
     phases.Phase.FRAME: "framed",
@@ -43,6 +45,40 @@ OUTCOMES = {
     "late": "came after the run's end, which it does not change",
     "refused": "is not what the run waited for",
 }
+SENTENCES: dict[type[Any], str] = {
+    events.WakeAccepted: "accepted| from {by}|: {brief.goal}",
+    events.RunStarted: "started with {skills:number} tools|: {skills:names}",
+    events.CallReserved: "sets {reserve.tokens} tokens aside ({reserve.cost_usd:usd}) for call {call} to {model}",
+    events.ModelUnavailable: "{:unavailable}|: {message}",
+    events.CancelRequested: "cancel| by {by}|: {reason}",
+    events.SignalReceived: "{signal.kind:signal}| by {by}|: {signal.message}| ({signal.outcome:plain})",
+    events.TurnBroke: "the agent broke",
+    events.StoodStill: "goes on|: everything was stopped by {by} since {since}|: {reason}",
+    facts.CallAsked: "asked the model to {phase} (call {call})|, telling it: {told:joined}",
+    facts.CallPutOff: "the model is asked again at {retry_at}",
+    facts.CallLost: "the reply to call {call} is lost, which counts as {tokens} tokens",
+    facts.RequestSent: "sent {pending:attempt}|: {pending.action:call}, answer due by {pending.deadline_at}",
+    facts.RetrySet: "{pending:attempt} follows at {retry_at}",
+    facts.StepFinished: "{tool} {status:outcome}|: {summary}",
+    facts.TaskFinished: "{tool} {status:outcome}|: {summary}",
+    facts.Slept: "waits until {until}|: {why}",
+    facts.Resumed: "the run goes on",
+    facts.Reopened: "the run goes on, reopened",
+    facts.Ended: "the run ended: {status} ({ending_class})|: {reason}",
+    Approval: PAUSES + "a person's approval of {proposal:proposed}|: {reason}",
+    Question: PAUSES + "a person's answer|: {ask.question}",
+    Stop: PAUSES + "a person ({ending_class})|: {reason}",
+    phases.Framing: "{goal_statement}",
+    phases.Plan: "{actions:calls}|: {rationale}",
+    phases.Ask: "asks a person|: {question}",
+    phases.Wait: "waits|: {why}",
+    phases.Reflection: "{verdict}: {summary}",
+    phases.Verification: "{holds:holds}: {reason}",
+    phases.Digest: "{memory:number} facts take the place of the older notes",
+    phases.Refusal: "{:refusal}",
+    phases.Unusable: "{reason}",
+}
+"""Before the first bar, what the log has of it; each part behind one is left out where a value of it is empty."""
 
 
 class Said(NamedTuple):
@@ -55,25 +91,36 @@ class Said(NamedTuple):
         return self.bare + self.more
 
 
-def titled(said: Said) -> dict[str, str]:
+def said(told: Any) -> Said:
+    """An event, a fact, a decision, or what a person is asked, by its sentence."""
+    told = told.ask if isinstance(told, facts.PersonAsked) else told
+    bare, *more = [part(told) for part in _PARTS[type(told)]]
+    return Said(bare, "".join(more))
+
+
+def titled(told: Any) -> dict[str, str]:
     """Title and text of an item."""
-    text = said.more.removeprefix(" by ").removeprefix(" from ").removeprefix(": ")
-    return {"title": said.bare[0].upper() + said.bare[1:], "text": text}
+    bare, more = said(told)
+    text = more.removeprefix(" by ").removeprefix(" from ").removeprefix(": ")
+    return {"title": bare[0].upper() + bare[1:], "text": text}
 
 
 def say(record: Record) -> str:
     """The entry in one line."""
-    return one_line("; ".join(map(str, (*happened(record), *led_to(record)))), MAX_SAYING)
+    return one_line("; ".join(map(str, (*_happened(record), *led_to(record)))), MAX_SAYING)
 
 
 def bare(record: Record) -> str:
-    return "; ".join(said.bare for said in (*happened(record), *led_to(record)))
+    return "; ".join(clause.bare for clause in (*_happened(record), *led_to(record)))
 
 
 def answer_to(record: Record, over: facts.StepFinished | facts.TaskFinished) -> facts.AttemptAnswered | None:
-    """The answer of the same entry that ended it, and tells more of it."""
-    mine = (answer for answer in record.all(facts.AttemptAnswered) if answer.step == over.step)
-    return next((answer for answer in mine if of(answer.task) == over.name[1]), None)
+    """The answer of the same entry that ended it, and tells more of it: its own, or that of asking once more."""
+    for answer in record.all(facts.AttemptAnswered):
+        asker, _, last = answer.task.rpartition(".")
+        if answer.step == over.step and (asker if last == AGAIN else answer.task) == over.name[1]:
+            return answer
+    return None
 
 
 def led_to(record: Record) -> Iterator[Said]:
@@ -81,32 +128,40 @@ def led_to(record: Record) -> Iterator[Said]:
     for fact in record.facts:
         if isinstance(fact, facts.StepFinished | facts.TaskFinished):
             if answer_to(record, fact) is None:
-                yield _named(fact.name, 1, finished(fact))
-        elif said := _OF_FACTS.get(type(fact)):
+                yield _named(request_of(fact.name), said(fact))
+        elif isinstance(fact, facts.PersonAsked) or type(fact) in SENTENCES:
             yield said(fact)
 
 
-def led_to_by(fact: facts.Fact) -> Said:
-    return _OF_FACTS[type(fact)](fact)
-
-
-def of(task: str) -> str:
-    """The task that a request is of: its own, or the one that is asked again."""
-    asker, _, last = task.rpartition(".")
-    return asker if last == AGAIN else task
-
-
-def happened(record: Record) -> Iterator[Said]:
+def _happened(record: Record) -> Iterator[Said]:
     event = record.event
     match event:
         case events.ModelReplied(model=model):
             *others, last = (decided(Thought(event, one)) for one in record.all(facts.Decided))
             yield from (*others, last._replace(more=f"{last.more} (by {speaker(model)})"))
         case events.ToolReturned() | events.TimerFired():
-            due = "the time has come" if isinstance(event, events.TimerFired) else "a result"
-            yield from [answered(record, answer) for answer in record.all(facts.AttemptAnswered)] or [Said(due)]
+            answers = record.all(facts.AttemptAnswered)
+            for one in answers:
+                yield _named(_which(one.name, one.attempt), came(one, result_of(record, one.step)))
+            if not answers:
+                yield Said("the time has come" if isinstance(event, events.TimerFired) else "a result")
         case _:
-            yield of_event(event)
+            yield said(event)
+
+
+def decided(thought: Thought) -> Said:
+    decision, one = thought.decision, thought.became
+    if one.status != "ok":
+        return Said(f"{one.phase} {one.status}", f": {'; '.join(map(str, one.why)) or said(decision)}")
+    asks = isinstance(decision, phases.Ask | phases.Wait)
+    return said(decision) if asks else Said(DONE[one.phase], f": {said(decision)}")
+
+
+def came(answer: facts.AttemptAnswered, result: ToolResult | None) -> Said:
+    what = answer.error.message if answer.error else summary_of_answer(answer, result)
+    execution = execution_of(result)
+    ran = f" ({execution})" if execution and str(execution) else ""
+    return Said(f"{answer.tool} {OUTCOMES[answer.status]}", ran + (f": {what}" if what else ""))
 
 
 def speaker(model: str) -> str:
@@ -115,73 +170,23 @@ def speaker(model: str) -> str:
 
 def limits(allowed: Limits) -> list[str]:
     attempts = f"{allowed.max_attempts} attempts each, {allowed.max_attempts_of_run} in all"
-    lines = [
+    then = "hands itself to a person" if allowed.on_budget == "escalate" else "pauses until a person raises it"
+    return [
         f"at most {allowed.max_steps} steps, {attempts}",
         f"at most {allowed.max_reframes} reframes",
         f"until {instant(allowed.deadline_at)}",
+        *([f"at most {allowed.max_tokens} tokens"] if allowed.max_tokens is not None else []),
+        *([f"at most {usd(allowed.max_cost_usd)}"] if allowed.max_cost_usd is not None else []),
+        f"when a limit is reached, the run {then}",
     ]
-    if allowed.max_tokens is not None:
-        lines.append(f"at most {allowed.max_tokens} tokens")
-    if allowed.max_cost_usd is not None:
-        lines.append(f"at most {allowed.max_cost_usd:.4f} USD")
-    then = "hands itself to a person" if allowed.on_budget == "escalate" else "pauses until a person raises it"
-    return [*lines, f"when a limit is reached, the run {then}"]
-
-
-# Decisions
-
-
-def decided(thought: Thought) -> Said:
-    decision, one = thought.decision, thought.became
-    if one.status != "ok":
-        return Said(f"{one.phase} {one.status}", f": {'; '.join(map(str, one.why)) or gist(decision)}")
-    if isinstance(decision, phases.Ask | phases.Wait):
-        what, _, why = gist(decision).partition(":")
-        return Said(what, f":{why}")
-    return Said(DONE[one.phase], f": {gist(decision)}")
-
-
-def gist(decision: phases.Decision) -> str:
-    return _GISTS[type(decision)](decision)
-
-
-def _planned(plan: phases.Plan) -> str:
-    calls = ", ".join(map(call_of, plan.actions))
-    return f"{calls}: {plan.rationale}" if plan.rationale else calls
-
-
-_GISTS: dict[type[Any], Callable[[Any], str]] = {
-    phases.Framing: lambda framing: framing.goal_statement,
-    phases.Plan: _planned,
-    phases.Ask: lambda ask: f"asks a person: {ask.question}",
-    phases.Wait: lambda wait: f"waits: {wait.why}",
-    phases.Reflection: lambda reflection: f"{reflection.verdict}: {reflection.summary}",
-    phases.Verification: lambda one: f"{'holds' if one.holds else 'does not hold'}: {one.reason}",
-    phases.Digest: lambda digest: f"{len(digest.memory)} facts take the place of the older notes",
-    phases.Refusal: lambda refusal: ": ".join(filter(None, (refusal.category, refusal.explanation))),
-    phases.Unusable: lambda unusable: unusable.reason,
-}
 
 
 def usd(cost: float | None) -> str:
     return "price not known" if cost is None else f"{cost:.4f} USD"
 
 
-def reserved(event: events.CallReserved) -> str:
-    return (
-        f"at most {event.reserve.tokens} tokens ({usd(event.reserve.cost_usd)}) for call {event.call} to {event.model}"
-    )
-
-
-# Requests
-
-
 def call_of(action: phases.Action) -> str:
     return f"{action.tool} {one_line(action.command, 64)}"
-
-
-def proposed(proposal: phases.Plan | phases.Framing) -> str:
-    return call_of(proposal.action) if isinstance(proposal, phases.Plan) else "a new framing"
 
 
 def request_of(name: Name) -> str:
@@ -197,90 +202,53 @@ def _which(name: Name, attempt: int) -> str:
     return f"{request_of(name)} attempt {attempt}" if attempt > 1 else request_of(name)
 
 
-def answered(record: Record, answer: facts.AttemptAnswered) -> Said:
-    return _named(answer.name, answer.attempt, came(answer, result_of(record, answer.step)))
+def _named(what: str, clause: Said) -> Said:
+    return clause._replace(bare=f"{what}: {clause.bare}")
 
 
-def came(answer: facts.AttemptAnswered, result: ToolResult | None) -> Said:
-    what = answer.error.message if answer.error else summary_of_answer(answer, result)
-    execution = execution_of(result)
-    ran = f" ({execution})" if execution and str(execution) else ""
-    return Said(f"{answer.tool} {OUTCOMES[answer.status]}", ran + (f": {what}" if what else ""))
+def _unavailable(event: events.ModelUnavailable) -> str:
+    return "not asked" if event.remedy == "hold" else f"the model gave no answer ({event.error_class})"
 
 
-def finished(fact: facts.StepFinished | facts.TaskFinished) -> Said:
-    return Said(f"{fact.tool} {OUTCOMES[fact.status]}", f": {fact.summary}")
-
-
-def _named(name: Name, attempt: int, said: Said) -> Said:
-    return said._replace(bare=f"{_which(name, attempt)}: {said.bare}")
-
-
-# People
-
-
-def _signalled(event: events.SignalReceived) -> Said:
-    signal = event.signal
-    return _said(
-        SIGNALS[signal.kind], event.by or "a person", signal.message or (signal.outcome or "").replace("_", " ")
-    )
-
-
-def _stood_still(event: events.StoodStill) -> Said:
-    since = f"everything was stopped by {event.by} since {instant(event.since)}"
-    return Said("goes on", f": {since}: {event.reason or 'no reason'}")
-
-
-def _said(what: str, by: str, said: str) -> Said:
-    return Said(what, (f" by {by}" if by else "") + (f": {said}" if said else ""))
-
-
-def of_event(event: events.Event) -> Said:
-    return _OF_EVENTS[type(event)](event)
-
-
-_OF_EVENTS: dict[type[Any], Callable[[Any], Said]] = {
-    events.WakeAccepted: lambda event: Said("accepted", f"{event.by and f' from {event.by}'}: {event.brief.goal}"),
-    events.RunStarted: lambda event: Said(
-        f"started with {len(event.skills)} tools", f": {', '.join(skill.name for skill in event.skills)}"
-    ),
-    events.CallReserved: lambda event: Said(f"set aside {reserved(event)}"),
-    events.ModelUnavailable: lambda event: Said(
-        "not asked" if event.remedy == "hold" else f"the model gave no answer ({event.error_class})",
-        f": {event.message}",
-    ),
-    events.CancelRequested: lambda event: _said("cancel", event.by, event.reason),
-    events.SignalReceived: _signalled,
-    events.TurnBroke: lambda _: Said("the agent broke"),
-    events.StoodStill: _stood_still,
+_WORDED: dict[str, Callable[[Any], Any]] = {
+    "": lambda value: instant(value) if isinstance(value, datetime) else value,
+    "attempt": lambda pending: _which(pending.name, pending.attempt),
+    "call": call_of,
+    "calls": lambda actions: ", ".join(map(call_of, actions)),
+    "holds": lambda holds: "holds" if holds else "does not hold",
+    "joined": lambda texts: "; ".join(map(str, texts)),
+    "names": lambda skills: ", ".join(skill.name for skill in skills),
+    "number": len,
+    "outcome": OUTCOMES.__getitem__,
+    "plain": lambda word: (word or "").replace("_", " "),
+    "proposed": lambda what: call_of(what.action) if isinstance(what, phases.Plan) else "a new framing",
+    "refusal": lambda refusal: ": ".join(filter(None, (refusal.category, refusal.explanation))),
+    "signal": SIGNALS.__getitem__,
+    "unavailable": _unavailable,
+    "usd": usd,
 }
-_OF_FACTS: dict[type[Any], Callable[[Any], Said]] = {
-    facts.CallAsked: lambda fact: Said(
-        f"asked the model to {fact.phase} (call {fact.call})",
-        f", telling it: {'; '.join(map(str, fact.told))}" if fact.told else "",
-    ),
-    facts.CallPutOff: lambda fact: Said(f"the model is asked again at {instant(fact.retry_at)}"),
-    facts.CallLost: lambda fact: Said(f"the reply to call {fact.call} is lost, which counts as {fact.tokens} tokens"),
-    facts.RequestSent: lambda fact: Said(
-        f"sent {_which(fact.pending.name, fact.pending.attempt)}",
-        f": {call_of(fact.pending.action)}, answer due by {instant(fact.pending.deadline_at)}",
-    ),
-    facts.RetrySet: lambda fact: Said(
-        f"{_which(fact.pending.name, fact.pending.attempt)} follows at {instant(fact.retry_at)}"
-    ),
-    facts.Slept: lambda fact: Said(f"waits until {instant(fact.until)}", f": {fact.why}"),
-    facts.PersonAsked: lambda fact: pauses(fact.ask),
-    facts.Resumed: lambda _: Said("the run goes on"),
-    facts.Reopened: lambda _: Said("the run goes on, reopened"),
-    facts.Ended: lambda fact: Said(f"the run ended: {fact.status} ({fact.ending_class})", f": {fact.reason}"),
+"""How a value is put into words, by what stands behind the colon in a sentence."""
+
+
+def _compiled(part: str, *, optional: bool) -> Callable[[Any], str]:
+    pieces = [
+        (literal, None if path is None else attrgetter(path) if path else (lambda told: told), _WORDED[how or ""])
+        for literal, path, how, _ in Formatter().parse(part)
+    ]
+
+    def worded(told: Any) -> str:
+        text = ""
+        for literal, value_of, in_words in pieces:
+            value = in_words(value_of(told)) if value_of else ""
+            if optional and value_of and value in ("", None):
+                return ""
+            text += f"{literal}{value}"
+        return text
+
+    return worded
+
+
+_PARTS = {
+    kind: [_compiled(part, optional=place > 0) for place, part in enumerate(sentence.split("|"))]
+    for kind, sentence in SENTENCES.items()
 }
-
-
-def pauses(ask: Approval | Question | Stop) -> Said:
-    match ask:
-        case Approval(proposal=proposal, reason=reason):
-            return Said(f"{PAUSES}a person's approval of {proposed(proposal)}", f": {reason}")
-        case Question(ask=asked):
-            return Said(f"{PAUSES}a person's answer", f": {asked.question}")
-        case Stop(ending_class=ending_class, reason=reason):
-            return Said(f"{PAUSES}a person ({ending_class})", f": {reason}")

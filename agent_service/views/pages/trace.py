@@ -12,7 +12,7 @@ from agent_service.core.phases import Plan
 from agent_service.history.history import History
 from agent_service.history.items import Item, Thought
 from agent_service.history.plain import clipped, rfc3339
-from agent_service.history.words import gist
+from agent_service.history.words import said
 from agent_service.run.journal import GENESIS
 from groundwork.service.invisible import json_visible
 
@@ -78,7 +78,7 @@ def _act(item: Item, request: Mapping[str, JsonValue]) -> Line:
 
 def _decision(item: Item, thought: Thought) -> Line:
     reply, one, decision = thought.reply, thought.became, thought.decision
-    summary = clipped(gist(decision), MAX_SUMMARY)
+    summary = clipped(str(said(decision)), MAX_SUMMARY)
     line = _line(
         item, phase=one.phase, step=one.step, attempt=one.attempt, result_status=one.status, result_summary=summary
     )

@@ -3,7 +3,6 @@
 A notification belongs to the gateway that added it; one that is overdue any other claims right before it is sent.
 """
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
@@ -27,9 +26,7 @@ _DUE = """
 SELECT subject, head, body FROM heads WHERE lane = ? AND at <= iif(coalesce(by, '') = ?, ?, ?)
 ORDER BY at, position LIMIT ?
 """
-_IS_GONE = "SELECT 1 FROM rows WHERE state = 'gone' AND lane = ? AND run_id = ? LIMIT 1"
 _ROWS = "SELECT subject, head, body FROM rows"
-_REST = f"{_ROWS} WHERE state = 'waiting' AND lane = ? AND run_id = ?"
 _NUMBER = "SELECT count(*) FROM rows WHERE kind = 'owed' AND state = ?"
 _OLDEST = f"{_ROWS} WHERE state = 'waiting' ORDER BY position LIMIT 1"
 _FIRST_PUT_OFF = f"{_ROWS} WHERE state = 'waiting' AND json_extract(head, '$.why') <> '' ORDER BY position LIMIT 1"
@@ -69,10 +66,10 @@ def claimed(one: Owed | None, *, by: str, now: datetime) -> Owed | None:
     return replace(one, by=by, at=now)
 
 
-def settled(one: Owed | None, outcome: Outcome, *, at: datetime, tries: int = 0) -> Owed | None:
+def settled(one: Owed | None, outcome: Outcome, *, at: datetime, tries: int) -> Owed | None:
     if not one or one.state != WAITING:
         return one
-    return replace(one, state=outcome, at=at, tries=tries or one.tries, body=b"", url="")
+    return replace(one, state=outcome, at=at, tries=tries, body=b"", url="")
 
 
 def postponed(one: Owed | None, due_at: datetime, *, tries: int, why: str, by: str) -> Owed | None:
@@ -103,9 +100,8 @@ class OwedNotifications:
         self._by = by
 
     async def add(self, notifications: Sequence[Notification]) -> None:
-        """What has been added before, or goes to who wants no more of its run, is left out."""
-        wanted = [one for one in notifications if not self._rows.look_up(_IS_GONE, (one.lane, one.run_id))]
-        for one in wanted:
+        """What has been added before is left out."""
+        for one in notifications:
             await self._rows.change(Owed, partial(owed, one=one, by=self._by), one.target, one.key)
 
     async def lanes_due(self, now: datetime) -> Sequence[str]:
@@ -125,13 +121,8 @@ class OwedNotifications:
         return one is not None and one.state == WAITING and one.by == self._by
 
     async def settle(self, notification: Notification, outcome: Outcome, *, at: datetime) -> None:
-        """`gone` settles all that waits for the same lane and run."""
-        settling = partial(settled, outcome=outcome, at=at)
-        one = partial(settling, tries=notification.tries)
-        await self._rows.change(Owed, one, notification.target, notification.key)
-        if outcome == "gone":
-            rest = self._listed(_REST, (notification.lane, notification.run_id))
-            await asyncio.gather(*(self._rows.change(Owed, settling, one.target, one.key) for one in rest))
+        settling = partial(settled, outcome=outcome, at=at, tries=notification.tries)
+        await self._rows.change(Owed, settling, notification.target, notification.key)
 
     async def postpone(self, notification: Notification, due_at: datetime, *, why: str) -> None:
         later = partial(postponed, due_at=due_at, tries=notification.tries, why=why, by=self._by)

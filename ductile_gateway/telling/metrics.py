@@ -57,10 +57,10 @@ class GatewayMetrics:
         )
         self.deliveries = made.counter(
             "agentic.outbound.deliveries",
-            "Tries to tell others of runs: arrived, unheard (nobody in Ductile listens), put_off, gone, dead",
+            "Tries to tell others of runs: arrived, unheard (nobody in Ductile listens), put_off, dead",
             unit="{try}",
             attributes=("agentic.target", OUTCOME),
-            known=[(target, outcome) for target in ("relay", "callback") for outcome in ("gone", "dead")],
+            known=[(target, "dead") for target in ("relay", "callback")],
         )
         self.refused = made.counter(
             "agentic.gateway.refused",

@@ -45,14 +45,14 @@ class Notification:
         return self.target.partition(":")[0] == RELAY
 
 
-Outcome = Literal["arrived", "unheard", "gone", "put_off", "dead"]
+Outcome = Literal["arrived", "unheard", "put_off", "dead"]
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """What came of one try. `unheard`: it arrived, and no pipeline listens there. `gone`: the receiver wants nothing
-    more of this run. `put_off`: again later, and not before `after_s` seconds if the receiver said so. `dead`: no try
-    can succeed before a person mends what `why` names."""
+    """What came of one try. `unheard`: it arrived, and no pipeline listens there. `put_off`: again later, and not
+    before `after_s` seconds if the receiver said so. `dead`: no try can succeed before a person mends what `why`
+    names."""
 
     outcome: Outcome
     why: str = ""

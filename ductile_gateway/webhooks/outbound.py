@@ -156,8 +156,6 @@ class Outbound:
             log.error("not delivered, and in the dead letters now", extra=_named(tried) | {"why": why})
         elif outage:
             outage.over()
-        if outcome == "gone":
-            log.warning("the receiver wants nothing more of this run (410)", extra=_named(tried))
         if outcome == "unheard":
             self.unheard[tried.target, tried.type] += 1
             if self.unheard[tried.target, tried.type] == 1:

@@ -123,10 +123,10 @@ class WebhookSender:
         ) as response:
             if httpx2.codes.is_success(response.status_code):
                 return Try("arrived")
+            why = f"{notification.lane} answered {response.status_code}"
             if response.status_code == httpx2.codes.GONE:
-                return Try("gone")
-            wish_s = retry_after_s(response.headers.get("retry-after", ""), now=at)
-            return Try("put_off", f"{notification.lane} answered {response.status_code}", wish_s)
+                return Try("dead", why)
+            return Try("put_off", why, retry_after_s(response.headers.get("retry-after", ""), now=at))
 
 
 def webhook_id(key: str) -> str:

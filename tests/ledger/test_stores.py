@@ -126,12 +126,3 @@ async def test_of_a_run_a_receiver_is_due_the_oldest_and_the_next_once_that_is_s
     assert await stores.outbox.due(first.lane, NOON, 10) == [another]
     await stores.outbox.settle(replace(first, tries=2), "arrived", at=NOON)
     assert await stores.outbox.due(first.lane, NOON, 10) == [second, another]
-
-
-async def test_who_wants_nothing_more_of_a_run_is_told_nothing_more_of_it(stores: Stores) -> None:
-    for key in ("waiting", "reopened"):
-        await stores.outbox.add([a_delivery(key), a_delivery(key, target="relay")])
-    await stores.outbox.settle(a_delivery("waiting"), "gone", at=NOON)
-    await stores.outbox.add([a_delivery("completed"), a_delivery(run_id="run_another")])
-    assert [one.run_id for one in await stores.outbox.due("subscription:a", NOON, 10)] == ["run_another"]
-    assert [one.key for one in await stores.outbox.due("relay", NOON, 10)] == [f"{RUN}:waiting"]

@@ -82,7 +82,7 @@ async def test_a_receiver_gets_the_signed_body_under_the_name_it_was_called_by(s
     [
         (200, {}, Try("arrived")),
         (204, {}, Try("arrived")),
-        (410, {}, Try("gone")),
+        (410, {}, Try("dead", "callback answered 410")),
         (404, {}, Try("put_off", "callback answered 404")),
         (500, {}, Try("put_off", "callback answered 500")),
         (429, {"Retry-After": "120"}, Try("put_off", "callback answered 429", 120.0)),

@@ -130,7 +130,7 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket, ht
 
 def _observe(agent: Agent) -> Instruments:
     instruments, outbox = agent.metrics.instruments, agent.turns.outbox
-    observe_runs(instruments, agent.store, agent.store.inbox, agent.clock, lambda: len(outbox.left))
+    observe_runs(instruments, agent.store, agent.store.inbox.count, agent.clock, lambda: len(outbox.left))
     observe_limits(instruments, agent.limits.spending, agent.kill_switch)
     observe_disk(instruments, agent.ground.folder / FILE)
     observe_readiness(instruments, agent.ready)

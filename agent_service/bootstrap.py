@@ -160,7 +160,7 @@ def build(
     )
     incoming = metrics.incoming
     room = Room(store.counts, max_queued=settings.http.max_queued)
-    metrics.outgoing.listen_to(link)
+    metrics.incoming.listen_to(link)
     intake = Intake(
         turns,
         skills,

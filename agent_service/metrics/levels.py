@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from agent_service.admission.spending import Spending
 from agent_service.core.waiting import Status
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.journal import Run
@@ -14,11 +15,7 @@ from groundwork.telemetry.metrics import Attributes, Instruments
 LIVE = (Status.QUEUED, Status.RUNNING, Status.PAUSED)
 
 
-class People(Protocol):
-    async def count(self) -> int: ...
-
-
-class Standing(Protocol):
+class Store(Protocol):
     async def counts(self) -> dict[Status, int]: ...
 
     async def queued(self, limit: int) -> Sequence[str]: ...
@@ -27,7 +24,11 @@ class Standing(Protocol):
 
 
 def observe_runs(
-    instruments: Instruments, store: Standing, inbox: People, clock: Clock, undispatched: Callable[[], int]
+    instruments: Instruments,
+    store: Store,
+    inbox: Callable[[], Awaitable[int]],
+    clock: Clock,
+    undispatched: Callable[[], int],
 ) -> None:
     """`undispatched`: how many runs have entries that are not fully dispatched."""
 
@@ -46,7 +47,7 @@ def observe_runs(
     text = "Runs of which the bus could not be told all, and is later"
     instruments.level("agentic.outbox.runs", text, undispatched, unit="{run}")
     text = "Runs that wait for a person: paused, or escalated and not dismissed"
-    instruments.level("agentic.inbox.runs", text, inbox.count, unit="{run}")
+    instruments.level("agentic.inbox.runs", text, inbox, unit="{run}")
 
 
 def observe_disk(instruments: Instruments, file: Path) -> None:
@@ -61,19 +62,11 @@ def observe_disk(instruments: Instruments, file: Path) -> None:
     instruments.level("agentic.store.free", text, lambda: shutil.disk_usage(file.parent).free, unit="By")
 
 
-class Purse(Protocol):
-    @property
-    def usd_per_day(self) -> float | None: ...
-
-    @property
-    def spent_usd(self) -> float: ...
-
-
-def observe_limits(instruments: Instruments, purse: Purse, kill_switch: KillSwitch) -> None:
+def observe_limits(instruments: Instruments, spending: Spending, kill_switch: KillSwitch) -> None:
     text = "What models cost today (UTC), in USD"
-    instruments.level("agentic.spent.today", text, lambda: purse.spent_usd, unit="{USD}")
+    instruments.level("agentic.spent.today", text, lambda: spending.spent_usd, unit="{USD}")
     text = "What may be spent on models in a day; none shown for no limit"
-    instruments.level("agentic.spent.limit", text, lambda: purse.usd_per_day, unit="{USD}")
+    instruments.level("agentic.spent.limit", text, lambda: spending.usd_per_day, unit="{USD}")
     text = "1 while somebody has stopped everything, else 0"
     instruments.level("agentic.stopped", text, lambda: float(bool(kill_switch.why)))
 

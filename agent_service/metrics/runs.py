@@ -21,10 +21,10 @@ from agent_service.core.facts import AttemptAnswered, CallPutOff, Reopened, Retr
 from agent_service.core.phases import Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval, NeedsPerson, Question, Status
-from agent_service.metrics.wakes import NONE, IncomingMetrics, OutgoingMetrics, known_class, outcome_of
+from agent_service.metrics.wakes import NONE, IncomingMetrics, known_class, outcome_of
 from agent_service.run.changes import ChangeRecord
 from groundwork.sqlite.group_commit import StoreMetrics
-from groundwork.telemetry.metrics import Counter, Histogram, Instruments
+from groundwork.telemetry.metrics import SECONDS, Attributes, Counter, Histogram, Instruments
 from groundwork.telemetry.settings import latest_gen_ai
 
 WAIT_SECONDS = (10.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
@@ -40,34 +40,108 @@ STATE, REASON = "agentic.run.state", "agentic.run.reason"
 _OF_TOOLS = (AttemptAnswered, RetrySet, TaskFinished)
 _CONTINUED = {"continuation": "followed", "budget": "budget"}
 
+_OF_CALLS, _OF_TOOLS_USED = (OPERATION, PROVIDER, MODEL), (TOOL, "agentic.tool.outcome", ERROR)
+_COUNTERS = {
+    "entries": ("agentic.journal.entries", "Entries committed", "{entry}", ("agentic.event",)),
+    "ended": ("agentic.run.completed", "Runs that ended, by their final state", "{run}", (STATE, REASON)),
+    "paused": ("agentic.run.paused", "Runs that paused for a person", "{run}", (REASON,)),
+    "reopened": (
+        "agentic.run.reopened",
+        "Escalated runs that an answer set going again, by what they had ended of",
+        "{run}",
+        (REASON,),
+    ),
+    "continued": (
+        "agentic.tool.continuations",
+        "Results of tools that ask for more first, by what became of that",
+        "{continuation}",
+        (TOOL, "agentic.continuation.outcome"),
+    ),
+    "tasks": ("agentic.tool.tasks", "Tasks of steps that are over", "{task}", _OF_TOOLS_USED),
+    "unusable": ("agentic.llm.unusable", "Replies that were no valid decision", "{reply}", (MODEL,)),
+    "tokens": (
+        "agentic.llm.tokens",
+        "Tokens; those of `input` are all of the prompt, also what came from a cache or went into it",
+        "{token}",
+        (MODEL, TOKEN_TYPE),
+    ),
+    "cost": ("agentic.llm.cost", "Spent on model calls, in USD", "{USD}", (MODEL, PHASE)),
+    "unpriced": (
+        "agentic.llm.unpriced",
+        "Replies without a known price, which the cost leaves out",
+        "{reply}",
+        (MODEL,),
+    ),
+}
+_KNOWN: dict[str, list[Attributes]] = {
+    "ended": [("done", NONE), ("cancelled", "cancelled"), ("failed", "internal"), ("escalated", "in_doubt")]
+}
+_DURATIONS = {
+    "queued": ("agentic.run.queue.duration", "From acceptance to the first turn", (), SECONDS),
+    "lasted": ("agentic.run.duration", "From acceptance to the end", (STATE,), RUN_SECONDS),
+    "waited": (
+        "agentic.person.wait.duration",
+        "From when a person was asked to when that was decided",
+        ("agentic.asks", "agentic.person.outcome"),
+        WAIT_SECONDS,
+    ),
+    "attempt": (
+        "agentic.tool.duration",
+        "One attempt of a step or a task, from its request to its result",
+        _OF_TOOLS_USED,
+        TOOL_SECONDS,
+    ),
+    "phase": (
+        "agentic.phase.duration",
+        "From a question to the model's reply, with all waits and tries",
+        (PHASE,),
+        CALL_SECONDS,
+    ),
+    "call": ("gen_ai.client.operation.duration", "One model call", (*_OF_CALLS, ERROR), CALL_SECONDS),
+}
+_LATEST = {"gen_ai.client.operation.duration": "gen_ai.client.inference.duration"}
+
 log = logging.getLogger(__name__)
 
 
-class ToolMetrics:
-    def __init__(self, instruments: Instruments, retries: Counter) -> None:
+class RunMetrics:
+    """`provider` is who is asked for replies."""
+
+    def __init__(self, instruments: Instruments, provider: str, retries: Counter) -> None:
+        self._of_a_call = CHAT, provider
         self._retries = retries
-        self._attempts = instruments.histogram(
-            "agentic.tool.duration",
-            "One attempt of a step or a task, from its request to its result",
-            attributes=(TOOL, "agentic.tool.outcome", ERROR),
-            bounds=TOOL_SECONDS,
-        )
-        self._continuations = instruments.counter(
-            "agentic.tool.continuations",
-            "Results of tools that ask for more first, by what became of that",
-            unit="{continuation}",
-            attributes=(TOOL, "agentic.continuation.outcome"),
-        )
-        self._tasks = instruments.counter(
-            "agentic.tool.tasks",
-            "Tasks of steps that are over",
-            unit="{task}",
-            attributes=(TOOL, "agentic.tool.outcome", ERROR),
-        )
+        self._asked: dict[str, datetime] = {}
+        """When the open question of a run was first put."""
+        self._made: dict[str, CallReserved] = {}
+        newer = _LATEST if latest_gen_ai() else {}
+        self._count = {
+            key: instruments.counter(name, text, unit=unit, attributes=attributes, known=_KNOWN.get(key, ()))
+            for key, (name, text, unit, attributes) in _COUNTERS.items()
+        }
+        self._took = {
+            key: instruments.histogram(newer.get(name, name), text, attributes=attributes, bounds=bounds)
+            for key, (name, text, attributes, bounds) in _DURATIONS.items()
+        }
+        self._usage = _usage(instruments)
 
     def committed(self, change: ChangeRecord) -> None:
-        if change.kinds.isdisjoint(_OF_TOOLS):
-            return
+        try:
+            self._count["entries"].add(change.entry.kind)
+            if not change.kinds.isdisjoint(_OF_TOOLS):
+                self._used_tools(change)
+            self._thought(change)
+            if isinstance(change.event, RunStarted):
+                self._took["queued"].record(_seconds(change.event.at - change.after.accepted_at))
+            for reopened in change.all(Reopened):
+                self._count["reopened"].add(reopened.ending_class)
+            if change.before and type(change.before.waiting) is not type(change.after.waiting):
+                self._waited(change, change.before)
+            if change.paused or change.ended:
+                self._stopped(change, change.after)
+        except Exception:
+            log.exception("not measured", extra={"run_id": change.entry.run_id, "entry": change.entry.seq})
+
+    def _used_tools(self, change: ChangeRecord) -> None:
         first = change.first(AttemptAnswered)
         error = known_class(first.error.error_class) if first and first.error else NONE
         for fact in change.facts:
@@ -75,49 +149,20 @@ class ToolMetrics:
                 case AttemptAnswered():
                     self._answered(change, fact, error)
                 case TaskFinished(tool=tool, status=status, error_class=kind):
-                    self._tasks.add(tool, status, known_class(kind) if kind else NONE)
+                    self._count["tasks"].add(tool, status, known_class(kind) if kind else NONE)
                 case RetrySet():
                     self._retries.add("tool", error)
 
     def _answered(self, change: ChangeRecord, answer: AttemptAnswered, error: str) -> None:
         if isinstance(change.event, ToolReturned) and change.event.result.status == "continuation":
-            self._continuations.add(answer.tool, _CONTINUED.get(answer.status, "refused"))
+            self._count["continued"].add(answer.tool, _CONTINUED.get(answer.status, "refused"))
         sent = {pending.name: pending for pending in change.before.pendings} if change.before else {}
         if answer.status not in ("late", "refused") and (pending := sent.get(answer.name)):
             outcome = "continuation" if answer.status == "continuation" else outcome_of(error)
-            self._attempts.record(_seconds(change.at - pending.requested_at), answer.tool, outcome, error)
+            self._took["attempt"].record(_seconds(change.at - pending.requested_at), answer.tool, outcome, error)
 
-
-class CallMetrics:
-    """`provider` is who is asked for replies."""
-
-    def __init__(self, instruments: Instruments, provider: str, retries: Counter) -> None:
-        self._of_a_call = CHAT, provider
-        self._retries = retries
-        self._asked: dict[str, datetime] = {}
-        """When the open question was first put."""
-        self._made: dict[str, CallReserved] = {}
-        self._phases = instruments.histogram(
-            "agentic.phase.duration",
-            "From a question to the model's reply, with all waits and tries",
-            attributes=(PHASE,),
-            bounds=CALL_SECONDS,
-        )
-        of_calls = (OPERATION, PROVIDER, MODEL, ERROR)
-        name = "gen_ai.client.inference.duration" if latest_gen_ai() else "gen_ai.client.operation.duration"
-        self._calls = instruments.histogram(name, "One model call", attributes=of_calls, bounds=CALL_SECONDS)
-        self._usage = _usage(instruments)
-        told = "Replies that were no valid decision"
-        self._unusable = instruments.counter("agentic.llm.unusable", told, unit="{reply}", attributes=(MODEL,))
-        told = "Tokens; those of `input` are all of the prompt, also what came from a cache or went into it"
-        self._tokens = instruments.counter("agentic.llm.tokens", told, unit="{token}", attributes=(MODEL, TOKEN_TYPE))
-        told = "Spent on model calls, in USD"
-        self._cost = instruments.counter("agentic.llm.cost", told, unit="{USD}", attributes=(MODEL, PHASE))
-        told = "Replies without a known price, which the cost leaves out"
-        self._unpriced = instruments.counter("agentic.llm.unpriced", told, unit="{reply}", attributes=(MODEL,))
-
-    def committed(self, change: ChangeRecord) -> None:
-        run_id = change.after.run_id
+    def _thought(self, change: ChangeRecord) -> None:
+        run = change.after
         match change.event:
             case ModelReplied() as reply:
                 self._replied(change, reply)
@@ -126,12 +171,12 @@ class CallMetrics:
                 if change.first(CallPutOff):
                     self._retries.add("llm", silence.error_class)
             case CallReserved() as reserved:
-                self._made[run_id] = reserved
-        if not change.after.calling and (change.ended or change.paused):
-            self._asked.pop(run_id, None)
-            self._made.pop(run_id, None)
-        elif change.after.calling and not isinstance(change.event, CallReserved):
-            self._asked.setdefault(run_id, change.entry.at)
+                self._made[run.run_id] = reserved
+        if not run.calling and (change.ended or change.paused):
+            self._asked.pop(run.run_id, None)
+            self._made.pop(run.run_id, None)
+        elif run.calling and not isinstance(change.event, CallReserved):
+            self._asked.setdefault(run.run_id, change.entry.at)
 
     def _called(self, change: ChangeRecord, error: str, model: str = "") -> None:
         """What is not known, after a restart, is left out."""
@@ -139,31 +184,40 @@ class CallMetrics:
         made = self._made.pop(run_id, None)
         if since := made.at if made else self._asked.get(run_id):
             model = model or (made.model if made else NONE)
-            self._calls.record(_seconds(change.entry.at - since), *self._of_a_call, model, error)
+            self._took["call"].record(_seconds(change.entry.at - since), *self._of_a_call, model, error)
 
     def _replied(self, change: ChangeRecord, reply: ModelReplied) -> None:
         put = change.before.asking if change.before else None
-        phase = put.phase.value if put else NONE
-        self._called(change, NONE, reply.model)
+        phase, model, usage = put.phase.value if put else NONE, reply.model, reply.usage
+        self._called(change, NONE, model)
         if asked := self._asked.pop(change.after.run_id, None):
-            self._phases.record(_seconds(reply.at - asked), phase)
+            self._took["phase"].record(_seconds(reply.at - asked), phase)
         if isinstance(reply.decision, Unusable) or isinstance(reply.plan, Unusable):
-            self._unusable.add(reply.model)
-        if reply.usage.cost_usd:
-            self._cost.add(reply.model, phase, by=reply.usage.cost_usd)
-        elif reply.usage.cost_usd is None:
-            self._unpriced.add(reply.model)
-        if reply.usage.input_tokens:
-            self._count(reply)
+            self._count["unusable"].add(model)
+        if usage.cost_usd:
+            self._count["cost"].add(model, phase, by=usage.cost_usd)
+        elif usage.cost_usd is None:
+            self._count["unpriced"].add(model)
+        if not usage.input_tokens:
+            return
+        for (told, *which), tokens in zip(self._usage, (usage.input_tokens, usage.output_tokens), strict=True):
+            told.record(tokens, *self._of_a_call, model, *which)
+        for kind in ("input", "output", "cache_read", "cache_write"):
+            self._count["tokens"].add(model, kind, by=getattr(usage, f"{kind}_tokens"))
 
-    def _count(self, reply: ModelReplied) -> None:
-        usage, model = reply.usage, reply.model
-        for (histogram, *kind), tokens in zip(self._usage, (usage.input_tokens, usage.output_tokens), strict=True):
-            histogram.record(tokens, *self._of_a_call, model, *kind)
-        self._tokens.add(model, "input", by=usage.input_tokens)
-        self._tokens.add(model, "output", by=usage.output_tokens)
-        self._tokens.add(model, "cache_read", by=usage.cache_read_tokens)
-        self._tokens.add(model, "cache_write", by=usage.cache_write_tokens)
+    def _waited(self, change: ChangeRecord, before: RunState) -> None:
+        match before.waiting:
+            case NeedsPerson(ask=Approval(), since=since):
+                self._took["waited"].record(_seconds(change.entry.at - since), "approval", _ruled(before, change.after))
+            case NeedsPerson(ask=Question(), since=since):
+                self._took["waited"].record(_seconds(change.entry.at - since), "question", _answer_to(change))
+
+    def _stopped(self, change: ChangeRecord, run: RunState) -> None:
+        if change.paused:
+            self._count["paused"].add(run.ending_class or (run.ask.kind if run.ask else NONE))
+            return
+        self._count["ended"].add(run.status.value, NONE if run.status is Status.DONE else run.ending_class)
+        self._took["lasted"].record(_seconds(change.entry.at - run.accepted_at), run.status.value)
 
 
 def _usage(instruments: Instruments) -> tuple[tuple[Histogram, *tuple[str, ...]], ...]:
@@ -171,9 +225,7 @@ def _usage(instruments: Instruments) -> tuple[tuple[Histogram, *tuple[str, ...]]
 
     def histogram(name: str, *kind: str) -> Histogram:
         text = "Tokens of one model call"
-        return instruments.histogram(
-            name, text, unit="{token}", attributes=(OPERATION, PROVIDER, MODEL, *kind), bounds=TOKENS
-        )
+        return instruments.histogram(name, text, unit="{token}", attributes=(*_OF_CALLS, *kind), bounds=TOKENS)
 
     if latest_gen_ai():
         told, written = (f"gen_ai.client.inference.operation.{way}_tokens" for way in ("input", "output"))
@@ -182,78 +234,18 @@ def _usage(instruments: Instruments) -> tuple[tuple[Histogram, *tuple[str, ...]]
     return (both, "input"), (both, "output")
 
 
-class RunMetrics:
-    def __init__(self, instruments: Instruments, provider: str, retries: Counter) -> None:
-        self._tools = ToolMetrics(instruments, retries)
-        self._calls = CallMetrics(instruments, provider, retries)
-        told = "Entries committed"
-        self._entries = instruments.counter(
-            "agentic.journal.entries", told, unit="{entry}", attributes=("agentic.event",)
-        )
-        self._queued = instruments.histogram("agentic.run.queue.duration", "From acceptance to the first turn")
-        told = "From acceptance to the end"
-        self._lasted = instruments.histogram("agentic.run.duration", told, attributes=(STATE,), bounds=RUN_SECONDS)
-        self._ended = instruments.counter(
-            "agentic.run.completed",
-            "Runs that ended, by their final state",
-            unit="{run}",
-            attributes=(STATE, REASON),
-            known=[("done", NONE), ("cancelled", "cancelled"), ("failed", "internal"), ("escalated", "in_doubt")],
-        )
-        told = "Runs that paused for a person"
-        self._paused = instruments.counter("agentic.run.paused", told, unit="{run}", attributes=(REASON,))
-        told = "Escalated runs that an answer set going again, by what they had ended of"
-        self._reopened = instruments.counter("agentic.run.reopened", told, unit="{run}", attributes=(REASON,))
-        self._waits = instruments.histogram(
-            "agentic.person.wait.duration",
-            "From when a person was asked to when that was decided",
-            attributes=("agentic.asks", "agentic.person.outcome"),
-            bounds=WAIT_SECONDS,
-        )
-
-    def committed(self, change: ChangeRecord) -> None:
-        try:
-            self._entries.add(change.entry.kind)
-            self._tools.committed(change)
-            self._calls.committed(change)
-            if isinstance(change.event, RunStarted):
-                self._queued.record(_seconds(change.event.at - change.after.accepted_at))
-            for reopened in change.all(Reopened):
-                self._reopened.add(reopened.ending_class)
-            if change.before and type(change.before.waiting) is not type(change.after.waiting):
-                self._waited(change, change.before)
-            if change.paused or change.ended:
-                self._stopped(change, change.after)
-        except Exception:
-            log.exception("not measured", extra={"run_id": change.entry.run_id, "entry": change.entry.seq})
-
-    def _waited(self, change: ChangeRecord, before: RunState) -> None:
-        match before.waiting:
-            case NeedsPerson(ask=Approval(), since=since):
-                self._waits.record(_seconds(change.entry.at - since), "approval", _ruled(before, change.after))
-            case NeedsPerson(ask=Question(), since=since):
-                self._waits.record(_seconds(change.entry.at - since), "question", _answered(change))
-
-    def _stopped(self, change: ChangeRecord, run: RunState) -> None:
-        if change.paused:
-            self._paused.add(run.ending_class or (run.ask.kind if run.ask else NONE))
-            return
-        self._ended.add(run.status.value, NONE if run.status is Status.DONE else run.ending_class)
-        self._lasted.record(_seconds(change.entry.at - run.accepted_at), run.status.value)
-
-
 def _seconds(time: timedelta) -> float:
     return time.total_seconds()
 
 
 def _ruled(before: RunState, after: RunState) -> str:
-    new = after.rulings[len(before.rulings) :]
     if after.ending_class == "approval_expired":
         return "expired"
+    new = after.rulings[len(before.rulings) :]
     return new[-1].verdict if new else "void"
 
 
-def _answered(change: ChangeRecord) -> str:
+def _answer_to(change: ChangeRecord) -> str:
     match change.event:
         case TimerFired():
             return "expired"
@@ -270,4 +262,3 @@ class AgentMetrics:
         self.store = StoreMetrics(self.instruments)
         self.incoming = IncomingMetrics(self.instruments)
         self.runs = RunMetrics(self.instruments, provider, self.incoming.retries)
-        self.outgoing = OutgoingMetrics(self.instruments, self.incoming)

@@ -20,18 +20,13 @@ OTHER = "other"
 
 DENIED = frozenset({"not_allowed"})
 TIMED_OUT = frozenset({"timeout", "expired"})
-TOOL_ERRORS = DENIED | TIMED_OUT
-TOOL_ERRORS |= {
-    "artifact_changed",
-    "bad_continuation",
-    "bad_output",
-    "budget",
-    "configuration",
-    "dependency",
-    "in_doubt",
-}
-TOOL_ERRORS |= {"invalid_arguments", "invalid_result", "not_approved", "not_found", "overruled", "rate_limit"}
-TOOL_ERRORS |= {"in_doubt", "storage_full", "tool_error", "transient", "unavailable"}
+TOOL_ERRORS = frozenset(
+    (
+        *("artifact_changed", "bad_continuation", "bad_output", "budget", "configuration", "dependency", "expired"),
+        *("in_doubt", "invalid_arguments", "invalid_result", "not_allowed", "not_approved", "not_found", "overruled"),
+        *("rate_limit", "storage_full", "timeout", "tool_error", "transient", "unavailable"),
+    )
+)
 
 
 def known_class(error_class: str) -> str:
@@ -85,6 +80,13 @@ class IncomingMetrics:
             attributes=("messaging.destination.name", "error.type"),
         )
         self._rejected = instruments.counter("agentic.messages.rejected", "Messages that became dead letters")
+        taken = "Message ids of ours that somebody else's message had"
+        self._taken = instruments.counter("agentic.ids.taken_by_others", taken)
+
+    def listen_to(self, link: NatsLink) -> None:
+        link.id_was_taken = self._taken.add
+        link.was_there = lambda: self.dedupe.add("publish")
+        link.tries_again = lambda: self.retries.add("publish", "try_again")
 
     @contextmanager
     def wake(self, transport: Transport) -> Iterator[Waking]:
@@ -136,16 +138,3 @@ def _outcome_of(error: Exception) -> tuple[str, str]:
         case Failure():
             return "error", "broken"
     return "error", "internal"
-
-
-class OutgoingMetrics:
-    def __init__(self, instruments: Instruments, incoming: IncomingMetrics) -> None:
-        self._retries, self._dedupe = incoming.retries, incoming.dedupe
-        self._taken = instruments.counter(
-            "agentic.ids.taken_by_others", "Message ids of ours that somebody else's message had"
-        )
-
-    def listen_to(self, link: NatsLink) -> None:
-        link.id_was_taken = self._taken.add
-        link.was_there = lambda: self._dedupe.add("publish")
-        link.tries_again = lambda: self._retries.add("publish", "try_again")

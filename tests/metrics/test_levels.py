@@ -98,7 +98,7 @@ class Runs:
 async def test_runs_that_have_not_ended_are_shown_with_how_long_the_oldest_waits_and_what_waits_for_a_person() -> None:
     instruments, clock, first = Instruments(), FakeClock(), accepted()
     runs = Runs(Run(state=first.state, head=first.entry.hash))
-    observe_runs(instruments, runs, runs, clock, lambda: 3)
+    observe_runs(instruments, runs, runs.count, clock, lambda: 3)
     clock.advance((first.entry.at - clock.now()).total_seconds() + 90)
     assert await read(instruments) == {
         'agentic_run_active{agentic_run_state="queued"}': 1,

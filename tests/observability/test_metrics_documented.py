@@ -65,18 +65,13 @@ def of_the_agent() -> Instruments:
     """All of the agent's instruments, without an agent to be asked."""
     instruments = AgentMetrics("scripted").instruments
     nobody = cast("Any", None)
-    observe_runs(instruments, nobody, NoPeople(), FakeClock(), lambda: 0)
+    observe_runs(instruments, nobody, nobody, FakeClock(), lambda: 0)
     observe_disk(instruments, Path("runs.db"))
     observe_limits(instruments, Spending(FakeClock()), KillSwitch())
     observe_readiness(instruments, _ready)
     BusLevels(instruments, cast("NatsLink", None))
     request_durations(instruments)
     return instruments
-
-
-class NoPeople:
-    async def count(self) -> int:
-        return 0
 
 
 async def _ready() -> dict[str, str]:

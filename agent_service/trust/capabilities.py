@@ -26,29 +26,18 @@ class Capabilities:
         bare = result.model_copy(update={"capability": None}) if result.capability else result
         if not given:
             return bare, "none"
-        if result.attempt and self._proves(given, _named(bare, result.attempt)):
-            return bare, "named"
-        for pending in _pending(state):
+        for pending in state.pendings if state else ():
             if self._proves(given, _asked(bare.run_id, pending)):
                 named = _completed(bare, pending)
                 return (named, "named") if named else (bare, "another")
-        return self._of_an_earlier_attempt(bare, given, state)
-
-    def _of_an_earlier_attempt(
-        self, result: ToolResult, given: str, state: RunState | None
-    ) -> tuple[ToolResult, Proof]:
-        most = state.brief.limits.max_attempts if state and result.attempt is None else 0
-        for attempt in range(1, most + 1):
-            if self._proves(given, _named(result, attempt)):
-                return result.model_copy(update={"attempt": attempt}), "named"
-        return result, "none"
+        most = state.brief.limits.max_attempts if state else 0
+        for attempt in [bare.attempt] if bare.attempt else range(1, most + 1):
+            if self._proves(given, _named(bare, attempt)):
+                return bare.model_copy(update={"attempt": attempt}), "named"
+        return bare, "none"
 
     def _proves(self, given: str, request: tuple[str, ...]) -> bool:
         return self._ring.checks(given, PURPOSE, *request)
-
-
-def _pending(state: RunState | None) -> tuple[Pending, ...]:
-    return state.pendings if state else ()
 
 
 def _named(result: ToolResult, attempt: int) -> tuple[str, ...]:

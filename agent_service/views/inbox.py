@@ -219,8 +219,12 @@ def actions_for(run: RunState, at: datetime) -> tuple[Action, ...]:
 
 
 def of_letter(letter: DeadLetter) -> InboxItem:
-    why, text = obstacle(letter), "mend what it names, then send it again"
-    deed: tuple[str, tuple[Action, ...]] = ("drop", ("discard",)) if why else ("retry", ("retry", "discard"))
+    why, actions = obstacle(letter), tuple[Action, ...](["discard"])
+    if not why and letter.number("Deliveries") == 1:  # it was refused at once, for what it says
+        why, actions = "it cannot be read as it is, and would be refused again: drop it", ("discard", "retry")
+    elif not why:
+        actions = ("retry", "discard")
+    deed = "drop" if why else "retry"
     return InboxItem(
         id=f"letter:{letter.id}",
         kind="dead_letter",
@@ -230,8 +234,8 @@ def of_letter(letter: DeadLetter) -> InboxItem:
         title=clipped(f"A message on {letter.subject} could not be handled", MAX_TITLE),
         text=letter.said("Reason"),
         item_class="dead_letter",
-        remedy=Remedy(text=why or text, command=f"agentic dlq {deed[0]} {letter.id}"),
-        actions=deed[1],
+        remedy=Remedy(text=why or "mend what it names, then send it again", command=f"agentic dlq {deed} {letter.id}"),
+        actions=actions,
     )
 
 

@@ -37,20 +37,22 @@ async def test_the_inbox_has_all_that_waits_for_a_person_by_urgency(client: http
         with_a_letter(5),
     ):
         await house.play(commits)
-    house.letters.put(BODY, Reason="constraints: too much")
+    house.letters.put(BODY, Reason="constraints: too much", Deliveries="6")
+    house.letters.put(BODY, Reason="status: Field required", Deliveries="1")
     told = await got(client, "inbox")
     assert [(item["id"], item["kind"], item["class"], item["actions"]) for item in told["items"]] == [
         (f"run:{run_id(5)}", "approval", "approval", ["approve", "reject", "cancel"]),
         (f"run:{run_id(3)}", "in_doubt", "in_doubt", ["answer", "start_again", "dismiss"]),
         (f"run:{run_id(2)}", "escalated", "model_refused", ["answer", "start_again", "dismiss"]),
         (f"run:{run_id(1)}", "paused", "model_refused", ["resume", "cancel"]),
+        ("letter:2", "dead_letter", "dead_letter", ["discard", "retry"]),
         ("letter:1", "dead_letter", "dead_letter", ["retry", "discard"]),
     ]
-    assert (told["total"], told["trouble"]) == (5, "")
+    assert (told["total"], told["trouble"]) == (6, "")
     assert told["items"][0]["asks"] == (await got(client, f"runs/{run_id(5)}"))["asks"]
     assert told["items"][0]["asks"]["arguments"] == LETTER.arguments
     assert told["items"][3]["remedy"]["command"] == f"agentic signal {run_id(1)} resume"
-    assert (told["items"][4]["seq"], told["items"][4]["text"]) == (1, "constraints: too much")
+    assert (told["items"][5]["seq"], told["items"][5]["text"]) == (1, "constraints: too much")
     house.letters.away = TryAgain("not connected to NATS")
     told = await got(client, "inbox")
     assert (len(told["items"]), told["total"], "not connected to NATS" in told["trouble"]) == (4, 4, True)

@@ -26,18 +26,22 @@ CONFIGURATION = (ROOT / "docs" / "CONFIGURATION.md").read_text(encoding="utf-8")
 SAMPLE = ROOT / "deploy" / "agentic.yaml"
 OF_SEVERAL = ("ductiles", "relays")
 """Each of these has the settings of one, which are documented there."""
+FIRST: dict[type[BaseModel], str] = {}
+"""Where a model is a part of the settings first."""
 SECTIONS: dict[str, type[BaseModel]] = {"agent": AgentSettings, "gateway": GatewaySettings}
 
 
 def settings_of(model: type[BaseModel], place: str) -> Iterator[tuple[str, FieldInfo]]:
-    """Every setting with its place, those of models within models too; the shared section has a place of its own."""
+    """Every setting with its place, those of models within models too, which are documented at their first place; the
+    shared section has a place of its own."""
     for name, info in model.model_fields.items():
         here = "nats" if name == "nats" else f"{place}.{name}"
         inner = list(models_in(info.annotation))
         if not isinstance(info.default, BaseModel):
             yield here, info
         for item, mark in inner if name not in OF_SEVERAL else ():
-            yield from settings_of(item, f"{here}{mark}")
+            if FIRST.setdefault(item, f"{here}{mark}") == f"{here}{mark}":
+                yield from settings_of(item, f"{here}{mark}")
 
 
 def models_in(annotation: Any, mark: str = "") -> Iterator[tuple[type[BaseModel], str]]:

@@ -45,7 +45,8 @@ def test_limits_and_context_reach_the_run(dev: Dev) -> None:
     wanted = {"max_steps": 4, "max_tokens": 900, "max_cost_usd": 0.5, "max_reframes": 1, "deadline_at": deadline}
     assert {name: view["budget"][name] for name in wanted} == wanted
     first = dev("entries", "--json", view["run_id"]).documents[0]
-    assert (first["event"]["context"], first["event"]["untrusted"]) == ({"tone": "warm"}, True)
+    brief = first["event"]["brief"]
+    assert (brief["context"], brief["untrusted"]) == ({"tone": "warm"}, True)
 
 
 def test_an_answer_sets_an_escalated_run_going_again_which_is_followed_to_its_next_end(dev: Dev) -> None:

@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from agentic_client.errors import Broken
-from schemas.events import BudgetUse, DoneItem
-from schemas.fields import Instant
+from schemas.fields import BudgetUse, DoneItem, Instant
 
 Status = Literal["queued", "running", "paused", "done", "escalated", "failed", "cancelled"]
 FINAL: frozenset[Status] = frozenset({"done", "escalated", "failed", "cancelled"})

@@ -12,7 +12,25 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from schemas import subjects
-from schemas.fields import By, Context, Count, Goal, Id, Instant, Json, JsonObject, TaskId, Text, Told, ToolName, Wire
+from schemas.fields import (
+    BudgetUse,
+    By,
+    Context,
+    Count,
+    DoneItem,
+    FromUs,
+    Goal,
+    Id,
+    Instant,
+    Json,
+    JsonObject,
+    Round,
+    Task,
+    Text,
+    Told,
+    ToolName,
+    Wire,
+)
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 """A message with its headers, whatever a server would take; larger content is an artifact."""
@@ -27,12 +45,6 @@ ARTIFACT_PATH = re.compile(r"artifacts/[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """How an artifact of a run is named in events; to be matched in full."""
 
 
-class _FromUs(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True, defer_build=True)
-
-
-Task = Annotated[TaskId | None, Field(exclude_if=operator.not_)]
-Round = Annotated[Count | None, Field(exclude_if=operator.not_)]
 Capability = Annotated[str | None, Field(pattern=r"^[A-Za-z0-9._~-]{1,200}$", exclude_if=operator.not_)]
 """What shows that a result answers a request: opaque to whoever carries it out, who brings it back as it came."""
 
@@ -66,7 +78,7 @@ class AgenticStart(Wire):
     """How many agents called each other to get here. Never believed where it is less than the parent's and one."""
 
 
-class ToolRequest(_FromUs):
+class ToolRequest(FromUs):
     """The agent asks for one attempt of one step. The subject's last token is the route that serves the tool.
 
     `executor` is who offered the tool, if it said its name: any other leaves the request alone.
@@ -193,7 +205,7 @@ class Signal(Wire):
     by: By = None
 
 
-class WakeAccepted(_FromUs):
+class WakeAccepted(FromUs):
     """The run is durable. Accepted is not completed."""
 
     run_id: Id
@@ -201,29 +213,12 @@ class WakeAccepted(_FromUs):
     accepted_at: Instant
 
 
-class Tally(_FromUs):
+class Tally(FromUs):
     done: int
     total: int
 
 
-class BudgetUse(_FromUs):
-    """What the run has spent and may spend; a limit that is not set is null."""
-
-    steps: int
-    max_steps: int
-    reframes: int
-    max_reframes: int
-    tokens: int
-    max_tokens: int | None
-    cost_usd: float | None
-    max_cost_usd: float | None
-    lost_tokens: int = 0
-    """Set aside for model calls whose reply was never heard: perhaps spent, so they count against the limit."""
-    lost_cost_usd: float | None = 0.0
-    deadline_at: Instant
-
-
-class Progress(_FromUs):
+class Progress(FromUs):
     """One committed phase or step. `seq` is the journal's; it can be published again from the journal.
 
     A reply that serves several phases commits them as one entry: each is told, in their order, with the same `seq`.
@@ -241,22 +236,12 @@ class Progress(_FromUs):
     """Where the run's trace is shown."""
 
 
-class DoneItem(_FromUs):
-    """`quotes`: the words that show it, one for each `evidence`; absent where there are none."""
-
-    id: Text
-    text: Text
-    done: bool
-    evidence: tuple[Text, ...] = ()
-    quotes: Annotated[tuple[Text, ...] | None, Field(exclude_if=lambda quotes: not quotes)] = None
-
-
-class Usage(_FromUs):
+class Usage(FromUs):
     tokens: int
     cost_usd: float | None
 
 
-class Completed(_FromUs):
+class Completed(FromUs):
     """Published exactly once per completed run, and only when every item of the definition of done is ticked."""
 
     run_id: Id
@@ -273,7 +258,7 @@ class Completed(_FromUs):
     """Whether the run asked for its ending to be sent somewhere. Where that is the gateway asks of the agent."""
 
 
-class _NotCompleted(_FromUs):
+class _NotCompleted(FromUs):
     run_id: Id
     goal: Text
     reason: Text
@@ -299,7 +284,7 @@ class Cancelled(_NotCompleted):
     """A person or a caller stopped the run."""
 
 
-class Waiting(_FromUs):
+class Waiting(FromUs):
     """A run rests for a person. `kind` says what for.
 
     `approval`: of `command` of `tool` with `arguments`, or (without a tool) of a framing, which `arguments` then hold;
@@ -330,7 +315,7 @@ class Waiting(_FromUs):
     """As in Completed."""
 
 
-class Reopened(_FromUs):
+class Reopened(FromUs):
     """A person's answer set an escalated run going again. `answer_to`: the class of the escalation."""
 
     run_id: Id
@@ -341,7 +326,7 @@ class Reopened(_FromUs):
     """As in Completed."""
 
 
-class Rejected(_FromUs):
+class Rejected(FromUs):
     """A message was refused and is a dead letter now. What is told of it was read leniently, and may be missing."""
 
     subject: Text

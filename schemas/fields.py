@@ -4,6 +4,7 @@ Texts hold no NUL and no lone surrogate, which SQLite and JSON readers refuse; n
 """
 
 import math
+import operator
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -169,3 +170,40 @@ Told = WrapValidator(_if_fit)
 """A fact told besides: one that does not fit is left out, and costs nobody the result that it came with."""
 By = Annotated[Text | None, Told, Field(exclude_if=lambda by: by is None)]
 """Who a message is from, in its sender's own word: believed by nobody, and kept beside what is known of the sender."""
+
+
+class FromUs(BaseModel):
+    """What we say: nothing is in it that has no name here."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True, defer_build=True)
+
+
+Task = Annotated[TaskId | None, Field(exclude_if=operator.not_)]
+Round = Annotated[Count | None, Field(exclude_if=operator.not_)]
+
+
+class BudgetUse(FromUs):
+    """What the run has spent and may spend; a limit that is not set is null."""
+
+    steps: int
+    max_steps: int
+    reframes: int
+    max_reframes: int
+    tokens: int
+    max_tokens: int | None
+    cost_usd: float | None
+    max_cost_usd: float | None
+    lost_tokens: int = 0
+    """Set aside for model calls whose reply was never heard: perhaps spent, so they count against the limit."""
+    lost_cost_usd: float | None = 0.0
+    deadline_at: Instant
+
+
+class DoneItem(FromUs):
+    """`quotes`: the words that show it, one for each `evidence`; absent where there are none."""
+
+    id: Text
+    text: Text
+    done: bool
+    evidence: tuple[Text, ...] = ()
+    quotes: Annotated[tuple[Text, ...] | None, Field(exclude_if=lambda quotes: not quotes)] = None

@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from schemas import subjects
-from schemas.events import Round, Task
-from schemas.fields import Count, Instant, Text, ToolName, Wire
+from schemas.fields import Count, Instant, Round, Task, Text, ToolName, Wire
 
 
 class Finding(Wire):

@@ -28,7 +28,8 @@ from agent_service.run.asks import human_task, remedy
 from schemas import events as wire
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED
-from schemas.events import Cancelled, Completed, DoneItem, Envelope, Escalated, Failed, Usage
+from schemas.events import Cancelled, Completed, Envelope, Escalated, Failed, Usage
+from schemas.fields import DoneItem
 from schemas.values import dataclass
 
 LONGEST_GOAL = 200

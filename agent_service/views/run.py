@@ -17,8 +17,8 @@ from agent_service.history.waiting_for import WaitReason, waiting_for
 from agent_service.run.asks import Remedy, human_task, remedy
 from agent_service.trust.identity import trace_id
 from agent_service.views.steps import PendingView, pending_views
-from schemas.events import BudgetUse, DoneItem
 from schemas.events import Waiting as HumanTask
+from schemas.fields import BudgetUse, DoneItem
 
 
 class UsageView(View):

@@ -17,8 +17,8 @@ from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.artifact_names import ArtifactNames
 from ductile_gateway.store.calls import Call
 from ductile_gateway.store.carriers import OLD
-from ductile_gateway.store.outbox import Owed
 from ductile_gateway.store.rows import Rows, kind_of
+from ductile_gateway.webhooks.notifications import Notification
 from ductile_gateway.webhooks.service import KEPT
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import instant, microseconds
@@ -32,7 +32,7 @@ ANSWERS, FOLDERS = "answers", "call folders"
 
 _KINDS: Mapping[str, tuple[type[Any], ...]] = {
     ANSWERS: (Call, ArtifactNames),
-    "notifications": (Owed,),
+    "notifications": (Notification,),
 }
 _ANSWERS = "SELECT count(*) FROM rows WHERE kind = 'call' AND state = 'published'"
 _NTH_ANSWER = "SELECT at FROM rows WHERE kind = 'call' AND state = 'published' ORDER BY at LIMIT 1 OFFSET ?"

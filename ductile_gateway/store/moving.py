@@ -20,15 +20,15 @@ from ulid import ULID
 from ductile_gateway.calls.call import Asked, Intent
 from ductile_gateway.store.calls import EPOCH, OPEN
 from ductile_gateway.store.carriers import fact_of
-from ductile_gateway.store.outbox import WAITING
 from ductile_gateway.store.rows import Rows, columns_of
+from ductile_gateway.webhooks.notifications import WAITING
 from groundwork.nats.shared_log import Moved, SharedLog
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile, microseconds
 from schemas.values import dataclass, replace
 
 TOGETHER = 64
-_ROWS = "SELECT kind, subject, head, body FROM rows WHERE kind <> 'mark' ORDER BY kind = 'owed', position"
+_ROWS = "SELECT kind, subject, head, body FROM rows WHERE kind <> 'mark' ORDER BY kind = 'notification', position"
 _ASKED_BEFORE = """
 SELECT 1 FROM rows
 WHERE kind = 'call' AND state IN ('answered', 'published') AND at > ? AND run_id = ?
@@ -96,7 +96,7 @@ async def left(rows: Rows) -> AsyncIterator[None]:
 async def bring(log: SharedLog, file: SqliteFile, *, owner: str) -> None:
     """All rows of a file but its mark. `owner`: of what is under way. What is there already stays; raises Misconfigured
     where it is not as it was, and TryAgain."""
-    for is_owed, some in groupby(await file.read(_ROWS), key=lambda row: row[0] == "owed"):
+    for is_owed, some in groupby(await file.read(_ROWS), key=lambda row: row[0] == "notification"):
         rows, size = list(some), 1 if is_owed else TOGETHER  # notifications have an order
         for at in range(0, len(rows), size):
             await asyncio.gather(*(_bring(log, *row[1:], owner=owner) for row in rows[at : at + size]))

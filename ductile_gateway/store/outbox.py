@@ -4,17 +4,14 @@ A notification belongs to the gateway that added it; one that is overdue any oth
 """
 
 from collections.abc import Sequence
-from dataclasses import fields
 from datetime import datetime, timedelta
 from functools import partial
 
 from ductile_gateway.store.rows import Rows
-from ductile_gateway.webhooks.notifications import Notification, Outcome
+from ductile_gateway.webhooks.notifications import WAITING, Notification, Outcome
 from groundwork.sqlite.file import Values, microseconds
 from schemas.values import dataclass, replace
 
-WAITING = "waiting"
-NAMED = tuple(field.name for field in fields(Notification))
 OVERDUE = timedelta(seconds=30)
 """Longer than a try takes: after this time another gateway makes it."""
 
@@ -27,52 +24,28 @@ SELECT subject, head, body FROM heads WHERE lane = ? AND at <= iif(coalesce(by, 
 ORDER BY at, position LIMIT ?
 """
 _ROWS = "SELECT subject, head, body FROM rows"
-_NUMBER = "SELECT count(*) FROM rows WHERE kind = 'owed' AND state = ?"
+_NUMBER = "SELECT count(*) FROM rows WHERE kind = 'notification' AND state = ?"
 _OLDEST = f"{_ROWS} WHERE state = 'waiting' ORDER BY position LIMIT 1"
 _FIRST_PUT_OFF = f"{_ROWS} WHERE state = 'waiting' AND json_extract(head, '$.why') <> '' ORDER BY position LIMIT 1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owed:
-    """`state`: waiting until `at`, or its outcome, since `at`. Settled it has neither body nor URL."""
-
-    target: str
-    lane: str
-    key: str
-    run_id: str
-    type: str
-    state: str
-    at: datetime
-    accepted_at: datetime
-    url: str = ""
-    tries: int = 0
-    why: str = ""
-    by: str | None = ""
-    body: bytes = b""
-
-    @property
-    def notification(self) -> Notification:
-        return Notification(**{name: getattr(self, name) for name in NAMED})
+def added(there: Notification | None, one: Notification, *, by: str) -> Notification:
+    return there or replace(one, by=by)
 
 
-def owed(there: Owed | None, one: Notification, *, by: str) -> Owed:
-    said = {name: getattr(one, name) for name in NAMED}
-    return there or Owed(**said, state=WAITING, at=one.accepted_at, by=by)
-
-
-def claimed(one: Owed | None, *, by: str, now: datetime) -> Owed | None:
+def claimed(one: Notification | None, *, by: str, now: datetime) -> Notification | None:
     if not one or one.state != WAITING or one.by == by or one.at > now - OVERDUE:
         return one
     return replace(one, by=by, at=now)
 
 
-def settled(one: Owed | None, outcome: Outcome, *, at: datetime, tries: int) -> Owed | None:
+def settled(one: Notification | None, outcome: Outcome, *, at: datetime, tries: int) -> Notification | None:
     if not one or one.state != WAITING:
         return one
     return replace(one, state=outcome, at=at, tries=tries, body=b"", url="")
 
 
-def postponed(one: Owed | None, due_at: datetime, *, tries: int, why: str, by: str) -> Owed | None:
+def postponed(one: Notification | None, due_at: datetime, *, tries: int, why: str, by: str) -> Notification | None:
     """To be tried later by the same gateway; nothing is changed where another has it by now."""
     if not one or one.state != WAITING or one.by != by:
         return one
@@ -102,7 +75,7 @@ class OwedNotifications:
     async def add(self, notifications: Sequence[Notification]) -> None:
         """What has been added before is left out."""
         for one in notifications:
-            await self._rows.change(Owed, partial(owed, one=one, by=self._by), one.target, one.key)
+            await self._rows.change(Notification, partial(added, one=one, by=self._by), one.target, one.key)
 
     async def lanes_due(self, now: datetime) -> Sequence[str]:
         """The lanes in which something is to be tried now by this gateway."""
@@ -110,23 +83,23 @@ class OwedNotifications:
 
     async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Notification]:
         """What is to be tried now by this gateway, the longest due first, one per run: the oldest that waits."""
-        return [one.notification for one in self._listed(_DUE, (lane, *self._due_by(now), limit))]
+        return self._listed(_DUE, (lane, *self._due_by(now), limit))
 
     async def claim(self, notification: Notification, now: datetime) -> bool:
         """Whether it is this gateway's to send, right before that; False where another has it, or had."""
         names = notification.target, notification.key
-        one = await self._rows.read(Owed, *names)
+        one = await self._rows.read(Notification, *names)
         if one and one.by != self._by:
-            one = await self._rows.change(Owed, partial(claimed, by=self._by, now=now), *names)
+            one = await self._rows.change(Notification, partial(claimed, by=self._by, now=now), *names)
         return one is not None and one.state == WAITING and one.by == self._by
 
     async def settle(self, notification: Notification, outcome: Outcome, *, at: datetime) -> None:
         settling = partial(settled, outcome=outcome, at=at, tries=notification.tries)
-        await self._rows.change(Owed, settling, notification.target, notification.key)
+        await self._rows.change(Notification, settling, notification.target, notification.key)
 
     async def postpone(self, notification: Notification, due_at: datetime, *, why: str) -> None:
         later = partial(postponed, due_at=due_at, tries=notification.tries, why=why, by=self._by)
-        await self._rows.change(Owed, later, notification.target, notification.key)
+        await self._rows.change(Notification, later, notification.target, notification.key)
 
     def backlog(self) -> Backlog:
         oldest = [one.accepted_at for one in self._listed(_OLDEST)]
@@ -142,8 +115,8 @@ class OwedNotifications:
         ((number,),) = self._rows.look_up(_NUMBER, (state,))
         return int(number)
 
-    def _listed(self, statement: str, values: Values = ()) -> list[Owed]:
-        return self._rows.listed(Owed, statement, values)
+    def _listed(self, statement: str, values: Values = ()) -> list[Notification]:
+        return self._rows.listed(Notification, statement, values)
 
     def _due_by(self, now: datetime) -> Values:
         return self._by, microseconds(now), microseconds(now - OVERDUE)

@@ -14,6 +14,7 @@ from ductile_gateway.webhooks.lifecycle import LifecycleEvent, callback_body
 from ductile_gateway.webhooks.outbound_settings import OutboundSettings
 from schemas.values import dataclass
 
+WAITING = "waiting"
 RELAY, CALLBACK, SUBSCRIPTION = "relay", "callback", "subscription"
 SPREAD = 0.1
 """A delay is longer by up to this part of itself, or all that failed together would come back together."""
@@ -28,7 +29,8 @@ _CALLBACK_LIFETIME, _RELAY_LIFETIME = timedelta(seconds=sum(_CALLBACK_DELAYS_S))
 @dataclass(frozen=True, slots=True)
 class Notification:
     """Named by `target` and `key`. `lane`: the receiving server, which has one limit of requests. `url`: empty for a
-    relay. `body`: the same on each try."""
+    relay. `body`: the same on each try. `state`: waiting until `at`, or its outcome, since `at`; settled it has neither
+    body nor URL. `by`: the gateway that sends it."""
 
     target: str
     lane: str
@@ -38,7 +40,11 @@ class Notification:
     url: str
     body: bytes
     accepted_at: datetime
+    at: datetime
     tries: int = 0
+    state: str = WAITING
+    why: str = ""
+    by: str | None = ""
 
     @property
     def is_relayed(self) -> bool:
@@ -83,7 +89,7 @@ def callback_of(event: LifecycleEvent, url: str, *, at: datetime) -> Notificatio
 def _owed(
     event: LifecycleEvent, target: str, *, body: bytes, at: datetime, url: str = "", lane: str = ""
 ) -> Notification:
-    return Notification(target, lane or target, event.key, event.run_id, event.type, url, body, at)
+    return Notification(target, lane or target, event.key, event.run_id, event.type, url, body, at, at)
 
 
 def next_try(notification: Notification, *, now: datetime, wish_s: float = 0.0) -> datetime | None:

@@ -4,7 +4,7 @@ into them."""
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from groundwork.sqlite.file import open_file
 from schemas.signing import AgentKey
+from schemas.values import replace
 from tests.gateway.parts import NOON, RUN, a_request, asked_for
 from tests.kit.memory_log import MemoryCopy, MemoryLog
 from tests.kit.waiting import until
@@ -108,4 +109,11 @@ def a_delivery(key: str = "completed", *, target: str = "subscription:a", run_id
         url="https://a.example/secret",
         body=b'{"type": "agent.completed"}',
         accepted_at=NOON,
+        at=NOON,
     )
+
+
+async def owed(stores: Stores, lane: str, at: datetime, limit: int = 10) -> list[Notification]:
+    """What is to be tried, as it was added."""
+    found = await stores.outbox.due(lane, at, limit)
+    return [replace(one, at=one.accepted_at, by="", tries=0, why="") for one in found]

@@ -10,7 +10,7 @@ from ductile_gateway.store.outbox import OVERDUE
 from ductile_gateway.store.rows import subject_of
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, RUN
-from tests.ledger.kit import NAMES, SECOND, Crowd, a_delivery, an_answer, an_intent, named
+from tests.ledger.kit import NAMES, SECOND, Crowd, a_delivery, an_answer, an_intent, named, owed
 
 KEY = an_intent().key
 
@@ -84,6 +84,6 @@ async def test_what_a_gateway_owes_and_does_not_send_another_sends_and_then_it_i
         assert [await a.outbox.claim(one, later) for one in due] == [True, True]
         assert not await b.outbox.claim(a_delivery(), later)
         await b.outbox.postpone(a_delivery(), later + 60 * SECOND, why="it had been stopped")
-        assert await a.outbox.due("subscription:a", later, 1) == [a_delivery()]
+        assert await owed(a, "subscription:a", later, 1) == [a_delivery()]
         await a.outbox.settle(a_delivery(), "arrived", at=later)
         assert not await a.outbox.claim(a_delivery(), later)

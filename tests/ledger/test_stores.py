@@ -13,7 +13,19 @@ from ductile_gateway.store.opening import Stores
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas.signing import AgentKey
 from tests.gateway.parts import NOON, RUN
-from tests.ledger.kit import FIRST, NAMES, RUN_BYTES, SECOND, Opener, a_delivery, an_answer, an_intent, named, published
+from tests.ledger.kit import (
+    FIRST,
+    NAMES,
+    RUN_BYTES,
+    SECOND,
+    Opener,
+    a_delivery,
+    an_answer,
+    an_intent,
+    named,
+    owed,
+    published,
+)
 
 
 @pytest.mark.parametrize("intended", [True, False])
@@ -78,7 +90,7 @@ async def test_all_is_there_for_the_next_process(opener: Opener) -> None:
         assert await ledger.answers_to_publish(NOON + SECOND) == []
         assert await named(ledger, RUN, "call-2", NAMES) == ("a-02.md",)
         assert sorted(await stores.outbox.lanes_due(NOON)) == ["relay", "subscription:a"]
-        assert await stores.outbox.due("subscription:a", NOON, 10) == [one]
+        assert await owed(stores, "subscription:a", NOON) == [one]
         assert await stores.outbox.claim(one, NOON)
         assert list(stores.pins.all().items()) == [("k2", second.public), ("k1", FIRST.public)]
         await stores.pins.trust([second])
@@ -120,9 +132,9 @@ async def test_of_a_run_a_receiver_is_due_the_oldest_and_the_next_once_that_is_s
     another = a_delivery(run_id="run_another")
     for one in (first, second, another, third):
         await stores.outbox.add([one])
-    assert await stores.outbox.due(first.lane, NOON, 10) == [first, another]
-    assert await stores.outbox.due(first.lane, NOON, 1) == [first]
+    assert await owed(stores, first.lane, NOON) == [first, another]
+    assert await owed(stores, first.lane, NOON, 1) == [first]
     await stores.outbox.postpone(replace(first, tries=1), NOON + 60 * SECOND, why="ConnectError")
-    assert await stores.outbox.due(first.lane, NOON, 10) == [another]
+    assert await owed(stores, first.lane, NOON) == [another]
     await stores.outbox.settle(replace(first, tries=2), "arrived", at=NOON)
-    assert await stores.outbox.due(first.lane, NOON, 10) == [second, another]
+    assert await owed(stores, first.lane, NOON) == [second, another]

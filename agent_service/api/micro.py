@@ -18,8 +18,8 @@ from pydantic import BaseModel, create_model
 
 from agent_service.api.errors import REFUSED, Refusal, broken, refusal_of
 from agent_service.api.requests import EVERY_SCOPE, Caller, Query, read
-from groundwork.nats.asking import asker, micro_service
 from groundwork.nats.link import NatsLink
+from groundwork.nats.micro_service import asker, micro_service
 from schemas import subjects
 from schemas.envelope import TRACEPARENT
 from schemas.fields import Id

@@ -9,8 +9,8 @@ from nats.micro.request import Request, ServiceError
 from nats.micro.service import Service
 from pydantic import ValidationError
 
-from groundwork.nats.asking import micro_service
 from groundwork.nats.link import NatsLink
+from groundwork.nats.micro_service import micro_service
 from schemas import subjects
 from schemas.catalog import Catalog
 from schemas.status import GatewayPruned, GatewayStatus, PruneAsked

@@ -15,8 +15,8 @@ import pytest
 from nats.aio.msg import Msg
 
 from agent_service.workbench.dev import free_port
-from groundwork.nats.asking import micro_service
 from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.micro_service import micro_service
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import Misconfigured

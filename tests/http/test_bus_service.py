@@ -15,9 +15,9 @@ from nats.micro.request import ERROR_CODE_HEADER, ERROR_HEADER
 from agent_service.api.micro import serve_on_bus
 from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.core.events import CancelRequested, SignalReceived, WakeAccepted
-from groundwork.nats.asking import INFO
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.micro_service import INFO
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.process import user_name
 from schemas import subjects

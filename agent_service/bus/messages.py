@@ -23,7 +23,7 @@ from agent_service.run.intake import Intake
 from agent_service.run.outbox import SOURCE
 from agent_service.trust.signing import Signing
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
-from groundwork.nats.publishing import Stored
+from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Delivery, Notice, Settling
 from groundwork.service.errors import Failure, GiveUp, NoRoom, TryAgain
@@ -83,7 +83,7 @@ class NatsBus:
             # Whatever it is, the outbox keeps the message: a person may mend the bus, and it is tried again.
             raise TryAgain(str(error)) from error
 
-    def _is_said(self, subject: str, body: bytes, headers: Mapping[str, str], stored: Stored) -> bool:
+    def _is_said(self, subject: str, body: bytes, headers: Mapping[str, str], stored: StoredMessage) -> bool:
         if (stored.subject, without_capability(stored.body)) != (subject, without_capability(body)):
             return False
         if self._signing is None or SIGNATURE not in headers:

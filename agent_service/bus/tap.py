@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from nats.aio.msg import Msg
 
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import Stored
+from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.settling import Delivery
 from schemas import subjects
 from schemas.envelope import MSG_ID, object_in
@@ -44,7 +44,7 @@ class Overheard:
     def delivered(self, delivery: Delivery) -> None:
         self._keep(delivery.headers.get(MSG_ID), delivery.body, passed=False)
 
-    def recall(self, stored: Stored) -> None:
+    def recall(self, stored: StoredMessage) -> None:
         if stored.headers.get(MSG_ID) not in self._stored:
             self._keep(stored.headers.get(MSG_ID), stored.body, passed=True)
 

@@ -23,7 +23,8 @@ from agent_service.store.shared_log.ports import Log
 from agent_service.store.side_tables import halt_of
 from agent_service.store.sql.database import load_queries
 from agent_service.store.sqlite import SqliteStore
-from groundwork.nats.shared_log import Fact, Moved
+from groundwork.nats.publishing import StoredMessage
+from groundwork.nats.shared_log import Moved
 from groundwork.service.errors import Misconfigured
 from groundwork.service.machine import utc_now
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
@@ -120,7 +121,7 @@ class IntoDatabase:
     def __init__(self, database: SqliteFile) -> None:
         self._database = database
         self._applying = Applying()
-        self._some: list[Fact] = []
+        self._some: list[StoredMessage] = []
 
     async def add(self, run: ArchivedRun, entries: Sequence[Entry]) -> None:
         """Raises ValueError as `facts_of` does."""
@@ -137,15 +138,15 @@ class IntoDatabase:
         some, self._some = self._some, []
         await self._database.write(partial(self._apply, some))
 
-    def _apply(self, some: Sequence[Fact], connection: sqlite3.Connection) -> None:
+    def _apply(self, some: Sequence[StoredMessage], connection: sqlite3.Connection) -> None:
         for fact in some:
             self._applying.apply(connection, fact)
             if isinstance(outcome := self._applying.outcome(fact), Skipped):
                 raise Misconfigured(f"{fact.subject} cannot be restored: {outcome.why}")
 
 
-def _fact(position: int, subject: str, body: bytes) -> Fact:
-    return Fact(seq=position, subject=subject, body=body, headers={}, at=utc_now())
+def _fact(position: int, subject: str, body: bytes) -> StoredMessage:
+    return StoredMessage(seq=position, subject=subject, body=body, headers={}, at=utc_now())
 
 
 class IntoLog:

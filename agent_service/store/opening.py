@@ -14,7 +14,8 @@ from agent_service.store.shared_log.store import SharedStore
 from agent_service.store.sql.database import FILE, load_queries, open_database
 from agent_service.store.sqlite import Held, SqliteStore
 from groundwork.nats.link import NatsLink
-from groundwork.nats.shared_log import Fact, SharedLog
+from groundwork.nats.publishing import StoredMessage
+from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import Misconfigured
 from groundwork.service.foundations import Ground, SharedGround
 from groundwork.sqlite.file import SqliteFile
@@ -51,7 +52,7 @@ async def copied(link: NatsLink, folder: Path) -> AsyncIterator[Copied]:
     """In a folder of this process's own; all is there when this is entered. Raises Misconfigured and TryAgain."""
     applying, log = Applying(), log_of_runs(link)
 
-    def applied(facts: Sequence[Fact]) -> None:
+    def applied(facts: Sequence[StoredMessage]) -> None:
         for fact in facts:
             applying.outcome(fact)
 

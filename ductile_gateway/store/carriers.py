@@ -23,7 +23,8 @@ from ductile_gateway.store.rows import (
     columns_of,
     head_of,
 )
-from groundwork.nats.shared_log import Fact, Moved
+from groundwork.nats.publishing import StoredMessage
+from groundwork.nats.shared_log import Moved
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile, microseconds
 from schemas import subjects
@@ -83,7 +84,7 @@ class Log(Protocol):
         self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = ...
     ) -> int: ...
 
-    async def newest(self, subject: str) -> Fact | None: ...
+    async def newest(self, subject: str) -> StoredMessage | None: ...
 
     async def purge(self, subject: str) -> None: ...
 
@@ -150,7 +151,7 @@ def fact_of(columns: Mapping[str, Any], body: bytes) -> bytes:
     return head_of(columns).encode() + b"\n" + body
 
 
-def _read(fact: Fact) -> Stored:
+def _read(fact: StoredMessage) -> Stored:
     head, _, body = fact.body.partition(b"\n")
     said = head.decode(errors="replace")
     position = fact.seq
@@ -159,7 +160,7 @@ def _read(fact: Fact) -> Stored:
     return Stored(said, body, fact.seq, position)
 
 
-def copy(connection: sqlite3.Connection, fact: Fact) -> None:
+def copy(connection: sqlite3.Connection, fact: StoredMessage) -> None:
     """Apply a fact to the table of rows, in the order of the stream."""
     stored = _read(fact)
     try:

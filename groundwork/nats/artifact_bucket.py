@@ -33,7 +33,7 @@ class NoSuchArtifact(GiveUp):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredArtifact:
     key: str
     size: int
     sha256: str
@@ -46,9 +46,9 @@ class ArtifactBucket:
         self._link = link
         self._name = name
 
-    async def put(self, key: str, data: bytes, content_type: str) -> Stored:
+    async def put(self, key: str, data: bytes, content_type: str) -> StoredArtifact:
         """Store `data` unless it is there already. Raises Refused for a key that is no path of plain names."""
-        wanted = Stored(_checked(key), len(data), hashlib.sha256(data).hexdigest())
+        wanted = StoredArtifact(_checked(key), len(data), hashlib.sha256(data).hexdigest())
         store = await self._store()
         if await self._there(store, key) != wanted:
             # One header has a list of values in the object store's format (NATS ADR-20).
@@ -77,7 +77,7 @@ class ArtifactBucket:
         for part in (f"C.{found.nuid}", f"M.{name}"):  # a content without a name is asked for by none
             await self._link.ask_jetstream(f"STREAM.PURGE.OBJ_{self._name}", {"filter": f"$O.{self._name}.{part}"})
 
-    async def list(self, prefix: str = "") -> list[Stored]:
+    async def list(self, prefix: str = "") -> list[StoredArtifact]:
         store = await self._store()
         try:
             found = await self._patiently(store.list(ignore_deletes=True))
@@ -85,7 +85,7 @@ class ArtifactBucket:
             return []
         return sorted((_stored(info) for info in found if info.name.startswith(prefix)), key=lambda one: one.key)
 
-    async def _there(self, store: ObjectStore, key: str) -> Stored | None:
+    async def _there(self, store: ObjectStore, key: str) -> StoredArtifact | None:
         try:
             return _stored(await self._patiently(store.get_info(key)))
         except NotFoundError:
@@ -119,6 +119,6 @@ def _checked(key: str) -> str:
     return key
 
 
-def _stored(info: ObjectInfo) -> Stored:
+def _stored(info: ObjectInfo) -> StoredArtifact:
     digest = base64.urlsafe_b64decode((info.digest or "").removeprefix(_DIGEST_PREFIX))
-    return Stored(info.name, info.size or 0, digest.hex())
+    return StoredArtifact(info.name, info.size or 0, digest.hex())

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from nats.aio.msg import Msg
 
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import WRONG_SEQUENCE, Refused, Stored
+from groundwork.nats.publishing import WRONG_SEQUENCE, Refused, StoredMessage
 from groundwork.service.errors import Failure, TryAgain
 
 NOBODY = "503"
@@ -39,7 +39,7 @@ async def answers(link: NatsLink, subject: str, body: bytes = b"", *, within_s: 
 _REMOVED = "KV-Operation"
 
 
-async def newest(link: NatsLink, bucket: str, key: str) -> Stored:
+async def newest(link: NatsLink, bucket: str, key: str) -> StoredMessage:
     """The value of a key as the stream's leader has it, for a change too: its body is empty where there is none, and
     its sequence 0 where there never was one. Raises TryAgain."""
     subject = f"$KV.{bucket}.{key}"
@@ -48,7 +48,7 @@ async def newest(link: NatsLink, bucket: str, key: str) -> Stored:
     except Failure as error:
         raise TryAgain(f"the bucket {bucket}: {error}") from error
     if found is None or _REMOVED in found.headers:
-        return Stored(subject, b"", seq=found.seq if found else 0)
+        return StoredMessage(subject, b"", seq=found.seq if found else 0)
     return found
 
 

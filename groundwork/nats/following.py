@@ -9,13 +9,12 @@ import logging
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Generic, TypeVar
 
 import nats.errors
 from nats.aio.msg import Msg
 
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import Refused, Stored
+from groundwork.nats.publishing import Refused, StoredMessage
 from groundwork.nats.settling import is_delivery, read_delivery
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import token_hex
@@ -31,16 +30,14 @@ _STALLED = "Nats-Consumer-Stalled"
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
-T = TypeVar("T")
-
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Batch(Generic[T]):
+class Batch:
     """Messages in order, up to a sequence and its instant `at`. `again`: a new consumer brings it."""
 
-    messages: Sequence[T]
+    messages: Sequence[StoredMessage]
     upto: int
     again: bool = False
     at: datetime = _LONG_AGO
@@ -51,7 +48,7 @@ class Following:
         self._link = link
         self._stream = stream
 
-    async def batches(self, after: int) -> AsyncGenerator[Batch[Stored], None]:
+    async def batches(self, after: int) -> AsyncGenerator[Batch, None]:
         """What is behind sequence `after`. Raises Misconfigured where there is no such stream."""
         while True:
             again = True
@@ -62,7 +59,7 @@ class Following:
                     again = False
             await asyncio.sleep(PAUSE_S)
 
-    async def _one_consumer(self, after: int) -> AsyncGenerator[Sequence[Stored], None]:
+    async def _one_consumer(self, after: int) -> AsyncGenerator[Sequence[StoredMessage], None]:
         arrived: asyncio.Queue[Msg] = asyncio.Queue()
         inbox, name = self._link.new_inbox(), f"copy-{token_hex(6)}"
         try:
@@ -79,7 +76,7 @@ class Following:
                 await subscription.unsubscribe()
             await self._link.send(f"$JS.API.CONSUMER.DELETE.{self._stream}.{name}", b"")
 
-    async def _pushed(self, arrived: asyncio.Queue[Msg]) -> AsyncGenerator[Sequence[Stored], None]:
+    async def _pushed(self, arrived: asyncio.Queue[Msg]) -> AsyncGenerator[Sequence[StoredMessage], None]:
         expected = 1
         while True:
             try:
@@ -129,12 +126,12 @@ class Following:
         return True
 
 
-def _in_order(waiting: Sequence[Msg], expected: int) -> tuple[list[Stored], bool]:
+def _in_order(waiting: Sequence[Msg], expected: int) -> tuple[list[StoredMessage], bool]:
     """The messages up to the first that is missing, and whether none is."""
-    found: list[Stored] = []
+    found: list[StoredMessage] = []
     for message in filter(is_delivery, waiting):
         delivery = read_delivery(message)
         if delivery.consumer_seq != expected + len(found):
             return found, False
-        found.append(Stored(delivery.subject, delivery.body, delivery.headers, delivery.stream_seq, delivery.at))
+        found.append(StoredMessage(delivery.subject, delivery.body, delivery.headers, delivery.stream_seq, delivery.at))
     return found, True

@@ -25,7 +25,7 @@ from groundwork.nats.publishing import (
     NotThere,
     Published,
     Refused,
-    Stored,
+    StoredMessage,
     check_message,
     ids,
     read_ack,
@@ -130,7 +130,7 @@ class NatsLink:
         msg_id: str,
         headers: Mapping[str, str],
         within_s: float = BUDGET_SECONDS,
-        is_same: Callable[[Stored], bool] | None = None,
+        is_same: Callable[[StoredMessage], bool] | None = None,
     ) -> Published:
         """Stores one message, trying again under the same `msg_id` while that can help and `within_s` lasts; where
         another message has that id, under `msg_id#2` and so on. `is_same`: whether that one says what this one does;
@@ -141,7 +141,7 @@ class NatsLink:
             published = await self.keep(subject, body, {**headers, "Nats-Msg-Id": name}, within_s=within_s)
             if not published.duplicate:
                 return published
-            if await self._is_ours(published, is_same or Stored(subject, body).__eq__):
+            if await self._is_ours(published, is_same or StoredMessage(subject, body).__eq__):
                 self.was_there()
                 return published
             self.id_was_taken()
@@ -178,11 +178,11 @@ class NatsLink:
         check_message(subject, body, headers, limit=self.max_payload)
         return (await self._store(subject, body, headers, ONLY_TRY_SECONDS)).seq
 
-    async def stored(self, stream: str, seq: int) -> Stored | None:
+    async def stored(self, stream: str, seq: int) -> StoredMessage | None:
         """None where it is gone. Raises Misconfigured, and TryAgain where no leader has answered for BUDGET_SECONDS."""
         return await self._read(stream, {"seq": seq})
 
-    async def newest(self, stream: str, subject: str) -> Stored | None:
+    async def newest(self, stream: str, subject: str) -> StoredMessage | None:
         return await self._read(stream, {"last_by_subj": subject})
 
     async def tell(self, subject: str, body: bytes, *, msg_id: str, headers: Mapping[str, str]) -> bool:
@@ -268,7 +268,7 @@ class NatsLink:
         self._unanswered.pop(subject, None)
         return read_ack(answer, subject)
 
-    async def _read(self, stream: str, wanted: Mapping[str, Any]) -> Stored | None:
+    async def _read(self, stream: str, wanted: Mapping[str, Any]) -> StoredMessage | None:
         clock = asyncio.get_running_loop().time
         deadline = clock() + BUDGET_SECONDS
         while True:
@@ -281,7 +281,7 @@ class NatsLink:
                 if clock() >= deadline or not self.connected:
                     raise
 
-    async def _is_ours(self, published: Published, is_same: Callable[[Stored], bool]) -> bool:
+    async def _is_ours(self, published: Published, is_same: Callable[[StoredMessage], bool]) -> bool:
         try:
             stored = await self.stored(published.stream, published.seq)
             return stored is not None and is_same(stored)

@@ -77,7 +77,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredMessage:
     subject: str
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -141,14 +141,14 @@ def read_answer(answer: Msg, question: str) -> dict[str, Any]:
     return fields
 
 
-def read_stored(fields: Mapping[str, Any]) -> Stored:
+def read_stored(fields: Mapping[str, Any]) -> StoredMessage:
     """The message that JetStream answered to STREAM.MSG.GET. Raises TryAgain."""
     try:
         message = fields["message"]
         head = base64.b64decode(message.get("hdrs", "")).decode("utf-8", "replace")
         headers = dict(line.split(": ", 1) for line in head.split("\r\n") if ": " in line)
         body, at = base64.b64decode(message.get("data", "")), datetime.fromisoformat(message["time"])
-        return Stored(message["subject"], body, headers, message["seq"], at)
+        return StoredMessage(message["subject"], body, headers, message["seq"], at)
     except (ValueError, KeyError, TypeError) as error:
         raise TryAgain("the answer did not come from JetStream") from error
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from groundwork.nats.following import Batch, Following
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
-from groundwork.nats.publishing import WRONG_SEQUENCE, Refused, Stored
+from groundwork.nats.publishing import WRONG_SEQUENCE, Refused, StoredMessage
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.machine import token_hex
 
@@ -27,15 +27,6 @@ PAUSE_S = 0.05
 LONGEST_PAUSE_S = 0.5
 
 _ALREADY_IN_PROCESS = 10164
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    seq: int
-    subject: str
-    body: bytes
-    headers: Mapping[str, str]
-    at: datetime
 
 
 class Moved(Exception):
@@ -74,9 +65,9 @@ class SharedLog:
         parts = [body[at : at + room] for at in range(0, len(body), room)]
         return await self._put_with_parts(subject, parts, told)
 
-    async def newest(self, subject: str) -> Fact | None:
+    async def newest(self, subject: str) -> StoredMessage | None:
         stored = await self._link.newest(self._stream, subject)
-        return await self.whole(_fact(stored)) if stored else None
+        return await self.whole(stored) if stored else None
 
     async def end(self) -> int:
         """The sequence of the newest message that is there; 0 for none. Raises TryAgain, Misconfigured."""
@@ -96,17 +87,17 @@ class SharedLog:
         if before is None:
             await self._api("PURGE", {"filter": f"{self._parts_of(subject)}.>"})
 
-    async def follow(self, after: int) -> AsyncGenerator[Batch[Fact], None]:
+    async def follow(self, after: int) -> AsyncGenerator[Batch, None]:
         """In order and without a gap, for ever. Raises Misconfigured where the stream is gone, or is another one."""
         made = (await self._patiently_extent()).created
         async with aclosing(Following(self._link, self._stream).batches(after)) as batches:
             async for batch in batches:
                 if batch.again and (await self._patiently_extent()).created != made:
                     raise Misconfigured(f"the stream {self._stream} is another one than before: start again")
-                facts = [await self._patiently_whole(fact) for fact in map(_fact, batch.messages) if self._counts(fact)]
+                facts = [await self._patiently_whole(fact) for fact in batch.messages if self._counts(fact)]
                 yield Batch(facts, batch.upto, at=batch.at)
 
-    async def whole(self, fact: Fact) -> Fact:
+    async def whole(self, fact: StoredMessage) -> StoredMessage:
         count = fact.headers.get(PARTS, "")
         if not count.isdecimal():
             return fact
@@ -153,14 +144,14 @@ class SharedLog:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_S)
 
-    async def _patiently_whole(self, fact: Fact) -> Fact:
+    async def _patiently_whole(self, fact: StoredMessage) -> StoredMessage:
         while True:
             try:
                 return await self.whole(fact)
             except TryAgain:
                 await asyncio.sleep(LONGEST_PAUSE_S)
 
-    def _counts(self, fact: Fact) -> bool:
+    def _counts(self, fact: StoredMessage) -> bool:
         return not fact.subject.startswith(f"{self._root}.part.")
 
     def _parts_of(self, subject: str) -> str:
@@ -168,7 +159,3 @@ class SharedLog:
 
     async def _api(self, verb: str, asked: Mapping[str, object]) -> dict[str, Any]:
         return await self._link.ask_jetstream(f"STREAM.{verb}.{self._stream}", asked)
-
-
-def _fact(stored: Stored) -> Fact:
-    return Fact(seq=stored.seq, subject=stored.subject, body=stored.body, headers=stored.headers, at=stored.at)

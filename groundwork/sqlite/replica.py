@@ -15,7 +15,8 @@ from itertools import count
 from typing import NoReturn
 
 from groundwork.nats.following import Batch
-from groundwork.nats.shared_log import Extent, Fact, SharedLog
+from groundwork.nats.publishing import StoredMessage
+from groundwork.nats.shared_log import Extent, SharedLog
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile
 
@@ -24,12 +25,12 @@ PATIENCE_S = 10.0
 THE_SAME = timedelta(milliseconds=1)
 """Instants that may be of the same message: what the server says of it in two places it rounds in two ways."""
 
-Apply = Callable[[sqlite3.Connection, Fact], None]
+Apply = Callable[[sqlite3.Connection, StoredMessage], None]
 Forget = Callable[[sqlite3.Connection], None]
-Applied = Callable[[Sequence[Fact]], object]
+Applied = Callable[[Sequence[StoredMessage]], object]
 
 
-def _nobody(_: Sequence[Fact]) -> None: ...
+def _nobody(_: Sequence[StoredMessage]) -> None: ...
 
 
 class Replica:
@@ -97,7 +98,7 @@ class Replica:
             except TryAgain as error:
                 await asyncio.sleep(error.delay_s)
 
-    async def _take(self, batch: Batch[Fact]) -> None:
+    async def _take(self, batch: Batch) -> None:
         while True:
             try:
                 await self._file.write(partial(self._write, batch))
@@ -117,7 +118,7 @@ class Replica:
         connection.execute("DELETE FROM replica")
         connection.execute("INSERT INTO replica (created, reached, at) VALUES (?, 0, '')", (extent.created,))
 
-    def _write(self, batch: Batch[Fact], connection: sqlite3.Connection) -> None:
+    def _write(self, batch: Batch, connection: sqlite3.Connection) -> None:
         for fact in batch.messages:
             self._apply(connection, fact)
         connection.execute("UPDATE replica SET reached = ?, at = ?", (batch.upto, batch.at.isoformat()))

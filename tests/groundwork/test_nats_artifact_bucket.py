@@ -5,7 +5,7 @@ import hashlib
 
 import pytest
 
-from groundwork.nats.artifact_bucket import ArtifactBucket, Stored
+from groundwork.nats.artifact_bucket import ArtifactBucket, StoredArtifact
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Refused
 from groundwork.nats.topology import Topology, object_bucket, set_up
@@ -53,7 +53,7 @@ async def test_the_list_has_what_begins_with_the_prefix_in_order(bucket: Artifac
         await bucket.put(key, key.encode(), "text/plain")
     assert [one.key for one in await bucket.list("run_2/")] == ["run_2/a", "run_2/b"]
     assert [one.key for one in await bucket.list()] == ["run_1/a", "run_2/a", "run_2/b", "run_20/a"]
-    assert (await bucket.list("run_1/"))[0] == Stored("run_1/a", 7, hashlib.sha256(b"run_1/a").hexdigest())
+    assert (await bucket.list("run_1/"))[0] == StoredArtifact("run_1/a", 7, hashlib.sha256(b"run_1/a").hexdigest())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pytest
 
 from groundwork.nats.keeping_informed import Sight
 from groundwork.nats.link import NatsLink
-from groundwork.nats.shared_log import Fact, Moved, SharedLog
+from groundwork.nats.publishing import StoredMessage
+from groundwork.nats.shared_log import Moved, SharedLog
 from groundwork.nats.topology import StreamSpec, Topology, set_up
 from groundwork.sqlite.file import open_file
 from groundwork.sqlite.replica import Replica
@@ -75,7 +76,7 @@ class _Copy:
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
-        self.told: list[Fact] = []
+        self.told: list[StoredMessage] = []
         self.replica: Replica
 
     async def wait(self, seq: int) -> None:
@@ -98,7 +99,7 @@ async def _copied(log: SharedLog, folder: Path) -> AsyncIterator[_Copy]:
         running.cancel()
 
 
-def _apply(connection: sqlite3.Connection, fact: Fact) -> None:
+def _apply(connection: sqlite3.Connection, fact: StoredMessage) -> None:
     connection.execute("INSERT OR REPLACE INTO bodies VALUES (?, ?)", (fact.subject, fact.body))
 
 

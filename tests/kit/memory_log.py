@@ -19,7 +19,8 @@ from typing import Literal
 from agent_service.store.shared_log.applying import Applying
 from agent_service.store.shared_log.store import SharedStore
 from agent_service.store.sql.database import open_database
-from groundwork.nats.shared_log import Fact, Moved
+from groundwork.nats.publishing import StoredMessage
+from groundwork.nats.shared_log import Moved
 from groundwork.service.errors import NoRoom, TryAgain
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.replica import Apply
@@ -31,7 +32,7 @@ class MemoryLog:
     """Fills what a shared store stands on. Every append is acknowledged, and every read is of the newest."""
 
     def __init__(self) -> None:
-        self.facts: list[Fact] = []
+        self.facts: list[StoredMessage] = []
         self._last = 0
         self._news = asyncio.Event()
 
@@ -44,7 +45,7 @@ class MemoryLog:
         if after is not None and after != self.position_of(subject):
             raise Moved(f"{subject} has moved on")
         self._last += 1
-        self.facts.append(Fact(seq=self._last, subject=subject, body=body, headers={}, at=NOON))
+        self.facts.append(StoredMessage(seq=self._last, subject=subject, body=body, headers={}, at=NOON))
         self._news.set()
         self._news = asyncio.Event()
         return self._last
@@ -52,7 +53,7 @@ class MemoryLog:
     def position_of(self, subject: str) -> int:
         return next((fact.seq for fact in reversed(self.facts) if fact.subject == subject), 0)
 
-    async def newest(self, subject: str) -> Fact | None:
+    async def newest(self, subject: str) -> StoredMessage | None:
         await asyncio.sleep(0)
         return next((fact for fact in reversed(self.facts) if fact.subject == subject), None)
 
@@ -62,7 +63,7 @@ class MemoryLog:
     async def purge(self, subject: str, before: int | None = None) -> None:
         self.facts = [fact for fact in self.facts if fact.subject != subject or (before and fact.seq >= before)]
 
-    async def follow(self, after: int) -> AsyncIterator[Sequence[Fact]]:
+    async def follow(self, after: int) -> AsyncIterator[Sequence[StoredMessage]]:
         while True:
             while self._last <= after:
                 await self._news.wait()
@@ -101,7 +102,7 @@ class MemoryCopy:
     async def caught_up(self) -> None:
         await self.wait(await self._log.end())
 
-    def _apply_all(self, facts: Sequence[Fact], connection: sqlite3.Connection) -> None:
+    def _apply_all(self, facts: Sequence[StoredMessage], connection: sqlite3.Connection) -> None:
         for fact in facts:
             self._apply(connection, fact)
 
@@ -122,7 +123,7 @@ class Wire:
             raise TryAgain("no answer")
         return seq
 
-    async def newest(self, subject: str) -> Fact | None:
+    async def newest(self, subject: str) -> StoredMessage | None:
         return await self._log.newest(subject)
 
     async def end(self) -> int:

@@ -22,7 +22,7 @@ from agent_service.store.shared_log.facts import (
 )
 from agent_service.store.side_tables import halt_row
 from agent_service.store.sql.database import load_queries
-from groundwork.nats.shared_log import Fact
+from groundwork.nats.publishing import StoredMessage
 from schemas.values import dataclass
 
 BESIDE_RUNS = ("spending", "callers", "halts", "skipped", "gone")
@@ -46,7 +46,7 @@ class Applying:
         self._writing = Writing(self._sql)
         self._outcomes: dict[int, Outcome] = {}
 
-    def apply(self, connection: sqlite3.Connection, fact: Fact) -> None:
+    def apply(self, connection: sqlite3.Connection, fact: StoredMessage) -> None:
         """May run more than once, for a transaction that is begun again."""
         try:
             self._outcomes[fact.seq] = self._taken_in(connection, fact)
@@ -66,10 +66,10 @@ class Applying:
         if connection.execute(self._sql["outgrown"], (KNOWN_LEVEL,)).fetchall():
             connection.execute("DELETE FROM replica")
 
-    def outcome(self, fact: Fact) -> Outcome:
+    def outcome(self, fact: StoredMessage) -> Outcome:
         return self._outcomes.pop(fact.seq, None)
 
-    def _taken_in(self, connection: sqlite3.Connection, fact: Fact) -> Outcome:
+    def _taken_in(self, connection: sqlite3.Connection, fact: StoredMessage) -> Outcome:
         if (shape := shape_of(fact.subject)) is None:
             return None
         said = decoded(shape, fact.subject, fact.body)
@@ -116,7 +116,7 @@ class Applying:
             for (artifacts,) in connection.execute(self._sql["artifacts_of"], (run_id, version)).fetchall():
                 connection.execute(self._sql["artifacts_go"], (run_id, gone.at, gone.rule, artifacts))
 
-    def _skip(self, connection: sqlite3.Connection, fact: Fact, skipped: Skipped) -> None:
+    def _skip(self, connection: sqlite3.Connection, fact: StoredMessage, skipped: Skipped) -> None:
         run_id = run_named_by(fact.subject) or skipped.run_id
         self._outcomes[fact.seq] = skipped = Skipped(run_id=run_id, level=skipped.level, why=skipped.why)
         connection.execute(self._sql["skip"], (fact.seq, skipped.run_id, skipped.level, skipped.why))

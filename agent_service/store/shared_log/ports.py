@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from groundwork.nats.shared_log import Fact
+from groundwork.nats.publishing import StoredMessage
 
 
 class Log(Protocol):
@@ -14,7 +14,7 @@ class Log(Protocol):
         Raises Moved, NoRoom, Misconfigured, and TryAgain where it is not known whether the fact was stored.
         """
 
-    async def newest(self, subject: str) -> Fact | None: ...
+    async def newest(self, subject: str) -> StoredMessage | None: ...
 
     async def end(self) -> int: ...
 

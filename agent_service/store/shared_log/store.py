@@ -25,7 +25,7 @@ from agent_service.store.shared_log.ports import Copy, Log
 from agent_service.store.shared_log.retention import SharedForgetting
 from agent_service.store.shared_log.side_tables import SharedHalts, SharedInbox
 from agent_service.store.sqlite import Held, SqliteStore, moved
-from groundwork.nats.shared_log import Fact
+from groundwork.nats.publishing import StoredMessage
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.machine import monotonic, token_hex
 from groundwork.sqlite.file import SqliteFile, microseconds
@@ -155,7 +155,7 @@ class SharedStore(SqliteStore):
             await self._copy.wait(fact.seq)
         return await super().run_of(wake_id)
 
-    def applied(self, facts: Sequence[Fact]) -> None:
+    def applied(self, facts: Sequence[StoredMessage]) -> None:
         """Called on the loop, in the order of the facts."""
         for fact in facts:
             match self._applying.outcome(fact):

@@ -42,7 +42,7 @@ async def run(
     elif results:
         output.draw(_heading(results), wrap=False)
         output.draw(_table(results))
-        output.draw(*_flaws(results, trail), wrap=False)
+        output.draw(*_unmet(results, trail), wrap=False)
     return code
 
 
@@ -97,19 +97,19 @@ def _ended(result: Result) -> Text:
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, str]:
-    cost, share = row["cost_usd"], row["cache_share"]
+    cost, share = row.get("cost_usd", 0.0), row["cache_share"]
     return {
-        **{name: str(row[name]) for name in ("steps", "calls", "tokens")},
+        **{name: str(row.get(name, 0)) for name in ("steps", "calls", "tokens")},
         "USD": "?" if cost is None else f"{cost:.4f}",
         "cached": "-" if share is None else f"{share:.0%}",
     }
 
 
-def _flaws(results: Sequence[Result], trail: Path | None) -> list[Text]:
+def _unmet(results: Sequence[Result], trail: Path | None) -> list[Text]:
     blocks = []
     for result in (result for result in results if not result.passed):
         heading = Text(f"\n✗ {result.name}: {one_line(result.title)}", "red")
-        block = Text("\n").join([heading, *(Text(f"  {one_line(line, LONGEST_LINE)}") for line in result.flaws)])
+        block = Text("\n").join([heading, *(Text(f"  {one_line(line, LONGEST_LINE)}") for line in result.unmet)])
         advice = f"its paper trail, with --scenario {result.scenario} --trail FOLDER"
         where = trail / result.run_id if trail and result.run_id else advice
         blocks.append(block + Text(f"\n  look at: {where}", "dim"))

@@ -83,9 +83,11 @@ async def test_a_scenario_that_breaks_leaves_the_others_their_results() -> None:
 
 async def test_a_run_without_an_end_is_stopped() -> None:
     """A model that is never to be had, and a deadline that is far away."""
-    scenario = small(model_faults=[{"call": 1, "outage_s": 10**9}], constraints={"deadline_s": 29 * 86400})
+    away = {"remedy": "try_again", "error_class": "model_unavailable", "message": "away", "retry_after_s": 60}
+    rules = [{"phase": "frame", "fault": away}]
+    scenario = small(script={"rules": rules}, constraints={"deadline_s": 29 * 86400})
     result = await play(scripted(scenario)[0])
-    assert "entries and goes on" in result.flaws[0]
+    assert "entries and goes on" in result.unmet[0]
 
 
 async def test_the_paper_trail_is_kept_where_it_is_wanted(tmp_path: Path) -> None:

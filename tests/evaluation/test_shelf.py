@@ -9,7 +9,6 @@ from pydantic import BaseModel
 
 from agent_service.workbench.evaluation.expected import HAPPENINGS, Expected
 from agent_service.workbench.evaluation.scenario import (
-    ModelFault,
     PersonsSignal,
     Scenario,
     ToolAnswer,
@@ -41,7 +40,6 @@ FLAWS: list[tuple[dict[str, Any], str]] = [
     ({"tools": [*SMALL["tools"], *SMALL["tools"]]}, "two have the same name: lamp, lamp"),
     ({"tools": [SMALL["tools"][0] | {"answers": [{"nth": 1}]}]}, "tools.0.answers.0: needs exactly one"),
     ({"signals": [{"kind": "resume"}]}, "signals.0: needs exactly one of during_step"),
-    ({"model_faults": [{"call": 1}]}, "model_faults.0: needs exactly one of outage_s, refusal, cut"),
     ({"plugins": [{"plugin": "words", "folder": "/nowhere"}]}, "`ductile-gateway check --tools /nowhere` says why"),
     ({"obeying": SMALL["script"]}, "obeying.expect: say what the program keeps such a model from"),
 ]
@@ -64,7 +62,7 @@ def test_two_files_with_one_name_are_told_both(tmp_path: Path) -> None:
 
 def test_every_field_of_a_scenario_and_every_happening_is_documented() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    models: tuple[type[BaseModel], ...] = (Scenario, Expected, PersonsSignal, ModelFault, ToolAnswer)
+    models: tuple[type[BaseModel], ...] = (Scenario, Expected, PersonsSignal, ToolAnswer)
     names = {info.alias or name for model in models for name, info in model.model_fields.items()}
     assert {name for name in names if not re.search(rf"\b{name}\b", text)} == set()
     assert [happening for happening in HAPPENINGS if f"`{happening}`" not in text] == []

@@ -19,6 +19,7 @@ UNMET: list[tuple[dict[str, Any], str]] = [
     ({"must_call": [{"tool": "lamp", "at_most": 0, "at_least": 0}]}, "expected calls of lamp: 0; there are 1"),
     ({"never_call": ["lamp"]}, "expected no call of lamp; the calls were: step 1 attempt 1 (lamp switch)"),
     ({"must_happen": ["pause"]}, "expected that this happens: pause; what happened: nothing special"),
+    ({"never_say": ['"state":"on"']}, '\'"state":"on"\' is in agentic.tool_request.lamp'),
 ]
 UNMET_OF_TASKS: list[tuple[dict[str, Any], str]] = [
     ({"tasks": {"at_most": 2}}, "expected tasks of steps: 0 to 2; there are 3; the calls were: step 1"),

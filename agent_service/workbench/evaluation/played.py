@@ -134,9 +134,6 @@ class KeptArtifacts:
     async def put(self, run_id: str, path: str, content: bytes) -> None:
         self._contents[run_id, path] = content
 
-    def paths(self, run_id: str) -> frozenset[str]:
-        return frozenset(path for of, path in self._contents if of == run_id)
-
     def keep(self, request: ToolRequest, document: Document, excerpt: str | None) -> dict[str, Any]:
         path, file, text = f"artifacts/{document.name}", PurePosixPath(document.name), document.text
         if (request.run_id, path) in self._contents:

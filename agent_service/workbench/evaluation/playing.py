@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,8 +23,8 @@ from agent_service.views.folder.keeping import write
 from agent_service.views.folder.workspace import Workspace
 from agent_service.workbench.evaluation.expected import Expected
 from agent_service.workbench.evaluation.scenario import Scenario, Script, follower_of
-from agent_service.workbench.evaluation.scoring import Observed, flaws, said_at_the_end
-from agent_service.workbench.evaluation.world import PLAYED_MODEL, Endless, Mind, World
+from agent_service.workbench.evaluation.scoring import Observed, said_at_the_end, unmet
+from agent_service.workbench.evaluation.world import Endless, Mind, World
 from schemas.values import dataclass, replace
 
 WAITS_S = (2.0, 10.0, 30.0, 60.0, 60.0)
@@ -98,72 +99,69 @@ def scripted(scenario: Scenario) -> list[Trial]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """`cost_usd` is null without a price, `cache_share` without tokens. `flaws`: broken rules, unmet expectations."""
+    """`numbers`: by their names, with those of runs that it started; `cost_usd` is null without a price."""
 
     scenario: str
     name: str
     title: str
-    flaws: tuple[str, ...]
+    unmet: tuple[str, ...]
     models: tuple[str, ...] = ()
     run_id: str = ""
     status: str = "none"
     ending_class: str = ""
     ending: str = ""
-    steps: int = 0
-    tasks: int = 0
-    children: int = 0
-    calls: int = 0
-    tokens: int = 0
-    cost_usd: float | None = 0.0
-    input_tokens: int = 0
-    cache_read_tokens: int = 0
+    numbers: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
-        return not self.flaws
+        return not self.unmet
 
     def for_programs(self) -> dict[str, Any]:
-        return {"passed": self.passed, **asdict(self), "cache_share": _share(self.cache_read_tokens, self.input_tokens)}
+        told = {name: value for name, value in asdict(self).items() if name != "numbers"}
+        return {"passed": self.passed, **told, **with_share(self.numbers)}
 
 
 def judged(trial: Trial, seen: Observed) -> Result:
     scenario, state = trial.scenario, seen.state
-    result = Result(scenario=scenario.name, name=trial.name, title=scenario.title, flaws=flaws(trial.expected, seen))
+    lines = tuple(dict.fromkeys(line for one in trial.expected for line in unmet(one, seen)))
+    result = Result(scenario=scenario.name, name=trial.name, title=scenario.title, unmet=lines)
     if state is None:
         return result
     replies = [event.model for entry in seen.entries if isinstance(event := entry.decoded(), ModelReplied)]
+    spent = state.spent
     return replace(
         result,
-        models=tuple(dict.fromkeys(model for model in replies if model != PLAYED_MODEL)),
+        models=tuple(dict.fromkeys(replies)),
         run_id=state.run_id,
         status=state.status.value,
         ending_class=state.ending_class,
         ending=said_at_the_end(state),
-        steps=state.step,
-        tasks=sum(run.tasks(again=False) for run in seen.tree),
-        children=sum(len(run.children) for run in seen.tree),
-        calls=state.spent.calls,
-        tokens=state.spent.tokens,
-        cost_usd=state.spent.cost_usd,
-        input_tokens=state.spent.input_tokens,
-        cache_read_tokens=state.spent.cache_read_tokens,
+        numbers={
+            "steps": state.step,
+            "tasks": sum(run.tasks(again=False) for run in seen.tree),
+            "children": sum(len(run.children) for run in seen.tree),
+            "calls": spent.calls,
+            "tokens": spent.tokens,
+            "cost_usd": spent.cost_usd,
+            "input_tokens": spent.input_tokens,
+            "cache_read_tokens": spent.cache_read_tokens,
+        },
     )
 
 
 def totals(results: Sequence[Result]) -> dict[str, Any]:
-    summed = ("passed", "steps", "tasks", "children", "calls", "tokens", "input_tokens", "cache_read_tokens")
-    sums = {name: sum(getattr(result, name) for result in results) for name in summed}
-    costs = [result.cost_usd for result in results]
-    return {
-        "scenarios": len(results),
-        **sums,
-        "cost_usd": None if None in costs else sum(cost for cost in costs if cost is not None),
-        "cache_share": _share(sums["cache_read_tokens"], sums["input_tokens"]),
-    }
+    sums = Counter[str]()
+    for result in results:
+        sums.update({name: value for name, value in result.numbers.items() if value is not None})
+    unknown = {name: None for result in results for name, value in result.numbers.items() if value is None}
+    counted = {"scenarios": len(results), "passed": sum(result.passed for result in results)}
+    return counted | with_share({**sums, **unknown})
 
 
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+def with_share(numbers: Mapping[str, float | None]) -> dict[str, float | None]:
+    """And the share of the prompt that came from the provider's cache, null where nothing was sent."""
+    sent, read = numbers.get("input_tokens"), numbers.get("cache_read_tokens")
+    return {**numbers, "cache_share": (read or 0) / sent if sent else None}
 
 
 async def evaluate(

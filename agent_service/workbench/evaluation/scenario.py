@@ -165,18 +165,6 @@ class PersonsSignal(Strict):
     arguments_hash: Text | None = None
 
 
-class ModelFault(Strict):
-    """What happens to model call `call` of the first run in the place of an answer: the provider is away for a while,
-    refuses with this word for why, or cuts the reply at its most tokens.
-    """
-
-    one_of = ("outage_s", "refusal", "cut")
-    call: Nth
-    outage_s: Annotated[float, Field(gt=0)] | None = None
-    refusal: Text | None = None
-    cut: bool = False
-
-
 class Script(Strict):
     """Rules of a scripted model, and what is expected of a run that they decide."""
 
@@ -204,7 +192,6 @@ class Scenario(Strict):
     tools: tuple[Tool, ...] = ()
     plugins: tuple[Plugin, ...] = ()
     signals: tuple[PersonsSignal, ...] = ()
-    model_faults: tuple[ModelFault, ...] = ()
     expect: Expected
     script: Script
     obeying: Script | None = None

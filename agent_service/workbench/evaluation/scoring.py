@@ -1,5 +1,4 @@
-"""What a scenario expects of a run, and a line for everything that is not so: expectations, and rules of the program
-that hold whatever a model decides, judged from the journal and from what left the agent. Pure."""
+"""A run as it was seen, and a line for everything in it that is not as a scenario expects. Pure."""
 
 import json
 import re
@@ -8,16 +7,12 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Self
 
-from agent_service.core.events import ToolReturned
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.models.prompts.templating import canonical
-from agent_service.run.changes import as_decided
 from agent_service.run.journal import Entry
-from agent_service.views.folder.verify import flaw_in_journal
 from agent_service.workbench.evaluation.expected import HAPPENINGS, Call, Expected
 from schemas import subjects
-from schemas.catalog import ToolCommand, ToolOffer
 from schemas.continuation import AGAIN
 from schemas.events import Envelope, ToolRequest
 from schemas.values import dataclass
@@ -61,11 +56,9 @@ class Request:
 class Observed:
     """One run, as it was seen. `broken`: why it could not be played to its end."""
 
-    offers: tuple[ToolOffer, ...]
     state: RunState | None
     entries: Sequence[Entry]
     said: Sequence[Said]
-    artifacts: frozenset[str]
     broken: str = ""
     children: tuple["Observed", ...] = ()
 
@@ -110,17 +103,6 @@ def _fits(pattern: Any, value: Any) -> bool:
 
 MOST_SHOWN = 5
 LONGEST_REASON = 300
-
-
-def flaws(expected: Sequence[Expected], seen: Observed) -> tuple[str, ...]:
-    """Broken rules first, of the runs that it started too."""
-    rules = [
-        f"rule broken: {rule.__name__.strip('_').replace('_', ' ')}: {what}"
-        for run in seen.tree
-        for rule in RULES
-        for what in rule(run)
-    ]
-    return tuple(dict.fromkeys((*rules, *(line for one in expected for line in unmet(one, seen)))))
 
 
 def unmet(expected: Expected, seen: Observed) -> list[str]:
@@ -214,71 +196,3 @@ def _told(requests: Sequence[Request]) -> str:
 
 def _either(values: tuple[str, ...]) -> str:
     return " or ".join(map(str, values))
-
-
-FEWEST_ITEMS = 3
-
-
-def _the_journal_is_whole(seen: Observed) -> Iterator[str]:
-    if seen.state is None:
-        return
-    flaw = flaw_in_journal(seen.entries, seen.state.run_id)
-    if flaw or as_decided(seen.entries) != seen.state:
-        yield flaw or "the state in the store is not what the journal comes to"
-
-
-def _only_offered_tools_are_called(seen: Observed) -> Iterator[str]:
-    brief = seen.state.brief if seen.state else None
-    for request in seen.requests:
-        agent = request.route in subjects.OUR_OWN_ROUTES
-        if _command(seen, request) is None or (agent and brief and brief.depth >= brief.limits.max_depth):
-            yield f"{request} asks for what is not on offer"
-
-
-def _done_is_proved(seen: Observed) -> Iterator[str]:
-    """By steps that went well, and artifacts that exist."""
-    completed = seen.state.completed if seen.state else ()
-    proofs = seen.artifacts | {f"step:{record.step}" for record in completed if record.status == "ok"}
-    for said in (said for said in seen.said if said.subject == subjects.COMPLETED):
-        items = said.payload["definition_of_done"]
-        if len(items) < FEWEST_ITEMS:
-            yield f"it has {len(items)} items"
-        for item in items:
-            if not item["done"] or not item["evidence"] or not proofs.issuperset(item["evidence"]):
-                yield f"item {item['id']} is open or its evidence does not exist: {item['evidence']}"
-
-
-def _what_needs_approval_is_allowed_first(seen: Observed) -> Iterator[str]:
-    strangers_from = min(_strangers(seen), default=None)
-    rulings = seen.state.rulings if seen.state else ()
-    for request in seen.requests:
-        command, tainted = _command(seen, request), strangers_from is not None and request.at >= strangers_from
-        approved = any(r.step == request.asked.step and r.verdict == "approved" and r.by for r in rulings)
-        if command and not approved and _is_asked_first(command, tainted=tainted):
-            yield f"{request} was sent, and no person allowed it"
-
-
-def _strangers(seen: Observed) -> Iterator[datetime]:
-    outside = {offer.name for offer in seen.offers if offer.output != "trusted"}
-    for event in (entry.decoded() for entry in seen.entries):
-        if isinstance(event, ToolReturned) and (event.result.untrusted or event.result.tool in outside):
-            yield event.at
-
-
-def _is_asked_first(command: ToolCommand, *, tainted: bool) -> bool:
-    if command.approve is not None:
-        return command.approve == "always" or (command.approve == "untrusted" and tainted)
-    return tainted and command.tier == "write" and command.effect != "local"
-
-
-def _command(seen: Observed, request: Request) -> ToolCommand | None:
-    offer = next((o for o in seen.offers if (o.name, o.route) == (request.asked.tool, request.route)), None)
-    return next((c for c in offer.commands if c.name == request.asked.tool_command), None) if offer else None
-
-
-RULES = (
-    _the_journal_is_whole,
-    _only_offered_tools_are_called,
-    _done_is_proved,
-    _what_needs_approval_is_allowed_first,
-)

@@ -1,17 +1,14 @@
 """A scenario played: the real loop over a real store, with everything around it played."""
 
-from collections.abc import Awaitable, Callable, Iterable
-from datetime import datetime
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 from agent_service.admission.limits import Admission, Room, SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
-from agent_service.core.events import ModelUsage, TimerFired
-from agent_service.core.phases import Refusal, Unusable
+from agent_service.core.events import TimerFired
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.errors import ModelError
 from agent_service.kill_switch import KillSwitch
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.run.arrival import Arrival
@@ -27,7 +24,7 @@ from agent_service.store.sqlite import SqliteStore
 from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.signing import Signing
 from agent_service.workbench.evaluation.played import Moment, PlayedBus, PlayedClock, PlayedGateway, PlayedPerson
-from agent_service.workbench.evaluation.scenario import ModelFault, Scenario
+from agent_service.workbench.evaluation.scenario import Scenario
 from agent_service.workbench.evaluation.scoring import Observed, Said
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments
@@ -37,8 +34,6 @@ from schemas.values import dataclass
 
 Meanwhile = Callable[[Question], Awaitable[None]]
 THINKING_S = 5.0
-LOOK_AGAIN_S = 300.0
-PLAYED_MODEL = "played"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +46,13 @@ class Mind:
     short_rules: bool = False
 
 
-class FaultyModel:
-    """Gives any model thinking time and faults. Fills the port Model."""
+class SlowModel:
+    """Gives any model thinking time, in which a person may speak. Fills the port Model."""
 
-    def __init__(self, model: Model, faults: Iterable[ModelFault], clock: PlayedClock, meanwhile: Meanwhile) -> None:
+    def __init__(self, model: Model, clock: PlayedClock, meanwhile: Meanwhile) -> None:
         self._model = model
-        self._meanwhile = meanwhile
         self._clock = clock
-        self._faults = {fault.call: fault for fault in faults}
-        self._back_at: dict[int, datetime] = {}
+        self._meanwhile = meanwhile
 
     def prepare(self, question: Question) -> ModelCall:
         call = self._model.prepare(question)
@@ -68,17 +61,7 @@ class FaultyModel:
     async def _make(self, call: ModelCall, question: Question) -> Answer:
         await self._clock.sleep(THINKING_S)
         await self._meanwhile(question)
-        fault = self._faults.get(question.call) if question.state.brief.depth == 0 else None
-        return (self._in_its_place(fault) if fault else None) or await call.make()
-
-    def _in_its_place(self, fault: ModelFault) -> Answer | None:
-        if fault.outage_s is None:
-            cut = Unusable(reason="the reply was cut at its most tokens", cut=True)
-            decision = Refusal(category=fault.refusal) if fault.refusal else cut
-            return Answer(decision=decision, usage=ModelUsage(cost_usd=0.0), model=PLAYED_MODEL)
-        if self._clock.now() < self._back_at.setdefault(fault.call, self._clock.later(fault.outage_s)):
-            raise ModelError("try_again", "model_unavailable", "the provider is down", retry_after_s=LOOK_AGAIN_S)
-        return None
+        return await call.make()
 
 
 MOST_ENTRIES = 1000
@@ -99,7 +82,7 @@ class World:
         self._person = PlayedPerson(scenario, self._clock)
         self._runs: dict[str, RunState] = {}
         model_caller = ModelCaller(
-            FaultyModel(mind.model, scenario.model_faults, self._clock, self._while_thinking),
+            SlowModel(mind.model, self._clock, self._while_thinking),
             ArgumentSchemas(),
             Evidence(store, self.gateway.artifacts),
             self._clock,
@@ -148,11 +131,9 @@ class World:
         run = await self._store.load(run_id)
         children = [one.run_id for one in self._runs.values() if one.brief.parent and one.brief.parent.run_id == run_id]
         return Observed(
-            offers=self.gateway.offers,
             state=run.state if run else None,
             entries=await self._store.entries(run_id),
             said=tuple(said for said in self._bus.said if _is_of(said, run_id)),
-            artifacts=self.gateway.artifacts.paths(run_id),
             broken=broken,
             children=tuple([await self._seen(child) for child in children]),
         )

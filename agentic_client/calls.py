@@ -166,31 +166,37 @@ def _plain(value: Any) -> Any:
 
 
 class Silence:
-    """How long no answer has come; `bear` waits a little, and raises what it is given once patience ends. `notice` is
-    told of the error that is waited out, and None once it is over."""
+    """How long no answer has come. A block that fails is waited out and may be tried again, until patience ends.
+    `notice` is told of the error that is waited out, and None once an answer has come."""
 
     def __init__(self, patience_s: float, notice: Notice) -> None:
-        self._patience_s = patience_s
-        self._notice = notice
+        self._patience_s, self._notice = patience_s, notice
         self._ends_at: float | None = None
         self._pause_s = FIRST_PAUSE_S
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        if error is None:
+            self.over()
+        elif isinstance(error, TryAgain):  # waiting mends nothing else
+            return await self._bore(error)
+        return False
 
     def over(self) -> None:
         if self._ends_at is not None:
             self._notice(None)
         self._ends_at, self._pause_s = None, FIRST_PAUSE_S
 
-    async def bear(self, error: AgenticError) -> None:
-        """Raises what waiting does not mend."""
-        if not isinstance(error, TryAgain):
-            raise error
+    async def _bore(self, error: TryAgain) -> bool:
         now, silent_s = time.monotonic(), error.silent_s if isinstance(error, Unreachable) else 0.0
         ends_at = self._ends_at or now - silent_s + self._patience_s
         pause_s = error.retry_after_s or self._pause_s
         if now + pause_s > ends_at:
-            raise error
+            return False
         if self._ends_at is None:
             self._notice(error)
         self._ends_at = ends_at
         await asyncio.sleep(pause_s)
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        return True

@@ -67,7 +67,7 @@ class AsyncClient:
     def __init__(self, url: str | None = None, **options: Unpack[Options]) -> None:
         address, token, tls = address_of(url), token_of(options.get("token")), options.get("tls")
         self.patience_s = options.get("patience_s", PATIENCE_S)
-        self._notice = options.get("notice", _unnoticed)
+        self._notice = options.get("notice", lambda _: None)
         self._closed = False
         self._http: OverHttp | None = None
         self._transport: Transport
@@ -158,16 +158,14 @@ class AsyncClient:
         status, number = "", "seq" if path else "position"
         while True:
             self._check_open()
-            try:
+            async with silence:
                 async for event in stream(filled(BY_NAME[operation], path), after):
                     after, status = event[number], event.get("status", "")
                     silence.over()
                     yield event
                 if path and (status in FINAL or (await self.ask("show_run", path))["status"] in FINAL):
                     return
-                await silence.bear(Unreachable("the agent ended the stream"))
-            except AgenticError as error:
-                await silence.bear(error)
+                raise Unreachable("the agent ended the stream")
 
     async def approve(self, run: Which, **ruling: Unpack[Ruling]) -> Status:
         """Allow what the run asks for, and return its status. Where a person decides, give the `arguments_hash` of the
@@ -230,17 +228,12 @@ class AsyncClient:
         silence = Silence(self.patience_s, self._notice)
         while True:
             self._check_open()
-            try:
-                answer = await ask()
-            except AgenticError as error:
-                error.run_id = error.run_id or run_id
-                await silence.bear(error)
-            else:
-                silence.over()
-                return answer
-
-
-def _unnoticed(_: AgenticError | None) -> None: ...
+            async with silence:
+                try:
+                    return await ask()
+                except AgenticError as error:
+                    error.run_id = error.run_id or run_id
+                    raise
 
 
 def _waits(

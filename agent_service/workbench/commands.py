@@ -63,7 +63,7 @@ def dev(
         plugins=(*(path.absolute() for path in tools or ()), PLUGINS),
         agent={"model": {"provider": "anthropic"}} if thinks else {},
         file=file,
-        story=is_open and not thinks,
+        story=is_open and not thinks and file is None,
     )
     raise typer.Exit(output.awaited(run_dev(options, as_json=as_json)))
 

@@ -23,7 +23,8 @@ from groundwork.service.serving import cancelled_by_signals
 
 GOAL = "compare how cellar and attic make copies, and tell the team"
 SLOW_STEP = 3
-KILL_AFTER_S = 3.0
+READING_S = 3.0
+"""A viewer's time, in which `tail` catches up."""
 TRY_AGAIN_S = 2.0
 
 
@@ -76,15 +77,17 @@ class _Demo:
         following = asyncio.ensure_future(self.command("tail", "last"))
         try:
             await agent.wait(run)
+            await asyncio.sleep(READING_S)
             await self.command("inbox")
             await self.command("answer", "last", "the attic")
             async for event in agent.events(run):
                 if event.pending_step == SLOW_STEP:
                     break
-            await asyncio.sleep(KILL_AFTER_S)
+            await asyncio.sleep(READING_S)
             self.say(f"\n$ kill -9 {made.agent.pid}    # the agent, while its tool works", "bold red")
             made.agent.kill()
             await agent.wait(run)
+            await asyncio.sleep(READING_S)
             await self.command("approve", "last")
             ended = await agent.wait(run)
             await following

@@ -153,7 +153,7 @@ class AgentSettings(Section):
     store: Path = Path(".agentic/agent")
     """Folder of the database: one agent at a time. Or `jetstream`: on the bus, for any number of agents."""
     cache: Path = Path(".agentic/agent-copy")
-    """Where an agent keeps its copy of the runs on the bus, which it can make again: a folder for each agent of this
+    """Where an agent keeps its index of the runs on the bus, which it can make again: a folder for each agent of this
     machine, in here."""
     keep_runs: KeepRunsSettings = KeepRunsSettings()
     lease_s: Annotated[float, Field(ge=1)] = 10.0

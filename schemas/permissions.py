@@ -93,6 +93,7 @@ def _agent(login: str) -> Permissions:
             *ANSWERS,
             *_leases(subjects.LEASE_AGENT, subjects.HALT_KEY, AGENTS, subjects.member(subjects.LIMIT, "*")),
             *_storing(subjects.STORE, subjects.STREAM_RUNS),
+            f"$JS.API.DIRECT.GET.{subjects.STREAM_RUNS}",
             *_artifacts(),
             *ADVISED_ON,
             *_api(("STREAM.INFO", "STREAM.MSG.GET"), (*STREAMS, *BUCKETS)),

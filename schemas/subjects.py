@@ -55,7 +55,7 @@ STORE = "agentic-store"
 LEDGER = "agentic-ledger"
 TURN = "agentic-turn"
 STORED_HALT = f"{STORE}.halt"
-STORED_GONE = f"{STORE}.gone"
+STORED_RUNS = f"{STORE}.run.>"
 STORED_MOVED = f"{STORE}.moved"
 
 DURABLE_STARTS = "starts"
@@ -144,16 +144,25 @@ def requests_of(executor: str) -> str:
 
 
 def stored_wake(wake_id: str) -> str:
-    """Where the acceptance of a wake is stored: so that one wake is one run, whatever its id is made of."""
-    return f"{STORE}.wake.{hashlib.sha256(wake_id.encode()).hexdigest()[:32]}"
+    """The pattern of the one run that a wake has, whatever its id is made of."""
+    return f"{STORE}.run.{hashlib.sha256(wake_id.encode()).hexdigest()[:32]}.*"
 
 
-def stored_run(run_id: str) -> str:
-    return f"{STORE}.run.{run_id}"
+def stored_run(wake_id: str, run_id: str) -> str:
+    return f"{stored_wake(wake_id)[:-1]}{run_id}"
 
 
 def stored_seen(run_id: str) -> str:
     return f"{STORE}.seen.{run_id}"
+
+
+def stored_gone(run_id: str) -> str:
+    return f"{STORE}.gone.{run_id}"
+
+
+def stored_bare(run_id: str) -> str:
+    """Of a run whose artifacts are kept no longer."""
+    return f"{STORE}.bare.{run_id}"
 
 
 def member(role: str, holder: str) -> str:

@@ -15,14 +15,13 @@ from datetime import date, datetime, timedelta
 from typing import Protocol, Self
 
 from agent_service.admission.callers import UNBOUNDED, QuotaSettings
-from agent_service.admission.rate_limits import MINUTE_S, Bucket, RateLimiter
+from agent_service.admission.rate_limits import MINUTE_S, Bucket, PastCall, RateLimiter
 from agent_service.admission.spending import Aside, Spending
 from agent_service.admission.takings import NoOthers
 from agent_service.core.waiting import Status
 from agent_service.errors import OverQuota
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.changes import ChangeRecord, Elsewhere
-from agent_service.run.journal import Entry
 from agent_service.run.ports import Clock
 from groundwork.service.errors import TryAgain
 from schemas.values import dataclass
@@ -79,9 +78,9 @@ class Quotas:
         if not one.opened:
             return
         self._open[one.caller] += one.opened
-        if one.entry.seq > 1:
+        if one.seq > 1:
             return
-        self._of_today()[one.caller] += len(one.entry.event)
+        self._of_today()[one.caller] += one.size
         if (most := self._of(one.caller).wakes_per_minute) is not None:
             self._minute(one.caller, most).take(1, self._seconds())
 
@@ -209,8 +208,8 @@ class Taken(Protocol):
     def set_aside(self) -> Mapping[str, Aside]:
         """By run."""
 
-    async def calls(self, since: datetime) -> Sequence[Entry]:
-        """The entries since then that reserve, answer or give up model calls, in order."""
+    async def calls(self, since: datetime) -> Sequence[PastCall]:
+        """What entries since then tell of model calls, in order."""
 
 
 @dataclass(slots=True)

@@ -9,21 +9,19 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from datetime import datetime
 
 from agent_service.admission.takings import NoOthers
-from agent_service.core.events import CallReserved, Event, ModelReplied, ModelUnavailable
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
-from agent_service.run.changes import ChangeRecord, Elsewhere
-from agent_service.run.journal import Entry
+from agent_service.run.changes import CallTold, ChangeRecord, Elsewhere
 from groundwork.service.machine import monotonic
 from schemas.values import dataclass
 
 MINUTE_S = 60.0
 LONGEST_WAIT_S = 20.0
 """Longer waits are put off durably."""
-HELD_BACK = frozenset({"rate_limit", "overloaded"})
-"""Errors of a provider after which no run asks before the time is over."""
-OF_CALLS = frozenset(kind.__name__ for kind in (CallReserved, ModelReplied, ModelUnavailable))
-"""Entries that tell of calls that were admitted."""
+
+
+PastCall = tuple[datetime, str, CallTold]
+"""When an entry told of a call, and of which run."""
 
 
 class Bucket:
@@ -105,17 +103,17 @@ class RateLimiter:
         self.others.pop(change.entry.run_id, None)
 
     def elsewhere(self, one: Elsewhere) -> None:
-        if one.entry.kind in OF_CALLS:
-            self._count(one.entry, one.by)
+        if one.call:
+            self._count(one.run_id, one.call, one.by)
         elif one.status in FINAL:
             self.others.pop(one.run_id, None)
 
-    def recall(self, entries: Iterable[Entry], now: datetime) -> None:
+    def recall(self, calls: Iterable[PastCall], now: datetime) -> None:
         """Counts the last minute's calls of all processes. `now` is the instant of `now()`."""
         then = self._now() - MINUTE_S
         self._requests, self._tokens = self._full(then)
-        for entry in entries:
-            self._count(entry, at=self._now() - min(MINUTE_S, max(0.0, (now - entry.at).total_seconds())))
+        for at, run_id, call in calls:
+            self._count(run_id, call, at=self._now() - min(MINUTE_S, max(0.0, (now - at).total_seconds())))
 
     def hold(self, seconds: float, why: str) -> None:
         """Let no call begin for `seconds`: the provider asked for it."""
@@ -142,25 +140,15 @@ class RateLimiter:
                 return False
         return True
 
-    def _count(self, entry: Entry, by: str = "", at: float | None = None) -> None:
+    def _count(self, run_id: str, call: CallTold, by: str = "", at: float | None = None) -> None:
         """Counts a call that was not made here now, but `by` another, `at` that instant."""
-        run_id = entry.run_id
-        if entry.kind == CallReserved.__name__:
-            event = entry.decoded()
-            tokens = event.reserve.tokens if isinstance(event, CallReserved) else 0
-            self.others[run_id] = _Other(tokens, by)
-            self._take(1, tokens, at)
-        elif (call := self.others.pop(run_id, None)) and (self._tokens or entry.kind != ModelReplied.__name__):
-            self._settle_other(entry.decoded(), call, by, at)
-
-    def _settle_other(self, event: Event, call: "_Other", by: str, at: float | None) -> None:
-        self._take(0, _used(event) - call.tokens, at)
-        if call.by == by:
-            self._hold_back(event)
-
-    def _hold_back(self, event: Event) -> None:
-        if isinstance(event, ModelUnavailable) and event.error_class in HELD_BACK and event.retry_after_s is not None:
-            self.hold(event.retry_after_s, str(event.message))
+        if call.reserved:
+            self.others[run_id] = _Other(call.tokens, by)
+            self._take(1, call.tokens, at)
+        elif (other := self.others.pop(run_id, None)) and (self._tokens or not call.replied):
+            self._take(0, call.tokens - other.tokens, at)
+            if other.by == by and call.hold_s is not None:
+                self.hold(call.hold_s, call.why)
 
     def _take(self, requests: int, tokens: int, at: float | None = None) -> None:
         now = self._now() if at is None else at
@@ -185,7 +173,3 @@ class RateLimiter:
         held = self._held_until > self._now()
         message = f"the provider asked to wait: {self._why}" if held else "the rate limits of agent.model are used up"
         raise ModelError("try_again", "rate_limit", message, retry_after_s=wait_s)
-
-
-def _used(event: Event) -> int:
-    return event.usage.input_tokens + event.usage.output_tokens if isinstance(event, ModelReplied) else 0

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 
 from agent_service.admission.takings import NoOthers
-from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
@@ -21,10 +20,6 @@ from schemas.values import dataclass
 OF_THE_DAY = "spent_for_today"
 SETTING = "agent.limits.usd_per_day"
 A_DAY = timedelta(days=1)
-
-
-_SETTLES = frozenset(kind.__name__ for kind in (ModelReplied, ModelUnavailable))
-"""Entries with which a call is under way no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +101,10 @@ class Spending:
     def elsewhere(self, one: Elsewhere) -> None:
         if one.paid_usd:
             self._of_today()[one.caller] += one.paid_usd
-        if one.entry.kind == CallReserved.__name__:
-            self._set_aside(one)
-        elif one.entry.kind in _SETTLES or one.status in FINAL:
+        if one.call and one.call.reserved:
+            self.aside[one.run_id] = Aside(one.caller, one.call.usd)
+        elif one.call or one.status in FINAL:
             self.aside.pop(one.run_id, None)
-
-    def _set_aside(self, one: Elsewhere) -> None:
-        reserved = one.entry.decoded()
-        if isinstance(reserved, CallReserved):
-            self.aside[one.run_id] = Aside(one.caller, reserved.reserve.cost_usd or 0.0)
 
     def _of_today(self) -> defaultdict[str, float]:
         if self._day != (today := self.today):

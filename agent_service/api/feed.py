@@ -139,7 +139,7 @@ class Feed:
         return self._journal.newest()
 
     def tell(self, told: ChangeRecord | Elsewhere) -> None:
-        for name in (told.entry.run_id, ""):
+        for name in (told.run_id, ""):
             if channel := self._channels.get(name):
                 channel.wake_soon()
 
@@ -200,7 +200,7 @@ class Feed:
         return _chunk(after, ((entry.seq, entry.record(), None) for entry in entries))
 
     async def _of_all(self, after: int) -> Chunk:
-        places = self._journal.places(after, READ_AT_ONCE)
+        places = await self._journal.places(after, READ_AT_ONCE)
         found: dict[int, tuple[Record, RunState]] = {}
         for run_id, group in groupby(sorted(places, key=attrgetter("run_id", "seq")), key=attrgetter("run_id")):
             found |= await self._at(run_id, tuple(group))

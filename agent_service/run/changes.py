@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, Self
 
 from agent_service.core.decide import decide
-from agent_service.core.events import Event
+from agent_service.core.events import CallReserved, Event, ModelReplied, ModelUnavailable
 from agent_service.core.facts import Ended, PersonAsked
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
@@ -34,6 +34,10 @@ class ChangeRecord(Record):
         return cls(entry=commit.entry, event=event, facts=commit.facts, before=before, after=commit.state, **about)
 
     @property
+    def run_id(self) -> str:
+        return self.entry.run_id
+
+    @property
     def state_transition(self) -> str:
         """Such as `acting->thinking`; an ended run has its status there."""
         return f"{_state_name(self.before)}->{_state_name(self.after)}"
@@ -54,22 +58,54 @@ def _state_name(run: RunState | None) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Elsewhere:
-    """An entry that this process did not see itself commit. `position` is its place in the journal of all runs, `by`
-    the delivery or turn under which it was committed, `status` the run's after it. The run is read from the store.
+class CallTold:
+    """What an entry tells limits of a model call: `tokens` and `usd` are set aside where it is `reserved`, else used.
+    `hold_s`: how long the provider asked to wait, and why.
     """
 
-    entry: Entry
+    reserved: bool
+    tokens: int = 0
+    usd: float = 0.0
+    replied: bool = False
+    hold_s: float | None = None
+    why: str = ""
+
+
+OF_CALLS = frozenset(kind.__name__ for kind in (CallReserved, ModelReplied, ModelUnavailable))
+HELD_BACK = frozenset({"rate_limit", "overloaded"})
+"""Errors of a provider after which no run asks before the time is over."""
+
+
+def call_told(entry: Entry) -> CallTold | None:
+    """None for an entry of another kind."""
+    event = entry.decoded() if entry.kind in OF_CALLS else None
+    match event:
+        case CallReserved(reserve=reserve):
+            return CallTold(reserved=True, tokens=reserve.tokens, usd=reserve.cost_usd or 0.0)
+        case ModelReplied(usage=usage):
+            return CallTold(reserved=False, tokens=usage.input_tokens + usage.output_tokens, replied=True)
+        case ModelUnavailable(error_class=error_class, retry_after_s=hold_s, message=message):
+            held = error_class in HELD_BACK and hold_s is not None
+            return CallTold(reserved=False, hold_s=hold_s if held else None, why=str(message)[:200] if held else "")
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """An entry that this process did not see itself commit. `position` is its place in the journal of all runs, `by`
+    the delivery or turn under which it was committed, `status` the run's after it. `size`: bytes of a caller's wake.
+    """
+
+    run_id: str
+    seq: int
     position: int
     by: str
     status: Status
     caller: str
     paid_usd: float = 0.0
     opened: int = 0
-
-    @property
-    def run_id(self) -> str:
-        return self.entry.run_id
+    size: int = 0
+    call: CallTold | None = None
 
 
 def tell(before: RunState | None, entry: Entry) -> ChangeRecord:

@@ -16,7 +16,7 @@ from agent_service.core.brief import Brief
 from agent_service.core.events import Event, ModelReplied, Outcome, Transition
 from agent_service.core.facts import CallLost, Fact, Stands
 from agent_service.core.state import RunState
-from agent_service.core.waiting import FINAL, Waiting
+from agent_service.core.waiting import FINAL
 from agent_service.errors import Damaged
 from schemas.values import dataclass
 
@@ -52,11 +52,6 @@ _ITEMS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(get_args(_FIELDS[name])
 @cache
 def _event(kind: str) -> TypeAdapter[Any]:
     return TypeAdapter(_KINDS[kind])
-
-
-@cache
-def _waiting() -> TypeAdapter[Waiting]:
-    return TypeAdapter(Waiting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,11 +224,6 @@ def decode_state(state: str, brief: str, items: Iterable[tuple[str, str]] = ()) 
         grown.setdefault(name, []).append(item)
     fields = "".join(f',"{name}":[{",".join(grown[name])}]' for name in grown)
     return _STATE.validate_json(f'{state[:-1]},"brief":{brief}{fields}}}')
-
-
-def decode_waiting(fields: dict[str, Any]) -> Waiting:
-    """Raises ValueError."""
-    return _waiting().validate_python(fields["waiting"], strict=False)
 
 
 def facts_text(facts: Sequence[Fact]) -> str:

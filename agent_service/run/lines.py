@@ -1,9 +1,10 @@
 """A run as one line of a list, and which runs a list has."""
 
+import json
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from agent_service.core.state import RunState
 from agent_service.core.waiting import (
@@ -85,28 +86,39 @@ _AS_IT_IS = ("run_id", "wake_id", "status", "accepted_at", "updated_at", "ended_
 
 
 def line_of(run: RunState) -> RunLine:
-    finished = (run.completed[-1].step, run.completed[-1].tool) if run.completed else None
     return RunLine(
         **{name: getattr(run, name) for name in _AS_IT_IS},
         caller=run.brief.caller,
         goal=run.brief.goal,
         summary=str(run.summary),
         steps=run.step,
-        tool=newest_tool(run.step, finished=finished, planned=run.plan.action.tool if run.plan else None),
+        tool=_newest_tool(run),
         tokens=run.spent.tokens,
         cost_usd=run.spent.cost_usd,
         waiting_for=waits_for(run),
     )
 
 
+_LINE = TypeAdapter(RunLine)
+_OF_STATE = {"ended_at", "ending_class", "steps", "tool", "tokens", "cost_usd", "waiting_for"}
+
+
+def list_columns(run: RunState) -> str:
+    """What lists show of a run besides its row, as JSON; and all tools that it used, or is to use."""
+    tools = {done.tool for done in run.completed} | {action.tool for action in (run.plan.actions if run.plan else ())}
+    told = _LINE.dump_json(line_of(run), include=_OF_STATE, by_alias=False, exclude_none=True).decode()
+    return f'{told[:-1]},"tools":{json.dumps(sorted(tools))}}}'
+
+
+def line_in(row: dict[str, object], columns: str) -> RunLine:
+    """Raises ValueError."""
+    return _LINE.validate_python({**json.loads(columns), **row}, by_name=True)
+
+
 def waits_for(run: RunState) -> WaitsFor | None:
     """None for a run that has not begun or has ended."""
-    return wait_in(run.waiting, run.updated_at, run.due_at)
-
-
-def wait_in(waiting: Waiting, updated_at: datetime, due_at: datetime | None) -> WaitsFor | None:
-    kind, since = _kind_and_since(waiting)
-    return WaitsFor(kind=kind, since=since or updated_at, until=due_at) if kind else None
+    kind, since = _kind_and_since(run.waiting)
+    return WaitsFor(kind=kind, since=since or run.updated_at, until=run.due_at) if kind else None
 
 
 def _kind_and_since(waiting: Waiting) -> tuple[WaitsForKind | None, datetime | None]:
@@ -131,7 +143,7 @@ def _kind_and_since(waiting: Waiting) -> tuple[WaitsForKind | None, datetime | N
     return None, None
 
 
-def newest_tool(step: int, *, finished: tuple[int, str] | None, planned: str | None) -> str | None:
-    if finished and finished[0] == step:
-        return finished[1]
-    return planned if step else None
+def _newest_tool(run: RunState) -> str | None:
+    if run.completed and run.completed[-1].step == run.step:
+        return run.completed[-1].tool
+    return run.plan.action.tool if run.step and run.plan else None

@@ -14,7 +14,6 @@ from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from agent_service.admission.limits import SharedLimits
-from agent_service.admission.rate_limits import HELD_BACK
 from agent_service.core.brief import Brief
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, Seen
 from agent_service.core.phases import Decision, Next, Plan, Reflection, Unusable
@@ -22,6 +21,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Asking
 from agent_service.errors import ModelError, Stopped
 from agent_service.kill_switch import KillSwitch
+from agent_service.run.changes import HELD_BACK
 from agent_service.run.checks.arguments import MOST_BYTES
 from agent_service.run.ports import Answer, Clock, Estimate, Model, ModelCall, Question
 from schemas.values import dataclass

@@ -100,8 +100,8 @@ class Archive(Protocol):
     def newest(self) -> int:
         """The newest position of all runs, read now; 0 where there is none. Raises TryAgain."""
 
-    def places(self, after: int, limit: int) -> Sequence[Place]:
-        """Places after position `after`, in order, read now. Raises TryAgain."""
+    async def places(self, after: int, limit: int) -> Sequence[Place]:
+        """Places after position `after`, in order. Raises TryAgain."""
 
     async def runs(self, wanted: Wanted = EVERY_RUN, *, limit: int, before: str | None = None) -> Sequence[RunLine]:
         """Newest first, from after run `before` on."""

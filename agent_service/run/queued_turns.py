@@ -164,7 +164,7 @@ class RemoteCommits:
         self._background = background
 
     def hear(self, told: Elsewhere) -> None:
-        self._turns.forget(told.run_id, told.entry.seq)
+        self._turns.forget(told.run_id, told.seq)
         if self._model_caller.calls_of(told.run_id):
             self._background.start(self._look(told.run_id))
 

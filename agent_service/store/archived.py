@@ -1,13 +1,13 @@
 """What an archive holds of a store, and how it is stored anew: each run's entries are decided again, and appended.
 
-    store ─▶ runs and their entries ─▶ archive ─▶ entries, decided again ─▶ facts ─▶ a database, or the log of many
+    store ─▶ runs and their entries ─▶ archive ─▶ entries, decided again ─▶ a database, or the log of many
 
 A log holds what is there already as it is, so that an interrupted restore is finished by the same command.
 """
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,9 +16,21 @@ from agent_service.run.changes import retell
 from agent_service.run.in_hand import own_turn
 from agent_service.run.journal import Commit, Entry, flaw_in_chain, growth_of
 from agent_service.store.retention import SqliteGraves
-from agent_service.store.rows import rows_of
-from agent_service.store.shared_log.applying import Applying, Skipped
-from agent_service.store.shared_log.facts import VERSION, Buried, EntryFact, GoneFact, HaltFact, SeenFact
+from agent_service.store.rows import Asked, Rows, Writing, rows_of
+from agent_service.store.shared_log import facts as words
+from agent_service.store.shared_log.facts import (
+    LEVEL,
+    ROW,
+    BareSaid,
+    GoneSaid,
+    HaltSaid,
+    RunRow,
+    SeenSaid,
+    encoded,
+    fact_of,
+    said_in,
+)
+from agent_service.store.shared_log.index import Indexing
 from agent_service.store.shared_log.ports import Log
 from agent_service.store.side_tables import halt_of
 from agent_service.store.sql.database import load_queries
@@ -35,17 +47,19 @@ TOGETHER = 32
 """Runs whose entries are on their way to a log at the same time."""
 
 
-async def stored_runs(database: SqliteFile, *, only: str = "") -> AsyncIterator[ArchivedRun]:
+async def stored_runs(store: SqliteStore, *, only: str = "") -> AsyncIterator[ArchivedRun]:
     """By id; all, or `only` that one."""
     sql, after = load_queries()["archived"], ""
-    while rows := await database.read(sql, (after, AT_ONCE, only or None)):
+    while rows := await store.database.read(sql, (after, AT_ONCE, only or None)):
         for row in rows:
-            yield _run(*row)
+            yield _run(await store.positions(row[0]), *row)
         after = rows[-1][0]
 
 
-def _run(run_id: str, wake_id: str, digest: str, accepted_at: int, *rest: Any) -> ArchivedRun:
-    status, version, head, told, positions, artifacts_gone = rest
+def _run(
+    positions: tuple[int, ...], run_id: str, wake_id: str, digest: str, accepted_at: int, *rest: Any
+) -> ArchivedRun:
+    status, version, head, told, artifacts_gone = rest
     return ArchivedRun(
         run_id=run_id,
         wake_id=wake_id,
@@ -55,7 +69,7 @@ def _run(run_id: str, wake_id: str, digest: str, accepted_at: int, *rest: Any) -
         version=version,
         head=head.hex(),
         dispatched_up_to=told,
-        positions=tuple(map(int, filter(None, (positions or "").split(",")))),
+        positions=positions,
         artifacts_gone=artifacts_gone or "",
     )
 
@@ -63,24 +77,18 @@ def _run(run_id: str, wake_id: str, digest: str, accepted_at: int, *rest: Any) -
 async def beside_runs(database: SqliteFile) -> list[Said]:
     """Dismissals, stops of all, tombstones, and which artifacts were deleted."""
     sql = load_queries()
-    said: list[Said] = []
+    said: list[tuple[str, words.Said]] = []
     for run_id, version, person, at in await database.read(sql["all_dismissals"]):
-        seen = SeenFact(v=VERSION, by="", run_id=run_id, version=version, person=person, at=at)
-        said.append((subjects.stored_seen(run_id), seen.encoded()))
-    halts = [HaltFact(v=VERSION, by="", halt=halt_of(row)) for row in await database.read(sql["all_halts"])]
-    said += [(subjects.STORED_HALT, halt.encoded()) for halt in halts]
+        seen = SeenSaid(v=LEVEL, run_id=run_id, version=version, person=person, at=at)
+        said.append((subjects.stored_seen(run_id), seen))
+    halts = [HaltSaid(v=LEVEL, by="", halt=halt_of(row)) for row in await database.read(sql["all_halts"])]
+    said += [(subjects.STORED_HALT, halt) for halt in halts]
     for run_id, version, rule, at in await database.read(sql["all_artifacts_gone"]):
-        gone = GoneFact(v=VERSION, by="", runs={}, artifacts={run_id: version}, rule=rule, at=at)
-        said.append((subjects.STORED_GONE, gone.encoded()))
+        bare = BareSaid(v=LEVEL, run_id=run_id, version=version, rule=rule, at=at)
+        said.append((subjects.stored_bare(run_id), bare))
     async for stone in SqliteGraves(database).every():
-        buried = GoneFact(
-            v=VERSION,
-            by="",
-            runs={stone.run_id: (0, stone.wake_id)},
-            tombstones=(Buried.of(stone, "[]"),),
-        )
-        said.append((subjects.STORED_GONE, buried.encoded()))
-    return said
+        said.append((subjects.stored_gone(stone.run_id), GoneSaid.of(stone, 0)))
+    return [(subject, one.header[ROW].encode()) for subject, one in said]
 
 
 def flaw_of(run: ArchivedRun, entries: Sequence[Entry]) -> str | None:
@@ -90,29 +98,25 @@ def flaw_of(run: ArchivedRun, entries: Sequence[Entry]) -> str | None:
     return None if is_whole else f"its journal does not end with entry {run.version}"
 
 
-def facts_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[EntryFact]:
-    """The newest has all that grew. Those not fully dispatched are of one turn, which an agent queues. Raises
-    ValueError, with what is wrong, for entries that cannot be followed, or that are not those of the run."""
+def commits_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[Commit]:
+    """The newest has all that grew. Raises ValueError, with what is wrong, for entries that cannot be followed, or that
+    are not those of the run."""
     if flaw := flaw_of(run, entries):
         raise ValueError(flaw)
-    wake = run.wake_id, run.digest, microseconds(run.accepted_at)
-    facts = list[EntryFact]()
+    commits = list[Commit]()
     for change in retell(entries):
-        first, newest = change.entry.seq == 1, change.entry.seq == run.version
+        newest = change.entry.seq == run.version
         commit = Commit(
             entry=change.entry,
             facts=change.facts,
             state=change.after,
-            brief=change.after.brief if first or newest else None,
+            brief=change.after.brief if newest or change.entry.seq == 1 else None,
             growth=growth_of(None, change.after) if newest else (),
             paid_usd=change.paid_usd,
             opened=change.opened,
         )
-        told = run.dispatched_up_to if newest else 0
-        by = own_turn(run.run_id, run.version) if change.entry.seq > run.dispatched_up_to else ""
-        caller, asked = change.after.brief.caller, wake if first else None
-        facts.append(EntryFact.of(rows_of(commit), by=by, caller=caller, told=told, asked=asked))
-    return facts
+        commits.append(commit)
+    return commits
 
 
 class IntoDatabase:
@@ -120,77 +124,78 @@ class IntoDatabase:
 
     def __init__(self, database: SqliteFile) -> None:
         self._database = database
-        self._applying = Applying()
-        self._some: list[StoredMessage] = []
+        self._writing = Writing(load_queries())
+        self._some: list[Callable[[sqlite3.Connection], object]] = []
 
     async def add(self, run: ArchivedRun, entries: Sequence[Entry]) -> None:
-        """Raises ValueError as `facts_of` does."""
-        for fact, position in zip(facts_of(run, entries), run.positions, strict=True):
-            self._some.append(_fact(position, fact.subject, fact.encoded()))
+        """Raises ValueError as `commits_of` does."""
+        asked = run.wake_id, run.digest, microseconds(run.accepted_at)
+        for commit, position in zip(commits_of(run, entries), run.positions, strict=True):
+            told = run.dispatched_up_to if commit.entry.seq == run.version else 0
+            self._some.append(partial(self._write, rows_of(commit, told), asked, position))
         if len(self._some) >= AT_ONCE:
             await self.write()
 
     async def add_beside(self, said: Iterable[Said]) -> None:
-        self._some += [_fact(0, subject, body) for subject, body in said]
+        indexing = Indexing()
+        for subject, word in said:
+            fact = StoredMessage(seq=0, subject=subject, body=b"", headers={ROW: word.decode()}, at=utc_now())
+            self._some.append(partial(self._apply, indexing, fact))
         await self.write()
 
     async def write(self) -> None:
         some, self._some = self._some, []
-        await self._database.write(partial(self._apply, some))
+        await self._database.write(lambda connection: [one(connection) for one in some])
 
-    def _apply(self, some: Sequence[StoredMessage], connection: sqlite3.Connection) -> None:
-        for fact in some:
-            self._applying.apply(connection, fact)
-            if isinstance(outcome := self._applying.outcome(fact), Skipped):
-                raise Misconfigured(f"{fact.subject} cannot be restored: {outcome.why}")
+    def _apply(self, indexing: Indexing, fact: StoredMessage, connection: sqlite3.Connection) -> None:
+        indexing.apply(connection, fact)
 
-
-def _fact(position: int, subject: str, body: bytes) -> StoredMessage:
-    return StoredMessage(seq=position, subject=subject, body=body, headers={}, at=utc_now())
+    def _write(self, rows: Rows, asked: Asked, position: int, connection: sqlite3.Connection) -> None:
+        if rows.entry[1] == 1:
+            self._writing.add(rows, asked, connection, position)
+        else:
+            self._writing.advance(rows, connection, position)
 
 
 class IntoLog:
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._some: list[list[EntryFact]] = []
+        self._some: list[tuple[ArchivedRun, list[Commit]]] = []
 
     async def add(self, run: ArchivedRun, entries: Sequence[Entry]) -> None:
-        """Raises ValueError as `facts_of` does, Misconfigured where the log has another run, and TryAgain."""
-        self._some.append(facts_of(run, entries))
+        """Raises ValueError as `commits_of` does, Misconfigured where the log has another run, and TryAgain."""
+        self._some.append((run, commits_of(run, entries)))
         if len(self._some) >= TOGETHER:
             await self.write()
 
     async def write(self) -> None:
         some, self._some = self._some, []
-        await asyncio.gather(*map(self._append_run, some))
+        await asyncio.gather(*(self._append_run(*one) for one in some))
 
     async def add_beside(self, said: Iterable[Said]) -> None:
-        for subject, body in said:
-            if subject == subjects.STORED_GONE:
-                gone = GoneFact.model_validate_json(body)
-                stones = tuple(stone.model_copy(update={"last": 0}) for stone in gone.tombstones)
-                body = gone.model_copy(update={"tombstones": stones}).encoded()  # noqa: PLW2901 - no positions of a log
-            await self._append(subject, body, None)
+        for subject, word in said:
+            newest = await self._log.newest(subject)
+            if newest is None or newest.headers.get(ROW) != word.decode():
+                await self._append(subject, b"", None, {ROW: word.decode()})
 
-    async def _append_run(self, facts: Sequence[EntryFact]) -> None:
-        there, place = await self._newest(facts[0])
-        if there and (there.seq > len(facts) or there.hash != facts[there.seq - 1].hash):
-            raise Misconfigured(f"the log has another entry {there.seq} of {facts[0].subject}: use a stream made anew")
-        for fact in facts[there.seq if there else 0 :]:
-            position = await self._append(fact.subject, fact.encoded(), place)
-            place = position if fact.seq > 1 else 0
+    async def _append_run(self, run: ArchivedRun, commits: Sequence[Commit]) -> None:
+        """What is not fully dispatched is of one turn, which an agent queues."""
+        subject = subjects.stored_run(run.wake_id, run.run_id)
+        newest = await self._log.newest(subjects.stored_wake(run.wake_id))
+        row, place = (said_in(RunRow, newest), newest.seq) if newest else (None, 0)
+        if newest and (row is None or row.seq > len(commits) or row.head != commits[row.seq - 1].entry.hash):
+            raise Misconfigured(f"the log has another entry of {subject}: use a stream made anew")
+        for commit in commits[row.seq if row else 0 :]:
+            by = own_turn(run.run_id, run.version) if commit.entry.seq > run.dispatched_up_to else ""
+            fact = fact_of(commit, by, whole=commit.entry.seq == run.version)
+            body = encoded(fact)
+            told = run.dispatched_up_to if commit.entry.seq == run.version else 0
+            row = RunRow.of(commit, row, by=by, told=told, digest=run.digest, whole_at=0, size=len(body))
+            place = await self._append(subject, body, place, row.header)
 
-    async def _newest(self, first: EntryFact) -> tuple[EntryFact | None, int]:
-        """The newest entry of the run that is there, and the position that the next follows on."""
-        for subject in (subjects.stored_run(first.run_id), first.subject):
-            if found := await self._log.newest(subject):
-                there = EntryFact.model_validate_json(found.body)
-                return there, found.seq if there.seq > 1 else 0
-        return None, 0
-
-    async def _append(self, subject: str, body: bytes, after: int | None) -> int:
+    async def _append(self, subject: str, body: bytes, after: int | None, headers: Mapping[str, str]) -> int:
         try:
-            return await self._log.append(subject, body, after=after)
+            return await self._log.append(subject, body, after=after, headers=headers)
         except Moved as error:
             raise Misconfigured(
                 f"another process writes to {subject}: stop all agents that share this store, then run this again"
@@ -200,7 +205,7 @@ class IntoLog:
 async def copy_into_log(log: Log, database: SqliteFile) -> None:
     """All that is in the database. Raises as IntoLog does."""
     into, store = IntoLog(log), SqliteStore(database)
-    async for run in stored_runs(database):
+    async for run in stored_runs(store):
         await into.add(run, await store.entries(run.run_id))
     await into.write()
     await into.add_beside(await beside_runs(database))

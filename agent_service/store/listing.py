@@ -1,13 +1,11 @@
-"""Lists of runs, read from their rows. What only the state knows is read from it, not kept in columns."""
+"""Lists of runs, read from their rows."""
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
-from agent_service.core.waiting import Ended, Status, stop_of
-from agent_service.run.journal import decode_waiting
-from agent_service.run.lines import RunLine, Wanted, newest_tool, wait_in
+from agent_service.core.waiting import Status
+from agent_service.run.lines import RunLine, Wanted, line_in
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 
 AFTER_EVERY_ID = "~"
@@ -16,7 +14,7 @@ END_OF_TIME = 2**62
 """Microseconds after every instant."""
 LOOKED_INTO_AT_ONCE = 2000
 """Rows that are looked into before others may read: 20 to 50 ms."""
-UNREADABLE = "its state"
+UNREADABLE = "its row"
 
 
 async def read_list(
@@ -62,7 +60,7 @@ def _pattern(text: str) -> str:
 
 
 def _line(row: tuple[Any, ...]) -> RunLine:
-    run_id, wake_id, status, goal, summary, accepted_at, touched_at, due_at, state, finished, caller = row
+    run_id, wake_id, status, goal, summary, accepted_at, touched_at, columns, caller = row
     line = {
         "run_id": run_id,
         "wake_id": wake_id,
@@ -74,26 +72,6 @@ def _line(row: tuple[Any, ...]) -> RunLine:
         "caller": caller or "",
     }
     try:
-        known = _known(json.loads(state or ""), json.loads(finished or "null"), due_at)
-    except (ValueError, KeyError, TypeError):
+        return line_in(line, columns)
+    except (ValueError, TypeError):
         return RunLine(**line, damaged=UNREADABLE)
-    return RunLine(**line, **known)
-
-
-def _known(state: dict[str, Any], finished: dict[str, Any] | None, due_at: int | None) -> dict[str, Any]:
-    waiting, spent, plan = decode_waiting(state), state["spent"], state.get("plan")
-    stop = stop_of(waiting)
-    updated_at = datetime.fromisoformat(state["updated_at"])
-    return {
-        "ended_at": waiting.at if isinstance(waiting, Ended) else None,
-        "ending_class": stop.ending_class if stop else "",
-        "steps": state["step"],
-        "tool": newest_tool(
-            state["step"],
-            finished=(finished["step"], finished["tool"]) if finished else None,
-            planned=plan["action"]["tool"] if plan else None,
-        ),
-        "tokens": spent["input_tokens"] + spent["output_tokens"],
-        "cost_usd": spent["cost_usd"],
-        "waiting_for": wait_in(waiting, updated_at, instant(due_at) if due_at is not None else None),
-    }

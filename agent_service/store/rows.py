@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from agent_service.run.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
+from agent_service.run.lines import list_columns
 from groundwork.sqlite.file import instant, microseconds
 from schemas.values import dataclass
 
@@ -84,6 +85,7 @@ def rows_of(commit: Commit, told: int = 0) -> Rows:
             encode_state(state),
             entry.run_id,
             told,
+            list_columns(state),
         ),
         brief=(entry.run_id, brief.goal, encode_brief(brief)) if brief else None,
         entry=(entry.run_id, entry.seq, at, entry.kind, entry.event, entry.facts, previous, head),
@@ -160,40 +162,33 @@ Asked = tuple[str, str, int]
 """Of a new run: its wake id, the digest of what was asked for, and when it was accepted (µs)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """The message under which it was committed (empty: alone), and its position in the journal; None: the next."""
-
-    by: str = ""
-    position: int | None = None
-
-
 class Writing:
     def __init__(self, sql: Mapping[str, str]) -> None:
         self._sql = sql
         self._common = CommonTexts(sql)
 
-    def add(self, rows: Rows, mark: Mark, asked: Asked, connection: sqlite3.Connection) -> bool:
-        """A new run; False where its id is taken, and nothing is written."""
+    def add(self, rows: Rows, asked: Asked, connection: sqlite3.Connection, position: int | None = None) -> bool:
+        """A new run; False where its id is taken, and nothing is written. `position`: in the journal of all runs; None:
+        the next."""
         if connection.execute(self._sql["add_run"], (*rows.run, *asked)).rowcount == 0:
             return False
-        self._append(rows, mark, connection)
+        self._append(rows, position, connection)
         return True
 
-    def advance(self, rows: Rows, mark: Mark, connection: sqlite3.Connection) -> bool:
+    def advance(self, rows: Rows, connection: sqlite3.Connection, position: int | None = None) -> bool:
         """A run's next entry; False where the run is not at the entry before, and nothing is written."""
         if connection.execute(self._sql["advance_run"], rows.run).rowcount == 0:
             return False
-        self._append(rows, mark, connection)
+        self._append(rows, position, connection)
         return True
 
-    def _append(self, rows: Rows, mark: Mark, connection: sqlite3.Connection) -> None:
+    def _append(self, rows: Rows, position: int | None, connection: sqlite3.Connection) -> None:
         if rows.brief is not None:
             run_id, goal, brief = rows.brief
             connection.execute(self._sql["put_brief"], (run_id, goal, *self._common.cut(brief, connection)))
         run_id, seq, at, kind, event, *hashes = rows.entry
         rest, *common = self._common.cut(event, connection)
-        entry = (run_id, seq, at, kind, rest, *hashes, mark.position, mark.by, *common)
+        entry = (run_id, seq, at, kind, rest, *hashes, position, *common)
         connection.execute(self._sql["append_entry"], entry)
         if rows.dropped:
             connection.executemany(self._sql["drop_items"], rows.dropped)

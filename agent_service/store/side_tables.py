@@ -6,8 +6,9 @@ from datetime import date, datetime
 from functools import partial
 from typing import Any
 
+from agent_service.admission.rate_limits import PastCall
 from agent_service.admission.spending import Aside
-from agent_service.run.journal import Entry
+from agent_service.run.changes import call_told
 from agent_service.run.ports import Dismissal
 from agent_service.store.rows import entry_of
 from agent_service.store.sql.database import load_queries
@@ -89,6 +90,7 @@ class SqliteTaken(_Tables):
         rows = self._database.look_up(self._sql["set_aside"])
         return {run_id: Aside(caller or "", usd) for run_id, caller, usd in rows}
 
-    async def calls(self, since: datetime) -> Sequence[Entry]:
+    async def calls(self, since: datetime) -> Sequence[PastCall]:
         rows = await self._database.read(self._sql["calls"], (LATE_PLACES, microseconds(since)))
-        return [entry_of(run_id, row) for run_id, *row in rows]
+        entries = [entry_of(run_id, row) for run_id, *row in rows]
+        return [(entry.at, entry.run_id, call) for entry in entries if (call := call_told(entry))]

@@ -23,7 +23,7 @@ from agent_service.run.lines import EVERY_RUN, RunLine, Wanted
 from agent_service.run.ports import Place, Undispatched, Wake
 from agent_service.store.listing import read_list
 from agent_service.store.retention import SqliteForgetting, SqliteGraves
-from agent_service.store.rows import Loaded, Mark, Rows, Writing, entry_of, rows_of
+from agent_service.store.rows import Loaded, Rows, Writing, entry_of, rows_of
 from agent_service.store.side_tables import SqliteHalts, SqliteInbox, SqliteTaken
 from agent_service.store.sql.database import load_queries, open_database
 from groundwork.service.errors import Failure, TryAgain
@@ -85,7 +85,7 @@ TOLD_WITHIN_S = 1.0
 """How much later it is written how far a run has been told, unless a commit of the run takes it along."""
 
 
-async def _ours() -> None:
+async def ours() -> None:
     return
 
 
@@ -98,8 +98,8 @@ class SqliteStore(Alone):
     another agent has the bus.
     """
 
-    def __init__(self, database: SqliteFile, held: Held = _ours) -> None:
-        self._database = database
+    def __init__(self, database: SqliteFile, held: Held = ours) -> None:
+        self.database = self._database = database
         self._held = held
         self._sql = load_queries()
         self._writing = Writing(self._sql)
@@ -119,7 +119,7 @@ class SqliteStore(Alone):
     async def open(
         cls,
         folder: Path,
-        held: Held = _ours,
+        held: Held = ours,
         on_commit: OnCommit = nobody,
         *,
         reserve: bool = False,
@@ -217,8 +217,12 @@ class SqliteStore(Alone):
         ((position,),) = self._database.look_up(self._sql["newest"])
         return int(position)
 
-    def places(self, after: int, limit: int) -> Sequence[Place]:
+    async def places(self, after: int, limit: int) -> Sequence[Place]:
         return [Place(*row) for row in self._database.look_up(self._sql["places"], (after, limit))]
+
+    async def positions(self, run_id: str) -> tuple[int, ...]:
+        """Of its entries, in the journal of all runs."""
+        return tuple(position for (position,) in await self._database.read(self._sql["positions"], (run_id,)))
 
     async def runs(self, wanted: Wanted = EVERY_RUN, *, limit: int, before: str | None = None) -> Sequence[RunLine]:
         async with self._searching if wanted.text or wanted.tool else contextlib.nullcontext():
@@ -258,12 +262,12 @@ class SqliteStore(Alone):
                 raise WakeConflict(wake.wake_id, run_id)
             return str(run_id)
         asked = (wake.wake_id, wake.digest, microseconds(commit.state.accepted_at))
-        if not self._writing.add(rows, Mark(), asked, connection):
+        if not self._writing.add(rows, asked, connection):
             raise moved(commit.entry)
         return commit.entry.run_id
 
     def _commit(self, entry: Entry, rows: Rows, connection: sqlite3.Connection) -> None:
-        if not self._writing.advance(rows, Mark(), connection):
+        if not self._writing.advance(rows, connection):
             raise moved(entry)
 
     def _write_told(self) -> None:

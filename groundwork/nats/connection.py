@@ -98,7 +98,7 @@ class BusClient(Client):
         self._last_logged = ""
         self._prefix = ""
         self._numbers = itertools.count(1)
-        self._asked: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
+        self._asked: dict[str, tuple[str, asyncio.Future[Msg], Callable[[Msg], bool]]] = {}
         self._denials: dict[Denial, float] = {}  # and when it was denied at last
         self.logged_in = False
         self.closing = False  # by ourselves
@@ -112,13 +112,21 @@ class BusClient(Client):
         self.logged_in = True
         self.up.set()
 
-    async def ask(self, subject: str, body: bytes, headers: dict[str, str] | None, *, within_s: float) -> Msg:
-        """The answer to a message. Raises as `put`, TryAgain, and Misconfigured where this login is denied the
-        subject."""
+    async def ask(
+        self,
+        subject: str,
+        body: bytes,
+        headers: dict[str, str] | None,
+        *,
+        within_s: float,
+        goes_on: Callable[[Msg], bool] = lambda _: False,
+    ) -> Msg:
+        """The last answer to a message; `goes_on` says of each whether another follows. Raises as `put`, TryAgain, and
+        Misconfigured where this login is denied the subject."""
         address = f"{self._prefix}{next(self._numbers)}"
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Msg] = loop.create_future()
-        self._asked[address] = (subject, answer)
+        self._asked[address] = (subject, answer, goes_on)
         alarm = loop.call_later(within_s, _give_up, answer, TryAgain("no answer in time"))
         try:
             await self.put(subject, body, reply=address, headers=headers)
@@ -142,9 +150,10 @@ class BusClient(Client):
         return Unreachable(f"NATS closed the connection for good ({self.trouble}): restart the service")
 
     async def _on_answer(self, message: Msg) -> None:
-        _, answer = self._asked.get(message.subject, ("", None))
-        if answer is not None and not answer.done():
-            answer.set_result(message)
+        if message.subject in self._asked:
+            _, answer, goes_on = self._asked[message.subject]
+            if not goes_on(message) and not answer.done():
+                answer.set_result(message)
 
     @property
     def denials(self) -> tuple[Denial, ...]:
@@ -210,7 +219,7 @@ class BusClient(Client):
 
     def _fail(self, error: Failure, *, subject: str | None = None) -> None:
         """Every answer fails at once, or those to `subject`, which the server tells in lower case."""
-        for asked, answer in self._asked.values():
+        for asked, answer, _ in self._asked.values():
             if subject is None or asked.lower() == subject:
                 _give_up(answer, error)
 

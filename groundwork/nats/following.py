@@ -44,9 +44,12 @@ class Batch:
 
 
 class Following:
-    def __init__(self, link: NatsLink, stream: str) -> None:
+    """`headers_only`: without bodies; and at first, behind nothing, of each subject the newest message alone."""
+
+    def __init__(self, link: NatsLink, stream: str, *, headers_only: bool = False) -> None:
         self._link = link
         self._stream = stream
+        self._headers_only = headers_only
 
     async def batches(self, after: int) -> AsyncGenerator[Batch, None]:
         """What is behind sequence `after`. Raises Misconfigured where there is no such stream."""
@@ -103,11 +106,15 @@ class Following:
                 await self._link.send(asked, b"")
 
     async def _made(self, name: str, inbox: str, after: int) -> bool:
+        newest_alone = self._headers_only and not after
+        start: dict[str, object] = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
+        if newest_alone:
+            start = {"deliver_policy": "last_per_subject", "filter_subjects": [">"]}
         config = {
             "name": name,
             "deliver_subject": inbox,
-            "deliver_policy": "by_start_sequence",
-            "opt_start_seq": after + 1,
+            **start,
+            "headers_only": self._headers_only,
             "ack_policy": "none",
             "max_deliver": 1,
             "flow_control": True,

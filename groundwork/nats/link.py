@@ -20,6 +20,7 @@ from nats.js import JetStreamContext
 from groundwork.nats.connection import BusClient, Denial
 from groundwork.nats.publishing import (
     LARGEST_MESSAGE,
+    PENDING,
     NoStream,
     NoSuchStream,
     NotThere,
@@ -30,6 +31,7 @@ from groundwork.nats.publishing import (
     ids,
     read_ack,
     read_answer,
+    read_direct,
     read_stored,
 )
 from groundwork.nats.settings import NatsSettings, client_options
@@ -40,6 +42,7 @@ TRY_SECONDS = 1.0
 ONLY_TRY_SECONDS = 2.0
 BUDGET_SECONDS = 15.0  # electing a new leader in a cluster takes 4 to 9 s
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 0.5
+READ_AT_ONCE = 256
 UNSENT_BYTES = 8 * 1024 * 1024
 
 Guard = Callable[[], Awaitable[None]]
@@ -184,6 +187,29 @@ class NatsLink:
 
     async def newest(self, stream: str, subject: str) -> StoredMessage | None:
         return await self._read(stream, {"last_by_subj": subject})
+
+    async def read(self, stream: str, subject: str, after: int, most: int) -> list[StoredMessage]:
+        """The first `most` messages of a subject, which may be a pattern, behind a sequence, as one of the stream's
+        servers has them: it may be behind. Raises TryAgain."""
+        question = f"$JS.API.DIRECT.GET.{stream}"
+        found: list[StoredMessage] = []
+
+        def goes_on(answer: Msg) -> bool:
+            message = read_direct(answer)
+            found.extend([message] if message else [])
+            return message is not None
+
+        while len(found) < most:
+            seq = (found[-1].seq if found else after) + 1
+            wanted = {"seq": seq, "next_by_subj": subject, "batch": min(most - len(found), READ_AT_ONCE)}
+            body = json.dumps(wanted).encode()
+            last = await self.client.ask(question, body, None, within_s=TRY_SECONDS, goes_on=goes_on)
+            told = last.headers or {}
+            if told.get("Status") not in ("204", "404"):
+                raise TryAgain(f"{question}: {told.get('Status')} {told.get('Description', '')}")
+            if not int(told.get(PENDING, 0)):
+                break
+        return found
 
     async def tell(self, subject: str, body: bytes, *, msg_id: str, headers: Mapping[str, str]) -> bool:
         """Sends an event that can be made again; no answer is awaited. False if it was not sent. Raises Refused."""

@@ -61,6 +61,7 @@ _TRANSIENT = {10158, 10167}
 NO_PEERS, WITHOUT_ROOM = 10005, "insufficient storage"
 """Too few servers of a cluster can take a stream (a busy one is taken for away), and where that is for want of room."""
 NO_SUCH_STREAM, WRONG_SEQUENCE = 10059, 10071
+SEQUENCE, PENDING = "Nats-Sequence", "Nats-Num-Pending"
 _NOT_THERE, _UNAVAILABLE = 404, 500
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
@@ -151,6 +152,15 @@ def read_stored(fields: Mapping[str, Any]) -> StoredMessage:
         return StoredMessage(message["subject"], body, headers, message["seq"], at)
     except (ValueError, KeyError, TypeError) as error:
         raise TryAgain("the answer did not come from JetStream") from error
+
+
+def read_direct(answer: Msg) -> StoredMessage | None:
+    """A message that a server reads from its copy of a stream; None for what tells that there are no more."""
+    headers = answer.headers or {}
+    if SEQUENCE not in headers:
+        return None
+    at = datetime.fromisoformat(headers["Nats-Time-Stamp"])
+    return StoredMessage(headers["Nats-Subject"], answer.data, headers, int(headers[SEQUENCE]), at)
 
 
 def failure(what: str, error: Mapping[str, Any]) -> Failure:

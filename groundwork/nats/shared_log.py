@@ -22,7 +22,10 @@ from groundwork.service.machine import token_hex
 FACT = "Agentic-Fact"
 PARTS = "Agentic-Parts"
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
-SPARE_BYTES = 4096
+AMONG = f"{EXPECTED}-Subject"
+NO_HEADERS: Mapping[str, str] = {}
+SPARE_BYTES = 8192
+ALL = 2**31
 PAUSE_S = 0.05
 LONGEST_PAUSE_S = 0.5
 
@@ -35,30 +38,36 @@ class Moved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Which stream it is, by when it was made; its newest sequence; and when a message was stored, if it is there."""
+    """Which stream it is, by when it was made; its newest sequence; its size in bytes; and when a message was stored,
+    if it is there."""
 
     created: str
     last_seq: int
+    size: int
     stored_at: datetime | None
 
 
 class SharedLog:
-    """The facts of `stream`, whose subjects all begin with `root`."""
+    """The facts of `stream`, whose subjects all begin with `root`. `headers_only`: those who follow hear no bodies; and
+    who begins hears of each subject the newest fact alone."""
 
-    def __init__(self, link: NatsLink, stream: str, *, root: str) -> None:
+    def __init__(self, link: NatsLink, stream: str, *, root: str, headers_only: bool = False) -> None:
         self._link = link
         self._stream = stream
         self._root = root
+        self._headers_only = headers_only
 
     async def append(
-        self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] | None = None
+        self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = NO_HEADERS, among: str = ""
     ) -> int:
-        """The new sequence. `after`: the newest of its subject, 0 for none, None for any. Raises Moved, NoRoom,
-        TryAgain where it may still be stored, Misconfigured."""
+        """The new sequence. `after`: the newest of its subject, or of the pattern `among`; 0 for none, None for any.
+        Raises Moved, NoRoom, TryAgain where it may still be stored, Misconfigured."""
         name = token_hex(8)
-        told = {**(headers or {}), FACT: name, "Nats-Msg-Id": name}
+        told = {**headers, FACT: name, "Nats-Msg-Id": name}
         if after is not None:
             told[EXPECTED] = str(after)
+        if among:
+            told[AMONG] = among
         room = self._link.max_payload - SPARE_BYTES
         if len(body) <= room:
             return await self._put(subject, body, told)
@@ -69,6 +78,12 @@ class SharedLog:
         stored = await self._link.newest(self._stream, subject)
         return await self.whole(stored) if stored else None
 
+    async def read(self, subject: str, after: int, most: int = ALL) -> list[StoredMessage]:
+        """The first `most` facts of a subject, or of a pattern, behind a sequence, as one of the stream's servers has
+        them: it may be behind. Raises TryAgain."""
+        stored = await self._link.read(self._stream, subject, after, most)
+        return [await self.whole(one) for one in stored]
+
     async def end(self) -> int:
         """The sequence of the newest message that is there; 0 for none. Raises TryAgain, Misconfigured."""
         stored = await self._link.newest(self._stream, f"{self._root}.>")
@@ -78,7 +93,8 @@ class SharedLog:
         """With `stored_at` of the message at `seq`. Raises TryAgain, or Misconfigured where there is no such stream."""
         info = await self._api("INFO", {})
         stored = await self._link.stored(self._stream, seq) if seq else None
-        return Extent(info["created"], info["state"]["last_seq"], stored.at if stored else None)
+        state = info["state"]
+        return Extent(info["created"], state["last_seq"], state["bytes"], stored.at if stored else None)
 
     async def purge(self, subject: str, before: int | None = None) -> None:
         """Remove the facts of a subject; or those of it whose sequence is below `before`. Raises TryAgain."""
@@ -90,11 +106,15 @@ class SharedLog:
     async def follow(self, after: int) -> AsyncGenerator[Batch, None]:
         """In order and without a gap, for ever. Raises Misconfigured where the stream is gone, or is another one."""
         made = (await self._patiently_extent()).created
-        async with aclosing(Following(self._link, self._stream).batches(after)) as batches:
+        async with aclosing(
+            Following(self._link, self._stream, headers_only=self._headers_only).batches(after)
+        ) as batches:
             async for batch in batches:
                 if batch.again and (await self._patiently_extent()).created != made:
                     raise Misconfigured(f"the stream {self._stream} is another one than before: start again")
-                facts = [await self._patiently_whole(fact) for fact in batch.messages if self._counts(fact)]
+                facts = [fact for fact in batch.messages if self._counts(fact)]
+                if not self._headers_only:
+                    facts = [await self._patiently_whole(fact) for fact in facts]
                 yield Batch(facts, batch.upto, at=batch.at)
 
     async def whole(self, fact: StoredMessage) -> StoredMessage:
@@ -120,7 +140,7 @@ class SharedLog:
                 return await self._keep(subject, body, headers)
             except Refused as error:
                 if error.code == WRONG_SEQUENCE:
-                    return await self._known_again(subject, headers[FACT])
+                    return await self._known_again(headers.get(AMONG, subject), headers[FACT])
                 if error.code != _ALREADY_IN_PROCESS or asyncio.get_running_loop().time() > deadline:
                     raise
             await asyncio.sleep(PAUSE_S)

@@ -70,7 +70,7 @@ def test_an_agent_may_look_at_all_that_its_start_and_the_doctor_ask_for() -> Non
 
 async def test_what_is_stored_by_several_gives_way_to_nothing_and_may_be_let_go_by_a_rule(link: NatsLink) -> None:
     await set_up(link, topology(max_gib=1, shared=True))
-    fact = subjects.stored_run("run_1")
+    fact = subjects.stored_run("wake", "run_1")
     kept = await link.publish(fact, b"theirs", msg_id="theirs", headers={})
     with pytest.raises(APIError):
         await link.jetstream.delete_msg(subjects.STREAM_RUNS, kept.seq)

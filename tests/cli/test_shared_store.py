@@ -145,7 +145,7 @@ async def test_commands_look_at_the_stream_by_a_copy_of_it_and_name_what_no_agen
     whole = (await done("verify", "--all", config=store.other)).document
     assert (whole["runs"], {flaw["place"] for flaw in whole["flaws"]}) == (MANY, set()), whole
     forged = b'{"v": 1, "by": "somebody"}'
-    await link.publish(subjects.stored_run(run_id(5)), forged, msg_id="forged", headers={})
+    await link.publish(subjects.stored_run("wake-1-2", run_id(5)), forged, msg_id="forged", headers={})
     told = await done("verify", "--all")
     assert told.code == 1
-    assert [flaw["text"] for flaw in told.document["flaws"] if run_id(5) in flaw["text"]], told
+    assert [run["run_id"] for run in told.document["flawed"]] == [run_id(5)], told

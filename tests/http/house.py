@@ -185,8 +185,9 @@ class House:
         """Let it happen in another process, of which this one hears."""
         for commit in commits:
             await self.elsewhere([commit])
-            who = {"by": "another", "status": commit.state.status, "caller": commit.state.brief.caller}
-            self.feed.tell(Elsewhere(entry=commit.entry, position=self.archive.newest(), **who))  # type: ignore[arg-type] # each its own
+            state, position = commit.state, self.archive.newest()
+            who = {"run_id": state.run_id, "by": "another", "caller": state.brief.caller}
+            self.feed.tell(Elsewhere(seq=state.version, position=position, status=state.status, **who))  # type: ignore[arg-type] # texts
 
     async def elsewhere(self, commits: Sequence[Commit]) -> None:
         """Let it happen in another process, of which this one hears nothing."""

@@ -2,7 +2,7 @@
 
 async with joined(log, folder, "b") as b:
     b.wire.next.append("lost")             # the next fact is stored, and its acknowledgement is lost
-    b.copy.open.clear()                    # what others store does not reach the copy, until it is set
+    b.copy.open.clear()                    # what is stored does not reach the index, until it is set
 """
 
 import asyncio
@@ -10,17 +10,17 @@ import sqlite3
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from agent_service.store.shared_log.applying import Applying
+from agent_service.store.shared_log.index import Indexing
 from agent_service.store.shared_log.store import SharedStore
 from agent_service.store.sql.database import open_database
-from groundwork.nats.publishing import StoredMessage
-from groundwork.nats.shared_log import Moved
+from groundwork.nats.publishing import StoredMessage, matches
+from groundwork.nats.shared_log import ALL, Extent, Moved
 from groundwork.service.errors import NoRoom, TryAgain
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.replica import Apply
@@ -36,32 +36,42 @@ class MemoryLog:
         self._last = 0
         self._news = asyncio.Event()
 
-    async def append(self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = {}) -> int:
-        del headers
+    async def append(
+        self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = {}, among: str = ""
+    ) -> int:
         await asyncio.sleep(0)
-        return self.store(subject, body, after=after)
+        return self.store(subject, body, after=after, headers=headers, among=among)
 
-    def store(self, subject: str, body: bytes, *, after: int | None) -> int:
-        if after is not None and after != self.position_of(subject):
+    def store(
+        self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = {}, among: str = ""
+    ) -> int:
+        if after is not None and after != self.position_of(among or subject):
             raise Moved(f"{subject} has moved on")
         self._last += 1
-        self.facts.append(StoredMessage(seq=self._last, subject=subject, body=body, headers={}, at=NOON))
+        self.facts.append(StoredMessage(seq=self._last, subject=subject, body=body, headers=headers, at=NOON))
         self._news.set()
         self._news = asyncio.Event()
         return self._last
 
-    def position_of(self, subject: str) -> int:
-        return next((fact.seq for fact in reversed(self.facts) if fact.subject == subject), 0)
+    def position_of(self, pattern: str) -> int:
+        return next((fact.seq for fact in reversed(self.facts) if matches(pattern, fact.subject)), 0)
 
-    async def newest(self, subject: str) -> StoredMessage | None:
+    async def newest(self, pattern: str) -> StoredMessage | None:
         await asyncio.sleep(0)
-        return next((fact for fact in reversed(self.facts) if fact.subject == subject), None)
+        return next((fact for fact in reversed(self.facts) if matches(pattern, fact.subject)), None)
+
+    async def read(self, pattern: str, after: int, most: int = ALL) -> list[StoredMessage]:
+        await asyncio.sleep(0)
+        return [fact for fact in self.facts if fact.seq > after and matches(pattern, fact.subject)][:most]
 
     async def end(self) -> int:
         return self._last
 
-    async def purge(self, subject: str, before: int | None = None) -> None:
-        self.facts = [fact for fact in self.facts if fact.subject != subject or (before and fact.seq >= before)]
+    async def extent(self) -> Extent:
+        return Extent("", self._last, sum(len(fact.body) for fact in self.facts), None)
+
+    async def purge(self, subject: str) -> None:
+        self.facts = [fact for fact in self.facts if fact.subject != subject]
 
     async def follow(self, after: int) -> AsyncIterator[Sequence[StoredMessage]]:
         while True:
@@ -113,24 +123,18 @@ class Wire:
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
         self.next: deque[Literal["lost", "full"]] = deque()
+        self.newest, self.read, self.end, self.extent, self.purge = log.newest, log.read, log.end, log.extent, log.purge
 
-    async def append(self, subject: str, body: bytes, *, after: int | None) -> int:
+    async def append(
+        self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = {}, among: str = ""
+    ) -> int:
         fate = self.next.popleft() if self.next else None
         if fate == "full":
             raise NoRoom("the stream is full")
-        seq = await self._log.append(subject, body, after=after)
+        seq = await self._log.append(subject, body, after=after, headers=headers, among=among)
         if fate == "lost":
             raise TryAgain("no answer")
         return seq
-
-    async def newest(self, subject: str) -> StoredMessage | None:
-        return await self._log.newest(subject)
-
-    async def end(self) -> int:
-        return await self._log.end()
-
-    async def purge(self, subject: str, before: int | None = None) -> None:
-        await self._log.purge(subject, before)
 
 
 async def held() -> None:
@@ -150,11 +154,13 @@ class Member:
 @asynccontextmanager
 async def joined(log: MemoryLog, folder: Path) -> AsyncIterator[Member]:
     """A process with a copy of its own in `folder`, which begins anew each time."""
-    applying, wire = Applying(), Wire(log)
+    indexing, wire = Indexing(), Wire(log)
     with TemporaryDirectory(dir=folder) as place:
         async with open_database(Path(place)) as database, asyncio.TaskGroup() as group:
-            copy = MemoryCopy(log, database, applying.apply)
-            store = copy.store = SharedStore(database, wire, copy, applying, held=held)
+            copy = MemoryCopy(
+                log, database, lambda connection, fact: indexing.apply(connection, replace(fact, body=b""))
+            )
+            store = copy.store = SharedStore(database, wire, copy, indexing, held=held)
             copying = group.create_task(copy.run())
             await copy.caught_up()
             await store.begin()

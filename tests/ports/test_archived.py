@@ -13,7 +13,8 @@ from agent_service.archive.runs import ArchivedRun
 from agent_service.core.waiting import Status
 from agent_service.run.journal import Entry
 from agent_service.run.ports import Dismissal
-from agent_service.store.archived import IntoDatabase, beside_runs, copy_into_log, facts_of, stored_runs
+from agent_service.store.archived import IntoDatabase, beside_runs, copy_into_log, stored_runs
+from agent_service.store.archived import commits_of as followed
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sqlite import SqliteStore
 from groundwork.service.errors import Misconfigured
@@ -34,7 +35,7 @@ STATES = (
 )
 LAST = 3 * len(STATES) + 1
 TABLES = {
-    "runs": "run_id, wake_id, wake_digest, accepted_at, status, version, head, summary, due_at, state, told",
+    "runs": "run_id, wake_id, wake_digest, accepted_at, status, version, head, summary, due_at, state, told, line",
     "entries": "run_id, seq, position, at, kind, event, facts, previous, hash",
     "whole_briefs": "run_id, goal, brief",
     "items": "run_id, field, item",
@@ -92,7 +93,7 @@ async def entries(database: SqliteFile, run: ArchivedRun) -> list[Entry]:
 async def test_a_database_that_is_written_from_the_entries_of_another_holds_the_same_rows(tmp_path: Path) -> None:
     async with source(tmp_path / "old") as old, open_database(tmp_path / "new") as new:
         into = IntoDatabase(new)
-        async for run in stored_runs(old):
+        async for run in stored_runs(SqliteStore(old)):
             await into.add(run, await entries(old, run))
         await into.write()
         await into.add_beside(await beside_runs(old))
@@ -109,7 +110,7 @@ async def test_a_log_holds_every_run_and_tombstone_and_an_agent_goes_on_with_it(
         assert stone is not None
         found = await member.store.tombstone(run_id(LAST))
         assert found is not None
-        assert (found.wake_id, found.ended_at, found.last) == (stone.wake_id, stone.ended_at, 0)
+        assert (found.wake_id, found.ended_at, found.last) == (stone.wake_id, stone.ended_at, stone.last)
         waiting = commits_of(cues.queued(run_id=run_id(1), wake_id="wake-0-1"))[-1]
         assert await member.store.load(run_id(1)) == as_loaded(waiting)
         await member.store.commit(started(waiting))
@@ -124,7 +125,7 @@ async def test_an_interrupted_copy_is_finished_by_the_next_and_nothing_is_there_
         for after in (1, 7, 64, in_journals):
             log = MemoryLog()
             for fact in whole.facts[:after]:
-                log.store(fact.subject, fact.body, after=None)
+                log.store(fact.subject, fact.body, after=None, headers=fact.headers)
             await copy_into_log(log, old)
             assert sorted(fact.body for fact in log.facts) == sorted(fact.body for fact in whole.facts)
 
@@ -134,7 +135,7 @@ async def test_a_log_that_holds_another_entry_in_a_place_is_refused(tmp_path: Pa
     async with source(tmp_path / "old") as old:
         await copy_into_log(log, old)
     async with SqliteStore.open(tmp_path / "other") as store:
-        other = accepted(5, goal="another")
+        other = accepted(5, wake_id="wake-1-2", goal="another")
         await store.accept(wake_of(other), other)
     async with open_database(tmp_path / "other") as database:
         with pytest.raises(Misconfigured, match="another entry"):
@@ -143,7 +144,7 @@ async def test_a_log_that_holds_another_entry_in_a_place_is_refused(tmp_path: Pa
 
 async def test_entries_that_are_not_those_of_their_run_or_cannot_be_followed_are_no_facts(tmp_path: Path) -> None:
     async with source(tmp_path / "old") as old:
-        run, other, *_ = [run async for run in stored_runs(old) if run.version > 2]
+        run, other, *_ = [run async for run in stored_runs(SqliteStore(old)) if run.version > 2]
         journal = await entries(old, run)
         for wrong, why in (
             (journal[:-1], f"does not end with entry {run.version}"),
@@ -152,4 +153,4 @@ async def test_entries_that_are_not_those_of_their_run_or_cannot_be_followed_are
             (await entries(old, other), "does not end with"),
         ):
             with pytest.raises(ValueError, match=why):
-                facts_of(run, wrong)
+                followed(run, wrong)

@@ -19,7 +19,7 @@ from agent_service.errors import Remedy, WakeConflict
 from agent_service.run.journal import Commit
 from agent_service.run.ports import Dismissal
 from agent_service.store.retention import OF_A_RUN
-from agent_service.store.shared_log.facts import VERSION, GoneFact
+from agent_service.store.shared_log.facts import LEVEL, GoneSaid
 from agent_service.store.shared_log.store import SharedStore
 from agent_service.store.sql.database import FILE
 from agent_service.store.sqlite import SqliteStore
@@ -125,7 +125,7 @@ async def test_no_table_has_a_row_of_a_run_that_is_gone_and_no_place_in_the_jour
     assert left == dict.fromkeys(OF_A_RUN, 0)
     assert alone.newest() == last.entry.seq
     await stored(alone, [accepted(2)])
-    assert [place.position for place in alone.places(0, 10)] == [last.entry.seq + 1]
+    assert [place.position for place in await alone.places(0, 10)] == [last.entry.seq + 1]
 
 
 async def test_a_run_goes_only_when_it_has_ended_and_all_that_it_asked_for_is_done(alone: SqliteStore) -> None:
@@ -196,7 +196,7 @@ async def pruned(member: Member, rules: KeepRunsSettings) -> int:
 
 
 def about(log: MemoryLog) -> list[str]:
-    named = subjects.stored_run(RUN), subjects.stored_wake("wake-1"), subjects.stored_seen(RUN)
+    named = subjects.stored_run("wake-1", RUN), subjects.stored_seen(RUN)
     return [fact.subject for fact in log.facts if fact.subject in named]
 
 
@@ -226,8 +226,9 @@ async def test_a_run_that_has_moved_on_before_it_goes_or_is_told_gone_stays(a: M
     last = await done(a.store, 1)
     seen = Ended(run_id=RUN, status=Status.DONE, version=last.entry.seq - 1, at=last.entry.at)
     assert await a.store.forgetting.forget([seen], RULE, LATER) == []
-    gone = GoneFact(v=VERSION, by="b", runs={RUN: (last.entry.seq - 1, "wake-1")})
-    log.store(subjects.STORED_GONE, gone.encoded(), after=0)
+    stone = (RUN, "wake-1", "digest", Status.DONE, 0, 0, 0, RULE)
+    gone = GoneSaid(v=LEVEL, version=last.entry.seq - 1, stone=stone)
+    log.store(subjects.stored_gone(RUN), b"", after=0, headers=gone.header)
     await pruned(a, KeepRunsSettings())
     assert await a.store.load(RUN) == as_loaded(last)
 
@@ -248,13 +249,12 @@ async def test_what_is_left_of_runs_that_are_gone_is_removed_by_the_next_keeper(
 async def test_a_copy_made_while_the_log_is_cleared_has_nothing_of_what_is_gone(
     a: Member, log: MemoryLog, tmp_path: Path
 ) -> None:
-    """What is there of it still may be its first entry, or all but that."""
+    """What is there of it still may be a part of its entries."""
     await done(a.store, 1)
     before = list(log.facts)
     await pruned(a, A_DAY_EACH)
-    (said,) = (fact for fact in log.facts if fact.subject == subjects.STORED_GONE)
-    wake = subjects.stored_wake("wake-1")
-    for left in ([fact for fact in before if fact.subject == wake], before[:-2], before):
+    (said,) = (fact for fact in log.facts if fact.subject == subjects.stored_gone(RUN))
+    for left in (before[:1], before[:-2], before):
         log.facts = [*left, said]
         async with joined(log, tmp_path) as c:
             assert (await c.store.load(RUN), await c.store.runs(limit=9)) == (None, [])

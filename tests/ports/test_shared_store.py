@@ -1,5 +1,6 @@
 """What only a store that several processes share can get wrong."""
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
@@ -7,11 +8,10 @@ import pytest
 
 from agent_service.core.events import CallReserved, CancelRequested, SignalReceived
 from agent_service.core.waiting import Reserve
-from agent_service.errors import Damaged, Newer, VersionMoved
+from agent_service.errors import Damaged, Newer
 from agent_service.run.in_hand import IN_HAND, Message, own_turn
 from agent_service.run.journal import Commit
-from agent_service.store.rows import rows_of
-from agent_service.store.shared_log.facts import VERSION, EntryFact
+from agent_service.store.shared_log.facts import ROW, VERSION, RunRow, encoded, fact_of
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas import subjects
 from schemas.events import Signal
@@ -34,6 +34,15 @@ def noted(commit: Commit, by: str) -> Commit:
     return after(commit, SignalReceived(at=NOON + HOUR / 2, signal=said))
 
 
+def subject_of(commit: Commit) -> str:
+    """Where the entries of its run are stored."""
+    return subjects.stored_run(commit.state.wake_id, commit.state.run_id)
+
+
+def row(commit: Commit) -> dict[str, str]:
+    return RunRow.of(commit, None, by="a", digest="digest", whole_at=0, size=0, told=0).header
+
+
 async def test_nothing_is_stored_in_a_log_that_is_full_and_it_goes_on_once_there_is_room(a: Member) -> None:
     begun = await stored(a.store, whole_run(1)[:2])
     a.wire.next.append("full")
@@ -54,7 +63,7 @@ async def test_a_fact_that_no_agent_wrote_sets_its_run_aside_and_no_other(
         await stored(a.store, run[:2])
     *damaged, sound = runs
     for run, body in zip(damaged, NO_FACTS, strict=True):
-        log.store(subjects.stored_run(run[0].state.run_id), body, after=None)
+        log.store(subject_of(run[0]), body, after=None)
     await a.store.commit(sound[2])
     async with joined(log, tmp_path) as b:
         assert await b.store.load(sound[0].state.run_id) == as_loaded(sound[2])
@@ -69,8 +78,8 @@ async def test_a_fact_that_no_agent_wrote_sets_its_run_aside_and_no_other(
 async def test_an_entry_that_does_not_continue_its_run_sets_it_aside(a: Member, log: MemoryLog) -> None:
     commits = whole_run(1)
     await stored(a.store, commits[:2])
-    fact = EntryFact.of(rows_of(commits[3]), by="a")
-    log.store(fact.subject, fact.encoded(), after=None)
+    body = encoded(fact_of(commits[3], "a", whole=False))
+    log.store(subject_of(commits[0]), body, after=None, headers=row(commits[3]))
     with pytest.raises(Damaged, match="does not continue entry 2"):
         await a.store.load(RUN)
 
@@ -82,13 +91,14 @@ async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(
     for number, changed in enumerate(changes, start=1):
         commits = whole_run(number)
         await stored(a.store, commits[:2])
-        newer = EntryFact.of(rows_of(commits[2]), by="newer").model_copy(update=changed)
-        log.store(newer.subject, newer.encoded(), after=log.position_of(newer.subject))
+        body = json.loads(encoded(fact_of(commits[2], "newer", whole=False)))
+        body |= changed if "v" in changed else {"entry": body["entry"] | changed}
+        log.store(subject_of(commits[0]), json.dumps(body).encode(), after=None, headers={ROW: '{"v":9999}'})
         with pytest.raises(Newer, match="Upgrade this one"):
             await a.store.load(run_id(number))
         with pytest.raises(Newer):
             await a.store.is_current(run_id(number), 2)
-        with pytest.raises(VersionMoved):
+        with pytest.raises(Newer):
             await a.store.commit(commits[2])
         async with joined(log, tmp_path) as b:
             with pytest.raises(Newer):
@@ -98,9 +108,7 @@ async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(
 
 async def test_a_wake_that_a_newer_version_took_is_not_taken_again(a: Member, log: MemoryLog) -> None:
     wake = accepted(1)
-    asked = wake.state.wake_id, "digest", 0
-    fact = EntryFact.of(rows_of(wake), by="newer", asked=asked).model_copy(update={"v": VERSION + 1})
-    log.store(fact.subject, fact.encoded(), after=0)
+    log.store(subject_of(wake), b"{}", after=0, headers={ROW: '{"v":9999}'})
     with pytest.raises(TryAgain, match="newer version"):
         await a.store.accept(wake_of(wake), wake)
 

@@ -4,7 +4,8 @@ The processes hear of entries in one order and a little late, as they do of a sh
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ from agent_service.bus.topology import topology
 from agent_service.core.events import CallReserved, Event
 from agent_service.core.waiting import Reserve
 from agent_service.errors import ModelError, OverQuota
-from agent_service.run.changes import ChangeRecord, Elsewhere
+from agent_service.run.changes import ChangeRecord, Elsewhere, call_told
 from agent_service.run.journal import Commit
 from agent_service.store.sqlite import SqliteStore
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from tests.kit.fakes import FakeClock
+from tests.kit.memory_log import MemoryLog, joined
 from tests.kit.runs import FRAMING, NOON, accepted, after, replied, started, wake_of
 from tests.kit.virtual_time import VirtualTime
 
@@ -91,12 +93,18 @@ class Fleet(VirtualTime):
         self.journal.append(commit)
         state, then = commit.state, before.state if before else None
         told: dict[str, Any] = {"status": state.status, "caller": state.brief.caller, "paid_usd": commit.paid_usd}
-        told |= {"opened": commit.opened, "position": len(self.journal), "by": "another"}
+        told |= {
+            "opened": commit.opened,
+            "position": len(self.journal),
+            "by": "another",
+            "size": len(commit.entry.event),
+        }
+        told |= {"run_id": state.run_id, "seq": state.version, "call": call_told(commit.entry)}
         for limits in self.live:
             if limits is by:
                 limits.committed(ChangeRecord.of(commit, event, then))
             else:
-                limits.elsewhere(Elsewhere(entry=commit.entry, **told))
+                limits.elsewhere(Elsewhere(**told))
         return commit
 
     async def call(self, limits: SharedLimits) -> None:
@@ -160,18 +168,27 @@ async def test_a_quota_is_that_of_all_processes_together(named: str, most: int, 
     assert most <= len(fleet.journal) <= most + over
 
 
-async def test_what_the_store_knows_to_be_taken_is_recalled(tmp_path: Path) -> None:
+@asynccontextmanager
+async def shared(folder: Path) -> AsyncIterator[SqliteStore]:
+    async with joined(MemoryLog(), folder) as member:
+        yield member.store
+
+
+@pytest.mark.parametrize("opened", [SqliteStore.open, shared])
+async def test_what_the_store_knows_to_be_taken_is_recalled(
+    opened: Callable[[Path], AbstractAsyncContextManager[SqliteStore]], tmp_path: Path
+) -> None:
     (limits,) = Fleet(1, QuotaSettings(open_runs=1), usd=0.05).live
     wake = accepted(1, caller=CALLER)
     base = started(wake)
     reserves = CallReserved(at=NOON, call=2, model="m", reserve=MAY)
-    async with SqliteStore.open(tmp_path) as store:
+    async with opened(tmp_path) as store:
         await store.accept(wake_of(wake), wake)
         for commit in (base, framed := replied(base, FRAMING), after(framed, reserves)):
             await store.commit(commit)
         limits.recall(store.taken, aside=True)
         assert store.taken.set_aside() == {wake.state.run_id: Aside(CALLER, MAY.cost_usd or 0.0)}
-        assert [entry.kind for entry in await store.taken.calls(NOON)] == ["ModelReplied", "CallReserved"]
+        assert [call.reserved for _, _, call in await store.taken.calls(NOON)] == [False, True]
     assert limits.spending.spent_usd == pytest.approx(COST_USD)
     with pytest.raises(ModelError, match=r"0\.0300 of 0\.0500 USD of today are spent or set aside"):
         await limits.spending.admit(started(accepted(2)).state, 0.021)

@@ -1,4 +1,4 @@
-"""What an agent keeps, opened to be read; the agent may run. Of a shared store a copy is made."""
+"""What an agent keeps, opened to be read; the agent may run. Of a shared store an index is made."""
 
 import hashlib
 from collections.abc import AsyncIterator, Mapping
@@ -15,7 +15,7 @@ from agent_service.history.artifacts import NamedArtifact, is_artifact_path, nam
 from agent_service.run.journal import Entry
 from agent_service.run.lines import Wanted
 from agent_service.settings import AgentSettings
-from agent_service.store.opening import copied
+from agent_service.store.opening import log_of_runs, open_shared
 from agent_service.store.sql.database import open_for_reading
 from agent_service.store.sqlite import SqliteStore
 from agent_service.views.folder.workspace import IllegalName, TooLarge, Unsafe, Workspace, checked
@@ -25,11 +25,10 @@ from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.exits import Exit, NotDone
 from groundwork.service.keys import KeyRing
 from groundwork.service.store_folder import claimed
-from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 
 LOOKING = "looking"
-"""Where copies for readers are, beside those of agents."""
+"""Where indexes for readers are, beside those of agents."""
 NOWHERE = "neither the run's folder nor the bucket has it as its tool made it"
 
 
@@ -41,7 +40,6 @@ class Records:
     config: Path | None
     settings: AgentSettings
     ring: KeyRing | None
-    database: SqliteFile
     store: SqliteStore
     workspace: Workspace
     opened: AsyncExitStack
@@ -70,11 +68,11 @@ class Records:
     @asynccontextmanager
     async def at_one_instant(self) -> AsyncIterator[None]:
         """All that is read inside is of one instant."""
-        await self.database.read("BEGIN")
+        await self.store.database.read("BEGIN")
         try:
             yield
         finally:
-            await self.database.read("COMMIT")
+            await self.store.database.read("COMMIT")
 
     def intact_copy(self, run_id: str, named: NamedArtifact) -> bytes | None:
         """The content in the run's folder, where it is the one that the journal names."""
@@ -113,15 +111,14 @@ async def records(named: Path | None) -> AsyncIterator[Records]:
         if loaded.shared:
             link = await opened.enter_async_context(bus_at_hand(loaded))
             folder = opened.enter_context(claimed(loaded.cache / LOOKING))
-            database = (await opened.enter_async_context(copied(link, folder))).database
+            store: SqliteStore = await opened.enter_async_context(open_shared(folder, log_of_runs(link)))
         else:
-            database = await opened.enter_async_context(open_for_reading(loaded.store))
+            store = SqliteStore(await opened.enter_async_context(open_for_reading(loaded.store)))
         yield Records(
             config=config,
             settings=loaded,
             ring=KeyRing.open(loaded.keys_path()) if loaded.keys_path().exists() else None,
-            database=database,
-            store=SqliteStore(database),
+            store=store,
             workspace=Workspace(loaded.workspaces),
             opened=opened,
         )

@@ -21,11 +21,11 @@ from agent_service.cli.alone import bus_at_hand
 from agent_service.cli.archive.records import Records, artifacts_of, records
 from agent_service.cli.output import Outcome, checked
 from agent_service.cli.whereabouts import told
+from agent_service.errors import Damaged
 from agent_service.history.artifacts import FILES, NamedArtifact, is_artifact_path
 from agent_service.history.plain import one_line
 from agent_service.run.changes import as_decided
 from agent_service.run.journal import Entry
-from agent_service.store.opening import left_out
 from agent_service.views.folder.verify import JOURNAL, Flaw, flaw_in_journal
 from agent_service.views.folder.verify import verify as flaws_of
 from groundwork.archive.format import Archive, Manifest
@@ -75,9 +75,7 @@ async def verify_all(config: Path | None, *, against_bus: bool) -> Outcome:
     """Raises Misconfigured without a readable store, or without keys for the bus; Failure where that is away."""
     async with records(config) as kept:
         ends = await _ends(kept) if against_bus else []
-        found = await left_out(kept.database) if kept.settings.shared else {}
-        flaws = [changed(STORE, f"{about}: {text}") for about, text in found.items()]
-        flaws += [flaw for end in ends if (flaw := await _of_end(kept, end))]
+        flaws = [flaw for end in ends if (flaw := await _of_end(kept, end))]
         runs, before, flawed = 0, None, list[Verdict]()
         while lines := await kept.store.runs(limit=AT_ONCE, before=before):
             verdicts = [await _verified(kept, line.run_id) for line in lines]
@@ -141,12 +139,15 @@ async def _look(kept: Records, run_id: str) -> Verdict:
 
 async def journal_of(kept: Records, run_id: str) -> tuple[list[Flaw], list[Entry]]:
     """The entries, and what is wrong with them, or else with the run's row."""
-    async with kept.at_one_instant():
-        loaded, goal, entries = (
-            await kept.store.stored(run_id),
-            await kept.store.goal(run_id),
-            await kept.entries(run_id),
-        )
+    try:
+        async with kept.at_one_instant():
+            loaded, goal, entries = (
+                await kept.store.stored(run_id),
+                await kept.store.goal(run_id),
+                await kept.entries(run_id),
+            )
+    except Damaged as error:
+        return [changed(JOURNAL, error.what)], []
     try:
         run = loaded.run() if loaded else None
     except ValueError as error:

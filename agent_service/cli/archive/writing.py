@@ -173,7 +173,7 @@ async def _add_runs(
     heads = {run.run_id: run.head for run in Runs(base).all} if base else {}
     async with kept.at_one_instant():
         artifacts = await kept.store.artifacts()
-        async for run in stored_runs(kept.database):
+        async for run in stored_runs(kept.store):
             name = journal_name(run.run_id)
             if base and heads.get(run.run_id) == run.head:
                 archive.take_over(name, base)
@@ -184,7 +184,7 @@ async def _add_runs(
                     continue
                 archive.add(name, journal_of(entries))
             runs.append(run)
-        write_beside(archive, await beside_runs(kept.database))
+        write_beside(archive, await beside_runs(kept.store.database))
     made.about["agent"] = {"runs": len(runs), "of them under way": sum(run.status in OPEN for run in runs)}
     return runs, artifacts
 
@@ -195,7 +195,7 @@ async def _add_export(kept: Records, run_id: str, archive: Writer) -> tuple[Arch
     if flaws:
         text = f"{run_id} is not as its agent left it ({flaws[0]}), so nothing was exported"
         raise NotDone(f"{text}: see `agentic verify {run_id}`", Exit.FAILED)
-    (run,) = [run async for run in stored_runs(kept.database, only=run_id)]
+    (run,) = [run async for run in stored_runs(kept.store, only=run_id)]
     left_out, gone = dict[str, str](), kept.store.graves.artifacts_of(run_id)
     archive.add(journal_name(run_id), journal_of(entries))
     for path, page in pages_of(entries).items():

@@ -1,286 +1,241 @@
-"""Facts in the log of a shared store, as JSON: one fact is one commit, whole.
+"""What agents that share a store write to its log: entries of runs, and a few words beside them.
 
-A fact is never changed. An older agent must do without an added field; else VERSION is raised, and older agents leave
-the run to those who know it. Texts are those of rows, byte for byte, because hashes are over them. Instants are µs
-since 1970 UTC; hashes are hex digits.
+The body of an entry's message is the entry with what it leaves of the run. Its header is the run's row of the index:
+whoever lists, times or limits runs reads headers alone. Words beside runs are headers without a body. An older agent
+must do without an added field; else VERSION is raised, and older agents leave the run to those who know it. Instants
+are µs since 1970 UTC; hashes are hex digits.
 """
 
-from typing import Annotated, Any, Self
+import json
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from agent_service.archive.retention import Tombstone
-from agent_service.core.waiting import Status
-from agent_service.run.journal import RULES, Entry
-from agent_service.run.ports import Dismissal
+from agent_service.core.waiting import Status, Thinking
+from agent_service.errors import Changed, Newer
+from agent_service.run.changes import CallTold, call_told
+from agent_service.run.journal import RULES, Commit, Entry, Growth, encode_brief, encode_state
+from agent_service.run.lines import list_columns
 from agent_service.store.retention import row_of
-from agent_service.store.rows import Asked, Mark, Rows
-from groundwork.sqlite.file import instant, microseconds
-from schemas import subjects
-from schemas.fields import flaws_of
+from groundwork.nats.publishing import StoredMessage
+from groundwork.sqlite.file import microseconds
 from schemas.status import Halt
+from schemas.values import dataclass
 
 VERSION = 1
 RULES_BELOW = 1000
+LEVEL = VERSION * RULES_BELOW + RULES
+ROW = "Agentic-Row"
+GOAL, SUMMARY = 160, 80
+"""Characters of them in the index."""
+SNAPSHOT_EVERY = 64
+"""After so many entries one says all of the run, so that no load reads more than these."""
 
 Whole = Annotated[int, Field(ge=0, lt=2**63)]
 Instant = Annotated[int, Field(ge=0, le=253_402_300_799_999_999)]
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Poisoned(ValueError):
-    """No agent wrote it: the text says what is wrong."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryFact:
+    """`by`: the message under which it was committed. `whole`: all that grows is in `grown`."""
 
-
-class Newer(ValueError):
-    """A newer version of the agent wrote it. `level` is how new: 0 says nothing."""
-
-    def __init__(self, level: int, run_id: str) -> None:
-        super().__init__("a newer version of the agent wrote it")
-        self.level = level
-        self.run_id = run_id
-
-
-class _Said(BaseModel):
-    """The version of a fact's shape, and the message under which it was written (empty: under none)."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
-
-    v: Whole
+    v: int
     by: str
-
-    def encoded(self) -> bytes:
-        return self.model_dump_json(exclude_defaults=True).encode()
-
-
-class Asking(BaseModel):
-    model_config = _Said.model_config
-
-    wake_id: str
-    digest: str
-    accepted_at: Instant
-
-
-class EntryFact(_Said):
-    """An entry of a run, and what it leaves of it: the row, and how what lies beside it has changed."""
-
-    run_id: str
-    seq: Annotated[int, Field(ge=1, lt=2**63)]
-    caller: str = ""
-    status: Status
-    summary: str
-    due_at: Instant | None = None
+    entry: Entry
     state: str
-    at: Instant
-    kind: str
-    event: str
-    facts: str
-    previous: Hash
-    hash: Hash
-    goal: str = ""
-    brief: str | None = None
-    dropped: tuple[tuple[str, Whole], ...] = ()
-    added: tuple[tuple[str, str], ...] = ()
-    spent: tuple[str, str, float, Whole] | None = None
-    opened: tuple[str, int] | None = None
-    told: Whole = 0
-    """All is known to be done that entries up to this one ask for."""
-    asking: Asking | None = None
-
-    @classmethod
-    def of(
-        cls,
-        rows: Rows,
-        *,
-        by: str,
-        caller: str = "",
-        told: int = 0,
-        asked: Asked | None = None,
-    ) -> Self:
-        """A commit as a fact; `asked` is that of the first entry of a run."""
-        status, seq, head, summary, at, due_at, state, run_id, *_ = rows.run
-        _, _, _, kind, event, facts, previous, _ = rows.entry
-        brief: dict[str, Any] = {"goal": rows.brief[1], "brief": rows.brief[2]} if rows.brief else {}
-        asking = dict(zip(Asking.model_fields, asked, strict=True)) if asked else None
-        return cls(
-            v=VERSION,
-            by=by,
-            run_id=run_id,
-            seq=seq,
-            caller=caller,
-            status=Status(status),
-            summary=summary,
-            due_at=due_at,
-            state=state,
-            at=at,
-            kind=kind,
-            event=event,
-            facts=facts,
-            previous=previous.hex(),
-            hash=head.hex(),
-            dropped=tuple((field, count) for _, field, count in rows.dropped),
-            added=tuple((field, item) for _, field, item in rows.added),
-            spent=rows.spent,
-            opened=rows.opened,
-            told=told,
-            asking=Asking(**asking) if asking else None,
-            **brief,
-        )
-
-    @property
-    def subject(self) -> str:
-        return subjects.stored_wake(self.asking.wake_id) if self.asking else subjects.stored_run(self.run_id)
-
-    @property
-    def asked(self) -> Asked | None:
-        return (self.asking.wake_id, self.asking.digest, self.asking.accepted_at) if self.asking else None
-
-    @property
-    def paid_usd(self) -> float:
-        return self.spent[2] if self.spent else 0.0
-
-    @property
-    def level(self) -> int:
-        """How new its writer is: grows with the version of facts, and with that of the rules it was decided by."""
-        return self.v * RULES_BELOW + min(self.entry().rules, RULES_BELOW - 1)
-
-    def entry(self) -> Entry:
-        return Entry(
-            run_id=self.run_id,
-            seq=self.seq,
-            at=instant(self.at),
-            kind=self.kind,
-            event=self.event,
-            facts=self.facts,
-            previous=self.previous,
-            hash=self.hash,
-        )
-
-    def mark(self, position: int) -> Mark:
-        return Mark(by=self.by, position=position)
-
-    def rows(self) -> Rows:
-        head, previous = bytes.fromhex(self.hash), bytes.fromhex(self.previous)
-        state, run_id = self.state, self.run_id
-        return Rows(
-            run=(self.status.value, self.seq, head, self.summary, self.at, self.due_at, state, run_id, self.told),
-            brief=None if self.brief is None else (run_id, self.goal, self.brief),
-            entry=(run_id, self.seq, self.at, self.kind, self.event, self.facts, previous, head),
-            dropped=tuple((run_id, field, count) for field, count in self.dropped),
-            added=tuple((run_id, field, item) for field, item in self.added),
-            spent=self.spent,
-            opened=self.opened,
-        )
+    brief: str | None
+    grown: tuple[Growth, ...]
+    whole: bool = False
 
 
-class HaltFact(_Said):
-    halt: Halt
+_ENTRY = TypeAdapter(EntryFact)
 
 
-class SeenFact(_Said):
-    run_id: str
-    version: Whole
-    person: str
-    at: Instant
-
-    @classmethod
-    def of(cls, dismissal: Dismissal, *, by: str) -> Self:
-        at = microseconds(dismissal.at)
-        return cls(v=VERSION, by=by, run_id=dismissal.run_id, version=dismissal.version, person=dismissal.by, at=at)
+def fact_of(commit: Commit, by: str, *, whole: bool) -> EntryFact:
+    brief = encode_brief(commit.state.brief) if commit.brief or whole else None
+    state, grown = encode_state(commit.state), commit.growth
+    return EntryFact(v=VERSION, by=by, entry=commit.entry, state=state, brief=brief, grown=grown, whole=whole)
 
 
-class Buried(BaseModel):
-    """A tombstone, and the artifacts of its run as JSON: their contents are to be removed."""
-
-    model_config = _Said.model_config
-
-    run_id: str
-    wake_id: str
-    wake_digest: str
-    status: Status
-    last: Whole
-    ended_at: Instant
-    at: Instant
-    rule: str
-    artifacts: str = "[]"
-
-    @classmethod
-    def of(cls, tombstone: Tombstone, artifacts: str) -> Self:
-        told = dict(zip(cls.model_fields, row_of(tombstone), strict=False))
-        return cls(**{**told, "status": tombstone.status, "artifacts": artifacts})
-
-    def row(self) -> tuple[object, ...]:
-        """As it is stored."""
-        return tuple((self.model_dump() | {"status": self.status.value}).values())
+def encoded(fact: EntryFact) -> bytes:
+    return _ENTRY.dump_json(fact)
 
 
-class GoneFact(_Said):
-    """Expired runs: the newest entry and wake id of each. A run with a newer entry stays."""
-
-    runs: dict[str, tuple[Whole, str]]
-    tombstones: tuple[Buried, ...] = ()
-    artifacts: dict[str, Whole] = {}
-    """Runs that stay and of which the artifacts go, with their newest entry; by `rule`, `at` that instant."""
-    rule: str = ""
-    at: Instant = 0
-
-
-AnyFact = EntryFact | HaltFact | SeenFact | GoneFact
-
-KNOWN_LEVEL = VERSION * RULES_BELOW + RULES
-_ENTRIES = tuple(f"{subjects.STORE}.{of}." for of in ("run", "wake"))
-_SHAPES: dict[str, type[AnyFact]] = {
-    subjects.STORED_HALT: HaltFact,
-    subjects.STORED_GONE: GoneFact,
-}
-
-
-def shape_of(subject: str) -> type[AnyFact] | None:
-    """None for subjects that change no runs."""
-    if subject.startswith(_ENTRIES):
-        return EntryFact
-    if subject.startswith(f"{subjects.STORE}.seen."):
-        return SeenFact
-    return _SHAPES.get(subject)
-
-
-def run_named_by(subject: str) -> str:
-    return subject.removeprefix(subjects.stored_run("")) if subject.startswith(subjects.stored_run("")) else ""
-
-
-def decoded(shape: type[AnyFact], subject: str, body: bytes) -> AnyFact:
-    """The fact. Raises Newer, and Poisoned for one that is none or lies on a subject of others."""
+def entry_in(fact: StoredMessage, run_id: str) -> EntryFact:
+    """Raises Newer, and Changed for what no agent wrote."""
     try:
-        fact = shape.model_validate_json(body)
-    except ValidationError as error:
-        raise _unreadable(subject, body, error) from error
-    level = fact.level if isinstance(fact, EntryFact) else fact.v * RULES_BELOW
-    if level > KNOWN_LEVEL:
-        raise Newer(level, fact.run_id if isinstance(fact, EntryFact) else "")
-    if isinstance(fact, EntryFact):
-        _check(fact, subject)
-    return fact
-
-
-def _check(fact: EntryFact, subject: str) -> None:
-    if fact.subject != subject:
-        raise Poisoned(f"it is of run {fact.run_id} and lies on {subject}")
-    if fact.entry().recomputed_hash() != fact.hash:
-        raise Poisoned("its hash is not that of its entry")
+        read = _ENTRY.validate_json(fact.body)
+        level = read.v * RULES_BELOW + min(read.entry.rules, RULES_BELOW - 1)
+    except ValueError:
+        level, read = _version_of(fact.body) * RULES_BELOW, None
+    if level > LEVEL:
+        raise Newer(run_id)
+    if read is None or read.entry.run_id != run_id or read.entry.recomputed_hash() != read.entry.hash:
+        raise Changed(run_id, f"what lies at {fact.seq} of the log of all runs")
+    return read
 
 
 class _Envelope(BaseModel):
     """As much of a fact as every version can read."""
 
     v: Whole
-    run_id: str = ""
 
 
-def _unreadable(subject: str, body: bytes, error: ValidationError) -> Newer | Poisoned:
+def _version_of(body: bytes) -> int:
     try:
-        envelope = _Envelope.model_validate_json(body)
+        return _Envelope.model_validate_json(body).v
     except ValidationError:
-        envelope = _Envelope(v=0)
-    if envelope.v > VERSION:
-        return Newer(envelope.v * RULES_BELOW, envelope.run_id)
-    return Poisoned(f"it cannot be read: {flaws_of(error, whole=subject, most=1)}")
+        return 0
+
+
+class Said(BaseModel):
+    """`v`: how new its writer is."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+    v: Whole
+
+    @property
+    def header(self) -> dict[str, str]:
+        return {ROW: self.model_dump_json(exclude_defaults=True)}
+
+
+S = TypeVar("S", bound=Said)
+
+
+def said_in(shape: type[S], fact: StoredMessage) -> S | None:
+    """None for what a newer version wrote, or no agent."""
+    try:
+        said = shape.model_validate_json(fact.headers.get(ROW, ""))
+    except ValidationError:
+        return None
+    return said if said.v <= LEVEL else None
+
+
+class Paid(BaseModel):
+    """What a run cost on a day (UTC), and how many bytes of its wake came then."""
+
+    model_config = Said.model_config
+
+    day: str
+    usd: float
+    size: Whole
+
+
+class RunRow(Said):
+    """A run after an entry: its row of the index, and what limits hear of the entry."""
+
+    wake_id: str
+    digest: str
+    accepted_at: Instant
+    seq: Annotated[int, Field(ge=1, lt=2**63)]
+    head: Hash
+    status: Status
+    at: Instant
+    due_at: Instant | None = None
+    summary: str
+    goal: str
+    caller: str = ""
+    parent: str = ""
+    line: dict[str, Any]
+    reserved_usd: float | None = None
+    """Set aside for its model call."""
+    still: bool = False
+    """Its model call waits for money."""
+    has_artifacts: bool = False
+    bytes: Whole
+    """Of all its messages."""
+    whole_at: Whole = 0
+    """The position of the newest message that says all of the run; 0: its first."""
+    paid: Paid | None = None
+    by: str
+    told: Whole = 0
+    """All is known to be done that entries up to it ask for."""
+    counts: bool = False
+    """Among the open runs of its caller."""
+    opened: int = 0
+    paid_usd: float = 0.0
+    size: Whole = 0
+    call: CallTold | None = None
+
+    @classmethod
+    def of(
+        cls, commit: Commit, before: "RunRow | None", *, by: str, digest: str, whole_at: int, size: int, told: int
+    ) -> Self:
+        entry, state = commit.entry, commit.state
+        brief, paid, at = state.brief, commit.paid_usd, microseconds(entry.at)
+        asked = len(entry.event) if entry.seq == 1 and brief.caller and not brief.as_step else 0
+        return cls(
+            v=LEVEL,
+            wake_id=state.wake_id,
+            digest=digest,
+            accepted_at=microseconds(state.accepted_at),
+            seq=entry.seq,
+            head=entry.hash,
+            status=state.status,
+            at=max(at, before.at if before else at),
+            due_at=microseconds(state.due_at) if state.due_at else None,
+            summary=str(state.summary)[:SUMMARY],
+            goal=brief.goal[:GOAL],
+            caller=brief.caller,
+            parent=brief.parent.run_id if brief.parent else "",
+            line=json.loads(list_columns(state)),
+            reserved_usd=(state.reserve.cost_usd or 0.0) if state.reserve else None,
+            still=isinstance(state.waiting, Thinking) and state.waiting.still_since is not None,
+            has_artifacts=bool(state.artifacts),
+            bytes=size + (before.bytes if before else 0),
+            whole_at=whole_at,
+            paid=_paid(f"{entry.at:%Y-%m-%d}", paid, asked, before.paid if before else None),
+            by=by,
+            told=told,
+            counts=bool(brief.caller) and not brief.as_step,
+            opened=commit.opened,
+            paid_usd=paid,
+            size=asked,
+            call=call_told(entry),
+        )
+
+
+def _paid(day: str, usd: float, size: int, before: Paid | None) -> Paid | None:
+    if not usd and not size:
+        return before
+    known = before if before and before.day == day else Paid(day=day, usd=0.0, size=0)
+    return Paid(day=day, usd=known.usd + usd, size=known.size + size)
+
+
+class HaltSaid(Said):
+    by: str
+    halt: Halt
+
+
+class SeenSaid(Said):
+    run_id: str
+    version: Whole
+    person: str
+    at: Instant
+
+
+class GoneSaid(Said):
+    """The tombstone of a run whose newest entry was `version`, and its artifacts, whose contents are to be removed."""
+
+    version: Whole
+    stone: tuple[str, str, str, Status, Whole, Instant, Instant, str]
+    artifacts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, stone: Tombstone, version: int, artifacts: tuple[str, ...] = ()) -> Self:
+        run_id, wake_id, digest, _, last, ended_at, at, rule = row_of(stone)
+        told = run_id, wake_id, digest, stone.status, last, ended_at, at, rule
+        return cls(v=LEVEL, version=version, stone=told, artifacts=artifacts)
+
+
+class BareSaid(Said):
+    """A run whose newest entry was `version` stays, and its artifacts went."""
+
+    run_id: str
+    version: Whole
+    artifacts: tuple[str, ...] = ()
+    rule: str
+    at: Instant

@@ -1,117 +1,140 @@
-"""The run store that several agents share: a log of facts, of which each process has a copy in SQLite.
+"""The run store that several agents share: a log of entries, of which each process has an index, and runs on demand.
 
-    decide ─▶ append, if the run's newest fact is the one it was decided on ─▶ acknowledged ─▶ the copy has it ─▶ done
+    decide ─▶ append, if the run's newest entry is the one it was decided on ─▶ acknowledged ─▶ in the index ─▶ done
 
-A commit with an unknown outcome raises TryAgain: its message is delivered again. If it was stored after all,
-`on_elsewhere` hears of it as of those of other processes. What an entry asks for is done under its message (`in_hand`).
+A run is read from its messages, from the newest that says all of it, and then from where it was read to. A commit with
+an unknown outcome raises TryAgain: its message is delivered again. If it was stored after all, `on_elsewhere` hears of
+it as of those of other processes. What an entry asks for is done under its message (`in_hand`).
 """
 
+import asyncio
+import contextlib
+import json
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TypeVar
 
+from agent_service.admission.rate_limits import PastCall
 from agent_service.core.waiting import FINAL
-from agent_service.errors import Changed, Damaged, Newer, VersionMoved, WakeConflict
+from agent_service.errors import Changed, Damaged, VersionMoved, WakeConflict
 from agent_service.run.changes import Elsewhere
 from agent_service.run.in_hand import IN_HAND, Message, own_turn
-from agent_service.run.journal import Commit, Run
-from agent_service.run.ports import Undispatched, Wake
-from agent_service.store.rows import rows_of
-from agent_service.store.shared_log.appending import Appending
-from agent_service.store.shared_log.applying import Applying, Skipped
-from agent_service.store.shared_log.facts import EntryFact, HaltFact
-from agent_service.store.shared_log.ports import Copy, Log
-from agent_service.store.shared_log.retention import SharedForgetting
-from agent_service.store.shared_log.side_tables import SharedHalts, SharedInbox
+from agent_service.run.journal import Commit, Entry, Run, growth_of
+from agent_service.run.ports import Place, Undispatched, Wake
+from agent_service.store.rows import Loaded
+from agent_service.store.shared_log.beside import SharedForgetting, SharedHalts, SharedInbox
+from agent_service.store.shared_log.facts import (
+    SNAPSHOT_EVERY,
+    EntryFact,
+    GoneSaid,
+    HaltSaid,
+    RunRow,
+    encoded,
+    entry_in,
+    fact_of,
+    said_in,
+)
+from agent_service.store.shared_log.index import Indexing
+from agent_service.store.shared_log.journals import Journal
+from agent_service.store.shared_log.ports import Index, Log
+from agent_service.store.side_tables import SqliteTaken
 from agent_service.store.sqlite import Held, SqliteStore, moved
 from groundwork.nats.publishing import StoredMessage
+from groundwork.nats.shared_log import ALL, Moved
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.machine import monotonic, token_hex
 from groundwork.sqlite.file import SqliteFile, microseconds
 from schemas import subjects
 from schemas.status import Halt
-
-T = TypeVar("T")
+from schemas.values import replace
 
 FOLLOWED_WITHIN_S = 5.0
 """An entry that no message led to is followed by its turn within it, or its agent died before it queued that."""
+REMEMBERED_JOURNALS = 512
+LOOKS, LOOK_AGAIN_S = 40, 0.05
+"""How often a server that is behind is asked for what is known to be there."""
+LATE_FACTS = 2000
+"""That are looked at, at most, for calls of late."""
+ACKNOWLEDGED = -1
 
 logger = logging.getLogger(__name__)
-
-
-def _nobody(_: object) -> None: ...
 
 
 class SharedStore(SqliteStore):
     """`held` raises unless this process may commit. `on_elsewhere`, `on_halt` hear what other processes commit."""
 
-    def __init__(
-        self,
-        database: SqliteFile,
-        log: Log,
-        copy: Copy,
-        applying: Applying,
-        *,
-        held: Held,
-    ) -> None:
+    def __init__(self, database: SqliteFile, log: Log, index: Index, indexing: Indexing, *, held: Held) -> None:
         super().__init__(database, held)
-        self._log, self._copy, self._me = log, copy, token_hex(8)
-        self._applying = applying
+        self._log, self._index, self._indexing, self._me = log, index, indexing, token_hex(8)
         self.followed_within_s = FOLLOWED_WITHIN_S
         self._expected: dict[str, tuple[float, str, int]] = {}
         """Turns not seen yet: until when there is time, and the entry that asks for each."""
-        self.forgetting = SharedForgetting(database, self._intact, log, copy)
-        self._appending = Appending(log, copy)
-        self._newer: set[str] = set()
+        self._journals: OrderedDict[str, Journal] = OrderedDict()
+        self._own: dict[str, int] = {}
+        """Entries of this process, by hash: their positions once they are in the index, 0 before that, ACKNOWLEDGED."""
         self._began_at = float("inf")
         """The position up to which nothing is news."""
-        self.inbox = SharedInbox(database, log, copy)
-        self.halts = SharedHalts(database, log, copy, self._me)
+        self.forgetting = SharedForgetting(database, self.journal, log, index)
+        self.inbox = SharedInbox(database, log, index)
+        self.halts = SharedHalts(database, log, index, self._me)
+        self.taken = SharedTaken(database, log)
         self.on_elsewhere: Callable[[Elsewhere], object] = _nobody
         self.on_halt: Callable[[Halt], object] = _nobody
 
     async def begin(self) -> None:
-        """From what the copy has. To be awaited before anything else, once that has caught up."""
-        self._began_at = self._copy.reached
-        for run_id, level, why, _ in await self._database.read(self._sql["skipped"]):
-            self._leave_alone(Skipped(run_id=run_id, level=level, why=why))
+        """From what the index has. To be awaited before anything else, once that has caught up."""
+        self._began_at = self._index.reached
         for run_id, seq in await self._database.read(self._sql["unfollowed"]):
             self._expect_turn(run_id, seq)
 
     async def caught_up(self) -> None:
-        await self._copy.wait(await self._log.end())
+        await self._index.wait(await self._log.end())
 
     async def accept(self, wake: Wake, commit: Commit) -> str:
         """As the port says; VersionMoved when another wake has taken the run id."""
+        run_id = commit.entry.run_id
         if known := self._named(wake):
             return known
         await self._permitted()
-        if self.version(commit.entry.run_id):
+        if self.version(run_id):
             raise moved(commit.entry)
-        asked = wake.wake_id, wake.digest, microseconds(commit.state.accepted_at)
-        by = own_turn(commit.entry.run_id, commit.entry.seq)
-        fact = EntryFact.of(rows_of(commit), by=by, caller=commit.state.brief.caller, asked=asked)
+        journal = Journal(run_id, subjects.stored_run(wake.wake_id, run_id), digest=wake.digest)
         try:
-            await self._appending.append(fact, 0)
+            await self._append(commit, journal, among=subjects.stored_wake(wake.wake_id))
         except VersionMoved:
-            return self._named(wake) or self._refused(wake, commit)
-        return commit.entry.run_id
+            return await self._taken_by(wake)
+        return run_id
 
     async def load(self, run_id: str) -> Run | None:
         """As the port says; Newer for a run that a newer version of the agent has moved on."""
+        journal = await self.journal(run_id)
+        try:
+            return journal.run() if journal else None
+        except ValueError as error:
+            self.quarantine(Damaged(run_id, "its state or brief"))
+            raise Damaged(run_id, "its state or brief") from error
+
+    async def journal(self, run_id: str) -> Journal | None:
+        """As far as it is known to go. Raises as `load`."""
         self._quarantine.check(run_id)
-        await self._newest_here(run_id)
-        return await self._loaded(run_id)
+        if (journal := self._journals.get(run_id)) is None:
+            if not (found := await self._indexed(run_id)):
+                return None
+            version, wake_id, whole_at = found
+            journal = Journal(run_id, subjects.stored_run(wake_id, run_id), expected=version, whole_at=whole_at)
+        await self._read_on(journal)
+        self._remember(journal)
+        return journal
 
     async def commit(self, commit: Commit) -> None:
         entry = commit.entry
         self._quarantine.check(entry.run_id)
         await self._permitted()
-        by = str(IN_HAND.get() or own_turn(entry.run_id, entry.seq))
-        told = entry.seq if commit.state.status in FINAL else 0
-        fact = EntryFact.of(rows_of(commit), by=by, caller=commit.state.brief.caller, told=told)
-        await self._appending.append(fact, self._position_of(commit))
+        journal = self._journals.get(entry.run_id)
+        if journal is None or (journal.version, journal.head) != (entry.seq - 1, entry.previous):
+            raise moved(entry)
+        await self._append(commit, journal)
 
     async def undispatched(self, limit: int) -> Sequence[Undispatched]:
         del limit  # what is not dispatched is under a message
@@ -123,7 +146,7 @@ class SharedStore(SqliteStore):
     async def due_turns(self, now: datetime, limit: int) -> list[tuple[str, int]]:
         """Runs that are due, with their newest entries."""
         found = dict(await self._database.read(self._sql["due_turns"], (microseconds(now), limit)))
-        return [(run_id, found[run_id]) for run_id in self._quarantine.without(found) if run_id not in self._newer]
+        return [(run_id, found[run_id]) for run_id in self._quarantine.without(found)]
 
     def unfollowed(self) -> list[tuple[str, int]]:
         """Entries that no message led to, and of whose turns nothing was seen in time."""
@@ -133,38 +156,84 @@ class SharedStore(SqliteStore):
         self._expected.pop(turn, None)
 
     async def led_to_by(self, run_id: str, message: Message) -> set[int]:
-        values = run_id, message.prefix, message.turn or None
-        return {seq for (seq,) in self._database.look_up(self._sql["led_to_by"], values)}
+        """Entries under earlier deliveries of a message, and the one that a turn was queued for."""
+        asked = message.turn.removeprefix(own_turn(run_id, 0)[:-1])
+        found = {int(asked)} if asked.isdecimal() else set[int]()
+        if message.delivered > 1:
+            found |= {seq for seq, by in (await self._whole(run_id)).by.items() if by.startswith(message.prefix)}
+        return found
 
     async def may_ask(self, run_id: str, call: int) -> bool:
         message = IN_HAND.get()
-        reserved = self._database.look_up(self._sql["reserved"], (run_id, 0, call))
-        return message is not None and all(message.has(by) for (by,) in reserved[-1:])
+        reserved = (await self._whole(run_id)).reserved(call, 0)
+        return message is not None and all(message.has(by) for by in reserved[-1:])
 
     async def is_current(self, run_id: str, version: int) -> bool:
-        return await self._newest_here(run_id) == version
+        journal = self._journals.get(run_id) or await self.journal(run_id)
+        if journal is None:
+            return version == 0
+        await self._expect_newest(journal)
+        return journal.expected == version
 
     async def superseded(self, run_id: str, call: int, since: int) -> bool:
-        reserved = self._database.look_up(self._sql["reserved"], (run_id, since, call))
-        return any(by != str(IN_HAND.get()) for (by,) in reserved)
+        journal = self._journals.get(run_id) or await self.journal(run_id)
+        return journal is not None and any(by != str(IN_HAND.get()) for by in journal.reserved(call, since))
 
     async def run_of(self, wake_id: str) -> str | None:
         if known := await super().run_of(wake_id):
             return known
-        if fact := await self._log.newest(subjects.stored_wake(wake_id)):
-            await self._copy.wait(fact.seq)
-        return await super().run_of(wake_id)
+        found = await self._log.newest(subjects.stored_wake(wake_id))
+        return found.subject.rpartition(".")[2] if found else None
+
+    async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
+        if (journal := await self.journal(run_id)) is None or after >= journal.version:
+            return []
+        most = min(journal.version - after, ALL if limit is None else limit)
+        begins = journal.positions.get(after, 0)
+        facts = await self._log.read(journal.subject, begins, most if begins or not after else after + most)
+        entries = [entry_in(fact, run_id).entry for fact in facts]
+        return [entry for entry in entries if entry.seq > after][:most]
+
+    async def signals(self, run_id: str, signal_id: str) -> Sequence[Entry]:
+        said = [entry for entry in await self.entries(run_id) if entry.kind == "SignalReceived"]
+        return [entry for entry in said if entry.record().event.signal.signal_id == signal_id]  # type: ignore[union-attr]
+
+    async def places(self, after: int, limit: int) -> Sequence[Place]:
+        found = await self._log.read(subjects.STORED_RUNS, after, limit)
+        rows = [(fact, said_in(RunRow, fact)) for fact in found]
+        return [Place(fact.seq, fact.subject.rpartition(".")[2], row.seq) for fact, row in rows if row]
+
+    def newest(self) -> int:
+        return self._index.reached
+
+    async def stored(self, run_id: str) -> Loaded | None:
+        if (journal := await self.journal(run_id)) is None:
+            return None
+        with contextlib.suppress(ValueError):
+            return replace(journal.loaded(), summary=str(journal.run().state.summary))
+        return journal.loaded()
+
+    async def goal(self, run_id: str) -> str:
+        run = await self.load(run_id)
+        return run.state.brief.goal if run else ""
+
+    async def positions(self, run_id: str) -> tuple[int, ...]:
+        return tuple((await self._whole(run_id)).positions.values())
+
+    async def artifacts(self) -> dict[str, list[str]]:
+        marked = await self._database.read(self._sql["artifacts"])
+        return {run_id: list(journal.artifacts) for run_id, _ in marked if (journal := await self.journal(run_id))}
 
     def applied(self, facts: Sequence[StoredMessage]) -> None:
         """Called on the loop, in the order of the facts."""
         for fact in facts:
-            match self._applying.outcome(fact):
-                case EntryFact() as entry:
-                    self._heard(entry, fact.seq)
-                case HaltFact(by=by, halt=halt) if by != self._me:
-                    self._tell_of(self.on_halt, halt, fact.seq)
-                case Skipped() as skipped:
-                    self._leave_alone(skipped)
+            match self._indexing.read(fact):
+                case RunRow() as row:
+                    self._heard(fact.subject.rpartition(".")[2], row, fact.seq)
+                case GoneSaid(stone=(run_id, *_)):
+                    self._journals.pop(run_id, None)
+                case HaltSaid(by=by, halt=halt) if by != self._me and fact.seq > self._began_at:
+                    self._let_hear(lambda halt=halt: self.on_halt(halt))  # type: ignore[misc] # it is a Halt
 
     async def _permitted(self) -> None:
         try:
@@ -174,80 +243,169 @@ class SharedStore(SqliteStore):
 
     def _named(self, wake: Wake) -> str:
         for run_id, digest in self._database.look_up(self._sql["wake"], (wake.wake_id,)):
-            if digest != wake.digest:
-                raise WakeConflict(wake.wake_id, run_id)
-            return str(run_id)
+            return _same(wake, run_id, digest)
         return ""
 
-    def _refused(self, wake: Wake, commit: Commit) -> str:
-        if self.version(commit.entry.run_id):
-            raise moved(commit.entry)
-        raise TryAgain(
-            f"the wake {wake.wake_id!r} names a run that this agent cannot read: an agent of a newer version took it, "
-            "or its first entry is damaged. Ask an agent of the newest version, or use a new wake_id"
-        )
+    async def _taken_by(self, wake: Wake) -> str:
+        newest = await self._log.newest(subjects.stored_wake(wake.wake_id))
+        row = said_in(RunRow, newest) if newest else None
+        if newest is None or row is None:
+            raise TryAgain(
+                f"the wake {wake.wake_id!r} names a run that this agent cannot read: an agent of a newer version took "
+                "it, or its entries are damaged. Ask an agent of the newest version, or use a new wake_id"
+            )
+        return _same(wake, newest.subject.rpartition(".")[2], row.digest)
 
-    def _position_of(self, commit: Commit) -> int:
-        """That of the fact on which the commit was decided; 0 for the first one of its subject. Raises VersionMoved."""
-        entry = commit.entry
-        version, position, head = self._newest_in_copy(entry.run_id)
-        if version == 0 or (version, head.hex()) != (entry.seq - 1, entry.previous):
-            raise moved(entry)
-        return 0 if version == 1 else position
-
-    def _newest_in_copy(self, run_id: str) -> tuple[int, int, bytes]:
-        for version, position, head in self._database.look_up(self._sql["newest_of"], (run_id,)):
-            return version, position, head
-        return 0, 0, b""
-
-    async def _newest_here(self, run_id: str) -> int:
-        """0 where there is no such run. Raises TryAgain, and Newer and Damaged where the copy cannot take it in."""
-        fact = await self._log.newest(subjects.stored_run(run_id))
-        if fact is not None:
-            await self._copy.wait(fact.seq)
-        elif self._newest_in_copy(run_id)[0] != 1:
+    async def _indexed(self, run_id: str) -> tuple[int, str, int] | None:
+        """A run's version and wake, and where the newest message is that says all of it."""
+        if not (found := self._database.look_up(self._sql["indexed"], (run_id,))):
             await self.caught_up()
-        if run_id in self._newer:
-            raise Newer(run_id)
-        self._quarantine.check(run_id)
-        version, position, _ = self._newest_in_copy(run_id)
-        if fact is not None and position < fact.seq and version:
-            raise Damaged(run_id, f"what lies at {fact.seq} of the log of all runs")
-        return version
+            found = self._database.look_up(self._sql["indexed"], (run_id,))
+        for version, _, wake_id, line in found:
+            return version, wake_id, json.loads(line)["whole_at"]
+        return None
 
-    def _heard(self, entry: EntryFact, position: int) -> None:
-        if entry.by == own_turn(entry.run_id, entry.seq) and position > self._began_at:
-            self._expect_turn(entry.run_id, entry.seq)
-        elif self._expected:
-            self.saw_turn(entry.by.partition("/")[0])
-        if self._appending.expected(entry):
-            return
-        told = Elsewhere(
-            entry=entry.entry(),
-            position=position,
-            by=entry.by,
-            status=entry.status,
-            caller=entry.caller,
-            paid_usd=entry.paid_usd,
-            opened=entry.opened[1] if entry.opened else 0,
-        )
-        self._tell_of(self.on_elsewhere, told, position)
+    async def _read_on(self, journal: Journal) -> None:
+        """Raises Newer, Changed, and TryAgain where no server has what is known to be there."""
+        async with journal.reading:
+            for _ in range(LOOKS):
+                for fact in await self._log.read(journal.subject, journal.position or max(0, journal.whole_at - 1)):
+                    self._add(journal, fact)
+                if journal.version >= max(journal.expected, 1):
+                    return
+                await asyncio.sleep(LOOK_AGAIN_S)
+        raise TryAgain(f"run {journal.run_id}: no server has entry {journal.expected}")
 
-    def _tell_of(self, hears: Callable[[T], object], news: T, at: int) -> None:
-        if at <= self._began_at:
-            return
+    def _add(self, journal: Journal, fact: StoredMessage) -> None:
         try:
-            hears(news)
-        except Exception:  # who is told must not keep the copy from going on
-            logger.exception("what another agent stored could not be told of")
+            journal.add(entry_in(fact, journal.run_id), said_in(RunRow, fact), fact.seq)
+        except Changed as error:
+            self.quarantine(error)
+            raise
 
-    def _leave_alone(self, skipped: Skipped) -> None:
-        if skipped.level and skipped.run_id:
-            self._newer.add(skipped.run_id)
-        elif skipped.run_id:
-            self.quarantine(Changed(skipped.run_id, f"a fact in the log of all runs: {skipped.why}"))
+    async def _whole(self, run_id: str) -> Journal:
+        """Also before the message that says all of it."""
+        journal = await self.journal(run_id)
+        if journal is None or journal.begins == 1:
+            return journal or Journal(run_id, "")
+        whole = Journal(run_id, journal.subject, expected=journal.version)
+        await self._read_on(whole)
+        return whole
+
+    async def _append(self, commit: Commit, journal: Journal, *, among: str = "") -> None:
+        """Returns once it is stored, and in the index unless that fell behind. Raises VersionMoved, TryAgain."""
+        entry = commit.entry
+        fact, row = _told(commit, journal, in_hand=not among)  # a new run begins by a turn of its own
+        try:
+            position = await self._say(journal, encoded(fact), row, among)
+        except Moved as error:
+            if not among:
+                await self._expect_newest(journal)
+            raise VersionMoved(f"run {entry.run_id}: another agent was faster with entry {entry.seq}") from error
+        if journal.version == entry.seq - 1:
+            journal.add(fact, row, position)
+            self._remember(journal)
+        with contextlib.suppress(TryAgain):
+            await self._index.wait(position)
+
+    async def _say(self, journal: Journal, body: bytes, row: RunRow, among: str) -> int:
+        self._own[row.head] = 0
+        try:
+            position = await self._log.append(
+                journal.subject, body, after=journal.position, headers=row.header, among=among
+            )
+        except BaseException:
+            if (position := self._own.pop(row.head, 0)) > 0:
+                return position  # it is stored, whatever was answered
+            raise
+        if self._own.get(row.head):
+            del self._own[row.head]
         else:
-            logger.warning("a fact in the log of all runs is skipped", extra={"why": skipped.why})
+            self._own[row.head] = ACKNOWLEDGED
+        return position
+
+    async def _expect_newest(self, journal: Journal) -> None:
+        """Raises Newer, and Changed."""
+        newest = await self._log.newest(journal.subject)
+        if newest and newest.seq != journal.position:
+            row = said_in(RunRow, newest)
+            journal.expected = max(journal.expected, row.seq if row else entry_in(newest, journal.run_id).entry.seq)
+
+    def _heard(self, run_id: str, row: RunRow, position: int) -> None:
+        if row.by == own_turn(run_id, row.seq) and position > self._began_at:
+            self._expect_turn(run_id, row.seq)
+        elif self._expected:
+            self.saw_turn(row.by.partition("/")[0])
+        if row.head in self._own:
+            if self._own[row.head] == ACKNOWLEDGED:
+                del self._own[row.head]
+            else:
+                self._own[row.head] = position
+            return
+        if journal := self._journals.get(run_id):
+            journal.expected = max(journal.expected, row.seq)
+        told = Elsewhere(
+            run_id=run_id,
+            seq=row.seq,
+            position=position,
+            by=row.by,
+            status=row.status,
+            caller=row.caller,
+            paid_usd=row.paid_usd,
+            opened=row.opened,
+            size=row.size,
+            call=row.call,
+        )
+        if position > self._began_at:
+            self._let_hear(lambda: self.on_elsewhere(told))
+
+    def _let_hear(self, hears: Callable[[], object]) -> None:
+        try:
+            hears()
+        except Exception:  # who is told must not keep the index from going on
+            logger.exception("what another agent stored could not be told of")
 
     def _expect_turn(self, run_id: str, seq: int) -> None:
         self._expected[own_turn(run_id, seq)] = monotonic() + self.followed_within_s, run_id, seq
+
+    def _remember(self, journal: Journal) -> None:
+        self._journals[journal.run_id] = journal
+        self._journals.move_to_end(journal.run_id)
+        if len(self._journals) > REMEMBERED_JOURNALS:
+            self._journals.popitem(last=False)
+
+
+class SharedTaken(SqliteTaken):
+    def __init__(self, database: SqliteFile, log: Log) -> None:
+        super().__init__(database)
+        self._log = log
+
+    async def calls(self, since: datetime) -> Sequence[PastCall]:
+        late = max(0, await self._log.end() - LATE_FACTS)
+        rows = [(fact, said_in(RunRow, fact)) for fact in await self._log.read(subjects.STORED_RUNS, late)]
+        return [
+            (fact.at, fact.subject.rpartition(".")[2], row.call)
+            for fact, row in rows
+            if row and row.call and fact.at >= since
+        ]
+
+
+def _told(commit: Commit, journal: Journal, *, in_hand: bool) -> tuple[EntryFact, RunRow]:
+    """A commit as it is said, and the run's row after it."""
+    entry, by = commit.entry, own_turn(commit.entry.run_id, commit.entry.seq)
+    by = str(IN_HAND.get() or by) if in_hand else by
+    if whole := entry.seq - journal.whole_seq >= SNAPSHOT_EVERY:
+        commit = replace(commit, brief=commit.state.brief, growth=growth_of(None, commit.state))
+    fact = fact_of(commit, by, whole=whole)
+    told, size = entry.seq if commit.state.status in FINAL else 0, len(fact.state) + len(entry.event)
+    row = RunRow.of(commit, journal.row, by=by, told=told, digest=journal.digest, whole_at=journal.whole_at, size=size)
+    return fact, row
+
+
+def _same(wake: Wake, run_id: str, digest: str) -> str:
+    if digest != wake.digest:
+        raise WakeConflict(wake.wake_id, run_id)
+    return str(run_id)
+
+
+def _nobody(_: object) -> None: ...

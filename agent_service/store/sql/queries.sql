@@ -7,20 +7,39 @@ UNION ALL
 SELECT run_id, wake_digest FROM gone WHERE wake_id = ?1;
 
 -- name: add_run
--- The first nine parameters are those of advance_run.
+-- The first ten parameters are those of advance_run.
 INSERT INTO runs (
-    status, version, head, summary, touched_at, due_at, state, run_id, told,
+    status, version, head, summary, touched_at, due_at, state, run_id, told, line,
     wake_id, wake_digest, accepted_at
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_id) DO NOTHING;
 
 -- name: advance_run
 -- Compare and swap: no row is changed when the run is not at the version before.
 UPDATE runs
 SET status = ?1, version = ?2, head = ?3, summary = ?4, touched_at = max(touched_at, ?5), due_at = ?6, state = ?7,
-    told = max(told, ?9)
+    told = max(told, ?9), line = ?10
 WHERE run_id = ?8 AND version = ?2 - 1;
+
+-- name: index_run
+-- As add_run, for a row of a later entry, too.
+INSERT INTO runs (
+    status, version, head, summary, touched_at, due_at, state, run_id, told, line,
+    wake_id, wake_digest, accepted_at
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (run_id) DO UPDATE SET status = excluded.status, version = excluded.version, head = excluded.head,
+    summary = excluded.summary, touched_at = excluded.touched_at, due_at = excluded.due_at, state = excluded.state,
+    told = excluded.told, line = excluded.line
+WHERE excluded.version > runs.version;
+
+-- name: leave_alone
+-- A run that a newer version moved on: it is due for that.
+UPDATE runs SET due_at = NULL WHERE run_id = ?;
+
+-- name: indexed
+SELECT version, status, wake_id, line FROM runs WHERE run_id = ?;
 
 -- name: put_brief
 INSERT INTO briefs (run_id, goal, brief, common, rest_after)
@@ -33,17 +52,20 @@ INSERT INTO common_texts (digest, text) VALUES (?, ?) ON CONFLICT (digest) DO NO
 
 -- name: append_entry
 -- A position of NULL is the next one: behind all that are there, and all that were.
-INSERT INTO journal (run_id, seq, at, kind, event, facts, previous, hash, position, by, common, rest_after)
+INSERT INTO journal (run_id, seq, at, kind, event, facts, previous, hash, position, common, rest_after)
 VALUES (
     ?, ?, ?, ?, ?, ?, ?, ?,
     coalesce(?, 1 + max(
         (SELECT coalesce(max(position), 0) FROM journal), (SELECT coalesce(max(last), 0) FROM gone)
-    )), ?, (SELECT id FROM common_texts WHERE digest = ?), ?
+    )), (SELECT id FROM common_texts WHERE digest = ?), ?
 );
 
 -- name: drop_items
 -- The oldest of a field.
 DELETE FROM items WHERE rowid IN (SELECT rowid FROM items WHERE run_id = ? AND field = ? ORDER BY rowid LIMIT ?);
+
+-- name: has_items
+SELECT 1 FROM items WHERE run_id = ? LIMIT 1;
 
 -- name: add_item
 INSERT INTO items (run_id, field, item) VALUES (?, ?, ?);
@@ -92,10 +114,8 @@ SELECT position, run_id, seq FROM journal WHERE position > ? ORDER BY position L
 
 -- name: runs
 -- Newest first: of statuses ?1, below ?2 and from ?3 on, accepted at ?4 or later and before ?9, with a text like ?5 or
--- ?6, with tool ?7, of caller ?10, with ?11 in the id. What a list does not show of a state is left out, for it may be long.
-SELECT run_id, wake_id, status, goal, summary, accepted_at, touched_at, due_at,
-    CASE WHEN json_valid(state) THEN json_remove(state, '$.framing', '$.done_items', '$.reflection', '$.last_result') END,
-    (SELECT item FROM items WHERE items.run_id = runs.run_id AND field = 'completed' ORDER BY rowid DESC LIMIT 1),
+-- ?6, with tool ?7, of caller ?10, with ?11 in the id.
+SELECT run_id, wake_id, status, goal, summary, accepted_at, touched_at, line,
     CASE WHEN json_valid(brief) THEN json_extract(brief, '$.caller') END
 FROM runs JOIN briefs USING (run_id)
 WHERE run_id IN (
@@ -109,12 +129,7 @@ WHERE run_id IN (
         SELECT run_id || char(10) || summary || char(10) || goal AS said FROM briefs
         WHERE briefs.run_id = listed.run_id AND (said LIKE ?5 ESCAPE '\' OR said LIKE ?6 ESCAPE '\')
     ))
-    AND (?7 = '' OR CASE WHEN json_valid(state) THEN json_extract(state, '$.plan.action.tool') = ?7 OR EXISTS (
-        SELECT 1 FROM json_each(state, '$.plan.also') WHERE json_extract(value, '$.tool') = ?7
-    ) END OR EXISTS (
-        SELECT 1 FROM items WHERE items.run_id = listed.run_id AND field = 'completed'
-        AND CASE WHEN json_valid(item) THEN json_extract(item, '$.tool') = ?7 END
-    ))
+    AND (?7 = '' OR CASE WHEN json_valid(line) THEN EXISTS (SELECT 1 FROM json_each(line, '$.tools') WHERE value = ?7) END)
     ORDER BY run_id DESC LIMIT ?8
 )
 ORDER BY run_id DESC;
@@ -205,44 +220,12 @@ SELECT number, since, by, reason, until, until_by, over FROM halts ORDER BY numb
 -- name: dismissal
 SELECT version, by, at FROM dismissals WHERE run_id = ?;
 
--- name: standing
-SELECT version, head FROM runs WHERE run_id = ?;
-
--- name: skip
-INSERT INTO skipped (position, run_id, version, why) VALUES (?, ?, ?, ?) ON CONFLICT (position) DO NOTHING;
-
--- name: skipped
-SELECT run_id, version, why, position FROM skipped ORDER BY position;
-
--- name: outgrown
--- Whether any was skipped that a version ?1 can take in.
-SELECT 1 FROM skipped WHERE version BETWEEN 1 AND ? LIMIT 1;
-
--- name: written
--- Entry ?2 of a run: its position, its hash, and who wrote it.
-SELECT position, hash, by FROM journal WHERE run_id = ? AND seq = ?;
-
--- name: newest_of
--- The run's newest entry: its number, its position, and its hash.
-SELECT version, position, head FROM runs JOIN journal USING (run_id) WHERE runs.run_id = ? AND seq = version;
-
--- name: reserved
--- Under which messages something was set aside for a model call of a run after entry ?2.
-SELECT by FROM journal
-WHERE run_id = ?1 AND seq > ?2 AND kind = 'CallReserved' AND CASE WHEN json_valid(event) THEN json_extract(event, '$.call') END = ?3
-ORDER BY seq;
-
--- name: led_to_by
--- Entries of a run under any delivery of a message, whose names begin with ?2, and the one that a turn was queued for.
-SELECT seq FROM journal WHERE run_id = ?1 AND (substr(by, 1, length(?2)) = ?2 OR by = ?3);
-
 -- name: due_turns
 SELECT run_id, version FROM runs WHERE due_at <= ? ORDER BY due_at LIMIT ?;
 
 -- name: unfollowed
--- Runs whose newest entry no message led to, unless all is known to be done that it asks for.
-SELECT run_id, seq FROM runs INDEXED BY runs_untold JOIN journal USING (run_id)
-WHERE told < version AND seq = version AND by = run_id || ':' || seq;
+-- Open runs whose newest entry no message led to, in an index.
+SELECT run_id, version FROM runs INDEXED BY runs_untold WHERE told < version AND json_extract(line, '$.own');
 
 -- name: tombstone
 SELECT run_id, wake_id, wake_digest, status, last, ended_at, at, rule
@@ -326,6 +309,9 @@ SELECT run_id, (
 ) * 6 / 5
 FROM runs WHERE run_id IN (SELECT value FROM json_each(?));
 
+-- name: indexed_sizes
+SELECT run_id, json_extract(line, '$.bytes') FROM runs WHERE run_id IN (SELECT value FROM json_each(?));
+
 -- name: artifacts
 -- Of the runs that have any that are kept.
 SELECT run_id, json_group_array(json(item)) FROM items
@@ -333,13 +319,13 @@ WHERE field = 'artifacts' AND json_valid(item) AND run_id NOT IN (SELECT run_id 
 GROUP BY run_id;
 
 -- name: archived
--- Runs after ?1, by id, of ?3 alone where that is one, with the positions of their entries, and why their artifacts were deleted.
+-- Runs after ?1, by id, of ?3 alone where that is one, and why their artifacts were deleted.
 SELECT run_id, wake_id, wake_digest, accepted_at, status, version, head, told,
-    (SELECT group_concat(position) FROM (
-        SELECT position FROM journal WHERE journal.run_id = runs.run_id ORDER BY seq
-    )),
     (SELECT rule FROM artifacts_gone WHERE artifacts_gone.run_id = runs.run_id)
 FROM runs WHERE run_id > ?1 AND run_id >= coalesce(?3, '') AND run_id <= coalesce(?3, '~') ORDER BY run_id LIMIT ?2;
+
+-- name: positions
+SELECT position FROM journal WHERE run_id = ? ORDER BY seq;
 
 -- name: all_dismissals
 SELECT run_id, version, by, at FROM dismissals ORDER BY run_id;

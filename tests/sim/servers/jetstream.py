@@ -351,7 +351,8 @@ class JetStream:
         to = consumer.config.get("deliver_subject") or self._next_reply(consumer)
         at = int(kept.time.timestamp() * NS)
         where = f"{consumer.stream.name}.{consumer.name}.{times}.{seq}.{consumer.delivered}.{at}.0"
-        self._hand_out(to, kept.body, f"$JS.ACK.{where}", kept.head, told_as=kept.subject)
+        body = b"" if consumer.config.get("headers_only") else kept.body
+        self._hand_out(to, body, f"$JS.ACK.{where}", kept.head, told_as=kept.subject)
 
     def _next_reply(self, consumer: Consumer) -> str:
         pull = consumer.pulls[0]
@@ -500,17 +501,25 @@ class JetStream:
         return {"message": {**told, "time": kept.time.isoformat().replace("+00:00", "Z")}}
 
     def _direct(self, stream: Stream, asked: Json, subject: str, reply: str) -> None:
-        kept = self._wanted(stream, {"last_by_subj": subject} if subject else asked)
-        if kept is None:
+        if "batch" in asked:
+            later = [one for seq, one in sorted(stream.kept.items()) if seq >= asked["seq"]]
+            found = [one for one in later if matches(asked["next_by_subj"], one.subject)]
+        else:
+            kept = self._wanted(stream, {"last_by_subj": subject} if subject else asked)
+            found = [kept] if kept else []
+        for one in found[: asked.get("batch", 1)]:
+            place = {
+                "Nats-Stream": stream.name,
+                "Nats-Subject": one.subject,
+                "Nats-Sequence": str(one.seq),
+                "Nats-Time-Stamp": one.time.isoformat().replace("+00:00", "Z"),
+            }
+            self._hand_out(reply, one.body, "", head_of({**headers_of(one.head), **place}))
+        if not found:
             self._hand_out(reply, b"", "", b"NATS/1.0 404 Message Not Found\r\n\r\n")
-            return
-        place = {
-            "Nats-Stream": stream.name,
-            "Nats-Subject": kept.subject,
-            "Nats-Sequence": str(kept.seq),
-            "Nats-Time-Stamp": kept.time.isoformat().replace("+00:00", "Z"),
-        }
-        self._hand_out(reply, kept.body, "", head_of({**headers_of(kept.head), **place}))
+        elif "batch" in asked:
+            pending = head_of({"Nats-Num-Pending": str(max(0, len(found) - asked["batch"]))})
+            self._hand_out(reply, b"", "", b"NATS/1.0 204 EOB\r\n" + pending[len(HEAD) :])
 
     def _wanted(self, stream: Stream, asked: Json) -> Kept | None:
         if by := asked.get("last_by_subj"):

@@ -15,6 +15,7 @@ CREATE TABLE runs (
     touched_at  INTEGER NOT NULL,             -- latest `at` of all entries; a clock set back does not lower it
     due_at      INTEGER,                      -- the run's only timer
     state       TEXT    NOT NULL,             -- JSON without the brief and without `items`
+    line        TEXT    NOT NULL,             -- JSON: what lists show of it besides, and its tools
     told        INTEGER NOT NULL DEFAULT 0    -- all is done that entries up to this one ask for
 ) STRICT;
 
@@ -74,7 +75,6 @@ CREATE TABLE journal (
     facts          TEXT    NOT NULL,            -- JSON
     previous       BLOB    NOT NULL,            -- hash of the entry before
     hash           BLOB    NOT NULL,
-    by             TEXT    NOT NULL DEFAULT '', -- the message under which it was committed; '': alone
     common         INTEGER REFERENCES common_texts, -- as in briefs
     rest_after     INTEGER,
     UNIQUE (run_id, seq)
@@ -82,7 +82,7 @@ CREATE TABLE journal (
 
 -- The same rows, with all of their text. One that is not there any more is missing in it, which hashes tell.
 CREATE VIEW entries AS
-SELECT position, run_id, seq, at, kind, facts, previous, hash, by,
+SELECT position, run_id, seq, at, kind, facts, previous, hash,
     CASE WHEN common IS NULL THEN event ELSE
         substr(event, 1, length(event) - rest_after) || coalesce((SELECT text FROM common_texts WHERE id = common), '')
         || substr(event, length(event) - rest_after + 1)
@@ -141,23 +141,14 @@ CREATE TABLE callers (
     open_runs INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Of a copy: which log it is of, by when that was made, and the newest fact that is in it, stored `at`. An agent's own
--- store has none.
+-- Of an index of the runs that several agents share: which log it is of, by when that was made, and the newest fact that
+-- is in it, stored `at`. Of a run it has the row, with the beginning of its goal, and what else lists and limits need of
+-- its state and brief. An agent's own store has none.
 CREATE TABLE replica (
     created TEXT    NOT NULL,
     reached INTEGER NOT NULL,
     at      TEXT    NOT NULL
 ) STRICT;
-
--- Facts of the shared store that this copy could not take in.
-CREATE TABLE skipped (
-    position INTEGER NOT NULL PRIMARY KEY,
-    run_id   TEXT    NOT NULL, -- '' where it says of none
-    version  INTEGER NOT NULL, -- of the facts that its writer knows; 0 for what no agent wrote
-    why      TEXT    NOT NULL
-) STRICT;
-
-CREATE INDEX skipped_of_run ON skipped (run_id);
 
 -- What is left of runs that are kept no longer. The newest entry that ever was may be that of such a run: positions are
 -- never given twice.

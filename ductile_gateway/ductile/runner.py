@@ -21,7 +21,7 @@ from ductile_gateway.ductile.api import DuctileApi, open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.events import DuctileEvents
 from ductile_gateway.ductile.jobs import Going
-from ductile_gateway.ductile.relay_client import open_relay_starts
+from ductile_gateway.ductile.relay import open_relay_starts
 from ductile_gateway.ductile.settings import DuctileSettings, own_name, owner
 from ductile_gateway.ductile.starts import ApiStarts, Sent, Starts, ToldOfSent, untold
 from ductile_gateway.ductile.watch import Job, JobWatch, LateJobs, Overdue, Pace, Tell

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from ductile_gateway.ductile.answers import FORBIDDEN
-from ductile_gateway.ductile.relay_wire import SKEWED
+from ductile_gateway.ductile.relay import SKEWED
 from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Clock
 from ductile_gateway.webhooks import signatures
 from ductile_gateway.webhooks.github import agrees

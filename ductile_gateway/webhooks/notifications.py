@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Literal
 
-from ductile_gateway.ductile.relay_wire import body_of, of_lifecycle
+from ductile_gateway.ductile.relay import body_of
 from ductile_gateway.webhooks.destinations import lane_of
 from ductile_gateway.webhooks.lifecycle import LifecycleEvent, callback_body
 from ductile_gateway.webhooks.outbound_settings import OutboundSettings
@@ -73,7 +73,7 @@ def notifications_of(event: LifecycleEvent, settings: OutboundSettings, *, at: d
     owed = []
     for name, relay in settings.every_relay().items():
         if event.type in relay.types:
-            body = body_of(of_lifecycle(event), relay.peer)
+            body = body_of(event.type, event.key, event.payload, {"run_id": event.run_id}, peer=relay.peer)
             owed.append(_owed(event, target_of(RELAY, name), body=body, at=at))
     for name, one in settings.subscriptions.items():
         if event.type in one.types:

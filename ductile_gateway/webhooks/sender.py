@@ -19,8 +19,7 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx2
 
-from ductile_gateway.ductile.relay_client import RelayIngress, open_relay_ingress
-from ductile_gateway.ductile.relay_wire import SECRETS_DIFFER
+from ductile_gateway.ductile.relay import SECRETS_DIFFER, RelayIngress, open_relay_ingress
 from ductile_gateway.ports import Clock
 from ductile_gateway.webhooks.destinations import Destination, Forbidden, check_address, read_destination
 from ductile_gateway.webhooks.notifications import CALLBACK, RELAY, SUBSCRIPTION, Notification, Try, target_of
@@ -85,14 +84,16 @@ class WebhookSender:
 
     async def _relay(self, notification: Notification, ingress: RelayIngress) -> Try:
         answer = await ingress.post(notification.body)
-        if answer.is_accepted:
-            return Try("arrived" if answer.job_id else "unheard")
         why = f"Ductile's relay ingress answered {answer.status} {answer.error!a}"
-        if answer.is_unsigned:
-            return Try("put_off", f"{why}: {SECRETS_DIFFER}")
-        if answer.own and answer.status == httpx2.codes.UNPROCESSABLE_CONTENT:
-            why += f": add {notification.type} to `accept` there, or take it out of `types` in gateway.outbound"
-        return Try("dead" if answer.own else "put_off", why)
+        match answer.fate:
+            case "accepted":
+                return Try("arrived")
+            case "unheard":
+                return Try("unheard")
+            case "refused":
+                hint = f": add {notification.type} to `accept` there, or take it out of `types` in gateway.outbound"
+                return Try("dead", why + hint * (answer.status == httpx2.codes.UNPROCESSABLE_CONTENT))
+        return Try("put_off", f"{why}: {SECRETS_DIFFER}" if answer.fate == "unsigned" else why)
 
     async def _call(self, notification: Notification, receiver: _Receiver) -> Try:
         if not (keys := receiver.keys()):

@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.ductile.relay_wire import body_of, of_lifecycle
-from ductile_gateway.ductile.settings import RelayPeerSettings
-from ductile_gateway.webhooks.notifications import Try
+from ductile_gateway.webhooks.notifications import Try, notifications_of
 from ductile_gateway.webhooks.outbound_settings import OutboundSettings
 from ductile_gateway.webhooks.sender import open_sender
 from ductile_gateway.webhooks.signatures import standard_headers
@@ -179,13 +177,12 @@ async def test_the_certificate_must_be_that_of_the_name_and_not_of_the_address(
     assert len(site.heard) == int(arrives)
 
 
-PEER = RelayPeerSettings.model_validate({"peer": "agent-gateway", "secret": "a-relay-secret-for-tests"})
-
-
 @pytest.mark.attack(29)
 def test_an_ending_has_its_type_its_dedupe_key_and_our_name_and_is_whole() -> None:
+    relay = {"url": "http://localhost:1", "peer": "agent-gateway", "secret": "a-relay-secret-for-tests"}
     event = an_event(has_callback=True, outcome="x" * 100_000)
-    envelope = json.loads(body_of(of_lifecycle(read(event)), PEER.peer))
+    [owed] = notifications_of(read(event), OutboundSettings.model_validate({"relay": relay}), at=NOON)
+    envelope = json.loads(owed.body)
     assert envelope["event"] == {
         "type": "agent.completed",
         "payload": {"run_id": RUN, "goal": "Find the answer — ü.", "outcome": "x" * 100_000},

@@ -34,7 +34,6 @@ _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
 _WRITTEN = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
-Clean = Callable[[str], str]
 Secrets = Callable[[], Collection[str]]
 Fields = dict[str, Any]
 
@@ -48,9 +47,10 @@ def set_up(
 ) -> None:
     """In place of all handlers. `redact`, asked once a second: values of at least 8 characters that never appear.
     `aside`: fields left out of text for people."""
+    painted = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     handler = logging.StreamHandler(sys.stderr)
-    for_people = partial(as_text, aside=frozenset(aside), painted=sys.stderr.isatty() and "NO_COLOR" not in os.environ)
-    handler.setFormatter(_Lines(_as_json if format == "json" else for_people, _Cleaning(redact)))
+    for_people = partial(as_text, aside=aside, painted=painted)
+    handler.setFormatter(_Lines(_WRITTEN if format == "json" else for_people, redact))
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(level)
     for talkative in EVERY_REQUEST:
@@ -60,31 +60,16 @@ def set_up(
         setattr(logging, unread, False)  # each is found out for every record (Logging HOWTO, Optimization)
 
 
-class _Lines(logging.Formatter):
-    def __init__(self, layout: Callable[[Fields], str], clean: Clean) -> None:
-        super().__init__()
-        self._layout = layout
-        self._clean = clean
-        self._name = lru_cache(MOST_NAMES)(clean)
-
-    def format(self, record: logging.LogRecord) -> str:
-        return self._layout(_fields(record, self._clean, self._name))
-
-
-def _as_json(fields: Fields) -> str:
-    return _WRITTEN(fields)
-
-
 def as_text(fields: Fields, *, aside: Collection[str] = (), painted: bool = False) -> str:
     """The line of a record for people; `fields` as its line for machines has them. Raises KeyError for other fields."""
     ts, level, logger, msg = (fields.pop(name) for name in ("ts", "level", "logger", "msg"))
-    exception = fields.pop("exception", {"stack": []})
-    from_whom = {} if "logger" in aside and level == "INFO" else {"logger": logger}
-    known = {name: value for name, value in fields.items() if value is not None and name not in aside}
-    extras = "".join(f" {name}={_quoted(value)}" for name, value in (known | from_whom).items())
-    when, colour = ts.replace("T", " "), _COLOURS.get(level, "")
-    line = f"{_DIM}{when}{_PLAIN} {colour}{level:<8}{_PLAIN} {msg}{_DIM}{extras}{_PLAIN}" if painted else ""
-    return "\n    ".join([line or f"{when} {level:<8} {msg}{extras}", *exception["stack"]])
+    stack = fields.pop("exception", {"stack": []})["stack"]
+    more = fields if "logger" in aside and level == "INFO" else fields | {"logger": logger}
+    known = {name: value for name, value in more.items() if value is not None and name not in aside}
+    extras = "".join(f" {name}={_quoted(value)}" for name, value in known.items())
+    dim, colour, plain = (_DIM, _COLOURS.get(level, ""), _PLAIN) if painted else ("", "", "")
+    when = ts.replace("T", " ")
+    return "\n    ".join([f"{dim}{when}{plain} {colour}{level:<8}{plain} {msg}{dim}{extras}{plain}", *stack])
 
 
 def _quoted(value: object) -> str:
@@ -92,20 +77,61 @@ def _quoted(value: object) -> str:
     return text if text and " " not in text else json.dumps(text, ensure_ascii=False)
 
 
-def _fields(record: logging.LogRecord, clean: Clean, named: Clean) -> Fields:
-    at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-    fields: Fields = {
-        "ts": at.replace("+00:00", "Z"),
-        "level": record.levelname,
-        "logger": named(record.name),
-        "msg": clean(_message(record)),
-    }
-    if record.exc_info and record.exc_info[1]:
-        fields["exception"] = _exception(record.exc_info[1], clean)
-    for name, value in vars(record).items():
-        if name not in _STANDARD:
-            fields.setdefault(named(name), _plain(value, clean, NESTING))
-    return fields
+class _Lines(logging.Formatter):
+    """Cleans each text of the secrets that there are now or were before, and of what could steer a terminal."""
+
+    def __init__(self, layout: Callable[[Fields], str], redact: Secrets) -> None:
+        super().__init__()
+        self._layout = layout
+        self._redact = redact
+        self._known: frozenset[str] = frozenset()
+        self._secret = re.compile("(?!)")  # without secrets: never matches
+        self._look_at = float("-inf")
+        self._name = lru_cache(MOST_NAMES)(self._clean)
+
+    def format(self, record: logging.LogRecord) -> str:
+        if time.monotonic() >= self._look_at:
+            self._look()
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        name, msg = self._name(record.name), self._clean(_message(record))
+        fields: Fields = {"ts": at, "level": record.levelname, "logger": name, "msg": msg}
+        if record.exc_info and (error := record.exc_info[1]):
+            told = traceback.TracebackException(type(error), error, error.__traceback__, limit=-STACK_FRAMES)
+            stack = [line for part in told.format() for line in part.splitlines()]
+            known = {"type": type(error).__qualname__, "text": _text(error), "stack": stack}
+            fields["exception"] = self._plain(known, NESTING)
+        for name, value in vars(record).items():
+            if name not in _STANDARD:
+                fields.setdefault(self._name(name), self._plain(value, NESTING))
+        return self._layout(fields)
+
+    def _plain(self, value: object, nesting: int) -> Any:
+        """`value`, cleaned, as JSON can hold it; what is nested deeper, or is of another type, as text."""
+        match value:
+            case str():
+                return self._clean(value)
+            case None | bool() | int():
+                return value
+            case float() if math.isfinite(value):
+                return value
+            case dict() if nesting:
+                return {self._clean(_text(key)): self._plain(item, nesting - 1) for key, item in value.items()}
+            case list() | tuple() | set() | frozenset() if nesting:
+                return [self._plain(item, nesting - 1) for item in value]
+        return self._clean(_text(value))
+
+    def _clean(self, text: str) -> str:
+        shown = self._secret.sub("***", text)
+        return shown if shown.isascii() and shown.isprintable() else _UNSAFE.sub(_visible, shown)
+
+    def _look(self) -> None:
+        self._look_at = time.monotonic() + LOOK_EVERY_S  # first, for whoever tells secrets may log something
+        known = self._known.union(self._redact())
+        if known != self._known:
+            lines = (part for secret in known for part in (secret, *secret.splitlines()))
+            parts = {form for part in lines if len(part) >= SHORTEST_SECRET for form in _forms(part)}
+            forms = sorted(parts, key=len, reverse=True)
+            self._known, self._secret = known, re.compile("|".join(map(re.escape, forms)) or "(?!)")
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -115,61 +141,11 @@ def _message(record: logging.LogRecord) -> str:
         return f"the log call at {record.pathname}:{record.lineno} does not fit its arguments"
 
 
-def _exception(error: BaseException, clean: Clean) -> Fields:
-    summary = traceback.TracebackException(type(error), error, error.__traceback__, limit=-STACK_FRAMES)
-    lines = [line for part in summary.format() for line in part.splitlines()]
-    return {"type": type(error).__qualname__, "text": clean(_text(error)), "stack": [clean(line) for line in lines]}
-
-
-def _plain(value: object, clean: Clean, nesting: int) -> Any:
-    """`value` as JSON can hold it; what is nested deeper, or is of another type, as text."""
-    match value:
-        case str():
-            return clean(value)
-        case None | bool() | int():
-            return value
-        case float() if math.isfinite(value):
-            return value
-        case dict() if nesting:
-            return {clean(_text(key)): _plain(item, clean, nesting - 1) for key, item in value.items()}
-        case list() | tuple() | set() | frozenset() if nesting:
-            return [_plain(item, clean, nesting - 1) for item in value]
-    return clean(_text(value))
-
-
 def _text(value: object) -> str:
     try:
         return str(value)
     except Exception:  # noqa: BLE001 - anything may be logged, also what cannot be shown
         return f"<{type(value).__qualname__}>"
-
-
-class _Cleaning:
-    """Cleans a text: of the secrets that there are now or were before, and of what could steer a terminal."""
-
-    def __init__(self, redact: Secrets) -> None:
-        self._redact = redact
-        self._known: frozenset[str] = frozenset()
-        self._secret = re.compile("(?!)")  # without secrets: never matches
-        self._look_at = float("-inf")
-
-    def __call__(self, text: str) -> str:
-        if time.monotonic() >= self._look_at:
-            self._look()
-        shown = self._secret.sub("***", text)
-        return shown if shown.isascii() and shown.isprintable() else _UNSAFE.sub(_visible, shown)
-
-    def _look(self) -> None:
-        self._look_at = time.monotonic() + LOOK_EVERY_S  # first, for whoever tells secrets may log something
-        known = self._known.union(self._redact())
-        if known != self._known:
-            self._known, self._secret = known, _pattern_of(known)
-
-
-def _pattern_of(secrets: Collection[str]) -> re.Pattern[str]:
-    parts = {part for secret in secrets for part in (secret, *secret.splitlines()) if len(part) >= SHORTEST_SECRET}
-    forms = {form for part in parts for form in _forms(part)}
-    return re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)) or "(?!)")
 
 
 def _forms(secret: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """What goes by which rule, and what of it is removed beside the store, also where the bus is away meanwhile."""
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,12 @@ import pytest
 
 from agent_service.archive.pruning import Pruning, RunBelongings
 from agent_service.archive.retention import KeepRunsSettings
+from agent_service.store.sql.database import FILE
 from agent_service.store.sqlite import SqliteStore
 from agent_service.views.folder.workspace import Workspace
 from groundwork.service.errors import TryAgain
+from groundwork.sqlite.reserve import reserved
+from tests.kit.disks import small_disk
 from tests.kit.fakes import FakeClock, MemoryArtifacts
 from tests.kit.runs import NOON, whole_run
 from tests.ports.stores import stored
@@ -103,3 +106,19 @@ async def test_the_oldest_runs_go_until_there_is_not_too_much_of_a_kind_and_a_dr
     runs = [await kept.done(number) for number in range(1, 5)]
     assert await left_of({"artifacts": 3 * len(CONTENT)}) == runs[1:]
     assert await left_of({"workspaces": 2 * kept.workspace.sizes()[runs[1]]}) == runs[2:]
+
+
+async def test_on_a_disk_whose_last_byte_is_used_runs_go_and_what_is_kept_for_that_is_there_again(
+    tmp_path: Path,
+) -> None:
+    with small_disk(tmp_path / "disk", "12m") as disk:
+        async with SqliteStore.open(disk / "agent", reserve=True) as store:
+            kept = Kept(store, disk / "workspaces", Bucket(), Workspace(disk / "workspaces"))
+            runs = [await kept.done(number) for number in range(1, 41)]
+        before = reserved(disk / "agent" / FILE)
+        with pytest.raises(OSError, match="No space"):
+            (disk / "of-somebody-else").write_bytes(bytes(12 << 20))
+        async with SqliteStore.open(disk / "agent", reserve=True) as store:
+            pruned = await replace(kept, store=store).pruning(done_days=1).prune(rest=0)
+        assert pruned.runs == {"agent.keep_runs.done_days: 1": len(runs)}
+        assert reserved(disk / "agent" / FILE) >= before

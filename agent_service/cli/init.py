@@ -14,7 +14,7 @@ import typer
 
 from agent_service.cli import output
 from agent_service.cli.init_file import KEYS, Answers, is_address, settings_file, variables
-from agent_service.cli.options import invocation, of_files, option
+from agent_service.cli.options import flag, invocation, of_files, option
 from agent_service.cli.output import Outcome
 from agent_service.cli.whereabouts import OWN
 from groundwork.service import installed, store_folder
@@ -197,7 +197,7 @@ commands = typer.Typer()
 )
 def init(
     given: dict[str, str] | None,
-    yes: bool = option("Ask nothing: what is not given has its default.", "--yes", "-y", default=False),
+    yes: bool = flag("Ask nothing: what is not given has its default.", "--yes", "-y"),
     config: Path = option("The file to write; it is never overwritten.", default=OWN, metavar="FILE"),
 ) -> Outcome:
     """It asks, and contacts nobody. It asks for no secret: the file names the variable of the environment that has it,

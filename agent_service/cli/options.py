@@ -39,6 +39,11 @@ def option(help_: str, *names: str, default: Any = None, **more: Any) -> Any:
     return typer.Option(default, *names, help=help_, **more)
 
 
+def flag(help_: str, *names: str) -> Any:
+    """The same of one that is on or off."""
+    return option(help_, *names, default=False)
+
+
 def argument(help_: str, metavar: str, *, default: Any = ..., **more: Any) -> Any:
     """The same of an argument."""
     return typer.Argument(default, help=help_, metavar=metavar, **more)
@@ -91,7 +96,7 @@ TOKEN = option(
     metavar="TEXT",
     **_AGENT,
 )
-AS_JSON = option("Print JSON for programs; errors too, on standard error.", "--json", default=False)
+AS_JSON = flag("Print JSON for programs; errors too, on standard error.", "--json")
 RUN = argument("The run's id, a part that no other has, or `last`.", "RUN", **_WHICH)
 RUN_OR_ALL = argument("Which run; without it all runs.", "RUN", default=None, **_WHICH)
 SINCE = option(
@@ -100,7 +105,7 @@ SINCE = option(
     metavar="WHEN",
 )
 UNTIL = option("Only runs accepted before then, told as in --since.", callback=_instant, metavar="WHEN")
-WATCH = option("Show the run live until it ends.", "--watch", "-w", default=False)
+WATCH = flag("Show the run live until it ends.", "--watch", "-w")
 CONFIG = option("The configuration file. Without it: ./agentic.yaml, if there is one.", metavar="FILE")
 CONFIG_NEARBY = option(
     "The configuration file. Without it: ./agentic.yaml or else ./.agentic/agentic.yaml, which is that of "
@@ -155,12 +160,27 @@ class Asking:
 
 def of_agent(commands: typer.Typer, *shown: str) -> Callable[[Function], Function]:
     """A command that is given an Asking. It has --json, and the options that say which agent."""
-    return lambda function: _of_agent(commands, shown, function, [])
+    return _asking(commands, shown, [])
 
 
 def of_run(commands: typer.Typer, *shown: str) -> Callable[[Function], Function]:
     """The same, with the name of a run as its first argument."""
-    return lambda function: _of_agent(commands, shown, function, [_parameter("run", str, RUN)])
+    return _asking(commands, shown, [_parameter("run", str, RUN)])
+
+
+def _asking(commands: typer.Typer, shown: Sequence[str], first: list[Parameter]) -> Callable[[Function], Function]:
+    def made(function: Function) -> Function:
+        def call(*, url: str, token: str | None, as_json: bool, **values: Any) -> None:
+            with Agent(url, token) as agent:
+                told = function(Asking(agent, values.pop("run") if first else "", as_json), **values)
+                if told is not None:
+                    output.end(told, as_json=as_json)
+
+        _, *own = signature(function).parameters.values()
+        which = [_parameter("url", str, URL), _parameter("token", str | None, TOKEN)]
+        return _registered(commands, shown, function, call, [*first, *own, _AS_JSON, *which], {"limits": LIMITS})
+
+    return made
 
 
 def of_files(
@@ -174,21 +194,9 @@ def of_files(
             output.end(output.awaited(told) if isinstance(told, Coroutine) else told, as_json=as_json)
 
         own = list(signature(function).parameters.values())
-        return _registered(commands, shown, function, call, [*own, _parameter("as_json", bool, AS_JSON)], spread, name)
+        return _registered(commands, shown, function, call, [*own, _AS_JSON], spread, name)
 
     return made
-
-
-def _of_agent(commands: typer.Typer, shown: Sequence[str], function: Function, first: list[Parameter]) -> Function:
-    def call(*, url: str, token: str | None, as_json: bool, **values: Any) -> None:
-        with Agent(url, token) as agent:
-            told = function(Asking(agent, values.pop("run") if first else "", as_json), **values)
-            if told is not None:
-                output.end(told, as_json=as_json)
-
-    _, *own = signature(function).parameters.values()
-    which = [_parameter("as_json", bool, AS_JSON), _parameter("url", str, URL), _parameter("token", str | None, TOKEN)]
-    return _registered(commands, shown, function, call, [*first, *own, *which], {"limits": LIMITS})
 
 
 def _registered(
@@ -224,3 +232,6 @@ def _registered(
 
 def _parameter(name: str, annotation: Any, default: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+_AS_JSON = _parameter("as_json", bool, AS_JSON)

@@ -9,7 +9,7 @@ import typer
 
 from agent_service.cli import output, render
 from agent_service.cli.client import PASSING, Json
-from agent_service.cli.options import REASON, Asking, Limits, argument, given, of_agent, of_run, option
+from agent_service.cli.options import REASON, Asking, Limits, argument, flag, given, of_agent, of_run, option
 from agent_service.cli.output import Outcome
 from agent_service.history.asked import asked
 from groundwork.service.exits import Exit, NotDone
@@ -41,9 +41,9 @@ def inbox(asking: Asking, limit: int = option("How many, the newest.", default=2
 def answer(
     asking: Asking,
     text: str | None = argument("What it is told.", "TEXT", default=None),
-    ran: bool = option("It was carried out; the text is what it brought.", "--ran", default=False),
-    did_not_run: bool = option("It was not carried out.", "--did-not-run", default=False),
-    look: bool = option("Nobody knows: the run may look by itself.", "--look", default=False),
+    ran: bool = flag("It was carried out; the text is what it brought.", "--ran"),
+    did_not_run: bool = flag("It was not carried out.", "--did-not-run"),
+    look: bool = flag("Nobody knows: the run may look by itself.", "--look"),
     limits: Limits = None,
 ) -> Outcome:
     """Budgets may be raised with it. Of a write in doubt say what came of it: --ran, --did-not-run, or --look."""
@@ -156,7 +156,7 @@ def drain(
 
 
 @of_agent(commands, "agentic prune --dry-run", "agentic prune")
-def prune(asking: Asking, dry_run: bool = option("Only say what would go.", "--dry-run", default=False)) -> Outcome:
+def prune(asking: Asking, dry_run: bool = flag("Only say what would go.", "--dry-run")) -> Outcome:
     """Nothing of an open run goes, nor of one that an open run needs. What went says so: its paths answer 410, and its
     wake id stays taken."""
     answers = [asking.ask("prune", {"dry_run": dry_run})]
@@ -192,7 +192,7 @@ def _pruned(pruned: Json) -> Iterator[str]:
 @of_agent(dlq, "agentic dlq ls", "agentic dlq ls --all --json")
 def ls(
     asking: Asking,
-    everything: bool = option("Also those that were retried or dropped.", "--all", default=False),
+    everything: bool = flag("Also those that were retried or dropped.", "--all"),
     limit: int = option("The most to list.", default=50, min=1, max=100),
     cursor: int = option("Go on after this one: `next_cursor` of --json.", default=0, min=0, metavar="ID"),
 ) -> Outcome:

@@ -167,19 +167,6 @@ def _values(told: Json, indent: str = "") -> Iterator[str]:
                 yield f"{label} {json.dumps(value, ensure_ascii=False)}"
 
 
-COMMANDS = {
-    "approve": "agentic approve {run_id}",
-    "reject": "agentic reject {run_id}",
-    "answer": "agentic answer {run_id} 'TEXT'",
-    "resume": "agentic signal {run_id} resume",
-    "cancel": "agentic cancel {run_id}",
-    "dismiss": "agentic dismiss {run_id}",
-    "retry": "agentic dlq retry {seq}",
-    "discard": "agentic dlq drop {seq}",
-}
-"""By action; the others are worded with the run's own remedy."""
-
-
 def inbox(view: Json) -> RenderableType:
     count, shown = view["total"], len(view["items"])
     heading = "1 thing waits" if count == 1 else f"{count} things wait" if count else "nothing waits"
@@ -202,9 +189,6 @@ def _card(item: Json) -> Iterator[Row]:
     yield "run" if item["seq"] is not None else "goal", one_line(item["title"], LONGEST_TEXT)
     why = ("why", classed(item["class"], item["text"], item["kind"]))
     yield from (*(list(asked(item.get("asks"))) or [why]), *remedy(item["remedy"]))
-    for action in item["actions"][1 if item["remedy"] else 0 :]:
-        if action in COMMANDS:
-            yield "or", COMMANDS[action].format(run_id=item["run_id"], seq=item["seq"])
 
 
 def why(view: Json) -> RenderableType:

@@ -17,6 +17,7 @@ from agent_service.cli.options import (
     Asking,
     Limits,
     argument,
+    flag,
     given,
     of_agent,
     of_run,
@@ -34,7 +35,7 @@ Status = StrEnum("Status", ["QUEUED", "RUNNING", "PAUSED", "DONE", "ESCALATED", 
 GOAL = argument("What is to be reached.", "GOAL")
 WAKE_ID = option("Your name for this request: asking again gives the same run.", metavar="TEXT")
 CONTEXT = option("What else the run should know, as a JSON object.", metavar="JSON")
-UNTRUSTED = option("Goal or context hold what strangers wrote: it asks before it writes.", "--untrusted", default=False)
+UNTRUSTED = flag("Goal or context hold what strangers wrote: it asks before it writes.", "--untrusted")
 AFTER = option("Begin after this entry of the run.", default=0, min=0)
 
 

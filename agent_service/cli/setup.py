@@ -12,7 +12,7 @@ from agent_service import settings
 from agent_service.bus.topology import MAX_GIB, Executor, reserved_gib, set_up_within, size_found, topology
 from agent_service.cli import whereabouts
 from agent_service.cli.alone import bus_at_hand
-from agent_service.cli.options import CONFIG, of_files, option
+from agent_service.cli.options import CONFIG, flag, of_files, option
 from agent_service.cli.output import Outcome
 from agent_service.cli.serve import serve as served
 from agent_service.history.plain import one_line
@@ -30,9 +30,7 @@ commands = typer.Typer()
 @commands.command(epilog=examples("agentic serve --config agentic.yaml"))
 def serve(
     config: Path | None = CONFIG,
-    take_over: bool = option(
-        "Make the agent end that owns the bus, and go on in its place.", "--take-over", default=False
-    ),
+    take_over: bool = flag("Make the agent end that owns the bus, and go on in its place.", "--take-over"),
 ) -> None:
     """Exit codes: 69 when no bus answers; 78 when a setting has to be corrected first, and when another agent owns the
     bus or has taken it over; 1 for any other failure."""
@@ -76,11 +74,9 @@ def setup(
         "Also the consumer that hands an executor its requests; may be given several times.",
         metavar="NAME=ROUTE[,ROUTE]",
     ),
-    shared: bool = option(
-        "Also the streams in which several agents and gateways share a store.", "--shared", default=False
-    ),
-    change: bool = option("Change what exists otherwise, too.", "--change", default=False),
-    dry_run: bool = option("Only say what would be done.", "--dry-run", default=False),
+    shared: bool = flag("Also the streams in which several agents and gateways share a store.", "--shared"),
+    change: bool = flag("Change what exists otherwise, too.", "--change"),
+    dry_run: bool = flag("Only say what would be done.", "--dry-run"),
 ) -> Coroutine[Any, Any, Outcome]:
     """What exists is checked, and changed with --change. The server sets room for all of it aside at once: with 10 GiB
     some 22, with 0.5 some 1.3. How much is said."""

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from agent_service.cli.archive import restoring, verifying, writing
-from agent_service.cli.options import CONFIG_NEARBY, argument, named, of_files, option
+from agent_service.cli.options import CONFIG_NEARBY, argument, flag, named, of_files, option
 from agent_service.cli.output import Outcome
 
 Told = Outcome | Coroutine[Any, Any, Outcome]
@@ -30,16 +30,14 @@ RUN_OR_FILE = argument(
     default=None,
     callback=_run_or_file,
 )
-WITH_KEYS = option("Also the files with the keys, which nobody else may have.", "--with-keys", default=False)
+WITH_KEYS = flag("Also the files with the keys, which nobody else may have.", "--with-keys")
 
 
 @of_files(commands, "agentic verify RUN", "agentic verify --all --against-bus", "agentic verify RUN.zip")
 def verify(
     run: str | None = RUN_OR_FILE,
-    every: bool = option("All runs of the store.", "--all", default=False),
-    against_bus: bool = option(
-        "Compare also with what the bus was told; for all runs.", "--against-bus", default=False
-    ),
+    every: bool = flag("All runs of the store.", "--all"),
+    against_bus: bool = flag("Compare also with what the bus was told; for all runs.", "--against-bus"),
     key: str | None = option(
         "Of a file: the public key that it must be signed with (`agentic keys list`).", metavar="KEY"
     ),
@@ -77,13 +75,11 @@ def backup(
 def restore(
     place: str | None = argument("The backup file, or the folder that it is in.", "FILE|FOLDER", default=None),
     backup: str | None = option("Which backup of the folder; the newest without it.", metavar="NAME"),
-    stopped: bool = option("Leave everything stopped, until `agentic go-on`.", "--stopped", default=False),
-    moved: bool = option(
-        "Nothing was done since the backup, as in a move: no write is in doubt for it.", "--moved", default=False
-    ),
-    new_keys: bool = option("Take it unproved, with new keys: the old ones are lost.", "--new-keys", default=False),
-    artifacts: bool = option(
-        "Without a backup: what the bucket has lost, from the runs' folders, by its hash.", "--artifacts", default=False
+    stopped: bool = flag("Leave everything stopped, until `agentic go-on`.", "--stopped"),
+    moved: bool = flag("Nothing was done since the backup, as in a move: no write is in doubt for it.", "--moved"),
+    new_keys: bool = flag("Take it unproved, with new keys: the old ones are lost.", "--new-keys"),
+    artifacts: bool = flag(
+        "Without a backup: what the bucket has lost, from the runs' folders, by its hash.", "--artifacts"
     ),
     config: Path | None = CONFIG_NEARBY,
 ) -> Told:
@@ -101,9 +97,7 @@ def export(
     file: Path | None = argument(
         "The file, or a folder for it; without it RUN.zip, here.", "FILE|FOLDER", default=None
     ),
-    every: bool = option(
-        "All runs, to be restored in another store: no agent begins on this one.", "--all", default=False
-    ),
+    every: bool = flag("All runs, to be restored in another store: no agent begins on this one.", "--all"),
     config: Path | None = CONFIG_NEARBY,
 ) -> Told:
     """While the agent runs or not; with --all none may run. Any tool opens it, and `agentic verify FILE` checks it

@@ -14,7 +14,7 @@ from agent_service.cli import output, whereabouts
 from agent_service.cli.doctor import machine
 from agent_service.cli.doctor.bus import bus
 from agent_service.cli.doctor.tools import of_the_gateway
-from agent_service.cli.options import AS_JSON, CONFIG_NEARBY, option
+from agent_service.cli.options import AS_JSON, CONFIG_NEARBY, flag
 from agent_service.history.plain import ok, one_line, wrong
 from agent_service.settings import AgentSettings
 from groundwork.nats.settings import NatsSettings
@@ -39,8 +39,8 @@ commands = typer.Typer()
 )
 def doctor(
     config: Path | None = CONFIG_NEARBY,
-    deep: bool = option("Read the whole database for damage.", "--deep", default=False),
-    settings: bool = option("Print the settings in force, without secrets.", "--settings", default=False),
+    deep: bool = flag("Read the whole database for damage.", "--deep"),
+    settings: bool = flag("Print the settings in force, without secrets.", "--settings"),
     as_json: bool = AS_JSON,
 ) -> None:
     """Exit code 1 when something is wrong. It changes nothing: no file, no stream, no message."""

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from agent_service.background import Background
 from agent_service.bootstrap import Agent, Http, build, inform_bus, join_in
-from agent_service.bus.findings import BusLevels
+from agent_service.bus.findings import observe_bus
 from agent_service.bus.room import keep_room
 from agent_service.bus.topology import ROLE, check
 from agent_service.core.waiting import Status
@@ -134,7 +134,7 @@ def _observe(agent: Agent) -> Instruments:
     observe_limits(instruments, agent.limits.spending, agent.kill_switch)
     observe_disk(instruments, agent.ground.folder / FILE)
     observe_readiness(instruments, agent.ready)
-    BusLevels(instruments, agent.ground.link, shared=agent.settings.shared)
+    observe_bus(instruments, agent.ground.link, shared=agent.settings.shared)
     return instruments
 
 

@@ -14,8 +14,8 @@ from agent_service.api.feed import Feed
 from agent_service.archive.pruning import Pruning, RunBelongings
 from agent_service.background import Background
 from agent_service.bus.buckets import NatsArtifacts, NatsBoard, NatsValues
-from agent_service.bus.endings import head_told
 from agent_service.bus.messages import NatsBus, NatsIntake
+from agent_service.bus.reading import head_told
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.turn_queue import TurnQueue
 from agent_service.history import log_line

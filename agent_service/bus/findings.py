@@ -1,7 +1,8 @@
 """Checks of the bus that change nothing, for `agentic doctor` and the agent's own health; how full streams are."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
@@ -10,7 +11,7 @@ from agent_service.bus.topology import topology
 from agent_service.history.plain import ok, warning, wrong
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure
-from groundwork.telemetry.metrics import Attributes, Gauge, Instruments
+from groundwork.telemetry.metrics import Instruments
 from schemas.status import Finding
 
 OLDEST_SERVER = (2, 14, 0)
@@ -56,63 +57,53 @@ async def gateway(troubles: NatsTroubles) -> tuple[Finding, ...]:
 
 
 ASKED_WITHIN_S = 1.5
-STREAM, CONSUMER = ("agentic.stream",), ("agentic.consumer",)
-_OF_STREAMS = {
-    "messages": ("messages", "Messages in a stream or bucket", "{message}"),
-    "bytes": ("size", "Size of a stream or bucket", "By"),
-    "fill": ("fill", "The part of its most bytes that it has", "1"),
+Info = Mapping[str, Any]
+Levels = dict[str, tuple[str, str, Callable[[Info], float | None]]]
+
+
+def _fill(info: Info) -> float | None:
+    most = info["config"].get("max_bytes", -1)
+    return float(info["state"]["bytes"] / most) if most > 0 else None
+
+
+STREAMS: Levels = {
+    "messages": ("Messages in a stream or bucket", "{message}", lambda info: info["state"]["messages"]),
+    "size": ("Size of a stream or bucket", "By", lambda info: info["state"]["bytes"]),
+    "fill": ("The part of its most bytes that it has", "1", _fill),
 }
-_OF_CONSUMERS = {
-    "num_pending": ("pending", "Messages not delivered yet"),
-    "num_ack_pending": ("ack_pending", "Messages in hand"),
-    "num_redelivered": ("redelivered", "Messages in hand that were delivered before"),
+CONSUMERS: Levels = {
+    "pending": ("Messages not delivered yet", "{message}", itemgetter("num_pending")),
+    "ack_pending": ("Messages in hand", "{message}", itemgetter("num_ack_pending")),
+    "redelivered": ("Messages in hand that were delivered before", "{message}", itemgetter("num_redelivered")),
 }
 
 
-class BusLevels:
-    def __init__(self, instruments: Instruments, link: NatsLink, *, shared: bool = False) -> None:
-        self._link = link
-        letters = NatsDeadLetters(link, most=MOST_LETTERS)
-        wanted = topology(shared=shared)
-        self._streams = tuple(stream.name for stream in wanted.streams)
-        self._consumers = tuple((consumer.stream, consumer.name) for consumer in wanted.consumers)
-        self._of_streams = {
-            told: instruments.gauge(f"agentic.stream.{name}", text, unit=unit, attributes=STREAM)
-            for told, (name, text, unit) in _OF_STREAMS.items()
-        }
-        self._of_consumers = {
-            told: instruments.gauge(f"agentic.consumer.{name}", text, unit="{message}", attributes=CONSUMER)
-            for told, (name, text) in _OF_CONSUMERS.items()
-        }
-        instruments.observe(self._read_streams, *self._of_streams.values())
-        instruments.observe(self._read_consumers, *self._of_consumers.values())
+def observe_bus(instruments: Instruments, link: NatsLink, *, shared: bool = False) -> None:
+    wanted, letters = topology(shared=shared), NatsDeadLetters(link, most=MOST_LETTERS)
+    streams = [stream.name for stream in wanted.streams]
+    _observe(instruments, link, "stream", streams, STREAMS)
+    _observe(instruments, link, "consumer", [f"{one.stream}.{one.name}" for one in wanted.consumers], CONSUMERS)
 
-        async def unsettled() -> float:
-            return sum(not letter.settled for letter in await letters.all())
+    async def unsettled() -> float:
+        return sum(not letter.settled for letter in await letters.all())
 
-        text = "Dead letters that nobody has settled"
-        instruments.level("agentic.dead_letters", text, unsettled, unit="{message}")
-
-    async def _read_streams(self) -> None:
-        infos = await self._all(f"STREAM.INFO.{name}" for name in self._streams)
-        _show(self._of_streams, {(info["config"]["name"],): _level(info) for info in infos})
-
-    async def _read_consumers(self) -> None:
-        infos = await self._all(f"CONSUMER.INFO.{stream}.{name}" for stream, name in self._consumers)
-        _show(self._of_consumers, {(info["name"],): info for info in infos})
-
-    async def _all(self, questions: Iterable[str]) -> list[dict[str, Any]]:
-        asked = (self._link.ask_jetstream(one, timeout_s=ASKED_WITHIN_S) for one in questions)
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        return [answer for answer in answers if not isinstance(answer, BaseException)]
+    text = "Dead letters that nobody has settled"
+    instruments.level("agentic.dead_letters", text, unsettled, unit="{message}")
 
 
-def _level(info: Mapping[str, Any]) -> dict[str, float]:
-    state, most = info["state"], info["config"].get("max_bytes", -1)
-    level = {"messages": state["messages"], "bytes": state["bytes"]}
-    return level | ({"fill": state["bytes"] / most} if most > 0 else {})
+def _observe(instruments: Instruments, link: NatsLink, kind: str, names: Sequence[str], levels: Levels) -> None:
+    """`names`: as JetStream is asked for them."""
+    gauges = {
+        name: instruments.gauge(f"agentic.{kind}.{name}", text, unit=unit, attributes=(f"agentic.{kind}",))
+        for name, (text, unit, _) in levels.items()
+    }
 
+    async def read() -> None:
+        asked = (link.ask_jetstream(f"{kind.upper()}.INFO.{name}", timeout_s=ASKED_WITHIN_S) for name in names)
+        answers = zip(names, await asyncio.gather(*asked, return_exceptions=True), strict=True)
+        infos = {(name.rpartition(".")[2],): told for name, told in answers if not isinstance(told, BaseException)}
+        for name, (_, _, level) in levels.items():
+            found = {series: level(info) for series, info in infos.items()}
+            gauges[name].show({series: value for series, value in found.items() if value is not None})
 
-def _show(gauges: Mapping[str, Gauge], levels: Mapping[Attributes, Mapping[str, float]]) -> None:
-    for field, gauge in gauges.items():
-        gauge.show({series: level[field] for series, level in levels.items() if field in level})
+    instruments.observe(read, *gauges.values())

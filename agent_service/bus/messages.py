@@ -245,16 +245,16 @@ class _Patience:
     """Redeliveries of messages about unknown runs: they may be early. Only a few may wait, each keeps its place."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, tuple[int, float]] = {}
+        self._waiting: dict[int, float] = {}
 
     def delay(self, delivery: Delivery) -> float | None:
         """Seconds; None where it is to be given up."""
         now = monotonic()
-        self._waiting = {seq: tries for seq, tries in self._waiting.items() if tries[1] > now}
-        tried, _ = self._waiting.pop(delivery.stream_seq, (0, now))
-        if tried == len(UNKNOWN_RUN_DELAYS_S) or len(self._waiting) >= MOST_UNKNOWN_RUNS:
+        self._waiting = {seq: until for seq, until in self._waiting.items() if until > now}
+        known, tried = self._waiting.pop(delivery.stream_seq, None), delivery.delivered - 1
+        if tried >= len(UNKNOWN_RUN_DELAYS_S) or (known is None and len(self._waiting) >= MOST_UNKNOWN_RUNS):
             return None
-        self._waiting[delivery.stream_seq] = (tried + 1, now + FORGOTTEN_AFTER_S)
+        self._waiting[delivery.stream_seq] = now + FORGOTTEN_AFTER_S
         return UNKNOWN_RUN_DELAYS_S[tried]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.bus.endings import head_told
+from agent_service.bus.reading import head_told
 from agent_service.bus.topology import topology
 from agent_service.cli.archive.keys import listed
 from agent_service.cli.archive.restoring import bring_back, restore

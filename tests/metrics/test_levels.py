@@ -3,7 +3,7 @@
 import pytest
 
 from agent_service.bus.dead_letters import NatsDeadLetters
-from agent_service.bus.findings import BusLevels
+from agent_service.bus.findings import observe_bus
 from agent_service.bus.topology import topology
 from agent_service.core.waiting import Status
 from agent_service.metrics.levels import observe_runs
@@ -38,7 +38,7 @@ async def bus(link: NatsLink) -> NatsLink:
 
 async def test_what_nobody_has_taken_waits_at_its_consumer_and_fills_its_stream(bus: NatsLink) -> None:
     instruments = Instruments()
-    BusLevels(instruments, bus)
+    observe_bus(instruments, bus)
     await put(bus, subjects.TOOL_RESULT, body=b"x" * (MIB // 2))
     await put(bus, subjects.tool_request("fetch"), times=2)
     seen = await read(instruments)
@@ -58,7 +58,7 @@ async def test_a_dead_letter_counts_until_somebody_has_settled_it(bus: NatsLink)
     await NatsDeadLetters(bus).drop(1, "somebody")  # which also deletes it
     await put(bus, subjects.DEAD_LETTERS_LOOP)
     instruments = Instruments()
-    BusLevels(instruments, bus)
+    observe_bus(instruments, bus)
     assert (await read(instruments))["agentic_dead_letters"] == 3
 
 
@@ -66,11 +66,11 @@ async def test_a_bus_without_streams_shows_none_and_one_that_is_away_nothing_at_
     link: NatsLink, nats_server: EmbeddedNats
 ) -> None:
     instruments = Instruments()
-    BusLevels(instruments, link)
+    observe_bus(instruments, link)
     assert await read(instruments) == {}
     nats_server.kill()
     others = Instruments()
-    BusLevels(others, link)
+    observe_bus(others, link)
     assert await read(others) == {}
     await nats_server.start()
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from agent_service.admission.spending import Spending
-from agent_service.bus.findings import BusLevels
+from agent_service.bus.findings import observe_bus
 from agent_service.kill_switch import KillSwitch
 from agent_service.metrics.levels import (
     observe_disk,
@@ -69,7 +69,7 @@ def of_the_agent() -> Instruments:
     observe_disk(instruments, Path("runs.db"))
     observe_limits(instruments, Spending(FakeClock()), KillSwitch())
     observe_readiness(instruments, _ready)
-    BusLevels(instruments, cast("NatsLink", None))
+    observe_bus(instruments, cast("NatsLink", None))
     request_durations(instruments)
     return instruments
 

@@ -15,7 +15,7 @@ from typing import Any
 from agent_service import settings
 from agent_service.archive.runs import ARTIFACTS, Runs
 from agent_service.bus.buckets import NatsArtifacts, content_type_of, key_of
-from agent_service.bus.endings import told_ends
+from agent_service.bus.reading import told_ends
 from agent_service.cli import whereabouts
 from agent_service.cli.alone import alone, bus_at_hand, nobody_at_work
 from agent_service.cli.archive.records import NOWHERE, artifacts_of, hashes_in, records

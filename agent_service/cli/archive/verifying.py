@@ -16,7 +16,7 @@ from typing import Any
 from agent_service.archive.runs import Runs
 from agent_service.archive.verify import changed, judge
 from agent_service.bus.buckets import key_of
-from agent_service.bus.endings import ToldEnd, told_ends
+from agent_service.bus.reading import ToldEnd, told_ends
 from agent_service.cli.alone import bus_at_hand
 from agent_service.cli.archive.records import Records, artifacts_of, records
 from agent_service.cli.output import Outcome, checked

@@ -6,7 +6,6 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
-from agent_service.core.brief import Parent
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState
 from agent_service.core.waiting import OF_BUDGETS, Acting, Approval, Ended, NeedsPerson, Question, Status, Stop
@@ -80,7 +79,7 @@ def _arguments(sent: dict[str, JsonValue]) -> dict[str, object]:
 
 
 def _why_asked(state: RunState) -> str:
-    steps = ", ".join(f"step {doubt.step} ({doubt.tool})" for doubt in state.doubts)
+    steps = _doubted(state)
     settles = f"; an answer with the outcome ran or did_not_run settles whether {steps} was carried out"
     warned = (
         f"; {state.tainted_by} brought what strangers wrote, who may be behind the question" if state.tainted_by else ""
@@ -113,98 +112,80 @@ class Remedy:
         return f"{self.text}: {self.command}"
 
 
+_FIND_OUT = (
+    "find out whether {asked} was done: by what it should have changed, and by its job in Ductile if the reason names "
+    "one (`ductile job inspect JOB`)"
+)
+_FIRST = {
+    "configuration": "mend what the reason names",
+    "not_allowed": "mend what the reason names",
+    "tool_exhausted": "see why {tool} fails: `agentic entries {run_id}` has every attempt",
+    "budget_attempts": "see why {tool} fails: `agentic entries {run_id}` has every attempt",
+    "unanswered": "decide what the reason asks for",
+    "approval_expired": "decide what the reason asks for",
+    "in_doubt": _FIND_OUT,
+    **dict.fromkeys(RAISED_BY, "decide what it may have more ({option})"),
+}
+"""What to do before a run goes on, or another is asked for, by the class of the ending."""
+_READ = "read in decisions.md of its workspace how it came to this, and decide what goal or context should say more"
+_ANEW = f"then ask for a new run; {FINAL}", "agentic run {goal}"
+_LOOK = "with --look it looks by itself before anything is repeated{within}"
+_LOOKS = "agentic answer --look {run_id}"
+_REMEDIES = {
+    "approval": ("allow it, or refuse it with `agentic reject {run_id}`", "agentic approve {run_id}"),
+    "question": ("answer it{settles}, and it goes on", "agentic answer {run_id} 'TEXT'"),
+    "paused by a budget": ("grant it more, and it goes on", "agentic signal {option} … {run_id} raise_budget"),
+    "paused": ("once that is mended, let it go on", "agentic signal {run_id} resume"),
+    "child": (
+        "nothing: it was step {parent.step} of another run, which has heard of it and decides what follows",
+        "agentic show {parent.run_id}",
+    ),
+    "closed": ("{first}, " + _ANEW[0], _ANEW[1]),
+    "in doubt": ("{first}, then say so with --ran (and what it brought) or --did-not-run; " + _LOOK, _LOOKS),
+    "escalated by a budget": ("grant it more, and it goes on{within}", "agentic answer {option} … {run_id} 'go on'"),
+    "escalated": ("{first}, then tell it so{within}", "agentic answer {run_id} 'TEXT'"),
+    "failed": ("mend what the reason names, " + _ANEW[0], _ANEW[1]),
+}
+"""Text and command, by how a run stopped."""
+
+
 def remedy(state: RunState) -> Remedy | None:
-    if state.status is Status.PAUSED:
-        return _of_a_paused_run(state)
-    if state.brief.as_step and state.status in (Status.ESCALATED, Status.FAILED):
-        return _of_a_child(state.brief.as_step)
-    if state.status is Status.ESCALATED:
-        return _of_an_escalated_run(state)
-    if state.status is Status.FAILED:
-        return Remedy(text=f"mend what the reason names, then ask for a new run; {FINAL}", command=_new_run(state))
-    return None
-
-
-def _of_a_child(parent: Parent) -> Remedy:
-    text = f"nothing: it was step {parent.step} of another run, which has heard of it and decides what follows"
-    return Remedy(text=text, command=f"agentic show {parent.run_id}")
-
-
-def _of_a_paused_run(state: RunState) -> Remedy:
-    match state.waiting:
-        case NeedsPerson(ask=Approval()):
-            text = f"allow it, or refuse it with `agentic reject {state.run_id}`"
-            return Remedy(text=text, command=f"agentic approve {state.run_id}")
-        case NeedsPerson(ask=Question()):
-            return Remedy(text=f"answer it{_of_doubts(state)}, and it goes on", command=_answer(state))
-    if option := RAISED_BY.get(state.ending_class):
-        command = f"agentic signal {option} … {state.run_id} raise_budget"
-        return Remedy(text="grant it more, and it goes on", command=command)
-    return Remedy(text="once that is mended, let it go on", command=f"agentic signal {state.run_id} resume")
-
-
-def _of_doubts(state: RunState) -> str:
-    steps = ", ".join(f"step {doubt.step} ({doubt.tool})" for doubt in state.doubts)
-    return f", with --ran or --did-not-run if it says whether {steps} was carried out" if steps else ""
-
-
-def _of_an_escalated_run(state: RunState) -> Remedy:
-    days = state.brief.limits.reopen_days
-    if not days:
-        return Remedy(text=f"{_first(state)}, then ask for a new run; {FINAL}", command=_new_run(state))
-    within = f"; an answer sets it going again within {days:g} days"
-    if state.ending_class == "in_doubt":
-        return _in_doubt(state, within)
-    if option := RAISED_BY.get(state.ending_class):
-        return Remedy(text=f"grant it more, and it goes on{within}", command=_answer(state, "go on", f"{option} … "))
-    return Remedy(text=f"{_first(state)}, then tell it so{within}", command=_answer(state))
-
-
-def _first(state: RunState) -> str:
-    match state.ending_class:
-        case "configuration" | "not_allowed":
-            return "mend what the reason names"
-        case "tool_exhausted" | "budget_attempts":
-            return f"see why {_tool(state)} fails: `agentic entries {state.run_id}` has every attempt"
-        case "unanswered" | "approval_expired":
-            return "decide what the reason asks for"
-        case "in_doubt":
-            return _found_out(state)
-    if option := RAISED_BY.get(state.ending_class):
-        return f"decide what it may have more ({option})"
-    return "read in decisions.md of its workspace how it came to this, and decide what goal or context should say more"
-
-
-def _in_doubt(state: RunState, within: str) -> Remedy:
-    text = (
-        f"{_found_out(state)}, then say so with --ran (and what it brought) or --did-not-run; with --look it looks by "
-        f"itself before anything is repeated{within}"
-    )
-    return Remedy(text=text, command=_answer(state, "", "--look "))
-
-
-def _found_out(state: RunState) -> str:
-    return (
-        f"find out whether {_in_question(state)} was done: by what it should have changed, and by its job "
-        "in Ductile if the reason names one (`ductile job inspect JOB`)"
-    )
-
-
-def _in_question(state: RunState) -> str:
+    if not (stopped := _how_it_stopped(state)):
+        return None
+    steps, goal = _doubted(state), state.brief.goal
+    told = {
+        "run_id": state.run_id,
+        "option": RAISED_BY.get(state.ending_class),
+        "parent": state.brief.as_step,
+        "goal": shlex.quote(goal) if len(goal) <= LONGEST_GOAL else "GOAL",
+        "within": f"; an answer sets it going again within {state.brief.limits.reopen_days:g} days",
+        "settles": f", with --ran or --did-not-run if it says whether {steps} was carried out" if steps else "",
+        "tool": f"{state.plan.action.tool} {state.plan.action.command}" if state.plan else "the tool",
+    }
     asked = human_task(state)
+    told["asked"] = "step {} ({})".format(state.step, told["tool"])
     if asked and asked.task:
-        return f"step {asked.step}, {asked.task} of round {asked.round} ({asked.tool} {asked.command})"
-    return f"step {state.step} ({_tool(state)})"
+        told["asked"] = f"step {asked.step}, {asked.task} of round {asked.round} ({asked.tool} {asked.command})"
+    told["first"] = _FIRST.get(state.ending_class, _READ).format_map(told)
+    text, command = (form.format_map(told) for form in _REMEDIES[stopped])
+    return Remedy(text=text, command=command)
 
 
-def _answer(state: RunState, words: str = "TEXT", options: str = "") -> str:
-    return f"agentic answer {options}{state.run_id}" + (f" '{words}'" if words else "")
+def _how_it_stopped(state: RunState) -> str:
+    by_a_budget = " by a budget" if state.ending_class in RAISED_BY else ""
+    match state.status:
+        case Status.PAUSED:
+            return state.ask.kind if isinstance(state.ask, Approval | Question) else f"paused{by_a_budget}"
+        case Status.ESCALATED | Status.FAILED if state.brief.as_step:
+            return "child"
+        case Status.ESCALATED if not state.brief.limits.reopen_days:
+            return "closed"
+        case Status.ESCALATED:
+            return "in doubt" if state.ending_class == "in_doubt" else f"escalated{by_a_budget}"
+        case Status.FAILED:
+            return "failed"
+    return ""
 
 
-def _tool(state: RunState) -> str:
-    return f"{state.plan.action.tool} {state.plan.action.command}" if state.plan else "the tool"
-
-
-def _new_run(state: RunState) -> str:
-    goal = state.brief.goal
-    return f"agentic run {shlex.quote(goal) if len(goal) <= LONGEST_GOAL else 'GOAL'}"
+def _doubted(state: RunState) -> str:
+    return ", ".join(f"step {doubt.step} ({doubt.tool})" for doubt in state.doubts)

@@ -8,10 +8,9 @@ import asyncio
 import contextlib
 import logging
 import os
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
@@ -34,7 +33,7 @@ from opentelemetry.sdk.metrics.export import Gauge as GaugePoints
 from opentelemetry.sdk.metrics.export import Histogram as HistogramPoints
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
@@ -45,11 +44,9 @@ from groundwork.telemetry.metrics import Counter, Gauge, Histogram, Instrument, 
 from groundwork.telemetry.settings import Receiver
 from groundwork.telemetry.span import Span
 
-CLOSING_S = 2.0
 EVERY_S = 60.0
 LAST_WITHIN_S = 1.0
 _CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-_EXPORTERS = "opentelemetry.exporter.otlp.proto.http."
 _SCOPE = InstrumentationScope("agentic-loop")
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _FINE = Status(StatusCode.UNSET)
@@ -63,15 +60,15 @@ log = logging.getLogger(__name__)
 
 
 class ReceiverWatch(logging.Handler):
-    """Tells outages of a receiver once. What the SDK logs of a batch first (`loggers`) is the reason."""
+    """Tells outages of a receiver once. What its exporter logs of a batch first is the reason."""
 
-    def __init__(self, signal: str, receiver: Receiver, loggers: Collection[str]) -> None:
+    def __init__(self, signal: str, receiver: Receiver, exporter: str) -> None:
         super().__init__(logging.WARNING)
         self._outage = Outage(f"{receiver.address}, which takes {signal},", log)
         self._why = ""
-        for name in loggers:
-            logging.getLogger(name).propagate = False
-            logging.getLogger(name).addHandler(self)
+        talkative = logging.getLogger(f"opentelemetry.exporter.otlp.proto.http.{exporter}")
+        talkative.propagate = False
+        talkative.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         self._why = self._why or record.getMessage()
@@ -99,49 +96,20 @@ def resource_of(service: str) -> Resource:
     return ours.merge(OTELResourceDetector().detect())
 
 
-class SpanSender(SpanExporter):
+class SpanSender:
     """Sends batches of spans; the caller waits."""
 
     def __init__(self, receiver: Receiver, service: str) -> None:
         self._resource = resource_of(service)
-        # A queue that is full is told by the second.
-        loggers = f"{_EXPORTERS}trace_exporter", "opentelemetry.sdk._shared_internal"
-        self._watch = ReceiverWatch("traces", receiver, loggers)
+        self._watch = ReceiverWatch("traces", receiver, "trace_exporter")
         self._exporter = OTLPSpanExporter(
             endpoint=receiver.url, headers=dict(receiver.headers), session=session_for(receiver)
         )
 
     def send(self, spans: Sequence[Span]) -> bool:
         """Whether the receiver took them. It is tried again meanwhile, up to OTEL_EXPORTER_OTLP_TIMEOUT (10 s)."""
-        return self.export([made(span, self._resource) for span in spans]) is SpanExportResult.SUCCESS
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        result = self._exporter.export(spans)
-        self._watch.note(taken=result is SpanExportResult.SUCCESS)
-        return result
-
-    def shutdown(self) -> None:
-        """Sends nothing more; a batch under way is not tried again."""
-        self._exporter.shutdown()  # type: ignore[no-untyped-call]
-
-
-class SpanQueue:
-    """Sends spans in the background, in batches, from a queue of bounded length (OTEL_BSP_… set both)."""
-
-    def __init__(self, receiver: Receiver, service: str) -> None:
-        self._resource = resource_of(service)
-        self._batches = BatchSpanProcessor(SpanSender(receiver, service))
-
-    def ended(self, span: Span) -> None:
-        """Takes a span. Where the queue is full, the oldest is lost."""
-        self._batches.on_end(made(span, self._resource))
-
-    def close(self, within_s: float = CLOSING_S) -> None:
-        """Sends what is left, and waits for that no longer than `within_s` seconds: the thread ends with the
-        process."""
-        closing = threading.Thread(target=self._batches.shutdown, daemon=True)
-        closing.start()
-        closing.join(within_s)
+        taken = self._exporter.export([made(span, self._resource) for span in spans]) is SpanExportResult.SUCCESS
+        return self._watch.note(taken=taken)
 
 
 def made(span: Span, resource: Resource) -> ReadableSpan:
@@ -174,7 +142,7 @@ class Push:
     def __init__(self, instruments: Instruments, receiver: Receiver, service: str) -> None:
         self._instruments = instruments
         self._resource = resource_of(service)
-        self._watch = ReceiverWatch("metrics", receiver, [f"{_EXPORTERS}metric_exporter"])
+        self._watch = ReceiverWatch("metrics", receiver, "metric_exporter")
         self._exporter = OTLPMetricExporter(
             endpoint=receiver.url, headers=dict(receiver.headers), session=session_for(receiver)
         )

@@ -120,7 +120,7 @@ async def served(
         await a_bus(link, ack_wait=ACK_WAIT_S)
         port = urlsplit(ductile.url).port or 0
         port = await held.enter_async_context(wire(port, to_ductile)) if to_ductile else port
-        talk = {"url": f"http://127.0.0.1:{port}", "token": ductile.token, "in_flight": AT_ONCE, **BRISK}
+        talk = {"url": f"http://127.0.0.1:{port}", "token": ductile.token, **BRISK}
         gateway = Gateway(
             folder,
             nats.url,

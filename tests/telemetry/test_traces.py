@@ -30,7 +30,6 @@ def test_a_span_arrives_as_it_was_told_with_the_headers_of_the_receiver() -> Non
         receiver = Receiver(url=f"{otlp.url}/v1/traces", headers={"authorization": "Bearer of-ours"})
         sender = SpanSender(receiver, "ductile-gateway")
         assert sender.send([SPAN])
-        sender.shutdown()
         (span,) = otlp.trace(TRACE).spans
         assert otlp.requests[0][1]["authorization"] == "Bearer of-ours"
     assert (span.service, span.name, span.kind, span.error) == ("ductile-gateway", SPAN.name, "client", "timeout")

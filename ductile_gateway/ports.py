@@ -23,11 +23,11 @@ async def unrecorded(receipt: Receipt | None = None) -> None:
 
 
 class Ledger(Protocol):
-    """The record of all calls, by key: intent, answer, published. Of several gateways each owns the calls that it
+    """The record of all calls, by key: intent, answer. Of several gateways each owns the calls that it
     began, until another adopts them."""
 
     async def find(self, key: str) -> Past:
-        """What is known of the call. An intent written with `intend_soon` may not be found yet."""
+        """What is known of the call."""
 
     async def intend(self, intent: Intent, receipt: Receipt | None = None) -> None:
         """Durable on return. A newer intent for the same key replaces the older one; a receipt does not replace one
@@ -37,14 +37,8 @@ class Ledger(Protocol):
     async def adopt(self, intent: Intent) -> None:
         """The call is this gateway's now, durable on return. Raises TryAgain where it has changed meanwhile."""
 
-    def intend_soon(self, intent: Intent) -> None:
-        """Written with whatever is written next; a crash may lose it. Never after the answer of the same key."""
-
     async def answer(self, answer: Answer) -> Answer:
         """Durable on return. The first answer to a key is kept for ever, and returned."""
-
-    def published(self, key: str) -> None:
-        """The answer is on the bus. Written with whatever is written next; nothing waits for it."""
 
     async def name_artifacts(
         self, run_id: str, key: str, wanted: Sequence[WantedName], *, at: datetime
@@ -56,7 +50,7 @@ class Ledger(Protocol):
         """The digest that was given with the name of the artifact; None where none was."""
 
     async def answers_to_publish(self, since: datetime) -> Sequence[Answer]:
-        """Of this gateway, not known to be published, or completed since; oldest first."""
+        """Of this gateway, completed since; oldest first."""
 
 
 class Receipts(Protocol):
@@ -68,9 +62,6 @@ class Receipts(Protocol):
 
     async def drop(self, key: str) -> None:
         """The call was never sent: durable on return."""
-
-    def drop_soon(self, key: str) -> None:
-        """Nobody needs it any more. Written with whatever is written next."""
 
 
 class ToolRunner(Protocol):

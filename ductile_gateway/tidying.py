@@ -1,6 +1,6 @@
 """Deletes what has expired, and the oldest answers while the ledger is too large.
 
-Open calls, untold answers and answers of the last day never go: a request that comes again later than its answer is
+Open calls and answers of the last day never go: a request that comes again later than its answer is
 kept is run again.
 """
 
@@ -34,8 +34,8 @@ _KINDS: Mapping[str, tuple[type[Any], ...]] = {
     ANSWERS: (Call, ArtifactNames),
     "notifications": (Notification,),
 }
-_ANSWERS = "SELECT count(*) FROM rows WHERE kind = 'call' AND state = 'published'"
-_NTH_ANSWER = "SELECT at FROM rows WHERE kind = 'call' AND state = 'published' ORDER BY at LIMIT 1 OFFSET ?"
+_ANSWERS = "SELECT count(*) FROM rows WHERE kind = 'call' AND state = 'answered'"
+_NTH_ANSWER = "SELECT at FROM rows WHERE kind = 'call' AND state = 'answered' ORDER BY at LIMIT 1 OFFSET ?"
 
 log = logging.getLogger(__name__)
 

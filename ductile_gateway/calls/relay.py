@@ -90,7 +90,8 @@ class Relay:
         self.lanes.close()
 
     async def say_again(self) -> None:
-        """Publish the answers that were not published, and those of late: the bus may have forgotten them."""
+        """Publish the answers of late: the bus may have forgotten them. The request of one that was never published is
+        delivered again."""
         since = self.clock.now() - PUBLISHED_AGAIN
         answers = await self.ledger.answers_to_publish(since)
         if answers:
@@ -156,10 +157,7 @@ class Relay:
         await self._wanted.check(intent)
         self.standstill.check()
         await self.ownership.held()
-        if intent.may_repeat and receipt is None:
-            # If a crash takes it, the request is delivered again and the call, if it ran, is repeated: it may be.
-            self.ledger.intend_soon(intent)
-        else:
+        if receipt or not intent.may_repeat:  # else, if a crash takes it, the call is repeated: it may be
             await self.ledger.intend(intent, receipt)
             await self.ownership.held()  # a process may have been stopped while it was written
         self.observer.begun(intent.asked)
@@ -223,4 +221,3 @@ class Relay:
     async def _publish(self, answer: Answer) -> None:
         await self.answers.publish(answer)
         await self.runner.forget(answer.key)
-        self.ledger.published(answer.key)

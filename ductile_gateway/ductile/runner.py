@@ -233,7 +233,7 @@ class Ductiles:
         return await self._runners[name].resume(its)
 
     async def forget(self, key: str) -> None:
-        self._receipts.drop_soon(key)
+        await self._receipts.drop(key)
 
     def now_has(self, tools: Mapping[str, DuctileTools]) -> None:
         for name, found in tools.items():

@@ -33,18 +33,17 @@ from schemas.events import ToolRequest
 from schemas.values import dataclass, replace
 
 EPOCH = datetime.fromtimestamp(0, UTC)
-OPEN, ANSWERED, PUBLISHED = "open", "answered", "published"
+OPEN, ANSWERED = "open", "answered"
 
 _CALLS = "SELECT subject, head, body FROM rows WHERE kind = 'call' AND"
 _NUMBER_OPEN = "SELECT count(*) FROM rows WHERE kind = 'call' AND state = 'open'"
-_ANSWERED = f"""{_CALLS} (state = 'answered' OR state = 'published' AND at >= ?) AND coalesce(by, '') IN ('', ?)
-ORDER BY position"""
+_ANSWERED = f"{_CALLS} state = 'answered' AND at >= ? AND coalesce(by, '') IN ('', ?) ORDER BY position"
 _LATE = "SELECT subject, head, body FROM rows WHERE is_late"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """`state`: open, answered or published; `at`: when it was completed. `body`: of the answer, else of the request.
+    """`state`: open or answered; `at`: when it was completed. `body`: of the answer, else of the request.
     `begun`: its receipt. `late`: the job that outlived it, since `late_since`."""
 
     key: str
@@ -122,10 +121,6 @@ def answered(call: Call | None, answer: Answer, *, by: str) -> Call:
     return _with(call, **known, state=ANSWERED, at=answer.completed_at, by=by, body=answer.body, begun=None)
 
 
-def published(call: Call | None) -> Call | None:
-    return replace(call, state=PUBLISHED) if call and call.state == ANSWERED else call
-
-
 def accepted(call: Call | None, job_id: str, *, by: str) -> Call | None:
     if not call or not call.begun or call.by != by:
         return call
@@ -181,9 +176,6 @@ class CallLedger:
     async def intend(self, intent: Intent, receipt: Receipt | None = None) -> None:
         await self._rows.change(Call, partial(intended, intent=intent, receipt=receipt, by=self._by), intent.key)
 
-    def intend_soon(self, intent: Intent) -> None:
-        self._rows.soon(Call, partial(intended, intent=intent, receipt=None, by=self._by), intent.key)
-
     async def adopt(self, intent: Intent) -> None:
         await self._rows.change(Call, partial(adopted, intent=intent, by=self._by), intent.key)
 
@@ -191,9 +183,6 @@ class CallLedger:
         kept = await self._rows.change(Call, partial(answered, answer=answer, by=self._by), answer.key)
         past = kept and kept.past
         return past if isinstance(past, Answer) else answer
-
-    def published(self, key: str) -> None:
-        self._rows.soon(Call, published, key)
 
     async def name_artifacts(
         self, run_id: str, key: str, wanted: Sequence[WantedName], *, at: datetime
@@ -229,9 +218,6 @@ class CallReceipts:
 
     async def drop(self, key: str) -> None:
         await self._rows.change(Call, partial(dropped, by=self._by), key)
-
-    def drop_soon(self, key: str) -> None:
-        self._rows.soon(Call, partial(dropped, by=self._by), key)
 
 
 class OverdueJobs:

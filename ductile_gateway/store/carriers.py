@@ -41,7 +41,7 @@ _VALUES = ", ".join("?" * 11)
 _ADD = f"INSERT INTO rows ({_STORED}) VALUES ({_VALUES}) ON CONFLICT (subject) DO NOTHING"  # noqa: S608 - ours
 _CHANGE = f"UPDATE rows SET ({_STORED}) = ({_VALUES}) WHERE subject = ? AND seq = ?"  # noqa: S608 - ours
 _REPLACE = f"INSERT OR REPLACE INTO rows ({_STORED}, position) VALUES ({_VALUES}, ?)"  # noqa: S608 - ours
-_DONE = "kind = ? AND state IN ('published', 'arrived', 'gone', 'dead', 'received', 'named') AND at < ?"
+_DONE = "kind = ? AND state IN ('answered', 'arrived', 'gone', 'dead', 'received', 'named') AND at < ?"
 OLD = f"SELECT subject FROM rows WHERE {_DONE}"  # noqa: S608 - ours
 _FORGET = f"DELETE FROM rows WHERE position IN (SELECT position FROM rows WHERE {_DONE} LIMIT ?)"  # noqa: S608 - ours
 

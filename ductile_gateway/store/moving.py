@@ -31,7 +31,7 @@ TOGETHER = 64
 _ROWS = "SELECT kind, subject, head, body FROM rows WHERE kind <> 'mark' ORDER BY kind = 'notification', position"
 _ASKED_BEFORE = """
 SELECT 1 FROM rows
-WHERE kind = 'call' AND state IN ('answered', 'published') AND at > ? AND run_id = ?
+WHERE kind = 'call' AND state = 'answered' AND at > ? AND run_id = ?
     AND json_extract(head, '$.digest') = ? AND json_extract(head, '$.step') < ? AND instr(body, CAST(? AS BLOB)) > 0
 LIMIT 1
 """

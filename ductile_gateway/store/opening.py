@@ -63,10 +63,7 @@ async def open_alone(folder: Path, *, run_bytes: int, on_commit: OnCommit = nobo
     async with open_file(folder / FILE, MIGRATIONS, on_commit) as file:
         rows = Rows(InFile(file))
         (await mark_of(rows)).check(str(folder), anew="restore it here")
-        try:
-            yield Stores.of(rows, run_bytes=run_bytes)
-        finally:
-            await rows.close()
+        yield Stores.of(rows, run_bytes=run_bytes)
 
 
 @asynccontextmanager
@@ -99,12 +96,8 @@ async def kept_copy(log: SharedLog, folder: Path, on_commit: OnCommit = nobody) 
         replica = Replica(log, file, copy, forget=_forget_all)
         copying = group.create_task(replica.run())
         await replica.caught_up()
-        rows = Rows(InStream(log, file, replica.wait))
-        try:
-            yield rows
-        finally:
-            await rows.close()
-            copying.cancel()
+        yield Rows(InStream(log, file, replica.wait))
+        copying.cancel()
 
 
 def _forget_all(connection: sqlite3.Connection) -> None:

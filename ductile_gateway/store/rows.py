@@ -28,8 +28,6 @@ from schemas import subjects
 VERSION = 1
 COME_BACK_S = 0.2
 OF_LATE = 512
-SOON_S = 0.05
-CLOSES_WITHIN_S = 1.0
 AT_ONCE = 64
 TRIES = 20
 
@@ -37,7 +35,13 @@ _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
 
 log = logging.getLogger(__name__)
 
-R = TypeVar("R")
+
+class Row(Protocol):
+    @property
+    def body(self) -> bytes: ...
+
+
+R = TypeVar("R", bound=Row)
 """A dataclass of values, whose class is the kind. With `state`; with `at`, since when, if it is forgotten one day; and
 with `body`, the message that it keeps. Of those in lists some more are columns of the table."""
 Change = Callable[[R | None], R | None]
@@ -80,19 +84,11 @@ class Carrier(Protocol):
 
 @dataclass(slots=True, weakref_slot=True)
 class _Known:
-    """What was stored last of a row, None where that is not known; and changes that are to be made soon."""
+    """What was stored last of a row, None where that is not known."""
 
     stored: Stored | None = None
     row: Any = None
-    soon: list[Change[Any]] = field(default_factory=list)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    def after_soon(self, row: Any) -> Any:
-        for change in self.soon:
-            with suppress(TryAgain):  # another gateway was faster
-                changed = change(row)
-                row = row if changed is None else changed
-        return row
 
 
 class Rows:
@@ -103,15 +99,11 @@ class Rows:
         self._known: WeakValueDictionary[str, _Known] = WeakValueDictionary()
         """Those that are being changed, or were of late."""
         self._of_late: deque[_Known] = deque(maxlen=OF_LATE)
-        self._soon: dict[str, tuple[type[Any], _Known]] = {}
-        self._writing: asyncio.Task[None] | None = None
 
     async def read(self, kind: type[R], *names: str) -> R | None:
         subject = subject_of(kind, *names)
         stored = await self.carrier.load(subject)
-        row = read_row(kind, subject, stored) if stored.seq else None
-        known = self._known.get(subject)
-        return cast("R | None", known.after_soon(row) if known else row)
+        return read_row(kind, subject, stored) if stored.seq else None
 
     def listed(self, kind: type[R], statement: str, values: Values = ()) -> list[R]:
         """Rows of a statement that selects `subject, head, body`. One that cannot be read is left out, and logged."""
@@ -130,17 +122,23 @@ class Rows:
         """The row after the change, durable on return. `change` may be called several times; what it raises, this
         raises, and nothing is stored."""
         subject = subject_of(kind, *names)
-        return cast("R | None", await self._change(kind, subject, self._of(subject), change))
-
-    def soon(self, kind: type[R], change: Change[R], *names: str) -> None:
-        """Change it in a moment, before any later change. A crash may lose that, and a change that raises TryAgain is
-        left out."""
-        subject = subject_of(kind, *names)
         known = self._of(subject)
-        known.soon.append(change)
-        self._soon[subject] = kind, known
-        if self._writing is None or self._writing.done():
-            self._writing = asyncio.create_task(self._write_soon())
+        async with known.turn:
+            for _ in range(TRIES):
+                before = known.stored
+                if before is None or not self.carrier.is_sole:
+                    before = await self.carrier.load(subject)
+                    known.row = read_row(kind, subject, before) if before.seq else None
+                    known.stored = before
+                row = change(known.row)
+                if row is None or row == known.row:
+                    return cast("R | None", known.row)
+                known.stored = None  # until it is known
+                with suppress(Overtaken):
+                    seq = await self.carrier.store(subject, columns_in(row), row.body, before)
+                    known.stored, known.row = before._replace(seq=seq, position=before.position or seq), row
+                    return row
+        raise TryAgain(f"{subject} is changed by others all the time: nothing of this change is stored", COME_BACK_S)
 
     async def forget(self, kind: type[Any], before: datetime) -> None:
         """Drop rows that are done since before."""
@@ -154,52 +152,6 @@ class Rows:
             known = self._known[subject] = _Known()
         self._of_late.append(known)
         return known
-
-    async def _change(self, kind: type[Any], subject: str, known: _Known, change: Change[Any]) -> Any:
-        async with known.turn:
-            for _ in range(TRIES):
-                before = known.stored
-                if before is None or not self.carrier.is_sole:
-                    before = await self.carrier.load(subject)
-                    known.row = read_row(kind, subject, before) if before.seq else None
-                    known.stored = before
-                soon, row = len(known.soon), known.after_soon(known.row)
-                changed = change(row)
-                row = row if changed is None else changed
-                if row is not None and row != known.row:
-                    known.stored = None  # until it is known
-                    with suppress(Overtaken):
-                        seq = await self.carrier.store(subject, columns_in(row), row.body, before)
-                        known.stored, known.row = before._replace(seq=seq, position=before.position or seq), row
-                    if known.stored is None:
-                        continue
-                del known.soon[:soon]
-                return row
-        raise TryAgain(f"{subject} is changed by others all the time: nothing of this change is stored", COME_BACK_S)
-
-    async def close(self) -> None:
-        """What was to be changed soon is, if that can be in a moment."""
-        if self._writing:
-            self._writing.cancel()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSES_WITHIN_S):
-                await self._write_some()
-
-    async def _write_soon(self) -> None:
-        while self._soon:
-            await asyncio.sleep(SOON_S)
-            await self._write_some()
-
-    async def _write_some(self) -> None:
-        some = [(subject, *self._soon.pop(subject)) for subject in list(self._soon)[:AT_ONCE]]
-        await asyncio.gather(*(self._write(*one) for one in some))
-
-    async def _write(self, subject: str, kind: type[Any], known: _Known) -> None:
-        try:
-            await self._change(kind, subject, known, lambda row: row)
-        except TryAgain as error:
-            log.debug("written later", extra={"subject": subject, "why": str(error)})
-            self._soon[subject] = kind, known
 
 
 def kind_of(kind: type[Any]) -> str:

@@ -21,7 +21,7 @@ from ductile_gateway.store import FILE
 from ductile_gateway.tidying import Kept, Tidying
 from groundwork.service.errors import TryAgain
 from tests.kit.fakes import FakeClock
-from tests.ledger.kit import an_answer, an_intent, embedded, published
+from tests.ledger.kit import an_answer, an_intent, embedded
 
 STEP = "json_extract(head, '$.step')"
 
@@ -73,8 +73,7 @@ async def test_old_answers_and_folders_that_nobody_asks_for_go_and_what_is_open_
     async with embedded(tmp_path)() as stores:
         for step in range(1, 4):
             await stores.ledger.intend(an_intent(step))
-        old = await stores.ledger.answer(replace(an_answer(), completed_at=datetime(1970, 1, 1, tzinfo=UTC)))
-        await published(stores.ledger, old)
+        await stores.ledger.answer(replace(an_answer(), completed_at=datetime(1970, 1, 1, tzinfo=UTC)))
         tidying = Tidying(stores.rows, Kept.by(GatewaySettings(store=tmp_path)), SystemClock())
 
         async def pruned(*, dry_run: bool = False) -> tuple[int, int]:
@@ -101,7 +100,6 @@ async def test_while_the_ledger_takes_too_much_the_oldest_answers_go_and_those_o
         for number in range(60):
             at = now - timedelta(days=number / 4)
             await stores.ledger.answer(replace(an_answer(number + 1), completed_at=at, body=b"x" * 40_000))
-        await published(stores.ledger, *(an_answer(number + 1) for number in range(60)))
         kept = Kept(answers=timedelta(days=30), most=1 << 20, calls=tmp_path / "calls")
         tidying = Tidying(stores.rows, kept, FakeClock(now))
         assert (await tidying.would_go())["answers"] > 0
@@ -111,12 +109,3 @@ async def test_while_the_ledger_takes_too_much_the_oldest_answers_go_and_those_o
         assert (first, last) == (1, number), "the oldest went"
         await Tidying(stores.rows, replace(kept, most=1), FakeClock(now)).tidy()
         assert await file.read(f"SELECT max({STEP}) FROM rows") == [(5,)]  # noqa: S608 - ours
-
-
-async def test_a_row_that_changes_again_before_it_is_written_is_written_once(tmp_path: Path) -> None:
-    async with embedded(tmp_path)() as stores:
-        stores.ledger.intend_soon(an_intent())
-        await stores.ledger.answer(an_answer())
-        stores.ledger.published(an_answer().key)
-        await published(stores.ledger, an_answer())
-    assert look(tmp_path, "SELECT seq, state FROM rows") == (2, "published")

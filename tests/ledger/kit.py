@@ -24,7 +24,6 @@ from schemas.signing import AgentKey
 from schemas.values import replace
 from tests.gateway.parts import NOON, RUN, a_request, asked_for
 from tests.kit.memory_log import MemoryCopy, MemoryLog
-from tests.kit.waiting import until
 
 SECOND = timedelta(seconds=1)
 NAMES = ("a.md", "a-02.md", "a-x.md")
@@ -85,18 +84,6 @@ def an_answer(step: int = 1, *, seconds: int = 0, text: str = "done") -> Answer:
 
 async def named(ledger: CallLedger, run_id: str, key: str, *candidates: tuple[str, ...]) -> tuple[str, ...]:
     return await ledger.name_artifacts(run_id, key, [WantedName(one, f"of {key}", 1) for one in candidates], at=NOON)
-
-
-async def published(ledger: CallLedger, *answers: Answer) -> None:
-    """They are on the bus, and the ledger knows."""
-    for answer in answers:
-        ledger.published(answer.key)
-
-    async def known() -> bool:
-        left = await ledger.answers_to_publish(NOON + timedelta(days=1))
-        return not {answer.key for answer in answers or left} & {answer.key for answer in left}
-
-    await until(known)
 
 
 def a_delivery(key: str = "completed", *, target: str = "subscription:a", run_id: str = RUN) -> Notification:

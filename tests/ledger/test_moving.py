@@ -25,7 +25,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
 from schemas import subjects
 from tests.gateway.parts import NOON, RUN
-from tests.ledger.kit import FIRST, SECOND, a_delivery, an_answer, an_intent, joined, ledger_stream, named, owed
+from tests.ledger.kit import FIRST, a_delivery, an_answer, an_intent, joined, ledger_stream, named, owed
 
 Kind = Literal["jetstream", "sqlite"]
 KINDS: tuple[Kind, ...] = ("jetstream", "sqlite")
@@ -100,7 +100,6 @@ async def kept(tmp_path: Path, some_server: EmbeddedNats, link: NatsLink) -> Kep
         await stores.ledger.intend(READS)
         for step in (4, 5):
             await stores.ledger.answer(an_answer(step))
-        stores.ledger.published(an_answer(4).key)
         await named(stores.ledger, RUN, an_answer(4).key, ("a.md",))
         await stores.outbox.add([a_delivery("waiting"), a_delivery("completed"), a_delivery(target="relay")])
         await stores.outbox.settle(a_delivery(target="relay"), "arrived", at=NOON)
@@ -118,8 +117,8 @@ async def holds_all(stores: Stores) -> None:
     assert await stores.receipts.find(IN_DUCTILE.key) == Receipt(NOON, "j-1")
     assert [late.job for late in stores.overdue.all()] == [Job("j-1", pipeline=False)]
     assert await stores.ledger.find(an_answer(4).key) == an_answer(4)
-    later = await stores.ledger.answers_to_publish(NOON + 60 * SECOND)
-    assert [one for one in later if one.key not in (READS.key, BY_A_PLUGIN.key)] == [an_answer(5)]
+    later = await stores.ledger.answers_to_publish(NOON)
+    assert [one for one in later if one.key not in (READS.key, BY_A_PLUGIN.key)] == [an_answer(4), an_answer(5)]
     assert await stores.ledger.digest_of(RUN, "a.md") == f"of {an_answer(4).key}"
     assert await owed(stores, "subscription:a", NOON + OVERDUE) == [a_delivery("waiting")]
     await stores.outbox.add([a_delivery(target="relay")])

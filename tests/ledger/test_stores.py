@@ -24,7 +24,6 @@ from tests.ledger.kit import (
     an_intent,
     named,
     owed,
-    published,
 )
 
 
@@ -60,10 +59,10 @@ async def test_of_two_that_begin_a_call_at_once_one_does_and_its_answers_agree(s
     assert one == another == await stores.ledger.find(an_answer().key)
 
 
-async def test_a_call_begins_anew_once_its_receipt_is_to_be_dropped_soon(stores: Stores) -> None:
+async def test_a_call_begins_anew_once_its_receipt_is_dropped(stores: Stores) -> None:
     await stores.ledger.intend(an_intent(), Receipt(NOON))
     await stores.receipts.accepted(an_intent().key, "j-1")
-    stores.receipts.drop_soon(an_intent().key)
+    await stores.receipts.drop(an_intent().key)
     assert await stores.receipts.find(an_intent().key) is None
     await stores.ledger.intend(an_intent(), Receipt(NOON + SECOND))
     assert await stores.receipts.find(an_intent().key) == Receipt(NOON + SECOND)
@@ -75,7 +74,6 @@ async def test_all_is_there_for_the_next_process(opener: Opener) -> None:
         ledger = stores.ledger
         await ledger.intend(an_intent(1))
         await ledger.answer(an_answer(2))
-        await published(ledger, an_answer(2))
         await named(ledger, RUN, "call-1", NAMES)
         await stores.outbox.add([one, other])
         await stores.outbox.add([replace(one, body=b"made again")])
@@ -87,6 +85,7 @@ async def test_all_is_there_for_the_next_process(opener: Opener) -> None:
         assert await ledger.find(an_intent(1).key) == an_intent(1)
         assert ledger.number_open() == 1
         assert await ledger.find(an_answer(2).key) == an_answer(2)
+        assert await ledger.answers_to_publish(NOON) == [an_answer(2)]
         assert await ledger.answers_to_publish(NOON + SECOND) == []
         assert await named(ledger, RUN, "call-2", NAMES) == ("a-02.md",)
         assert sorted(await stores.outbox.lanes_due(NOON)) == ["relay", "subscription:a"]
@@ -110,19 +109,18 @@ async def test_the_artifacts_of_a_run_take_so_much_together_and_those_of_another
     await keep("run_another", "call-4", RUN_BYTES)
 
 
-async def test_old_answers_are_forgotten_once_they_are_published_and_their_names_are_free_again(
+async def test_old_answers_are_forgotten_and_their_names_are_free_again(
     stores: Stores,
 ) -> None:
     ledger = stores.ledger
     for step, seconds in ((1, 0), (2, 1), (3, 2)):
         await ledger.answer(an_answer(step, seconds=seconds))
     await named(ledger, RUN, an_answer(1).key, NAMES)
-    await published(ledger, an_answer(1), an_answer(3))
     await ledger.intend(an_intent(4))
     for kind in (Call, ArtifactNames):
         await stores.rows.forget(kind, NOON + 2 * SECOND)
     found = [await ledger.find(an_answer(step).key) for step in (1, 2, 3)]
-    assert found == [None, an_answer(2, seconds=1), an_answer(3, seconds=2)]
+    assert found == [None, None, an_answer(3, seconds=2)]
     assert await ledger.find(an_intent(4).key) == an_intent(4)
     assert await named(ledger, RUN, "another", NAMES) == ("a.md",)
 

@@ -42,7 +42,6 @@ from tests.gateway.parts import (
     outcomes,
 )
 from tests.kit.waiting import until
-from tests.ledger.kit import published
 
 SAVE = asked_for(a_request("save"))
 
@@ -97,7 +96,6 @@ async def test_a_request_that_comes_often_runs_once_until_the_time_of_its_tool_o
     await relay.take(asked_for(a_request(step=2, deadline_at=(soon := NOON + timedelta(seconds=10)))))
     assert world.runner.executed[1].deadline_at == soon
     assert {message[:2] for message in world.bus.messages[:-1]} == {(subjects.TOOL_RESULT, keys.result(RUN, 1, 1))}
-    await published(world.ledger)
 
 
 async def test_another_request_under_the_same_key_never_runs_and_leaves_the_answer_alone() -> None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ KEY_BYTES = 32
 MAC_BYTES = 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Key:
     """`id` and `made_at` may be shown; `secret` never."""
 
@@ -75,25 +75,13 @@ class Key:
         made_at = utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")
         return cls(f"k{token_hex(4)}", made_at, entropy(KEY_BYTES))
 
-    @cached_property
-    def _derived(self) -> dict[str, bytes]:
-        return {}
-
-    @cached_property
-    def _begun(self) -> dict[str, hmac.HMAC]:
-        return {}
-
     def derived(self, purpose: str) -> bytes:
         """32 bytes for one purpose alone: what is known of one says nothing of another."""
-        if (known := self._derived.get(purpose)) is None:
-            known = self._derived[purpose] = hmac.digest(self.secret, purpose.encode(), "sha256")
-        return known
+        return _derived(self.secret, purpose)
 
     def digest(self, purpose: str, message: bytes | bytearray) -> bytes:
         """HMAC-SHA256. A begun one is copied for each message, which costs half of beginning it each time."""
-        if (begun := self._begun.get(purpose)) is None:
-            begun = self._begun[purpose] = hmac.new(self.derived(purpose), digestmod="sha256")
-        made = begun.copy()
+        made = _begun(self.secret, purpose).copy()
         made.update(message)
         return made.digest()
 
@@ -105,6 +93,16 @@ class Key:
             whole += len(content).to_bytes(4, "big") + content
         digest = base64.urlsafe_b64encode(self.digest(purpose, whole)[:MAC_BYTES])
         return f"{self.id}.{digest.rstrip(b'=').decode()}"
+
+
+@lru_cache(maxsize=64)
+def _derived(secret: bytes, purpose: str) -> bytes:
+    return hmac.digest(secret, purpose.encode(), "sha256")
+
+
+@lru_cache(maxsize=64)
+def _begun(secret: bytes, purpose: str) -> hmac.HMAC:
+    return hmac.new(_derived(secret, purpose), digestmod="sha256")
 
 
 class KeyRing:

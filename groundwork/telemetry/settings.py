@@ -65,26 +65,18 @@ class TelemetrySettings(Section):
         return found
 
     def _receiver(self, signal: Signal, environ: Mapping[str, str]) -> Receiver | None:
-        url = self._url(signal, environ)
+        """An address for one signal is taken as it is; a base is completed (the specification of the exporter)."""
+        whole, base = environ.get(f"{_OTLP}{signal.upper()}_ENDPOINT"), environ.get(f"{_OTLP}ENDPOINT") or self.endpoint
+        url = whole or (f"{base.removesuffix('/')}/v1/{signal}" if base else "")
         if not url or _is_off(signal, environ):
             return None
+        own = _parsed(self.headers.get_secret_value()) if self.headers else {}
         theirs = environ.get(f"{_OTLP}{signal.upper()}_HEADERS") or environ.get(f"{_OTLP}HEADERS", "")
-        return Receiver(url=url, headers=self._own_headers() | _parsed(theirs), proxy=self.proxy)
+        return Receiver(url=url, headers=own | _parsed(theirs), proxy=self.proxy)
 
     def secrets(self, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
         receivers = [found for signal in SIGNALS if (found := self._receiver(signal, environ))]
-        values = (value for receiver in receivers for value in _secrets_of(receiver))
-        return tuple(dict.fromkeys(values))
-
-    def _url(self, signal: Signal, environ: Mapping[str, str]) -> str:
-        """An address for one signal is taken as it is; a base is completed (the specification of the exporter)."""
-        if whole := environ.get(f"{_OTLP}{signal.upper()}_ENDPOINT"):
-            return whole
-        base = environ.get(f"{_OTLP}ENDPOINT") or self.endpoint
-        return f"{base.removesuffix('/')}/v1/{signal}" if base else ""
-
-    def _own_headers(self) -> dict[str, str]:
-        return _parsed(self.headers.get_secret_value()) if self.headers else {}
+        return tuple({value: None for receiver in receivers for value in _secrets_of(receiver)})
 
 
 def _secrets_of(receiver: Receiver) -> Iterator[str]:
@@ -111,19 +103,15 @@ def latest_gen_ai(environ: Mapping[str, str] = os.environ) -> bool:
 Keeps = Callable[[str], bool]
 """Whether the trace with this id (32 hex digits) is kept."""
 
-_SHARES = {"always_on": 1.0, "always_off": 0.0}
+_SHARES = {"always_on": "1", "always_off": "0"}
 
 
 def sampler(environ: Mapping[str, str] = os.environ) -> Keeps:
     """By the environment; what it does not say, or cannot be read, keeps every trace."""
     name = environ.get("OTEL_TRACES_SAMPLER", "always_on").strip().lower().removeprefix("parentbased_")
-    share = _SHARES.get(name, 1.0) if name != "traceidratio" else _share(environ.get("OTEL_TRACES_SAMPLER_ARG", ""))
-    bound = round(share * 2**64)
-    return lru_cache(maxsize=4096)(lambda trace_id: int(trace_id[16:], 16) < bound)
-
-
-def _share(text: str) -> float:
+    said = environ.get("OTEL_TRACES_SAMPLER_ARG", "") if name == "traceidratio" else _SHARES.get(name, "1")
     try:
-        return min(1.0, max(0.0, float(text)))
+        bound = round(min(1.0, max(0.0, float(said))) * 2**64)
     except ValueError:
-        return 1.0
+        bound = 2**64
+    return lru_cache(maxsize=4096)(lambda trace_id: int(trace_id[16:], 16) < bound)

@@ -1,26 +1,27 @@
-"""The commands to try things out: the stack in one terminal, examples, the demos, and scenarios for a model."""
+"""The commands to try things out: the stack in one terminal, examples, the demo, and scenarios for a model."""
 
 import os
 import shutil
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 
 from agent_service.cli import output
-from agent_service.cli.options import AS_JSON, CONFIG
+from agent_service.cli.options import AS_JSON, CONFIG, argument, of_files, option
+from agent_service.cli.output import Outcome
 from agent_service.settings import KEYS
+from agent_service.workbench import evaluate
 from agent_service.workbench.demo import run_demo
 from agent_service.workbench.dev_command import run_dev
 from agent_service.workbench.dev_settings import DEFAULT, PLUGINS, DevOptions, names_a_model
-from agent_service.workbench.evaluate import run
 from groundwork.service.commands import examples as shown
 from groundwork.service.errors import Misconfigured
 from groundwork.service.installed import shipped
 
 LEFT_BY_TRIALS = (".agentic", "__pycache__")
-
-Folder = Annotated[Path, typer.Option("--dir", help="Where everything is kept.", metavar="FOLDER")]
+MOST_PORT = 65535
 
 commands = typer.Typer()
 
@@ -29,23 +30,18 @@ commands = typer.Typer()
     epilog=shown("agentic dev", "agentic dev --tools tools", "agentic dev --dir /tmp/try --http-port 0"),
 )
 def dev(
-    folder: Folder = Path(".agentic"),
-    http_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the HTTP API; 0 takes a free one.")] = 8700,
-    nats_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the NATS server; 0 takes a free one.")] = 0,
-    script: Annotated[
-        Path | None, typer.Option(help="A script for the scripted model.", exists=True, dir_okay=False, metavar="FILE")
-    ] = None,
-    tools: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--tools",
-            "--plugins",
-            help="Further tools: a folder of plugin folders, which is looked at again whenever it changes.",
-            exists=True,
-            file_okay=False,
-            metavar="FOLDER",
-        ),
-    ] = None,
+    folder: Path = option("Where everything is kept.", "--dir", default=Path(".agentic"), metavar="FOLDER"),
+    http_port: int = option("Port of the HTTP API; 0 takes a free one.", default=8700, min=0, max=MOST_PORT),
+    nats_port: int = option("Port of the NATS server; 0 takes a free one.", default=0, min=0, max=MOST_PORT),
+    script: Path | None = option("A script for the scripted model.", exists=True, dir_okay=False, metavar="FILE"),
+    tools: list[Path] | None = option(
+        "Further tools: a folder of plugin folders, which is looked at again whenever it changes.",
+        "--tools",
+        "--plugins",
+        exists=True,
+        file_okay=False,
+        metavar="FOLDER",
+    ),
     config: Path | None = CONFIG,
     as_json: bool = AS_JSON,
 ) -> None:
@@ -68,20 +64,16 @@ def dev(
     raise typer.Exit(output.awaited(run_dev(options, as_json=as_json)))
 
 
-@commands.command(epilog=shown("agentic example", "agentic example home-automation"))
+@of_files(commands, "agentic example", "agentic example home-automation")
 def example(
-    name: Annotated[str | None, typer.Argument(help="Which one; without it they are listed.")] = None,
-    into: Annotated[
-        Path, typer.Option("--dir", help="Where the copy is made.", metavar="FOLDER", file_okay=False)
-    ] = Path(),
-    as_json: bool = AS_JSON,
-) -> None:
+    name: str | None = argument("Which one; without it they are listed.", "NAME", default=None),
+    into: Path = option("Where the copy is made.", "--dir", default=Path(), metavar="FOLDER", file_okay=False),
+) -> Outcome:
     pages = sorted(shipped("examples").glob("*/README.md"))
     titles = {page.parent.name: page.read_text("utf-8").partition("\n")[0].removeprefix("# ") for page in pages}
     if name is None:
         lines = "\n".join(f"{one:18}  {title}" for one, title in titles.items())
-        output.tell([{"name": one, "title": title} for one, title in titles.items()], lines, as_json=as_json)
-        return
+        return Outcome([{"name": one, "title": title} for one, title in titles.items()], lines)
     if name not in titles:
         raise typer.BadParameter(f"there is no example {name}: there are {', '.join(titles)}")
     made = into / name
@@ -92,36 +84,30 @@ def example(
     except OSError as error:
         raise Misconfigured(f"{made} cannot be written: {error}") from error
     lines = f"{made} is made. Its page says what to do: {made / 'README.md'}\n\n  cd {made} && agentic dev"
-    output.tell({"folder": str(made)}, lines, as_json=as_json)
+    return Outcome({"folder": str(made)}, lines)
 
 
 @commands.command(epilog=shown("agentic demo"))
-def demo(folder: Folder = Path(".demo"), as_json: bool = AS_JSON) -> None:
+def demo(
+    folder: Path = option("Where everything is kept.", "--dir", default=Path(".demo"), metavar="FOLDER"),
+    as_json: bool = AS_JSON,
+) -> None:
     raise typer.Exit(output.awaited(run_demo(folder, as_json=as_json)))
 
 
-@commands.command(
-    "eval",
-    epilog=shown(
-        "agentic eval",
-        "agentic eval --config agentic.yaml --scenario 'injection-*'",
-        "agentic eval --folder my-scenarios --trail trails",
-    ),
+@of_files(
+    commands,
+    "agentic eval",
+    "agentic eval --config agentic.yaml --scenario 'injection-*'",
+    "agentic eval --folder my-scenarios --trail trails",
+    name="eval",
 )
-def evaluate(
-    scenario: Annotated[
-        list[str] | None, typer.Option(help="Only these: a name, or a pattern like 'injection-*'.", metavar="NAME")
-    ] = None,
-    folder: Annotated[
-        list[Path] | None, typer.Option(help="A folder with scenarios of your own, besides.", metavar="FOLDER")
-    ] = None,
+def evaluation(
+    scenario: list[str] | None = option("Only these: a name, or a pattern like 'injection-*'.", metavar="NAME"),
+    folder: list[Path] | None = option("A folder with scenarios of your own, besides.", metavar="FOLDER"),
     config: Path | None = CONFIG,
-    jobs: Annotated[int, typer.Option(min=1, help="Scenarios at a time.")] = 4,
-    trail: Annotated[
-        Path | None, typer.Option(help="Write the paper trail of every run there.", metavar="FOLDER")
-    ] = None,
-    as_json: bool = AS_JSON,
-) -> None:
+    jobs: int = option("Scenarios at a time.", default=4, min=1),
+    trail: Path | None = option("Write the paper trail of every run there.", metavar="FOLDER"),
+) -> Coroutine[Any, Any, Outcome]:
     """With a real model this costs money. Nothing is needed but the model: bus, tools, persons and time are played."""
-    playing = run(scenario or (), folder or (), config, jobs=jobs, trail=trail, as_json=as_json)
-    raise typer.Exit(output.awaited(playing))
+    return evaluate.run(scenario or (), folder or (), config, jobs=jobs, trail=trail)

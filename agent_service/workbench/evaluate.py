@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -14,7 +15,7 @@ from agent_service.cli import output, whereabouts
 from agent_service.cli.render import status
 from agent_service.history.plain import one_line
 from agent_service.workbench.evaluation.playing import Result, evaluate, totals, trials_of
-from agent_service.workbench.evaluation.scenario import Scenario, own_folder, scenarios
+from agent_service.workbench.evaluation.scenario import own_folder, scenarios
 from groundwork.service.exits import Exit
 from groundwork.service.serving import cancelled_by_signals
 
@@ -22,57 +23,49 @@ LONGEST_LINE = 1000
 
 
 async def run(
-    names: Sequence[str], folders: Sequence[Path], config: Path | None, *, jobs: int, trail: Path | None, as_json: bool
-) -> Exit:
+    names: Sequence[str], folders: Sequence[Path], config: Path | None, *, jobs: int, trail: Path | None
+) -> output.Outcome:
     results: list[Result] = []
     code = Exit.INTERRUPTED
     with suppress(asyncio.CancelledError), cancelled_by_signals(lambda: output.complain("stopping")):
-        chosen = list(_playable(scenarios((own_folder(), *folders), names)))
-        async with trials_of(chosen, settings.load(whereabouts.own(config))) as trials:
-            with output.console(stderr=True).status(f"{len(trials)} to be played") as status:
+        found = scenarios((own_folder(), *folders), names)
+        for scenario in (one for one in found if one.missing):
+            needs = ", ".join(scenario.missing)
+            output.complain(f"{scenario.name} is not played: there is no Python module {needs}")
+        chosen, loaded = [one for one in found if not one.missing], settings.load(whereabouts.own(config))
+        async with trials_of(chosen, loaded) as trials:
+            with output.console(stderr=True).status(f"{len(trials)} to be played") as told:
 
                 def tell(result: Result) -> None:
                     results.append(result)
-                    status.update(f"{len(results)} of {len(trials)} played")
+                    told.update(f"{len(results)} of {len(trials)} played")
 
                 results[:] = await evaluate(trials, jobs=jobs, trail=trail, on_result=tell)
         code = Exit.OK if all(result.passed for result in results) else Exit.FAILED
-    if results and as_json:
-        output.document(_for_programs(results))
-    elif results:
-        output.draw(_heading(results), wrap=False)
-        output.draw(_table(results))
-        output.draw(*_unmet(results, trail), wrap=False)
-    return code
-
-
-def _playable(chosen: Sequence[Scenario]) -> Iterator[Scenario]:
-    for scenario in chosen:
-        if missing := ", ".join(scenario.missing):
-            output.complain(f"{scenario.name} is not played: there is no Python module {missing}")
-        else:
-            yield scenario
-
-
-def _for_programs(results: Sequence[Result]) -> dict[str, Any]:
-    return {
-        "ok": all(result.passed for result in results),
+    facts = {
+        "ok": code == Exit.OK,
         "models": _models(results),
         "scenarios": [result.for_programs() for result in results],
         "totals": totals(results),
     }
+    return output.Outcome(facts, Group(_heading(results), _table(results), *_unmet(results, trail)), code)
 
 
 def _models(results: Sequence[Result]) -> list[str]:
     return list(dict.fromkeys(model for result in results for model in result.models))
 
 
-def _heading(results: Sequence[Result]) -> Text:
+def _heading(results: Sequence[Result]) -> RenderableType:
     models = _models(results)
-    scripts = [model for model in models if model.startswith("script:")]
-    named = [model for model in models if model not in scripts] or ["none answered"]
-    who = "each scenario's own script, which does not think" if scripts else ", ".join(named)
-    return Text.assemble(("model: ", "bold"), one_line(who, LONGEST_LINE), "\n")
+    is_script = any(model.startswith("script:") for model in models)
+    who = "each scenario's own script, which does not think" if is_script else ", ".join(models) or "none answered"
+    return _line(Text.assemble(("model: ", "bold"), one_line(who, LONGEST_LINE), "\n"))
+
+
+def _line(text: Text) -> Text:
+    """One line, however long."""
+    text.no_wrap, text.overflow = True, "ignore"
+    return text
 
 
 def _table(results: Sequence[Result]) -> Table:
@@ -93,7 +86,7 @@ def _ended(result: Result) -> Text:
     if result.status == "done":
         return Text(result.status)
     said = result.ending_class if result.ending_class not in ("completed", "") else result.status
-    return status(result.status, one_line(said, 60))
+    return status(result.status, said=one_line(said, 60))
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, str]:
@@ -105,12 +98,9 @@ def _numbers(row: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _unmet(results: Sequence[Result], trail: Path | None) -> list[Text]:
-    blocks = []
+def _unmet(results: Sequence[Result], trail: Path | None) -> Iterator[Text]:
     for result in (result for result in results if not result.passed):
-        heading = Text(f"\n✗ {result.name}: {one_line(result.title)}", "red")
-        block = Text("\n").join([heading, *(Text(f"  {one_line(line, LONGEST_LINE)}") for line in result.unmet)])
+        yield _line(Text(f"\n✗ {result.name}: {one_line(result.title)}", "red"))
+        yield from (_line(Text(f"  {one_line(line, LONGEST_LINE)}")) for line in result.unmet)
         advice = f"its paper trail, with --scenario {result.scenario} --trail FOLDER"
-        where = trail / result.run_id if trail and result.run_id else advice
-        blocks.append(block + Text(f"\n  look at: {where}", "dim"))
-    return blocks
+        yield _line(Text(f"  look at: {trail / result.run_id if trail and result.run_id else advice}", "dim"))

@@ -1,1 +1,1 @@
-"""How long runs are kept, how they are deleted, and how one leaves as a file that proves itself."""
+"""Runs as they are kept: verified, written into archives, restored, and deleted when their time is over."""

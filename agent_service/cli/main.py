@@ -51,7 +51,7 @@ Groups of more commands
     history prompt  Print one model call of a run in full: prompt, reply, and what came of it.
     history cat     Print a file of a run in full: a page of its paper trail, or an artifact.
     history why     Say what a run waits for, since and until when, and what to do.
-  agent_service.cli.archive.commands
+  agent_service.cli.store
     store           The runs that are kept: verify, backup, restore, export, prune.
     store verify    Check that a run is as its agent wrote it: row, journal and files. Exit code 1 when not.
     store backup    Back up runs, ledger and artifacts into one file, while agent and gateway go on.
@@ -64,7 +64,7 @@ Groups of more commands
     bus setup       Create the streams, consumers and buckets on the NATS server.
   agent_service.cli.people
     bus dlq         Messages that could not be handled: look at them, send them again, drop them.
-  agent_service.cli.archive.keys
+  agent_service.cli.keys
     keys            The keys by which the agent knows its own words again: list, rotate, retire.
   agent_service.workbench.commands
     lab             To try it out: example, demo, eval, script.

@@ -68,11 +68,6 @@ class Outcome:
     code: Exit = Exit.OK
 
 
-def checked(facts: dict[str, Any], text: str, *, ok: bool = True) -> Outcome:
-    """Of a command that says whether all is well."""
-    return Outcome({"ok": ok, **facts}, text, Exit.OK if ok else Exit.FAILED)
-
-
 def awaited(work: Coroutine[Any, Any, T]) -> T:
     """Does the work of a command; of its log only errors are shown."""
     json_log.set_up("ERROR", "text", redact=tuple)

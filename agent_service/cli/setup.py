@@ -9,9 +9,9 @@ from typing import Any
 import typer
 
 from agent_service import settings
+from agent_service.archive.alone import bus_at_hand
 from agent_service.bus.topology import MAX_GIB, Executor, reserved_gib, set_up_within, size_found, topology
 from agent_service.cli import whereabouts
-from agent_service.cli.alone import bus_at_hand
 from agent_service.cli.options import CONFIG, flag, of_files, option
 from agent_service.cli.output import Outcome
 from agent_service.cli.serve import serve as served

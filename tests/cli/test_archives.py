@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from agent_service.archive.restoring import bring_back, restore
+from agent_service.archive.verifying import verify, verify_file
+from agent_service.archive.writing import backup, export
 from agent_service.bus.reading import head_told
 from agent_service.bus.topology import topology
-from agent_service.cli.archive.keys import listed
-from agent_service.cli.archive.restoring import bring_back, restore
-from agent_service.cli.archive.verifying import verify, verify_file
-from agent_service.cli.archive.writing import backup, export
+from agent_service.cli.keys import listed
 from agent_service.settings import load
 from agent_service.store.sql.database import FILE
 from agent_service.views.pages.files import pages_of
@@ -97,14 +97,14 @@ async def test_pages_that_are_behind_their_journal_are_told_of_and_are_no_flaw(c
     earlier = pages_of(entries_of(worked_example())[:6])["plan.md"]
     (folder / "plan.md").write_text(earlier)
     verdict = await verify(RUN_ID, config)
-    assert (verdict.facts["ok"], [flaw["place"] for flaw in verdict.facts["behind"]]) == (True, ["plan.md"])
-    assert "! plan.md: is as of entry 6 of 8" in str(verdict.told)
+    assert (verdict.ok, [flaw["place"] for flaw in verdict.facts["behind"]]) == (True, ["plan.md"])
+    assert "! plan.md: is as of entry 6 of 8" in verdict.text
 
 
 async def test_an_untouched_run_is_as_it_was_written_and_looking_changes_nothing(config: Path) -> None:
     before = contents(config.parent / "agent")["runs.db"]
     verdict = await verify(RUN_ID, config)
-    assert [verdict.facts[name] for name in ("ok", "entries", "pages", "artifacts")] == [True, 8, 6, 2]
+    assert (verdict.ok, *(verdict.facts[name] for name in ("entries", "pages", "artifacts"))) == (True, 8, 6, 2)
     assert contents(config.parent / "agent")["runs.db"] == before
     for name in (run_id(9), "run_1", "../x"):
         with pytest.raises(NotDone) as raised:
@@ -154,7 +154,7 @@ async def test_every_change_to_a_journal_or_row_is_told_and_nothing_is_exported_
         assert {flaw["place"] for flaw in verdict.facts["flaws"]} == {
             "row" if statement in CHANGED_ROWS else "journal"
         }, statement
-        assert (says in str(verdict.told), "journal is whole" in str(verdict.told)) == (True, False), verdict
+        assert (says in verdict.text, "journal is whole" in verdict.text) == (True, False), verdict
         shutil.rmtree(store)
         shutil.copytree(config.parent / "sound", store)
     tampered(config, "UPDATE runs SET summary = 'all is well'")
@@ -172,7 +172,7 @@ async def test_what_was_backed_up_without_the_bus_has_the_artifacts_of_the_last_
     with_them = await backup(config, place, keep=1)
     name_bus(config, "nats://127.0.0.1:9")
     without = await backup(config, place, keep=1)
-    assert (without.facts["ok"], list(without.facts["left_out"])) == (False, ["gateway", "artifacts"])
+    assert (without.ok, list(without.facts["left_out"])) == (False, ["gateway", "artifacts"])
     assert f"Those of agentic-{with_them.facts['backup']}.zip are in it" in without.facts["left_out"]["artifacts"]
     name_bus(config, nats_server.url)
     page, critique = KEYS
@@ -200,7 +200,7 @@ async def test_runs_that_began_or_went_on_after_the_backup_are_told_apart(
     told = await restore(config, place)
     assert told.facts["ended_since"] == {RUN_ID: "agent.completed was told with entry 9"}
     assert told.facts["begun_since"] == {run_id(2): "agent.completed was told with entry 3"}
-    assert f"`agentic cancel {RUN_ID}`" in str(told.told)
+    assert f"`agentic cancel {RUN_ID}`" in told.text
 
 
 @pytest.mark.usefixtures("bucket")
@@ -247,7 +247,7 @@ async def test_what_the_bucket_lost_comes_back_from_folders_where_it_is_what_its
     changed.write_text("another")
     gone.unlink()
     found = await bring_back(config)
-    assert (found.facts["ok"], found.facts["back"]) == (False, [])
+    assert (found.ok, found.facts["back"]) == (False, [])
     assert set(found.facts["lost"]) == {page, critique}
     with pytest.raises(NoSuchArtifact):
         await bucket.get(page)
@@ -273,7 +273,7 @@ async def test_a_killed_backup_costs_none_before_it_and_a_killed_restore_has_res
     place.mkdir()
     first = await backup(config, str(place))
     for _ in strikes(tmp_path, AT_A_BACKUP, "backup", place, "--config", config):
-        assert verify_file(Path(first.facts["file"])).facts["ok"]
+        assert verify_file(Path(first.facts["file"])).ok
     lost(config)
     assert (await restore(config, str(place), backup=first.facts["backup"])).facts["runs"] == 1
     lost(config)
@@ -321,10 +321,10 @@ async def test_a_run_proves_itself_where_its_store_is_not(file: Path, config: Pa
     public = listed(config).facts["keys"][0]["public"]
     shutil.rmtree(config.parent / "agent")
     verdict = verify_file(file)
-    assert (verdict.facts["ok"], verdict.facts["public"]) == (True, public)
-    assert "done, 8 entries, 2 artifacts" in str(verdict.told)
-    assert verify_file(file, key=public).facts["ok"]
-    assert not verify_file(file, key="A" * 43).facts["ok"]
+    assert (verdict.ok, verdict.facts["public"]) == (True, public)
+    assert "done, 8 entries, 2 artifacts" in verdict.text
+    assert verify_file(file, key=public).ok
+    assert not verify_file(file, key="A" * 43).ok
     assert file.stat().st_mode & 0o077 == 0  # noqa: ASYNC240
 
 
@@ -359,7 +359,7 @@ CHANGES: dict[str, Callable[[Members], object]] = {
 def test_every_change_to_an_export_is_named_and_what_is_none_or_only_half_of_one_is_refused(
     file: Path, tmp_path: Path
 ) -> None:
-    unseen = [says for says, change in CHANGES.items() if says not in str(verify_file(changed(file, change)).told)]
+    unseen = [says for says, change in CHANGES.items() if says not in verify_file(changed(file, change)).text]
     assert unseen == []
     whole = file.read_bytes()
     for content in (b"", b"no archive", b"PK\x05\x06" + bytes(18), whole[: len(whole) // 2]):
@@ -367,7 +367,7 @@ def test_every_change_to_an_export_is_named_and_what_is_none_or_only_half_of_one
         with pytest.raises(Misconfigured, match="is no archive, or it is damaged"):
             verify_file(tmp_path / "no.zip")
     file.write_bytes(bytes([*whole[:900], whole[900] ^ 255, *whole[901:]]))
-    assert "its hash differs" in str(verify_file(file).told)
+    assert "its hash differs" in verify_file(file).text
 
 
 def test_a_file_of_very_many_names_is_judged_in_a_moment_or_refused(
@@ -387,9 +387,9 @@ def test_a_file_of_very_many_names_is_judged_in_a_moment_or_refused(
 async def test_an_artifact_that_is_nowhere_is_left_out_of_an_export_by_name(config: Path, folder: Path) -> None:
     (folder / "artifacts" / "critique.md").write_text("another")
     made = await export(config, RUN_ID, config.parent / "it.zip")
-    assert (made.facts["ok"], "which is away" in str(made.told)) == (False, True)
+    assert (made.ok, "which is away" in made.text) == (False, True)
     verdict = verify_file(config.parent / "it.zip")
-    assert (verdict.facts["ok"], f"without {RUN_ID}/artifacts/critique.md" in str(verdict.told)) == (True, True)
+    assert (verdict.ok, f"without {RUN_ID}/artifacts/critique.md" in verdict.text) == (True, True)
 
 
 async def test_the_runs_that_a_run_started_go_along_and_one_that_has_not_ended_is_exported_as_it_stands(
@@ -402,6 +402,6 @@ async def test_the_runs_that_a_run_started_go_along_and_one_that_has_not_ended_i
         await stored(store, commits_of(child))
     made = await export(config, RUN_ID, tmp_path)
     assert list(made.facts["runs"].values()) == ["cancelled", "cancelled"]
-    assert verify_file(tmp_path / f"{RUN_ID}.zip").facts["ok"]
+    assert verify_file(tmp_path / f"{RUN_ID}.zip").ok
     made = await export(await recorded(tmp_path / "open", a_waiting_run(), {}), RUN_ID, tmp_path / "it.zip")
-    assert ("had not ended" in str(made.told), verify_file(Path(made.facts["file"])).facts["ok"]) == (True, True)
+    assert ("had not ended" in made.text, verify_file(Path(made.facts["file"])).ok) == (True, True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.cli.archive.verifying import verify_all
+from agent_service.archive.verifying import verify_all
 from agent_service.cli.doctor.machine import database
 from agent_service.core.brief import Brief, Limits
 from agent_service.core.decide import decide
@@ -88,7 +88,7 @@ async def test_a_run_that_was_removed_or_written_anew_is_told_by_the_bus(made: B
         runs.append(run_id)
     removed, rewritten, sound = runs
     await made.here.stop()
-    assert (await verify_all(config, against_bus=True)).facts["ok"]
+    assert (await verify_all(config, against_bus=True)).ok
     for statement in REMOVED:
         changed(made, statement, removed)
     changed(made, REWRITTEN, rewritten)
@@ -151,7 +151,7 @@ async def test_a_journal_of_five_thousand_steps_is_loaded_shown_and_verified_and
         await made.answer(asked)
         assert (await made.ended(FAR))["state"] == "done"
         assert _resident_mib() - before < BOUND_MIB
-    assert (await verify_all(tmp_path / "agentic.yaml", against_bus=False)).facts["ok"]
+    assert (await verify_all(tmp_path / "agentic.yaml", against_bus=False)).ok
 
 
 async def long_run(folder: Path) -> None:

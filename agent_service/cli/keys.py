@@ -6,7 +6,7 @@ import typer
 
 from agent_service.cli import whereabouts
 from agent_service.cli.options import CONFIG_NEARBY, argument, of_files
-from agent_service.cli.output import Outcome, checked
+from agent_service.cli.output import Outcome
 from agent_service.settings import AgentSettings, load
 from agent_service.trust.signing import Signing
 from groundwork.service.errors import Misconfigured
@@ -60,7 +60,7 @@ def listed(config: Path | None, done: str = "") -> Outcome:
     keys = Signing(KeyRing.open(path), settings.store).public_keys().keys
     lines = [f"{key.id}  made {key.made_at:%Y-%m-%d %H:%M}  public {key.public}" for key in keys]
     text = "\n".join(filter(None, (done, *lines, f"newest first, in {path}")))
-    return checked({"file": str(path), "keys": [key.model_dump(mode="json") for key in keys]}, text)
+    return Outcome({"file": str(path), "keys": [key.model_dump(mode="json") for key in keys]}, text)
 
 
 def _held(config: Path | None) -> tuple[AgentSettings, tuple[Key, ...]]:

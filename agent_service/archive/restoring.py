@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from agent_service import settings
+from agent_service.archive.alone import alone, bus_at_hand, nobody_at_work
+from agent_service.archive.records import NOWHERE, Report, artifacts_of, hashes_in, records
 from agent_service.archive.runs import ARTIFACTS, Runs
+from agent_service.archive.writing import AGENT, BESIDE_DATABASE, GATEWAY, OPEN, run_gateway
 from agent_service.bus.buckets import NatsArtifacts, content_type_of, key_of
 from agent_service.bus.reading import told_ends
-from agent_service.cli import whereabouts
-from agent_service.cli.alone import alone, bus_at_hand, nobody_at_work
-from agent_service.cli.archive.records import NOWHERE, artifacts_of, hashes_in, records
-from agent_service.cli.archive.writing import AGENT, BESIDE_DATABASE, GATEWAY, OPEN, run_gateway
-from agent_service.cli.output import Outcome, checked
 from agent_service.errors import Damaged
 from agent_service.history.plain import one_line
 from agent_service.run.lines import Wanted
@@ -59,11 +57,10 @@ async def restore(
     stopped: bool = False,
     moved: bool = False,
     new_keys: bool = False,
-) -> Outcome:
+) -> Report:
     """`backup`: its name, or the newest. `stopped`: kill switch on. `moved`: nothing happened since. Raises
     Misconfigured for runs in the way, a flawed archive, a bus that was not set up; and TryAgain."""
-    path = whereabouts.nearby(config)
-    loaded = settings.load(path)
+    loaded = settings.load(config)
     series = Series(place, AGENT)
     with series.opened(backup) as (name, archive):
         manifest, runs = archive.manifest, Runs(archive)
@@ -76,7 +73,7 @@ async def restore(
             calls = None
             if archive.within(GATEWAY):
                 options = [option for option, is_set in {"--moved": moved, "--new-keys": new_keys}.items() if is_set]
-                answer = await run_gateway("restore", str(archive.path), "--json", *options, config=path)
+                answer = await run_gateway("restore", str(archive.path), "--json", *options, config=config)
                 calls = int(answer["calls"])
             artifacts = await _restore_artifacts(runs, link)
             found = await _restore_runs(runs, loaded, name, link, stopped=stopped, unknown=calls is None and not moved)
@@ -84,7 +81,7 @@ async def restore(
     found |= {"store": subjects.STREAM_RUNS if loaded.shared else str(loaded.store)}
     found |= {"calls": calls, "artifacts": artifacts}
     found["left_out"] = {part: f"when the backup was made: {why}" for part, why in manifest.left_out.items()}
-    return checked(found, "\n".join(_told(found)), ok=not found["flawed"])
+    return Report(found, "\n".join(_told(found)), ok=not found["flawed"])
 
 
 def _told(found: Mapping[str, Any]) -> Iterator[str]:
@@ -222,7 +219,7 @@ async def _stop(store: SqliteStore, taken: datetime) -> None:
     await store.halts.keep(Halt(number=number, since=taken, by="agentic restore", reason=reason))
 
 
-async def bring_back(config: Path | None) -> Outcome:
+async def bring_back(config: Path | None) -> Report:
     """Contents that the bucket has lost, from the runs' folders, where their SHA-256 is the journal's; the agent may
     run. Raises Misconfigured without a store that can be read, and TryAgain where the bus does not answer."""
     kept_there, back, lost = 0, list[str](), dict[str, str]()
@@ -249,4 +246,4 @@ async def bring_back(config: Path | None) -> Outcome:
     counts = f"{len(back)} artifacts came back from the runs' folders, {kept_there} were in the bucket"
     text = [f"✓ {counts}, of {len(artifacts)} runs", *(f"! {key}: {why}" for key, why in lost.items())]
     facts = {"runs": len(artifacts), "kept": kept_there, "back": back, "lost": lost}
-    return checked(facts, "\n".join(text), ok=not lost)
+    return Report(facts, "\n".join(text), ok=not lost)

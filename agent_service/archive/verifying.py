@@ -13,14 +13,12 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from agent_service.archive.alone import bus_at_hand
+from agent_service.archive.records import Records, Report, artifacts_of, records
 from agent_service.archive.runs import Runs
 from agent_service.archive.verify import changed, judge
 from agent_service.bus.buckets import key_of
 from agent_service.bus.reading import ToldEnd, told_ends
-from agent_service.cli.alone import bus_at_hand
-from agent_service.cli.archive.records import Records, artifacts_of, records
-from agent_service.cli.output import Outcome, checked
-from agent_service.cli.whereabouts import told
 from agent_service.errors import Damaged
 from agent_service.history.artifacts import FILES, NamedArtifact, is_artifact_path
 from agent_service.history.plain import one_line
@@ -64,14 +62,14 @@ class Verdict:
         yield from (f"! {flaw}, and is rendered when it is read" for flaw in self.behind)
 
 
-async def verify(name: str, config: Path | None) -> Outcome:
+async def verify(name: str, config: Path | None) -> Report:
     async with records(config) as kept:
         verdict = await _verified(kept, await kept.named(name))
-    facts = asdict(verdict) | {"config": told(kept.config)}
-    return checked(facts, "\n".join(verdict.lines()), ok=not verdict.flaws)
+    facts = asdict(verdict) | {"config": str(kept.config or "")}
+    return Report(facts, "\n".join(verdict.lines()), ok=not verdict.flaws)
 
 
-async def verify_all(config: Path | None, *, against_bus: bool) -> Outcome:
+async def verify_all(config: Path | None, *, against_bus: bool) -> Report:
     """Raises Misconfigured without a readable store, or without keys for the bus; Failure where that is away."""
     async with records(config) as kept:
         ends = await _ends(kept) if against_bus else []
@@ -81,11 +79,11 @@ async def verify_all(config: Path | None, *, against_bus: bool) -> Outcome:
             verdicts = [await _verified(kept, line.run_id) for line in lines]
             flawed += [verdict for verdict in verdicts if verdict.flaws]
             runs, before = runs + len(lines), lines[-1].run_id
-    facts = {"config": told(kept.config), "runs": runs, "ends": len(ends)}
+    facts = {"config": str(kept.config or ""), "runs": runs, "ends": len(ends)}
     facts |= {"flaws": [asdict(flaw) for flaw in flaws], "flawed": [asdict(verdict) for verdict in flawed]}
     by = f", and end as the {len(ends)} endings on the bus say" if ends else ""
     text = [f"✗ {flaw}" for flaw in flaws] + [f"{line}  ({run.run_id})" for run in flawed for line in run.lines()]
-    return checked(facts, "\n".join(text) or f"✓ {runs} runs are as they were written{by}", ok=not text)
+    return Report(facts, "\n".join(text) or f"✓ {runs} runs are as they were written{by}", ok=not text)
 
 
 async def _ends(kept: Records) -> list[ToldEnd]:
@@ -191,7 +189,7 @@ def _on_the_bus_alone(named: Mapping[str, NamedArtifact], stored: Mapping[str, s
             yield Flaw(kind="changed" if held else "missing", place=path, text=text)
 
 
-def verify_file(path: Path, key: str | None = None) -> Outcome:
+def verify_file(path: Path, key: str | None = None) -> Report:
     """`key`: the public half of the key that must have signed it. Raises Misconfigured for what is no such file."""
     with Archive.opened(path) as archive:
         flaws, by, manifest = judge(archive, key=key), archive.signature, archive.manifest
@@ -219,7 +217,7 @@ def verify_file(path: Path, key: str | None = None) -> Outcome:
                 f"signed with the key {by.key}, public {by.public}: compare that with what `agentic keys list` says "
                 "where it was made; or give it as --key"
             )
-    return checked(facts | {"flaws": [asdict(flaw) for flaw in flaws]}, "\n".join(text), ok=not flaws)
+    return Report(facts | {"flaws": [asdict(flaw) for flaw in flaws]}, "\n".join(text), ok=not flaws)
 
 
 def _of_manifest(path: Path, manifest: Manifest) -> Iterator[str]:

@@ -6,12 +6,24 @@ from typing import Any
 
 import typer
 
-from agent_service.cli.archive import restoring, verifying, writing
+from agent_service.archive import restoring, verifying, writing
+from agent_service.archive.records import Report
 from agent_service.cli.options import CONFIG_NEARBY, argument, flag, named, of_files, option
 from agent_service.cli.output import Outcome
+from agent_service.cli.whereabouts import nearby
+from groundwork.service.exits import Exit
 
 Told = Outcome | Coroutine[Any, Any, Outcome]
 commands = typer.Typer()
+
+
+async def _told(work: Coroutine[Any, Any, Report]) -> Outcome:
+    return _outcome(await work)
+
+
+def _outcome(report: Report) -> Outcome:
+    return Outcome({"ok": report.ok, **report.facts}, report.text, Exit.OK if report.ok else Exit.FAILED)
+
 
 FILE_SUFFIX = ".zip"
 
@@ -49,8 +61,9 @@ def verify(
     if every == (run is not None):
         raise typer.BadParameter("name one run, or give --all")
     if run is not None and _is_file(run):
-        return verifying.verify_file(Path(run), key)
-    return verifying.verify(run, config) if run else verifying.verify_all(config, against_bus=against_bus)
+        return _outcome(verifying.verify_file(Path(run), key))
+    file = nearby(config)
+    return _told(verifying.verify(run, file) if run else verifying.verify_all(file, against_bus=against_bus))
 
 
 @of_files(commands, "agentic backup /backups/it.zip", "agentic backup /backups/ --keep 30")
@@ -62,7 +75,7 @@ def backup(
 ) -> Told:
     """In a folder each later backup holds only what is new. Copy the folder to another machine afterwards. Exit code 1
     where something was left out."""
-    return writing.backup(config, place, with_keys=with_keys, keep=keep)
+    return _told(writing.backup(nearby(config), place, with_keys=with_keys, keep=keep))
 
 
 @of_files(
@@ -88,7 +101,8 @@ def restore(
     if artifacts == (place is not None):
         raise typer.BadParameter("name a backup, or give --artifacts by itself")
     how: dict[str, Any] = {"backup": backup, "stopped": stopped, "moved": moved, "new_keys": new_keys}
-    return restoring.restore(config, place, **how) if place else restoring.bring_back(config)
+    file = nearby(config)
+    return _told(restoring.restore(file, place, **how) if place else restoring.bring_back(file))
 
 
 @of_files(commands, "agentic export RUN", "agentic export last /tmp/it.zip", "agentic export --all /tmp/all.zip")
@@ -104,4 +118,6 @@ def export(
     anywhere. Exit code 1 where something was left out."""
     if every == (run is not None and not _is_file(run)) or (every and file):
         raise typer.BadParameter("name one run, or give --all and a file")
-    return writing.export(config, run, file) if run and not every else writing.export_all(config, Path(run or "."))
+    settings = nearby(config)
+    one = bool(run) and not every
+    return _told(writing.export(settings, run or "", file) if one else writing.export_all(settings, Path(run or ".")))

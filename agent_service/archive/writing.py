@@ -18,13 +18,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from agent_service import settings
+from agent_service.archive.alone import alone
+from agent_service.archive.records import NOWHERE, Records, Report, artifacts_of, records
 from agent_service.archive.runs import ARTIFACTS, ArchivedRun, Runs, journal_name, journal_of, write_beside, write_runs
+from agent_service.archive.verifying import journal_of as stored_journal
 from agent_service.bus.buckets import FOLDER
-from agent_service.cli import whereabouts
-from agent_service.cli.alone import alone
-from agent_service.cli.archive.records import NOWHERE, Records, artifacts_of, records
-from agent_service.cli.archive.verifying import journal_of as stored_journal
-from agent_service.cli.output import Outcome, checked
 from agent_service.core.waiting import Status
 from agent_service.history.artifacts import NamedArtifact
 from agent_service.run.changes import as_decided
@@ -71,7 +69,7 @@ class Made:
     def counts(self) -> dict[str, int]:
         return {what: number for about in self.about.values() for what, number in about.items()}
 
-    def outcome(self, then: str = "") -> Outcome:
+    def outcome(self, then: str = "") -> Report:
         counts = [f"{number} {what}" for what, number in self.counts.items()]
         lines = [f"✓ {self.what} is in {self.file}: {', '.join([*counts, f'{self.size / 1024:.1f} KiB are new'])}"]
         lines += [f"! without {part}: {why}" for part, why in self.left_out.items()]
@@ -83,10 +81,10 @@ class Made:
                 "another place too; or make backups --with-keys, which nobody else may read then"
             )
         lines.append(then or f"Anybody can check it: `agentic verify {self.file}`")
-        return checked(asdict(self), "\n".join(lines), ok=self.left_out.keys() <= {GATEWAY})
+        return Report(asdict(self), "\n".join(lines), ok=self.left_out.keys() <= {GATEWAY})
 
 
-async def backup(config: Path | None, place: str, *, with_keys: bool = False, keep: int | None = None) -> Outcome:
+async def backup(config: Path | None, place: str, *, with_keys: bool = False, keep: int | None = None) -> Report:
     """`keep`: so many stay in the folder. Raises Misconfigured for a store that cannot be backed up, and TryAgain."""
     at, series = datetime.now(UTC), Series(place, AGENT)
     before = series.newest()
@@ -112,9 +110,9 @@ async def backup(config: Path | None, place: str, *, with_keys: bool = False, ke
     return made.outcome()
 
 
-async def export_all(config: Path | None, place: Path) -> Outcome:
+async def export_all(config: Path | None, place: Path) -> Report:
     """Of a store that is left: no agent may run, and none begins on it again. Raises Misconfigured and TryAgain."""
-    loaded = settings.load(whereabouts.nearby(config))
+    loaded = settings.load(config)
     async with alone(loaded) as link, _left(loaded, link), records(config) as kept:
         made = Made(what="every run", file=str(file_in(place, AGENT)))
         with writing(Path(made.file), kept.ring) as archive:
@@ -126,7 +124,7 @@ async def export_all(config: Path | None, place: Path) -> Outcome:
     return made.outcome(then)
 
 
-async def export(config: Path | None, name: str, place: Path | None = None) -> Outcome:
+async def export(config: Path | None, name: str, place: Path | None = None) -> Report:
     """Raises NotDone for an unknown run and for one that was changed, and Misconfigured for a file that is there."""
     async with records(config) as kept:
         run_id = await kept.named(name)

@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from agent_service import settings
+from agent_service.archive.alone import bus_at_hand
 from agent_service.bus.buckets import NatsArtifacts
-from agent_service.cli import client, whereabouts
-from agent_service.cli.alone import bus_at_hand
-from agent_service.cli.client import Candidate
+from agent_service.history import naming
 from agent_service.history.artifacts import NamedArtifact, is_artifact_path, named_artifacts
+from agent_service.history.naming import Candidate
 from agent_service.run.journal import Entry
 from agent_service.run.lines import Wanted
 from agent_service.settings import AgentSettings
@@ -32,9 +33,18 @@ LOOKING = "looking"
 NOWHERE = "neither the run's folder nor the bucket has it as its tool made it"
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was done or found: `facts` for programs, `text` for people."""
+
+    facts: dict[str, Any]
+    text: str
+    ok: bool = True
+
+
 @dataclass(slots=True, kw_only=True)
 class Records:
-    """`config`: the file that was used. `ring`: the agent's keys. The bus is connected to for the first artifact that
+    """`config`: the settings file. `ring`: the agent's keys. The bus is connected to for the first artifact that
     is asked of it; one that is away is asked once."""
 
     config: Path | None
@@ -47,10 +57,10 @@ class Records:
     stored: Mapping[str, str] | None = None
 
     async def named(self, name: str) -> str:
-        if client.is_whole(name):
+        if naming.is_whole(name):
             return name
-        newest = await self.store.runs(Wanted(run=client.part(name)), limit=client.LOOKED_AT)
-        return client.meant(name, [Candidate(line.run_id, line.status, line.goal) for line in newest])
+        newest = await self.store.runs(Wanted(run=naming.part(name)), limit=naming.LOOKED_AT)
+        return naming.meant(name, [Candidate(line.run_id, line.status, line.goal) for line in newest])
 
     async def entries(self, run_id: str) -> list[Entry]:
         """Raises NotDone for a run that is not there."""
@@ -61,7 +71,7 @@ class Records:
         if not entries:
             if tombstone := await self.store.tombstone(run_id):
                 raise NotDone(str(tombstone), Exit.NOT_FOUND, {"code": "gone"})
-            where = f"{self.settings.store} (configuration: {whereabouts.told(self.config)})"
+            where = f"{self.settings.store} (configuration: {self.config or 'none'})"
             raise NotDone(f"there is no run {run_id} in {where}", Exit.NOT_FOUND)
         return entries
 
@@ -104,8 +114,7 @@ class Records:
 
 
 @asynccontextmanager
-async def records(named: Path | None) -> AsyncIterator[Records]:
-    config = whereabouts.nearby(named)
+async def records(config: Path | None) -> AsyncIterator[Records]:
     loaded = settings.load(config)
     async with AsyncExitStack() as opened:
         if loaded.shared:

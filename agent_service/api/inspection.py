@@ -32,7 +32,7 @@ from agent_service.views.journal import (
     question_of,
     timeline_view,
 )
-from agent_service.views.steps import StepDetail, step_detail
+from agent_service.views.run import StepDetail, step_detail
 from agent_service.views.why import Seen, Whereabouts, WhyView, out_longest, why_view
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.machine import utc_now

@@ -8,32 +8,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
-from agent_service.core.events import (
-    CallReserved,
-    CancelRequested,
-    ModelReplied,
-    ModelUnavailable,
-    RunStarted,
-    SignalReceived,
-    StoodStill,
-    WakeAccepted,
-)
-from agent_service.core.facts import (
-    CallAsked,
-    CallLost,
-    CallPutOff,
-    ClaimsJudged,
-    Decided,
-    DecisionStatus,
-    Ended,
-    LimitsRaised,
-    PersonAsked,
-    Reopened,
-    Resumed,
-    Ruled,
-    Slept,
-    Stands,
-)
+from agent_service.core import events, facts
 from agent_service.core.phases import Phase, Plan, Verification
 from agent_service.core.waiting import Status, Stop
 from agent_service.history import words
@@ -41,7 +16,7 @@ from agent_service.history.items import Failure, Item, ItemStatus, Thought, Toke
 from agent_service.history.requests import Requests
 from agent_service.run.journal import Record
 
-_OF_DECISIONS: dict[DecisionStatus, ItemStatus] = {
+_OF_DECISIONS: dict[facts.DecisionStatus, ItemStatus] = {
     "ok": "ok",
     "unusable": "error",
     "refused": "refused",
@@ -54,7 +29,7 @@ CALL, MODEL_WAIT, SLEEP, PAUSE = "call", "wait for the model", "wait by choice",
 
 def rests(record: Record) -> bool:
     """True when the run ended, or waits for a person or an instant."""
-    return any(isinstance(fact, Ended | PersonAsked | Slept) for fact in record.facts)
+    return any(isinstance(fact, facts.Ended | facts.PersonAsked | facts.Slept) for fact in record.facts)
 
 
 @cache
@@ -68,7 +43,7 @@ class History(Requests):
     `reopened` counts answers that set it going again.
     """
 
-    accepted: WakeAccepted
+    accepted: events.WakeAccepted
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         super().__init__()
@@ -96,18 +71,18 @@ class History(Requests):
 
     # What happened
 
-    def _wake_accepted(self, event: WakeAccepted) -> None:
+    def _wake_accepted(self, event: events.WakeAccepted) -> None:
         self.accepted, self._began = event, event.at
         self.begin("accepted", kind="accepted", **words.titled(event))
 
-    def _run_started(self, _: RunStarted) -> None:
+    def _run_started(self, _: events.RunStarted) -> None:
         self.started = self.record
 
-    def _call_reserved(self, event: CallReserved) -> None:
+    def _call_reserved(self, event: events.CallReserved) -> None:
         record = self.record
-        if record.first(PersonAsked) or record.first(Ended):  # it could break a budget, and is not made
+        if record.first(facts.PersonAsked) or record.first(facts.Ended):  # it could break a budget, and is not made
             return
-        if record.first(CallLost):
+        if record.first(facts.CallLost):
             lost = Failure(error_class="lost", message="its reply was lost with the process that made the call")
             self.close(CALL, "error", error=lost)
         call = self._open_call(event.call)
@@ -118,22 +93,22 @@ class History(Requests):
     def _open_call(self, call: int) -> Item:
         """An answer counts also where the call was put off."""
         if CALL not in self.open:
-            self._call_asked(CallAsked(call=call, phase=self._phase))
+            self._call_asked(facts.CallAsked(call=call, phase=self._phase))
         return self.open[CALL]
 
-    def _model_replied(self, reply: ModelReplied) -> None:
+    def _model_replied(self, reply: events.ModelReplied) -> None:
         step, usage = self._open_call(reply.call).step, reply.usage
         self.models[reply.model] = None
         tokens = Tokens(input=usage.input_tokens, output=usage.output_tokens, cache_read=usage.cache_read_tokens)
         spent: dict[str, Any] = {"tokens": tokens, "cost_usd": usage.cost_usd}
-        for one in self.record.all(Decided):
+        for one in self.record.all(facts.Decided):
             thought = Thought(reply, one)
             if one.status == "ok" and isinstance(thought.decision, Plan):
                 self.plan = thought.decision
             if one.along:
                 step, spent = one.step, {}
                 self._begin_phase(one.phase, f"call:{reply.call}:plan", reply.call, step)
-            elif judged := self.record.first(ClaimsJudged):
+            elif judged := self.record.first(facts.ClaimsJudged):
                 self.open[CALL].about["refusals"] = judged.refusals
             self._close_call(thought, spent)
 
@@ -141,23 +116,23 @@ class History(Requests):
         one, decision = thought.became, thought.decision
         doubted = isinstance(decision, Verification) and not decision.holds and one.status == "ok"
         status, why = "refused" if doubted else _OF_DECISIONS[one.status], "; ".join(map(str, one.why))
-        again = self.record.first(CallAsked) is not None
+        again = self.record.first(facts.CallAsked) is not None
         error = Failure(error_class=one.error_class, message=why, retryable=again) if why else None
         told = {"thought": thought, "model": thought.reply.model, "text": str(words.decided(thought)), "error": error}
         self.close(CALL, status, **told, **spent)
 
-    def _model_unavailable(self, event: ModelUnavailable) -> None:
+    def _model_unavailable(self, event: events.ModelUnavailable) -> None:
         again = event.remedy in ("try_again", "shrink")
         error = Failure(error_class=event.error_class, message=str(event.message), retryable=again)
         self._open_call(event.call)
         self.close(CALL, "error", text=str(words.said(event)), error=error)
 
-    def _signal_received(self, event: SignalReceived) -> None:
-        signal, raised = event.signal, self.record.first(LimitsRaised)
+    def _signal_received(self, event: events.SignalReceived) -> None:
+        signal, raised = event.signal, self.record.first(facts.LimitsRaised)
         about = {name: getattr(signal, name) for name in ("signal_id", "arguments_hash", "outcome")}
         self._cancel_requested(event, **about, **({"limits": tuple(words.limits(raised.limits))} if raised else {}))
 
-    def _cancel_requested(self, event: CancelRequested | SignalReceived | StoodStill, **about: Any) -> None:
+    def _cancel_requested(self, event: events.Event, **about: Any) -> None:
         item_id, said = f"person:{self.record.entry.seq}", words.titled(event)
         self.begin(item_id, kind="person", about=about, **said)
         self.close(item_id, "ok")
@@ -166,7 +141,7 @@ class History(Requests):
 
     # What it led to
 
-    def _call_asked(self, asked: CallAsked) -> None:
+    def _call_asked(self, asked: facts.CallAsked) -> None:
         self._phase = asked.phase
         self.close(MODEL_WAIT, "ok")
         self.close(SLEEP, "ok")
@@ -179,18 +154,18 @@ class History(Requests):
         told: dict[str, Any] = {"title": phase.capitalize(), "phase": phase, "call": call, "step": step, "about": about}
         return self.begin(item_id, CALL, kind="phase", **told)
 
-    def _wait(self, what: str, fact: CallPutOff | Slept | PersonAsked, kind: str, **told: Any) -> None:
+    def _wait(self, what: str, fact: facts.Fact, kind: str, **told: Any) -> None:
         item_id = f"{'pause' if what == PAUSE else 'wait'}:{self.record.entry.seq}"
-        about = {"kind": kind, "why": told.pop("why", "")}
-        self.begin(item_id, what, kind="wait", status="waiting", about=about, **words.titled(fact), **told)
+        told |= {"about": {"kind": kind, "why": told.pop("why", "")}, **words.titled(fact)}
+        self.begin(item_id, what, kind="wait", status="waiting", **told)
 
-    def _call_put_off(self, fact: CallPutOff) -> None:
+    def _call_put_off(self, fact: facts.CallPutOff) -> None:
         self._wait(MODEL_WAIT, fact, "model_retry", phase=fact.phase, call=fact.call, until=fact.retry_at)
 
-    def _slept(self, fact: Slept) -> None:
+    def _slept(self, fact: facts.Slept) -> None:
         self._wait(SLEEP, fact, "time", until=fact.until)
 
-    def _person_asked(self, fact: PersonAsked) -> None:
+    def _person_asked(self, fact: facts.PersonAsked) -> None:
         ask = fact.ask
         if PAUSE in self.open and not isinstance(ask, Stop):  # the same is asked for longer
             self.open[PAUSE].until = fact.expires_at
@@ -200,23 +175,23 @@ class History(Requests):
         kind, why = ("person", ask.ending_class) if isinstance(ask, Stop) else (ask.kind, "")
         self._wait(PAUSE, fact, kind, why=why, until=fact.expires_at)
 
-    def _resumed(self, _: Resumed | Reopened) -> None:
-        refused = any(ruled.verdict != "approved" for ruled in self.record.all(Ruled))
+    def _resumed(self, _: facts.Resumed | facts.Reopened) -> None:
+        refused = any(ruled.verdict != "approved" for ruled in self.record.all(facts.Ruled))
         self.close(PAUSE, "refused" if refused else "ok")
 
-    def _reopened(self, fact: Reopened) -> None:
+    def _reopened(self, fact: facts.Reopened) -> None:
         self._resumed(fact)
         self.reopened, self._began = self.reopened + 1, self.record.at
         self._wait_again(fact)
 
-    def _stands(self, fact: Stands) -> None:
+    def _stands(self, fact: facts.Stands) -> None:
         if fact.status is not Status.QUEUED:
             self.close("accepted", "ok")
-        elif self.record.first(Reopened):  # it ended before its turn had come, for which it waits once more
+        elif self.record.first(facts.Reopened):  # it ended before its turn had come, for which it waits once more
             self.go_on("accepted")
         self.status = fact.status
 
-    def _ended(self, fact: Ended) -> None:
+    def _ended(self, fact: facts.Ended) -> None:
         self._fail_with_run()
         for what in tuple(self.open):
             self.close(what, "cancelled")

@@ -2,17 +2,8 @@
 
 from typing import Any
 
+from agent_service.core import facts
 from agent_service.core.attempts import AGAIN, Name, Pending, asker_of
-from agent_service.core.facts import (
-    AttemptAnswered,
-    Reopened,
-    RequestDropped,
-    RequestSent,
-    RetrySet,
-    StepFinished,
-    TaskFinished,
-    TasksAsked,
-)
 from agent_service.core.phases import Plan
 from agent_service.core.tools.grants import run_id_of
 from agent_service.history import words
@@ -33,7 +24,7 @@ class Requests(Items):
         self._newest: dict[tuple[int, str], str] = {}
         """The newest item of each request, by step and task."""
 
-    def _wait_again(self, reopened: Reopened) -> None:
+    def _wait_again(self, reopened: facts.Reopened) -> None:
         """For what the run waits for again."""
         for name in (*reopened.tasks, *reopened.waits_for):
             item_id: str | None = id_of(name)
@@ -45,14 +36,14 @@ class Requests(Items):
 
     def _fail_with_run(self) -> None:
         """What an answer ended together with the run failed; the rest is cancelled with it."""
-        for answer in self.record.all(AttemptAnswered):
+        for answer in self.record.all(facts.AttemptAnswered):
             if answer.status == "error":
                 came = self._came(answer)
                 self.close(id_of(answer.name), "error", text=came["text"], error=came["error"])
 
     # Sending
 
-    def _request_sent(self, fact: RequestSent) -> None:
+    def _request_sent(self, fact: facts.RequestSent) -> None:
         pending, item_id, plan = fact.pending, id_of(fact.pending.name), self.plan
         self.newest_step = max(self.newest_step, pending.step)
         self.close(_wait_of(item_id), "ok")
@@ -90,7 +81,7 @@ class Requests(Items):
         item_id = self._newest[step, task] = id_of(name)
         return self.begin(item_id, kind="task", title=f"{task}: {call}", parent=parent, **told)
 
-    def _retry_set(self, fact: RetrySet) -> None:
+    def _retry_set(self, fact: facts.RetrySet) -> None:
         pending, item_id = fact.pending, id_of(fact.pending.name)
         if item := self.open.get(item_id):
             item.attempt, item.status = pending.attempt, "waiting"
@@ -98,7 +89,7 @@ class Requests(Items):
         wait_id = f"wait:{self.record.entry.seq}:{item_id}"
         self.begin(wait_id, _wait_of(item_id), kind="wait", status="waiting", parent=item_id, **told, **_of(pending))
 
-    def _tasks_asked(self, fact: TasksAsked) -> None:
+    def _tasks_asked(self, fact: facts.TasksAsked) -> None:
         for task in fact.tasks:
             query = f" “{one_line(task.query, LONGEST_QUERY)}”" if task.query else ""
             action, about = task.action, {"query": task.query, "reason": task.reason, "needs": task.needs}
@@ -108,7 +99,7 @@ class Requests(Items):
 
     # Answers
 
-    def _attempt_answered(self, fact: AttemptAnswered) -> None:
+    def _attempt_answered(self, fact: facts.AttemptAnswered) -> None:
         if fact.status in ("late", "refused"):
             self._unasked(fact)
             return
@@ -121,11 +112,11 @@ class Requests(Items):
             return
         for name in ("answered_in", "summary", "error", "execution"):
             setattr(item, name, came[name])
-        retried = any(retry.pending.name == fact.name for retry in self.record.all(RetrySet))
+        retried = any(retry.pending.name == fact.name for retry in self.record.all(facts.RetrySet))
         if fact.task.rpartition(".")[2] == AGAIN and not retried:  # nothing else tells that it is over
             self.close(item_id, status, **came)
 
-    def _task_finished(self, fact: TaskFinished | StepFinished) -> None:
+    def _task_finished(self, fact: facts.TaskFinished | facts.StepFinished) -> None:
         item_id, record = id_of(fact.name), self.record
         item = self.by_id.get(item_id)
         if item is None:
@@ -145,12 +136,12 @@ class Requests(Items):
 
     _step_finished = _task_finished
 
-    def _request_dropped(self, fact: RequestDropped) -> None:
+    def _request_dropped(self, fact: facts.RequestDropped) -> None:
         if item := self.by_id.get(id_of(fact.name)):
             self.close_within(item)
             self.close(item.id, "cancelled")
 
-    def _unasked(self, fact: AttemptAnswered) -> None:
+    def _unasked(self, fact: facts.AttemptAnswered) -> None:
         parent, came = self.by_id.get(id_of(fact.name)), self._came(fact)
         if parent and fact.status == "late":
             said = f"error: {fact.error.message}" if fact.error else f"ok: {came['summary']}"
@@ -166,7 +157,7 @@ class Requests(Items):
         item = self.begin(f"result:{self.record.entry.seq}", kind="attempt", **told)
         self.close(item.id, "refused")
 
-    def _came(self, fact: AttemptAnswered) -> dict[str, Any]:
+    def _came(self, fact: facts.AttemptAnswered) -> dict[str, Any]:
         result = result_of(self.record, fact.step)
         return {
             "text": str(words.came(fact, result)),

@@ -24,8 +24,7 @@ from agent_service.run.lines import RunLine, line_of
 from agent_service.run.ports import PromptText
 from agent_service.views.inbox import of_letter
 from agent_service.views.journal import call_view, entry_view, made_call, timeline_view
-from agent_service.views.run import run_view
-from agent_service.views.steps import step_detail
+from agent_service.views.run import run_view, step_detail
 from agent_service.views.why import Seen, why_view
 from agent_service.workbench.dev_command import shown
 from groundwork.service.exits import NotDone

@@ -15,9 +15,8 @@ from agent_service.run.changes import ChangeRecord, retell
 from agent_service.run.journal import Commit
 from agent_service.views.journal import entry_view, timeline_view
 from agent_service.views.pages.files import pages_of
-from agent_service.views.run import run_view
+from agent_service.views.run import run_view, step_detail
 from agent_service.views.spans.trace import stretch
-from agent_service.views.steps import step_detail
 from groundwork.telemetry.span import Span
 from tests.core.stories import gathered, told
 from tests.projections.courses import PLAYED

@@ -88,8 +88,7 @@ function callout(page, run, done) {
   return h("section.callout", { class: `callout ${kind}`, "aria-label": "What to know" },
     h("h2", null, (what && ASKED[asks.kind]) ?? HEADINGS[run.status] ?? "Outcome", named),
     what ?? h("p.told", null, text),
-    ANSWERED.has(asks?.kind) || reopens(run) ? h("div.buttons", null, replies(page, run, done)) : null,
-    run.remedy && remedy(run.remedy));
+    ANSWERED.has(asks?.kind) || reopens(run) ? h("div.buttons", null, replies(page, run, done)) : run.remedy && remedy({ text: run.remedy.text }));
 }
 
 /** Somebody has stopped everything. */
@@ -98,7 +97,7 @@ function halted(text) {
     h("h2", null, "Stopped"), h("p.told", null, text), remedy({ text: "once that is settled, let everything go on", command: "agentic go-on" }));
 }
 
-/** What to do now, with the command that does it. */
+/** What to do now; `command` is for what no button does. */
 export function remedy({ text, command }) {
   return h("div.remedy", null, h("p", null, h("strong", null, "What to do now: "), ticked(text)), command && h("p.command", null, h("code", null, command), copyButton(command, "Copy the command")));
 }

@@ -84,7 +84,7 @@ def _ready(tools: Tools, tool: str, command: str, arguments: Arguments) -> _Read
     admitted = policy.admit(asked, offer, flaw=offers.flaw(asked), now=datetime.now(UTC))
     if isinstance(admitted, ToolOutcome):
         raise NotCallable(admitted.message or "it is refused")
-    return _Ready(admitted.intent, offer, given)
+    return _Ready(admitted, offer, given)
 
 
 def _no_tool(tool: str, tools: Tools) -> str:

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Collection
-from functools import partial
 from typing import Protocol
 
 from pydantic import JsonValue
@@ -25,7 +24,6 @@ from ductile_gateway.calls.artifacts import (
 )
 from ductile_gateway.calls.call import Answer, Asked, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.results import UNSEEN, Kept
-from ductile_gateway.calls.waiting import insist
 from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Clock, Ledger, Observer, Ownership
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas import subjects
@@ -36,6 +34,8 @@ _CHANGED = (
     "{argument}: what is stored as {path} is not what its tool made, by its SHA-256: somebody has replaced it, and the "
     "tool was not given it"
 )
+
+TELL_AGAIN_S = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -119,9 +119,15 @@ class Remembers(Protocol):
 
 
 async def tell_of_left_over(runner: Remembers, ledger: Ledger, answers: Answers) -> None:
-    async with asyncio.TaskGroup() as group:
-        for key in runner.remembered():
-            group.create_task(insist({"call": key}, partial(_tell, key, runner, ledger, answers)))
+    left = set(runner.remembered())
+    while left:
+        found = await asyncio.gather(*(_tell(key, runner, ledger, answers) for key in left), return_exceptions=True)
+        for key, error in zip(list(left), found, strict=True):
+            if not isinstance(error, TryAgain):
+                left.discard(key)
+            if isinstance(error, Exception):
+                log.warning("the end of a call is not told yet", extra={"call": key, "why": str(error)})
+        await asyncio.sleep(TELL_AGAIN_S if left else 0)
 
 
 async def _tell(key: str, runner: Remembers, ledger: Ledger, answers: Answers) -> None:
@@ -140,8 +146,10 @@ class Contents:
         self._artifacts = artifacts
         self._ledger = ledger
 
-    async def into(self, asked: Asked, command: ToolCommand) -> dict[str, JsonValue] | ToolOutcome:
+    async def into(self, asked: Asked, command: ToolCommand | None) -> dict[str, JsonValue] | ToolOutcome:
         request = asked.request
+        if command is None:
+            return failed("not_allowed", f"tool {request.tool} has no such command any more", retryable=False)
         payload = dict(request.tool_payload)
         for argument, path in artifact_arguments(command, payload).items():
             name = name_in(path) or ""

@@ -22,21 +22,15 @@ from ductile_gateway.calls.call import (
 from schemas import subjects
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import RESERVED_KEYS
-from schemas.values import dataclass, replace
+from schemas.values import replace
 
 UNCERTAIN = frozenset({"timeout", "bad_output"})
 """Errors after which a tool that changes something may have done so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    intent: Intent
-    command: ToolCommand
-
-
-def admit(asked: Asked, offer: ToolOffer | None, *, flaw: str | None, now: datetime) -> Run | ToolOutcome:
-    """What to do with a request that never ran: run it, or why not. `flaw`: what is wrong with its arguments by the
-    command's schema."""
+def admit(asked: Asked, offer: ToolOffer | None, *, flaw: str | None, now: datetime) -> Intent | ToolOutcome:
+    """The intent to run a request that never ran, or why not. `flaw`: what is wrong with its arguments by the command's
+    schema."""
     command = _command(asked, offer)
     if offer is None or command is None or offer.route != asked.route or asked.route in subjects.OUR_OWN_ROUTES:
         return failed("not_allowed", _why_not_allowed(asked, offer), retryable=False)
@@ -47,7 +41,7 @@ def admit(asked: Asked, offer: ToolOffer | None, *, flaw: str | None, now: datet
     ends_at = now + timedelta(seconds=offer.timeout_s)
     may_repeat = command.tier == "read" or command.idempotent
     deadline_at = min(ends_at, asked.request.deadline_at or ends_at)
-    return Run(Intent(asked=asked, may_repeat=may_repeat, deadline_at=deadline_at), command)
+    return Intent(asked=asked, may_repeat=may_repeat, deadline_at=deadline_at)
 
 
 def unwanted() -> ToolOutcome:

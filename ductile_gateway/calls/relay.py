@@ -31,7 +31,7 @@ from ductile_gateway.calls.call import (
     Verdict,
 )
 from ductile_gateway.calls.places import FULL, Lanes
-from ductile_gateway.calls.waiting import Standstill, WaitingCalls, Wanted, insist
+from ductile_gateway.calls.waiting import Standstill, WaitingCalls, Wanted
 from ductile_gateway.ports import Artifacts, Clock, Ledger, Observer, Offers, Ownership, Runs, ToolRunner
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from schemas.values import dataclass, replace
@@ -96,12 +96,8 @@ class Relay:
         answers = await self.ledger.answers_to_publish(since)
         if answers:
             log.info("saying again", extra={"to_publish": len(answers)})
-        at_once = asyncio.Semaphore(PUBLISHED_AT_ONCE)
-        async with asyncio.TaskGroup() as group:
-            for answer in answers:
-                await at_once.acquire()
-                task = group.create_task(insist(answer.facts(), partial(self._publish, answer)))
-                task.add_done_callback(lambda _: at_once.release())
+        for first in range(0, len(answers), PUBLISHED_AT_ONCE):
+            await asyncio.gather(*map(self._publish, answers[first : first + PUBLISHED_AT_ONCE]))
 
     async def _answer(self, asked: Asked, past: Past) -> Answer:
         if past is None:
@@ -125,21 +121,26 @@ class Relay:
             self.standstill.check()
             offer, flaw = self.offers.find(request.tool), self.offers.flaw(asked)
             admitted = policy.admit(asked, offer, flaw=flaw, now=self.clock.now())
-            if isinstance(admitted, policy.Run):
+            if isinstance(admitted, Intent):
                 return await self._run(admitted)
             told = {"error_class": admitted.error_class, "why": admitted.message}
             log.warning("refused", extra=asked.facts() | told)
             return policy.having_waited(admitted, self.waiting.why(asked.key))
 
-    async def _run(self, run: policy.Run) -> ToolOutcome:
-        payload = await self._contents.into(run.intent.asked, run.command)
-        if isinstance(payload, ToolOutcome):
-            return payload
-        call = ToolCall.of(run.intent, payload)
+    async def _run(self, intent: Intent) -> ToolOutcome:
+        call = await self._call(intent)
+        if isinstance(call, ToolOutcome):
+            return call
         try:
-            return await self._start(run.intent, call)
-        except AlreadyStarted:
-            return await self._begun_before(run.intent, call)
+            return await self._start(intent, call)
+        except AlreadyStarted:  # a crash took the intent of the call, and not what the runner remembers
+            return await self._resumed(intent, call) or await self._start(intent, call)
+
+    async def _call(self, intent: Intent) -> ToolCall | ToolOutcome:
+        request = intent.asked.request
+        command = self.offers.command(request.tool, request.tool_command)
+        payload = await self._contents.into(intent.asked, command)
+        return ToolCall.of(intent, payload) if isinstance(payload, dict) else payload
 
     async def _start(self, intent: Intent, call: ToolCall) -> ToolOutcome:
         doubt = self.ownership.doubt(intent.asked)
@@ -169,14 +170,6 @@ class Relay:
         escalates = intent.asked.request.tool in self.escalated
         return policy.after_reruns(outcome, intent, escalates=escalates)
 
-    async def _begun_before(self, intent: Intent, call: ToolCall) -> ToolOutcome:
-        """A crash took the intent of the call and not what the runner remembers: look for it, as for any other."""
-        outcome = policy.after_resume(await self._verdict(call, self.runner.resume(call)), intent)
-        if outcome:
-            return self._of_reruns(outcome, intent)
-        await self.runner.forget(call.key)
-        return await self._start(intent, call)
-
     async def _taken_up(self, intent: Intent) -> ToolOutcome:
         """What came of a call that was begun before. Raises TryAgain while another gateway lives that began it. It is
         adopted only where it can be found from here, or repeated, so that a crash of this one leaves it in doubt as
@@ -187,25 +180,19 @@ class Relay:
             return policy.after_run(Unknown(lost), intent)
         if lost:
             await self.ledger.adopt(intent)
-        return await self._resume(intent)
-
-    async def _resume(self, intent: Intent) -> ToolOutcome:
         log.info("resuming", extra=intent.asked.facts())
-        call = await self._call_again(intent)
-        verdict = await self._verdict(call, self.runner.resume(call))
-        outcome = policy.after_resume(verdict, intent)
+        call = await self._call(intent)
+        if isinstance(call, ToolOutcome):
+            call = replace(ToolCall.of(intent, intent.asked.request.tool_payload), complete=False)
+        return await self._resumed(intent, call) or await self._first(intent.asked)
+
+    async def _resumed(self, intent: Intent, call: ToolCall) -> ToolOutcome | None:
+        """What came of a call that may have been started; None where it may be started anew."""
+        outcome = policy.after_resume(await self._verdict(call, self.runner.resume(call)), intent)
         if outcome:
             return self._of_reruns(outcome, intent)
-        await self.runner.forget(intent.asked.key)
-        return await self._first(intent.asked)
-
-    async def _call_again(self, intent: Intent) -> ToolCall:
-        request = intent.asked.request
-        command = self.offers.command(request.tool, request.tool_command)
-        payload = await self._contents.into(intent.asked, command) if command else None
-        if isinstance(payload, dict):
-            return ToolCall.of(intent, payload)
-        return replace(ToolCall.of(intent, request.tool_payload), complete=False)
+        await self.runner.forget(call.key)
+        return None
 
     async def _verdict(self, call: ToolCall, running: Awaitable[Verdict]) -> Verdict:
         try:

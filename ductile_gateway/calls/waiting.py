@@ -7,35 +7,17 @@ answered a moment ago. A read is asked about after a long wait, and never held u
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from ductile_gateway.calls.call import Asked, Intent, Unwanted
 from ductile_gateway.calls.excerpts import printable
 from ductile_gateway.ports import Clock, Runs
-from groundwork.service.errors import Broken, Misconfigured, TryAgain
+from groundwork.service.errors import TryAgain
 from schemas.status import Finding, Halt, WaitingCall
 from schemas.values import dataclass, replace
 
 log = logging.getLogger(__name__)
-
-
-async def insist(facts: Mapping[str, object], work: Callable[[], Awaitable[None]]) -> None:
-    """Repeat while it raises TryAgain. `facts`: for the log. Raises Broken or Misconfigured."""
-    told = ""
-    while True:
-        try:
-            return await work()
-        except TryAgain as error:
-            if str(error) != told:
-                told = str(error)
-                log.warning("to be tried again", extra={**facts, "why": told})
-            await asyncio.sleep(error.delay_s)
-        except (Broken, Misconfigured):
-            raise
-        except Exception:  # of one call, which the others must not pay for; its request comes again
-            log.exception("a call could not be resumed", extra=dict(facts))
-            return None
 
 
 WORTH_TELLING = timedelta(seconds=5)

@@ -7,7 +7,6 @@ import pytest
 
 from ductile_gateway.calls.call import Intent, JobFacts, NeverStarted, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.policy import (
-    Run,
     admit,
     after_reruns,
     after_run,
@@ -21,15 +20,15 @@ DONE = ToolOutcome("ok", text="done")
 
 def admission(
     request: Any = None, route: str = "jina-reader", offer: ToolOffer | None = FETCH, *, flaw: str | None = None
-) -> Run | ToolOutcome:
+) -> Intent | ToolOutcome:
     return admit(asked_for(request, route), offer, flaw=flaw, now=NOON)
 
 
 def run(request: Any = None) -> Intent:
     """The intent of a request that may run."""
     admitted = admission(request)
-    assert isinstance(admitted, Run)
-    return admitted.intent
+    assert isinstance(admitted, Intent)
+    return admitted
 
 
 def refusal(*asked: Any, **facts: Any) -> ToolOutcome:

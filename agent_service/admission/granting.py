@@ -36,50 +36,46 @@ class LimitRefused(ValueError):
 
 def grant(policy: LimitPolicy, constraints: Constraints, *, context: dict[str, JsonValue], at: datetime) -> Limits:
     """Raises LimitRefused. RFC-103 lets `max_steps` come with the context too; the constraints win."""
-    defaults = policy.defaults
-    check_caps(policy, constraints, at=at)
+    defaults, asked = policy.defaults, constraints
+    check_caps(policy, asked, at=at)
     _check_context(policy.cap_context_bytes, context)
+    steps = asked.max_loops or asked.max_steps or _steps_in(context, policy.cap_steps) or defaults.max_steps
     return replace(
         defaults,
-        max_steps=_steps(policy, constraints, context) or defaults.max_steps,
-        max_reframes=_or(constraints.max_reframes, defaults.max_reframes),
-        max_tokens=constraints.max_tokens or _smaller(policy.cap_tokens, defaults.max_tokens),
-        max_cost_usd=constraints.max_cost_usd or _smaller(policy.cap_cost_usd, defaults.max_cost_usd),
-        deadline_at=constraints.deadline_at or at + timedelta(seconds=policy.wall_clock_s),
-        deadline_named=constraints.deadline_at is not None,
+        max_steps=steps,
+        max_reframes=defaults.max_reframes if asked.max_reframes is None else asked.max_reframes,
+        max_tokens=asked.max_tokens or _smaller(policy.cap_tokens, defaults.max_tokens),
+        max_cost_usd=asked.max_cost_usd or _smaller(policy.cap_cost_usd, defaults.max_cost_usd),
+        deadline_at=asked.deadline_at or at + timedelta(seconds=policy.wall_clock_s),
+        deadline_named=asked.deadline_at is not None,
     )
 
 
 def check_caps(policy: LimitPolicy, constraints: Constraints, *, at: datetime) -> None:
     """Raises LimitRefused for a constraint over its cap, or a past deadline."""
-    _steps(policy, constraints, {})
-    _within(policy.cap_reframes, constraints.max_reframes, "constraints.max_reframes")
-    _within(policy.cap_tokens, constraints.max_tokens, "constraints.max_tokens")
-    _within(policy.cap_cost_usd, constraints.max_cost_usd, "constraints.max_cost_usd")
-    _check_deadline(policy, constraints.deadline_at, at)
+    caps = {"max_loops": policy.cap_steps, "max_steps": policy.cap_steps, "max_reframes": policy.cap_reframes}
+    for name, cap in (caps | {"max_tokens": policy.cap_tokens, "max_cost_usd": policy.cap_cost_usd}).items():
+        _check(getattr(constraints, name), cap, f"constraints.{name}")
+    deadline, latest = constraints.deadline_at, at + timedelta(seconds=policy.cap_wall_clock_s)
+    if deadline and deadline <= at:
+        raise LimitRefused("constraints.deadline_at", f"has passed: it is {at:%Y-%m-%dT%H:%M:%SZ} now")
+    if deadline and deadline > latest:
+        raise LimitRefused("constraints.deadline_at", f"is after {latest:%Y-%m-%dT%H:%M:%SZ}, the latest granted here")
 
 
-def _steps(policy: LimitPolicy, constraints: Constraints, context: dict[str, JsonValue]) -> int | None:
-    for field in ("max_loops", "max_steps"):
-        asked: int | None = getattr(constraints, field)
-        if asked is not None:
-            return _within(policy.cap_steps, asked, f"constraints.{field}")
-    from_context = context.get("max_steps")
-    if from_context is None:
-        return None
-    if isinstance(from_context, bool) or not isinstance(from_context, int) or from_context < 1:
-        raise LimitRefused("context.max_steps", "must be a whole number of at least 1")
-    return _within(policy.cap_steps, from_context, "context.max_steps")
-
-
-def _within(cap: N | None, asked: N | None, field: str) -> N | None:
+def _check(asked: float | None, cap: float | None, field: str) -> None:
     if asked is not None and cap is not None and asked > cap:
         raise LimitRefused(field, f"is {asked}, and this service grants at most {cap}")
+
+
+def _steps_in(context: dict[str, JsonValue], cap: int) -> int | None:
+    asked = context.get("max_steps")
+    if asked is None:
+        return None
+    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
+        raise LimitRefused("context.max_steps", "must be a whole number of at least 1")
+    _check(asked, cap, "context.max_steps")
     return asked
-
-
-def _or(asked: int | None, default: int) -> int:
-    return default if asked is None else asked
 
 
 def _check_context(cap: int, context: dict[str, JsonValue]) -> None:
@@ -89,14 +85,4 @@ def _check_context(cap: int, context: dict[str, JsonValue]) -> None:
 
 
 def _smaller(cap: N | None, default: N | None) -> N | None:
-    return default if cap is None else cap if default is None else min(cap, default)
-
-
-def _check_deadline(policy: LimitPolicy, asked: datetime | None, at: datetime) -> None:
-    if asked is None:
-        return
-    if asked <= at:
-        raise LimitRefused("constraints.deadline_at", f"has passed: it is {at:%Y-%m-%dT%H:%M:%SZ} now")
-    latest = at + timedelta(seconds=policy.cap_wall_clock_s)
-    if asked > latest:
-        raise LimitRefused("constraints.deadline_at", f"is after {latest:%Y-%m-%dT%H:%M:%SZ}, the latest granted here")
+    return min((most for most in (cap, default) if most is not None), default=None)

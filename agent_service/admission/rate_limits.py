@@ -73,9 +73,10 @@ class RateLimiter:
         self._now = now
         self._sleep = sleep
         self._takings = takings
-        self._rates = requests_per_minute, tokens_per_minute
-        self.limited = any(self._rates)
-        self._requests, self._tokens = self._full(now())
+        rates = {"requests": requests_per_minute, "tokens": tokens_per_minute}
+        self._rates = {name: rate for name, rate in rates.items() if rate}
+        self.limited = bool(self._rates)
+        self._buckets = self._full(now())
         self.others: dict[str, _Other] = {}
         """Calls that others make, by run."""
         self._held_until = float("-inf")
@@ -111,7 +112,7 @@ class RateLimiter:
     def recall(self, calls: Iterable[PastCall], now: datetime) -> None:
         """Counts the last minute's calls of all processes. `now` is the instant of `now()`."""
         then = self._now() - MINUTE_S
-        self._requests, self._tokens = self._full(then)
+        self._buckets = self._full(then)
         for at, run_id, call in calls:
             self._count(run_id, call, at=self._now() - min(MINUTE_S, max(0.0, (now - at).total_seconds())))
 
@@ -120,9 +121,8 @@ class RateLimiter:
         self._held_until = max(self._held_until, self._now() + seconds)
         self._why = why
 
-    def _full(self, now: float) -> tuple[Bucket | None, Bucket | None]:
-        requests, tokens = (Bucket(rate, now) if rate else None for rate in self._rates)
-        return requests, tokens
+    def _full(self, now: float) -> dict[str, Bucket]:
+        return {name: Bucket(rate, now) for name, rate in self._rates.items()}
 
     async def _until_there(self, tokens: int) -> None:
         while True:
@@ -135,8 +135,9 @@ class RateLimiter:
                 await self._takings.news()
 
     async def _is_ours(self, tokens: int) -> bool:
-        for name, rate, amount in (("requests", self._requests, 1), ("tokens", self._tokens, tokens)):
-            if rate and not await self._takings.take(name, min(amount, rate.per_minute), left=rate.left(self._now())):
+        for name, bucket in self._buckets.items():
+            amount = min({"requests": 1, "tokens": tokens}[name], bucket.per_minute)
+            if not await self._takings.take(name, amount, left=bucket.left(self._now())):
                 return False
         return True
 
@@ -145,27 +146,23 @@ class RateLimiter:
         if call.reserved:
             self.others[run_id] = _Other(call.tokens, by)
             self._take(1, call.tokens, at)
-        elif (other := self.others.pop(run_id, None)) and (self._tokens or not call.replied):
+        elif (other := self.others.pop(run_id, None)) and ("tokens" in self._buckets or not call.replied):
             self._take(0, call.tokens - other.tokens, at)
             if other.by == by and call.hold_s is not None:
                 self.hold(call.hold_s, call.why)
 
     def _take(self, requests: int, tokens: int, at: float | None = None) -> None:
         now = self._now() if at is None else at
-        if self._requests:
-            self._requests.take(requests, now)
-        if self._tokens:
-            self._tokens.take(tokens, now)
+        for name, bucket in self._buckets.items():
+            bucket.take({"requests": requests, "tokens": tokens}[name], now)
 
     def _wait_s(self, tokens: int, behind: Collection[int] = ()) -> float:
         """How long a call of `tokens` has to wait when all calls of `behind` are made before it."""
-        now = self._now()
-        requests = self._requests.wait_s(1, now, behind=len(behind)) if self._requests else 0.0
-        return max(
-            requests,
-            self._tokens.wait_s(tokens, now, behind=sum(behind)) if self._tokens else 0.0,
-            self._held_until - now,
+        now, amounts = self._now(), {"requests": (1, len(behind)), "tokens": (tokens, sum(behind))}
+        waits = (
+            bucket.wait_s(amounts[name][0], now, behind=amounts[name][1]) for name, bucket in self._buckets.items()
         )
+        return max(0.0, self._held_until - now, *waits)
 
     def _check(self, wait_s: float) -> None:
         if wait_s <= LONGEST_WAIT_S:

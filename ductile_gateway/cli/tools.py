@@ -25,7 +25,7 @@ from ductile_gateway.cli.options import NAME, AsJson, ConfigNearby, ToolsFolder,
 from ductile_gateway.ductile import discovery
 from ductile_gateway.plugins.boxes import boundary_of, box_of
 from ductile_gateway.plugins.process import plugin_environment
-from ductile_gateway.plugins.trying import look_at_box
+from ductile_gateway.plugins.runner import look_at_box
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import ahead
 from ductile_gateway.tools.catalog import Offers

@@ -1,23 +1,124 @@
-"""The box of each call: what an operator has set, what a plugin is configured with and what this machine has, put
-together to the order that is run; and what is told of it.
+"""The box of each call: which boundary of those that this machine has holds plugins, what an operator has set and what
+a plugin is configured with, put together to the order that is run; and what is told of it.
 """
 
 import os
+import pwd
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from pathlib import Path
+from typing import Literal
 
-from ductile_gateway.plugins import boundary
-from ductile_gateway.plugins.boundary import Boundary, NoSuchBoundary
-from ductile_gateway.plugins.box import reach
+import ductile_gateway
+from ductile_gateway.plugins.box import landlock, reach
 from ductile_gateway.plugins.box.limits import Limits
 from ductile_gateway.plugins.box.order import Order, User
 from ductile_gateway.plugins.box.reach import DEVICES, PROC, Reach, named
 from ductile_gateway.plugins.box.view import TEMPORARY
 from ductile_gateway.settings import PluginSettings
 from groundwork.service.errors import Misconfigured
+from schemas.values import dataclass
+
+Wanted = Literal["auto", "view", "landlock", "none"]
+Files = Literal["view", "landlock", "none"]
+PROGRAM = """
+import sys
+sys.path.append(sys.argv[1])
+from ductile_gateway.plugins.box.view import can_enter
+sys.exit(0 if can_enter() else 1)
+"""
+SIGNALS_SINCE, CUTTING_SINCE = 6, 3
+"""The ABI of landlock since which signals, and the cutting of files, end at the boundary."""
+
+
+NOT_ROOT = "name a user in gateway.plugins.run_as, or start the gateway as another user than root"
+
+
+class NoSuchBoundary(Exception):
+    """What was asked for is not to be had here; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """`abi`: of landlock. `hides`: whether there is a view beside landlock, for sockets. `user`: another one than
+    ours."""
+
+    files: Files
+    abi: int = 0
+    hides: bool = False
+    user: User | None = None
+    user_name: str = ""
+
+    @property
+    def is_closed(self) -> bool:
+        return self.files != "none" or self.user is not None
+
+    def told(self) -> str:
+        whose = f"as {self.user_name}" if self.user else "as root" if os.getuid() == 0 else "as the gateway's own user"
+        files = {
+            "view": "stores, settings and other calls are hidden from them by mounts",
+            "landlock": f"files end at their own by landlock (ABI {self.abi}{self._missing()})"
+            f"{', and sockets of the machine are hidden' if self.hides else ''}",
+            "none": "files end where those of their user do",
+        }
+        return f"{files[self.files]}; {whose}, with limits of what a call may use"
+
+    def _missing(self) -> str:
+        gaps = {"signals": SIGNALS_SINCE, "cutting files short": CUTTING_SINCE}
+        not_held = [what for what, since in gaps.items() if self.abi < since]
+        return f": not {' nor '.join(not_held)}" if not_held else ""
+
+
+def found(wanted: Wanted, run_as: str | None) -> Boundary:
+    """What is wanted, or the strongest. Raises NoSuchBoundary, also where plugins would be root without landlock."""
+    user, abi = _user(run_as), landlock.abi()
+    if wanted == "landlock" and not abi:
+        raise NoSuchBoundary("this kernel has no landlock switched on: choose another boundary")
+    would_be_root = os.getuid() == 0 and user is None
+    if would_be_root and (wanted in ("view", "none") or not abi):
+        why = f"boundary: {wanted}" if abi else "a kernel without landlock"
+        raise NoSuchBoundary(f"with {why} plugins would be root: {NOT_ROOT}")
+    files = _files(wanted, abi, would_be_root=would_be_root)
+    if wanted == "view" and files != "view":
+        raise NoSuchBoundary("mounts of their own are not allowed here: start as root, or choose another boundary")
+    # Root is let in by who listens at a socket with a path, which landlock does not close.
+    hides = files == "landlock" and would_be_root and _has_view()
+    return Boundary(files, abi=abi, hides=hides, user=user, user_name=run_as or "")
+
+
+def _files(wanted: Wanted, abi: int, *, would_be_root: bool) -> Files:
+    """Landlock first: it closes what nobody named. One that lets files be cut short is for who can have no view."""
+    if wanted in ("none", "landlock"):
+        return wanted
+    if wanted == "auto" and (abi >= CUTTING_SINCE or would_be_root):
+        return "landlock"
+    return "view" if _has_view() else "landlock" if abi else "none"
+
+
+def _has_view() -> bool:
+    root = Path(ductile_gateway.__file__).parents[1]
+    command = [sys.executable, "-I", "-S", "-c", PROGRAM, str(root)]
+    tried = subprocess.run(command, env={}, check=False, capture_output=True)  # noqa: S603 - no text of others
+    return tried.returncode == 0
+
+
+def _user(name: str | None) -> User | None:
+    if name is None:
+        return None
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        raise NoSuchBoundary(f"run_as: there is no user {name}") from None
+    if entry.pw_uid == os.getuid():
+        return None
+    if os.getuid() != 0:
+        raise NoSuchBoundary("run_as: only root may run plugins as another user: leave it out, or start as root")
+    return User(entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(name, entry.pw_gid)))
+
 
 MARK = "AGENTIC_CALL"
 """The variable by which the processes of a call are known where their guard was killed."""
@@ -95,7 +196,7 @@ def box_of(settings: PluginSettings, environment: Mapping[str, str]) -> Box:
 
 def boundary_of(settings: PluginSettings) -> Boundary:
     try:
-        return boundary.found(settings.boundary, settings.run_as)
+        return found(settings.boundary, settings.run_as)
     except NoSuchBoundary as error:
         raise Misconfigured(f"gateway.plugins: {error}") from None
 

@@ -2,12 +2,9 @@
 
 from collections.abc import Mapping
 
-from pydantic import JsonValue
-
-from ductile_gateway.calls.call import ToolCall, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.calls.call import ToolCall, ToolOutcome, Unknown, Verdict
 from ductile_gateway.plugins.manifest import Command, Manifest
 from ductile_gateway.ports import Begin, unrecorded
-from schemas.continuation import ContinuationInvalid, of_object
 
 
 class InProcessTools:
@@ -17,9 +14,6 @@ class InProcessTools:
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         await begin()
-        wanted = None if "evidence" in call.payload else call.payload.get("continuation")
-        if wanted is not None:
-            return _asking(wanted)
         return ToolOutcome("ok", text=f"{call.command} was given {len(call.payload)} arguments", output=call.payload)
 
     async def resume(self, call: ToolCall) -> Verdict:
@@ -27,13 +21,6 @@ class InProcessTools:
 
     async def forget(self, key: str) -> None:
         """Nothing was remembered."""
-
-
-def _asking(wanted: JsonValue) -> ToolOutcome:
-    try:
-        return ToolOutcome("continuation", text="asks for what it was told to", continuation=of_object(wanted))
-    except ContinuationInvalid as error:
-        return failed("invalid_arguments", str(error), retryable=False)
 
 
 def in_process_manifests() -> Mapping[str, Manifest]:

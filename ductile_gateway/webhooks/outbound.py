@@ -18,8 +18,14 @@ from typing import NoReturn, Protocol
 
 from ductile_gateway.ports import Clock
 from ductile_gateway.store.outbox import OwedNotifications
-from ductile_gateway.webhooks.lifecycle import LifecycleEvent
-from ductile_gateway.webhooks.notifications import Notification, Try, callback_of, next_try, notifications_of
+from ductile_gateway.webhooks.notifications import (
+    LifecycleEvent,
+    Notification,
+    Try,
+    callback_of,
+    next_try,
+    notifications_of,
+)
 from ductile_gateway.webhooks.outbound_settings import OutboundSettings
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage

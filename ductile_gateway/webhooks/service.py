@@ -17,8 +17,7 @@ from ductile_gateway.status import Status
 from ductile_gateway.store.opening import Stores
 from ductile_gateway.store.outbox import OwedNotifications
 from ductile_gateway.trust import NotTheAgents, Trust
-from ductile_gateway.webhooks.lifecycle import LifecycleEvent, Unreadable, read_event
-from ductile_gateway.webhooks.notifications import Notification
+from ductile_gateway.webhooks.notifications import LifecycleEvent, Notification, Unreadable, read_event
 from ductile_gateway.webhooks.outbound import Outbound, Told
 from ductile_gateway.webhooks.outbound_settings import OutboundSettings
 from ductile_gateway.webhooks.sender import open_sender

@@ -19,10 +19,9 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import ToolCall, ToolOutcome, Verdict
-from ductile_gateway.plugins.boundary import SIGNALS_SINCE, Boundary, NoSuchBoundary, found
 from ductile_gateway.plugins.box import landlock
 from ductile_gateway.plugins.box.limits import Limits
-from ductile_gateway.plugins.boxes import box_of
+from ductile_gateway.plugins.boxes import SIGNALS_SINCE, Boundary, NoSuchBoundary, box_of, found
 from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ductile_gateway.store.outbox import OwedNotifications
-from ductile_gateway.webhooks.lifecycle import LifecycleEvent, read_event
-from ductile_gateway.webhooks.notifications import Notification, Try
+from ductile_gateway.webhooks.notifications import LifecycleEvent, Notification, Try, read_event
 from ductile_gateway.webhooks.outbound import Outbound
 from ductile_gateway.webhooks.outbound_settings import OutboundSettings
 from groundwork.service.errors import TryAgain

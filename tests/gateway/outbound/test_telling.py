@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.webhooks.lifecycle import MOST_BYTES, LifecycleEvent, Unreadable, callback_body, read_event
 from ductile_gateway.webhooks.notifications import (
     LONGEST_WISH_S,
+    MOST_BYTES,
+    LifecycleEvent,
     Try,
+    Unreadable,
+    callback_body,
     next_try,
+    read_event,
 )
 from groundwork.service.errors import TryAgain
 from tests.gateway.outbound.kit import ENDINGS, HOOK, Town, an_event, read

@@ -6,7 +6,7 @@ It writes the file, and a folder for tools where there is none; it contacts nobo
 import importlib.util
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -214,9 +214,13 @@ def init(
     if not store_folder.create(config, settings_file(answers, samples)):
         _refuse_to_overwrite(config)
     first, following = list(_first(answers)), list(_next(config, answers))
-    told = "\n".join((f"{config} is written, for you alone", *_shown("first", first), *_shown("next", following)))
-    facts = {"config": str(config), "first": [one for one, _ in first], "next": [one for one, _ in following]}
-    return Outcome(facts, told)
+    parts = [f"{config} is written, for you alone", *(["", "first", *first] if first else []), "", "next", *following]
+    facts = {"config": str(config), "first": list(map(_command, first)), "next": list(map(_command, following))}
+    return Outcome(facts, "\n".join(parts))
+
+
+def _command(line: str) -> str:
+    return line.partition("#")[0].strip()
 
 
 def _refuse_to_overwrite(config: Path) -> None:
@@ -225,29 +229,22 @@ def _refuse_to_overwrite(config: Path) -> None:
         raise NotDone(message, Exit.REFUSED)
 
 
-def _first(answers: Answers) -> Iterator[tuple[str, str]]:
+def _first(answers: Answers) -> Iterator[str]:
     for name in variables(answers):
         if not os.environ.get(name):
-            yield f"export {name}=...", "where both services and these commands start"
+            yield f"  export {name}=...  # where both services and these commands start"
     if answers["model"][0] == "openai" and importlib.util.find_spec("openai") is None:
-        yield "pip install 'agentic-loop-nats[openai]'", ""
+        yield "  pip install 'agentic-loop-nats[openai]'"
 
 
-def _next(config: Path, answers: Answers) -> Iterator[tuple[str, str]]:
+def _next(config: Path, answers: Answers) -> Iterator[str]:
     agentic, gateway = invocation(), installed.invocation("ductile-gateway", "ductile_gateway")
     file = "" if config == OWN else f" --config {shlex.quote(str(config))}"
     if answers["nats"]:
-        yield f"{agentic} setup{file}", "creates streams, consumers and buckets on the server"
-        yield f"{gateway} serve{file}", "this and the next each in a terminal of its own, or as a service"
-        yield f"{agentic} serve{file}", ""
+        yield f"  {agentic} setup{file}  # creates streams, consumers and buckets on the server"
+        yield f"  {gateway} serve{file}  # this and the next each in a terminal of its own, or as a service"
+        yield f"  {agentic} serve{file}"
     else:
-        yield f"{agentic} dev{file}", "everything in one terminal, until Ctrl-C"
-    yield f"{agentic} doctor{file}", "in another one: says what is missing, and what to do about it"
-    yield f"{agentic} run --watch 'show me how this works'", ""
-
-
-def _shown(title: str, commands: Sequence[tuple[str, str]]) -> Iterator[str]:
-    if commands:
-        width = max((len(command) for command, about in commands if about), default=0)
-        yield f"\n{title}"
-        yield from (f"  {command:{width}}  {f'# {about}' if about else ''}".rstrip() for command, about in commands)
+        yield f"  {agentic} dev{file}  # everything in one terminal, until Ctrl-C"
+    yield f"  {agentic} doctor{file}  # in another one: says what is missing, and what to do about it"
+    yield f"  {agentic} run --watch 'show me how this works'"

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import typer
 
@@ -171,22 +171,14 @@ def prune(asking: Asking, dry_run: bool = flag("Only say what would go.", "--dry
 
 def _pruned(pruned: Json) -> Iterator[str]:
     would = "would go" if pruned["dry_run"] else "went"
-    if not pruned["rules"]:
-        yield NO_RULES
-    counts: dict[str, Any] = {"runs": pruned["runs"], "runs whose artifacts": pruned["artifacts"]}
+    counts: Json = {"runs": pruned["runs"], "runs whose artifacts": pruned["artifacts"]}
     total = sum(number for rules in counts.values() for number in rules.values())
-    for what, rules in counts.items():
+    yield f"{total} runs {would}" if pruned["rules"] else NO_RULES
+    for what, rules in (*counts.items(), ("dead letters", pruned["dead_letters"])):
         yield from (f"{number:>8} {what} {would} by {rule}" for rule, number in rules.items())
     yield from (f"{number:>8} {kind} of the gateway {would}" for kind, number in pruned["gateway"].items() if number)
     yield from (f"  {run['run_id']}  {run['status']:<9}  {run['ended_at'][:19]}Z" for run in pruned["listed"][:SHOWN])
-    if total > SHOWN:
-        yield f"  and {total - SHOWN} more"
-    elif pruned["rules"] and not total:
-        yield f"no run {'would go' if pruned['dry_run'] else 'had to go'}"
-    if pruned["trouble"]:
-        yield f"! {pruned['trouble']}; the next pass does it"
-    if pruned["not_reached"]:
-        yield f"! {pruned['not_reached']}"
+    yield from (f"! {pruned[name]}" for name in ("trouble", "not_reached") if pruned[name])
 
 
 @of_agent(dlq, "agentic dlq ls", "agentic dlq ls --all --json")

@@ -9,6 +9,7 @@ import socket
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from groundwork.service.address import called, is_loopback
 from groundwork.service.strict import NotYaml, parse
@@ -42,11 +43,24 @@ def _names_a_bus(path: Path) -> bool:
     if any(name.startswith("AGENT_NATS__") for name in os.environ) or not os.path.lexists(path):
         return True
     try:
-        content = parse(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, NotYaml):
+        content = _content(path)
+    except ValueError:
         return True
-    agent = content.get("agent") if isinstance(content, dict) else None
-    return not isinstance(content, dict) or "nats" in content or (isinstance(agent, dict) and "nats" in agent)
+    return "nats" in content or "nats" in _part(content, "agent")
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """Raises ValueError where it cannot be read."""
+    try:
+        found = parse(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, NotYaml) as error:
+        raise ValueError("cannot be read") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _part(content: dict[str, Any], name: str) -> dict[str, Any]:
+    found = content.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 HOST, PORT = "127.0.0.1", "8700"
@@ -70,7 +84,8 @@ def address_of(said: str) -> Address:
     with suppress(PermissionError):  # it is the folder of somebody else
         path = nearby(None)
     try:
-        http = _section(path) if path else {}
+        section = _part(_part(_content(path), "agent"), "http") if path else {}
+        http = {name: _VARIABLE.sub(_value, str(section[name])) for name in _OVERRIDES if name in section}
         http |= {name: os.environ[variable] for name, variable in _OVERRIDES.items() if variable in os.environ}
         url = _listening(http.get("host", HOST), http.get("port", PORT))
     except ValueError as error:
@@ -85,17 +100,6 @@ def _listening(host: str, port: str) -> str:
     if not _is_of_this_machine(host):
         raise ValueError("names no address of this machine in agent.http")
     return f"http://{called(host)}:{int(port)}"
-
-
-def _section(path: Path) -> dict[str, str]:
-    try:
-        found = parse(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, NotYaml) as error:
-        raise ValueError("cannot be read") from error
-    for name in ("agent", "http"):
-        found = found.get(name) if isinstance(found, dict) else None
-    section = found if isinstance(found, dict) else {}
-    return {name: _VARIABLE.sub(_value, str(section[name])) for name in _OVERRIDES if name in section}
 
 
 def _value(variable: re.Match[str]) -> str:

@@ -78,7 +78,7 @@ JUDGED: list[tuple[Finding, Wanted]] = [
     (copies({"lag": 1805}, all_answer=False), ("warning", "n3", "start the server that is away")),
     (copies({}, leader=None), ("wrong", "no server leads AGENTIC_REQUESTS", "copies are damaged: restart the servers")),
     (copies({}, leader=None, all_answer=False), ("wrong", "no server leads", "start the servers that are away")),
-    (stream(80, 100, "new"), ("warning", "is 80% full, and refuses what is beyond", "--change")),
+    (stream(80, 100, "new"), ("warning", "is 80 % full", "--change")),
     (room([], {"limits": {"max_storage": 10}, "storage": 9}), ("warning", "what this account may store is 90%", "")),
     (stream(100, 100, "old"), ("ok", "", "")),
     (stream(100, -1, "new"), ("ok", "", "")),

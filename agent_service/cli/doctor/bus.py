@@ -10,6 +10,7 @@ from typing import Any
 from agent_service.bus import findings
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.messages import CONTROL, RESULTS, STARTS
+from agent_service.bus.room import NEARLY_FULL, of_stream
 from agent_service.bus.topology import OPERATORS_CHOICE, ROLE, expected, lacking_work, remedy_of
 from agent_service.cli.doctor.machine import SKEW, id_of
 from agent_service.cli.doctor.tools import gateway
@@ -28,8 +29,6 @@ from schemas.status import Finding
 CONNECT_WITHIN_S = 3.0
 ANSWER_WITHIN_S = 2.0
 GATEWAY = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")
-FULL = 0.8
-"""The part of a stream's room from which on it is told."""
 NAMED = 3
 PERMISSION = "give this login the permission, or ask again later"
 START = "start the server that is away, and wait until it has caught up"
@@ -158,12 +157,9 @@ async def _holders(link: NatsLink, settings: AgentSettings, role: Role) -> Async
 
 def _holder(record: Record) -> str:
     ago = duration(timedelta(seconds=record.age_s))
-    how = "given back" if record.owner.released else "not renewed"
-    return (
-        f"free: {how} {ago} ago by {record.owner}"
-        if record.free
-        else f"{record.owner}, renewed {ago} ago, epoch {record.owner.epoch}"
-    )
+    if not record.free:
+        return f"{record.owner}, renewed {ago} ago, epoch {record.owner.epoch}"
+    return f"free: {'given back' if record.owner.released else 'not renewed'} {ago} ago by {record.owner}"
 
 
 def replicas(infos: Iterable[Json], *, all_answer: bool) -> Finding:
@@ -214,19 +210,15 @@ async def _version(settings: NatsSettings, url: str) -> tuple[str, str]:
 
 
 def room(streams: Iterable[Json], account: Mapping[str, Any]) -> Finding:
-    """Where the oldest gives way, a full stream is as it should be. `account`: what JetStream tells of its limits."""
-    levels = {
-        info["config"]["name"]: (info["state"]["bytes"], info["config"].get("max_bytes", 0))
-        for info in streams
-        if info["config"].get("discard") == "new"
-    }
-    limit = account.get("limits", {}).get("max_storage", 0)
-    levels["what this account may store"] = account.get("storage", 0), limit
-    shares = {name: taken / most for name, (taken, most) in levels.items() if most > 0}
-    if full := [f"{name} is {share:.0%} full" for name, share in shares.items() if share >= FULL]:
+    """`account`: what JetStream tells of its limits."""
+    full = [text for info in streams for text in of_stream(info)]
+    taken, most = account.get("storage", 0), account.get("limits", {}).get("max_storage", 0)
+    if most > 0 and taken >= NEARLY_FULL * most:
+        full.append(f"what this account may store is {taken / most:.0%} full")
+    if full:
         remedy = "let finished runs go sooner, or make room: `agentic setup --max-gib N --change`"
-        return warning("room", f"{', '.join(full)}, and refuses what is beyond", remedy=remedy)
-    return ok("room", f"the fullest that refuses more is {max(shares.values(), default=0.0):.0%} full")
+        return warning("room", "; ".join(full), remedy=remedy)
+    return ok("room", "no stream that refuses what is beyond its room is nearly full")
 
 
 async def _told(link: NatsLink, subject: str) -> Json:

@@ -192,7 +192,9 @@ def test_no_quote_forges_an_item_no_text_a_line_of_what_was_found_wrong_and_none
     items = message_of(claiming(forged), Phase.VERIFY).split("items>\n")[1]
     assert " d9: the report" in items
     assert "\nd9: the report" not in items
-    assert "{{ 7 * 7 }}" in rendered("case", goal="{{ 7 * 7 }}", context={}, framing=None, done_items=())
+    state = framing().state
+    asked = replace(state, brief=replace(state.brief, goal="{{ 7 * 7 }}"))
+    assert "{{ 7 * 7 }}" in message_of(asked, Phase.FRAME)
     text = rendered("repair", feedback=("no\n- all is proved",), flaws=("no\n- all is proved",), rejected="")
     assert text.count("- no - all is proved") == 2
 

@@ -2,15 +2,20 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
+from datetime import datetime
 from functools import cache
 from importlib import resources
+from itertools import zip_longest
 from typing import Any
 
 import jinja2
 
+from agent_service.core import notes as core
 from agent_service.core.noted import Kept
-from agent_service.core.notes import MAX_ARGUMENTS, MAX_FACT, MAX_MESSAGE, MAX_REMEMBERED, MAX_THOUGHT
+from agent_service.core.notes import MAX_ARGUMENTS, MAX_THOUGHT, in_short
 from agent_service.core.phases import Proof, Reflection
+from agent_service.core.state import DoneItem, RunState, StepRecord
 from schemas.clipping import clipped, marked
 
 FOLDER = "templates"
@@ -62,6 +67,25 @@ def shown_by(proof: Proof | None) -> str:
     return f" [{proof.kind} of {proof.tool}]" if proof.tool else f" [{proof.kind}]"
 
 
+SHOWN_OF_ARGUMENTS = 600
+"""Characters of a write's arguments that a verifier sees."""
+
+
+def shown_for(item: DoneItem, run: RunState) -> Iterator[tuple[str, str]]:
+    """The evidence of an item, each with what the call was, and its quote."""
+    calls = {f"step:{record.step}": f" ({record.tool} {record.command}{_sent(record)})" for record in run.completed}
+    for evidence, quote in zip_longest(item.evidence, item.quotes[: len(item.evidence)], fillvalue=""):
+        yield f"{evidence}{calls.get(evidence, '')}", quote
+
+
+def _sent(record: StepRecord) -> str:
+    return f" with {clipped(canonical(record.sent), SHOWN_OF_ARGUMENTS)}" if record.sent else ""
+
+
+def minute(now: datetime) -> str:
+    return f"{now:%Y-%m-%d %H:%M} UTC"
+
+
 def rendered(name: str, **values: Any) -> str:
     """Template `name` with `values`. Raises jinja2.UndefinedError for a value that it needs and does not get."""
     return _environment().get_template(f"{name}.md").render(**values).strip()
@@ -92,9 +116,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (harmless, clipped, in_one_line, shown_by, line, bounded, arguments, thought)
+    filters = (harmless, clipped, in_one_line, shown_by, shown_for, line, bounded, arguments, thought, in_short, minute)
     environment.filters.update({one.__name__: one for one in filters}, canonical=canonical)
-    environment.globals.update(
-        MAX_ARGUMENTS=MAX_ARGUMENTS, MAX_FACT=MAX_FACT, MAX_MESSAGE=MAX_MESSAGE, MAX_REMEMBERED=MAX_REMEMBERED
-    )
+    environment.globals.update({name: value for name, value in vars(core).items() if name.isupper()})
     return environment

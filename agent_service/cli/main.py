@@ -24,11 +24,11 @@ Commands
     runs      List runs, newest first.
     show      Show where one run stands.
   agent_service.cli.people
-    inbox     List what waits for a person: paused and escalated runs, and dead letters.
-    answer    Answer the question of a run, or its escalation, which sets it going again.
-    approve   Allow what a run asks for. Without --hash it is shown, and just that is allowed.
-    reject    Refuse what a run asks for: it goes on without, and is told why.
-    cancel    Cancel a run. What is under way is recorded when it comes, and changes nothing.
+    inbox     List what waits for a person: approvals, questions, escalated runs, dead letters.
+    answer    Answer the question of a run, or reopen an escalated one.
+    approve   Show and allow what a run asks for, or what --hash names.
+    reject    Refuse what a run asks for, with a reason; it goes on without it.
+    cancel    Cancel a run. Late results are recorded and change nothing.
   agent_service.cli.doctor.report
     doctor    Check everything that the agent needs, one line each, with the remedy.
   agent_service.cli.setup
@@ -42,39 +42,39 @@ Groups of more commands
     agent signal    Tell a run something, resume it, raise its budget.
     agent dismiss   Take an escalated run out of the inbox. It stays as it ended.
     agent stop-all  Stop everything: no run begins, and no model call or tool, also after restarts.
-    agent go-on     Let everything go on after `agentic stop-all`, from where it was.
-    agent drain     Have one agent take nothing new, end what it has in hand, and then itself.
+    agent go-on     Resume everything after `agentic stop-all`.
+    agent drain     End one agent in good order: it takes nothing new and finishes its model calls.
   agent_service.cli.runs
     history         What a run did: tail, entries, prompt, cat, why.
-    history tail    Tell what a run does as it goes by, until it ends, and what to do then.
+    history tail    Follow a run line by line, until it ends.
     history entries  Print the journal of a run as it is now, one entry a line.
     history prompt  Print one model call of a run in full: prompt, reply, and what came of it.
     history cat     Print a file of a run in full: a page of its paper trail, or an artifact.
-    history why     Say what a run waits for, since and until when, and what to do.
+    history why     Say what a run waits for, and what to do.
   agent_service.cli.store
     store           The runs that are kept: verify, backup, restore, export, prune.
-    store verify    Check that a run is as its agent wrote it: row, journal and files. Exit code 1 when not.
+    store verify    Check that a run is as its agent wrote it: row, journal and files.
     store backup    Back up runs, ledger and artifacts into one file, while agent and gateway go on.
-    store restore   Bring back runs, ledger and artifacts, on a machine and a bus that have none.
-    store export    Write a run, and those that it started, or all, into one file that proves itself.
+    store restore   Restore runs, ledger and artifacts, where there are none.
+    store export    Write a run and its children, or all runs, into one signed file.
   agent_service.cli.people
-    store prune     Delete the runs whose time is over by `agent.keep_runs`. The agent does it each hour.
+    store prune     Delete runs past their retention (`agent.keep_runs`). The agent does it each hour.
   agent_service.cli.setup
     bus             The NATS server: setup, dlq.
     bus setup       Create the streams, consumers and buckets on the NATS server.
   agent_service.cli.people
-    bus dlq         Messages that could not be handled: look at them, send them again, drop them.
+    bus dlq         Dead letters: list, show, retry, drop.
   agent_service.cli.keys
-    keys            The keys by which the agent knows its own words again: list, rotate, retire.
+    keys            The keys that authenticate the agent's data: list, rotate, retire.
   agent_service.workbench.commands
-    lab             To try it out: example, demo, eval, script.
-    lab example     List the examples, or copy one to where you are.
+    lab             Trying it out: example, demo, eval, script.
+    lab example     List the examples, or copy one here.
     lab demo        Play one run in a minute: a question, a kill -9, an approval. Then stop everything.
     lab eval        Play scenarios against the configured model. Exit code 1 when one did not pass.
   agent_service.cli.scripts
-    lab script      Scripts, which stand in the place of a model: check them.
+    lab script      Check scripts, which play the model.
   agent_service.cli.beside_ductile
-    ductile         Add agents to a Ductile that is there, and take them out again.
+    ductile         Add agents to a Ductile, and remove them.
 """)
 
 

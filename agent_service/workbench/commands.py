@@ -35,7 +35,7 @@ def dev(
     nats_port: int = option("Port of the NATS server; 0 takes a free one.", default=0, min=0, max=MOST_PORT),
     script: Path | None = option("A script for the scripted model.", exists=True, dir_okay=False, metavar="FILE"),
     tools: list[Path] | None = option(
-        "Further tools: a folder of plugin folders, which is looked at again whenever it changes.",
+        "A folder of further tools; changes in it count at once.",
         "--tools",
         "--plugins",
         exists=True,
@@ -45,9 +45,8 @@ def dev(
     config: Path | None = CONFIG,
     as_json: bool = AS_JSON,
 ) -> None:
-    """Of the configuration file everything counts but where things are kept and where services listen. Without a model
-    in it, Claude decides if ANTHROPIC_API_KEY is set and no script is given, else a scripted model, which needs no
-    key."""
+    """The settings file counts, but for places and addresses. Without a model in it Claude decides if ANTHROPIC_API_KEY
+    is set and no script is given; else a script plays the model."""
     file = config or (DEFAULT if os.path.lexists(DEFAULT) else None)
     is_open = script is None and not names_a_model(file)
     thinks = is_open and bool(os.environ.get(KEYS["anthropic"]))
@@ -109,5 +108,5 @@ def evaluation(
     jobs: int = option("Scenarios at a time.", default=4, min=1),
     trail: Path | None = option("Write the paper trail of every run there.", metavar="FOLDER"),
 ) -> Coroutine[Any, Any, Outcome]:
-    """With a real model this costs money. Nothing is needed but the model: bus, tools, persons and time are played."""
+    """With a real model this costs money. Bus, tools, people and time are played."""
     return evaluate.run(scenario or (), folder or (), config, jobs=jobs, trail=trail)

@@ -35,7 +35,6 @@ from agent_service.views.journal import (
 from agent_service.views.run import StepDetail, step_detail
 from agent_service.views.why import Seen, Whereabouts, WhyView, out_longest, why_view
 from groundwork.service.errors import Failure, TryAgain
-from groundwork.service.machine import utc_now
 from schemas import keys, subjects
 from schemas.envelope import RUN_ID
 from schemas.status import GatewayStatus, WaitingCall
@@ -196,18 +195,15 @@ class WhyCalls:
         return why_view(run.state, await self._seen(run.state))
 
     async def _seen(self, run: RunState) -> Seen:
-        now = utc_now()
         if run.final:
-            return Seen(now=now, dismissal=await self._inbox.dismissal(run.run_id))
-        lacks, letters, status, (looked, trouble, request, result) = await asyncio.gather(
+            return Seen(dismissal=await self._inbox.dismissal(run.run_id))
+        lacks, letters, status, (trouble, request, result) = await asyncio.gather(
             self._in_time(self._readiness(), {}),
             self._in_time(self._letters_of(run.run_id), ()),
             self._in_time(self._gateway(), None),
             self._on_the_bus(run),
         )
         return Seen(
-            now=now,
-            looked=looked,
             trouble=trouble,
             request=request,
             result=result,
@@ -217,18 +213,18 @@ class WhyCalls:
             lacks=lacks,
         )
 
-    async def _on_the_bus(self, run: RunState) -> tuple[bool, str, Whereabouts | None, Whereabouts | None]:
+    async def _on_the_bus(self, run: RunState) -> tuple[str, Whereabouts | None, Whereabouts | None]:
         """Why the bus could not be read; the request and the result of the attempt that is waited for."""
         pending = out_longest(run)
         if pending is None:
-            return True, "", None, None
+            return "", None, None
         try:
             async with asyncio.timeout(WITHIN_S):
-                return True, "", *await self._messages(run.run_id, pending)
+                return "", *await self._messages(run.run_id, pending)
         except TimeoutError:
-            return False, f"the bus did not tell within {WITHIN_S:g} s what it has for this run", None, None
+            return f"the bus did not tell within {WITHIN_S:g} s what it has for this run", None, None
         except Failure as error:
-            return False, str(error), None, None
+            return str(error), None, None
 
     async def _messages(self, run_id: str, pending: Pending) -> tuple[Whereabouts | None, Whereabouts | None]:
         sub_request = (pending.task, pending.round) if pending.task else ()

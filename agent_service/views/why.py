@@ -91,12 +91,10 @@ class WhyView(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """`looked` is false where the bus could not be asked; `trouble` says why. `lacks` is what is wrong with each thing
-    that the agent needs. `word` is what the gateway says of the pending call.
+    """`trouble`: why the bus could not be asked, if so. `lacks` is what is wrong with each thing that the agent needs.
+    `word` is what the gateway says of the pending call.
     """
 
-    now: datetime
-    looked: bool = True
     trouble: str = ""
     request: Whereabouts | None = None
     result: Whereabouts | None = None
@@ -136,7 +134,7 @@ def _facts(run: RunState, seen: Seen) -> Iterator[tuple[str, str]]:
     if pending:
         executor = executor_of(run, pending)
         answers = "answers" if executor in seen.present else "does not answer"
-        yield "request", str(seen.request or "it is not on the bus") if seen.looked else ""
+        yield "request", "" if seen.trouble else str(seen.request or "it is not on the bus")
         yield "result", str(seen.result or "")
         yield "executor", f"{executor} {answers}" if executor else ""
         yield "gateway", f"since {instant(seen.word.since)}: {seen.word.why}" if seen.word else ""
@@ -186,7 +184,7 @@ def _of_a_sent_attempt(run: RunState, pending: Pending, seen: Seen) -> Iterator[
         yield f"a message of the run was refused: {letter.said('Reason')}", mend
     if seen.word:
         yield f"the gateway has {what} and waits: {seen.word.why}", DOCTOR
-    if not seen.looked:
+    if seen.trouble:
         yield f"it waits for the result of {what}; what lies on the bus could not be looked at", DOCTOR
     if executor and executor not in seen.present:
         yield f"no executor works on {what}: {executor} does not answer", SERVE

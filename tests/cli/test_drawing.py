@@ -118,7 +118,7 @@ def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, Render
 
     made = [made_call(MOMENTS, number + 1) for number in range(CALLS.state.calls)]
     calls = [sent(call_view(call, MOMENTS, PROMPT)) for call in made if call]
-    why = sent(why_view(CALLS.state, Seen(now=LATER)))
+    why = sent(why_view(CALLS.state, Seen()))
     return {
         "run": run(view_of(worked_example()), whole),
         "run-failed-step": run(*failed_step()),

@@ -53,7 +53,7 @@ def standing(script: Script) -> str:
         {
             "view": dumped(run_view(run, History(changes))),
             "steps": lines(dumped(step_detail(run, changes, step)) for step in range(1, run.step + 1)),
-            "why": lines(why(run, Seen(now=changes[-1].entry.at))),
+            "why": lines(why(run, Seen())),
             "terminal": terminal(changes),
             "plan.md": without_blank_lines(pages_of(entries)["plan.md"]),
         }

@@ -4,7 +4,6 @@ Wording and structure of what people, machines and the terminal are told is asse
 """
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -83,13 +82,13 @@ FOUND: dict[str, dict[str, Any]] = {
     "with an executor that waits": {"request": place(), "word": WORD},
     "answered, and not taken up": {"request": place(), "result": place()},
     "answered with a dead letter": {"request": place(), "letters": (LETTER,)},
-    "not to be looked at": {"looked": False, "trouble": "no NATS"},
+    "not to be looked at": {"trouble": "no NATS"},
 }
 """Where the request of a tool that is waited for may be."""
 
 
 def test_why_a_tool_is_waited_for_is_told_by_where_its_request_is(golden: Golden) -> None:
-    seen = Seen(now=NOON + timedelta(minutes=2), present=frozenset({"hands"}))
+    seen = Seen(present=frozenset({"hands"}))
     run = waiting().state
     told = {name: lines(why(run, replace(seen, **found))) for name, found in FOUND.items()}
     dismissal = Dismissal(run_id=RUN_ID, version=5, by="token ops", at=NOON)

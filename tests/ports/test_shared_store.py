@@ -8,7 +8,7 @@ import pytest
 
 from agent_service.core.events import CallReserved, CancelRequested, SignalReceived
 from agent_service.core.waiting import Reserve
-from agent_service.errors import Damaged, Newer
+from agent_service.errors import Damaged, Newer, VersionMoved
 from agent_service.run.in_hand import IN_HAND, Message, own_turn
 from agent_service.run.journal import Commit
 from agent_service.store.shared_log.facts import ROW, VERSION, RunRow, encoded, fact_of
@@ -65,6 +65,7 @@ async def test_a_fact_that_no_agent_wrote_sets_its_run_aside_and_no_other(
     for run, body in zip(damaged, NO_FACTS, strict=True):
         log.store(subject_of(run[0]), body, after=None)
     await a.store.commit(sound[2])
+    await a.copy.caught_up()
     async with joined(log, tmp_path) as b:
         assert await b.store.load(sound[0].state.run_id) == as_loaded(sound[2])
         for run in damaged:
@@ -80,6 +81,7 @@ async def test_an_entry_that_does_not_continue_its_run_sets_it_aside(a: Member, 
     await stored(a.store, commits[:2])
     body = encoded(fact_of(commits[3], "a", whole=False))
     log.store(subject_of(commits[0]), body, after=None, headers=row(commits[3]))
+    await a.copy.caught_up()
     with pytest.raises(Damaged, match="does not continue entry 2"):
         await a.store.load(RUN)
 
@@ -94,11 +96,12 @@ async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(
         body = json.loads(encoded(fact_of(commits[2], "newer", whole=False)))
         body |= changed if "v" in changed else {"entry": body["entry"] | changed}
         log.store(subject_of(commits[0]), json.dumps(body).encode(), after=None, headers={ROW: '{"v":9999}'})
+        await a.copy.caught_up()
         with pytest.raises(Newer, match="Upgrade this one"):
             await a.store.load(run_id(number))
         with pytest.raises(Newer):
             await a.store.is_current(run_id(number), 2)
-        with pytest.raises(Newer):
+        with pytest.raises(VersionMoved):
             await a.store.commit(commits[2])
         async with joined(log, tmp_path) as b:
             with pytest.raises(Newer):

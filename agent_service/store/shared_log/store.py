@@ -40,7 +40,7 @@ from agent_service.store.shared_log.journals import Journal
 from agent_service.store.shared_log.ports import Index, Log
 from agent_service.store.side_tables import SqliteTaken
 from agent_service.store.sqlite import Held, SqliteStore, moved
-from groundwork.nats.publishing import StoredMessage
+from groundwork.nats.publishing import StoredMessage, matches
 from groundwork.nats.shared_log import ALL, Moved
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.machine import monotonic, token_hex
@@ -115,15 +115,16 @@ class SharedStore(SqliteStore):
             self.quarantine(Damaged(run_id, "its state or brief"))
             raise Damaged(run_id, "its state or brief") from error
 
-    async def journal(self, run_id: str) -> Journal | None:
-        """As far as it is known to go. Raises as `load`."""
+    async def journal(self, run_id: str, *, newest: bool = False) -> Journal | None:
+        """As far as the index knows it to go; `newest`: as far as it goes. Raises as `load`."""
         self._quarantine.check(run_id)
         if (journal := self._journals.get(run_id)) is None:
             if not (found := await self._indexed(run_id)):
                 return None
             version, wake_id, whole_at = found
             journal = Journal(run_id, subjects.stored_run(wake_id, run_id), expected=version, whole_at=whole_at)
-        await self._read_on(journal)
+        if newest or journal.version < max(journal.expected, 1):
+            await self._read_on(journal)
         self._remember(journal)
         return journal
 
@@ -232,6 +233,8 @@ class SharedStore(SqliteStore):
                     self._heard(fact.subject.rpartition(".")[2], row, fact.seq)
                 case GoneSaid(stone=(run_id, *_)):
                     self._journals.pop(run_id, None)
+                case None if matches(subjects.STORED_RUNS, fact.subject):
+                    self._journals.pop(fact.subject.rpartition(".")[2], None)  # who reads it finds out what it is
                 case HaltSaid(by=by, halt=halt) if by != self._me and fact.seq > self._began_at:
                     self._let_hear(lambda halt=halt: self.on_halt(halt))  # type: ignore[misc] # it is a Halt
 
@@ -285,7 +288,7 @@ class SharedStore(SqliteStore):
 
     async def _whole(self, run_id: str) -> Journal:
         """Also before the message that says all of it."""
-        journal = await self.journal(run_id)
+        journal = await self.journal(run_id, newest=True)
         if journal is None or journal.begins == 1:
             return journal or Journal(run_id, "")
         whole = Journal(run_id, journal.subject, expected=journal.version)

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from agent_service.archive.runs import ARTIFACTS, BESIDE, JOURNAL, RUNS, ArchivedRun, Runs
 from agent_service.core.state import RunState
 from agent_service.history.artifacts import FILES, is_artifact_path, named_artifacts
+from agent_service.history.naming import is_whole
 from agent_service.run.changes import as_decided
 from agent_service.run.journal import Entry
 from agent_service.views.folder.verify import Flaw, flaw_in_journal
-from agent_service.views.folder.workspace import is_run
 from agent_service.views.pages.files import pages_of
 from groundwork.archive.format import MANIFEST, SIGNATURE, Archive
 from groundwork.service.installed import installed_version
@@ -29,7 +29,7 @@ def judge(archive: Archive, *, key: str | None = None) -> Sequence[Flaw]:
     runs = Runs(archive)
     known = Counter(run.run_id for run in runs.all)
     for run_id, times in known.items():
-        if not is_run(run_id):
+        if not is_whole(run_id):
             flaws.append(changed(RUNS, f"{run_id[:40]!r} is no id of a run"))
         elif times > 1:
             flaws.append(changed(RUNS, f"the run {run_id} is there more than once"))

@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import heapq
 import os
-import re
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +19,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from agent_service.history.artifacts import FILES, is_artifact_path
+from agent_service.history.naming import is_whole
 from agent_service.history.plain import one_line
 from groundwork.service import store_folder
 from schemas.values import dataclass
@@ -32,7 +32,6 @@ MAX_REPLACED = 100
 BLOCK = 512
 """Bytes of what a file system counts by."""
 
-_RUN_ID = re.compile(r"run_[0-9A-HJKMNP-TV-Z]{26}")
 _FOREIGN = frozenset({errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP, errno.EISDIR})
 
 
@@ -67,13 +66,9 @@ class Listing:
 
 def checked(run_id: str) -> str:
     """The run's folder below the root. Raises IllegalName for what is not `run_` and a ULID."""
-    if not is_run(run_id):
-        raise IllegalName(f"{run_id[:80]!r} is no run id of ours ({_RUN_ID.pattern}): it has no folder")
+    if not is_whole(run_id):
+        raise IllegalName(f"{run_id[:80]!r} is no run id of ours (run_ and a ULID): it has no folder")
     return run_id
-
-
-def is_run(name: str) -> bool:
-    return bool(_RUN_ID.fullmatch(name))
 
 
 class Workspace:
@@ -133,10 +128,7 @@ class Workspace:
 
     def sizes(self) -> dict[str, int]:
         """In bytes, by run."""
-        if not self._root.is_dir():
-            return {}
-        runs = (place for place in os.scandir(self._root) if is_run(place.name) and place.is_dir(follow_symlinks=False))
-        return {run.name: _bytes_in(run) for run in runs}
+        return {run_id: _bytes_in(self._root / run_id) for run_id in self.runs()}
 
     def put_away(self, run_ids: Iterable[str]) -> None:
         """Removes pages only. Raises OSError."""
@@ -162,7 +154,7 @@ class Workspace:
         """Those that changed first come first."""
         with suppress(FileNotFoundError), os.scandir(self._root) as found:
             changed = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in found]
-            return [name for _, name in sorted(changed) if is_run(name)]
+            return [name for _, name in sorted(changed) if is_whole(name)]
         return []
 
     def _has(self, run_id: str, path: str, data: bytes) -> bool:
@@ -278,7 +270,7 @@ def _removed(name: str, beneath: int) -> bool:
     return True
 
 
-def _bytes_in(folder: os.DirEntry[str]) -> int:
+def _bytes_in(folder: Path) -> int:
     below = (place for at, _, names in os.walk(folder) for place in (at, *(f"{at}/{name}" for name in names)))
     taken = 0
     for place in below:

@@ -37,8 +37,6 @@ AT_ONCE = 20
 LOOKED_UP = 500
 REST_S, MOST_REST_S = 9.0, 2.0
 """How long a pass rests after a step, in times of the step; and at most, in seconds."""
-ROUNDS = 5
-"""How often is measured again whether there is still too much: what a run takes is an estimate."""
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +148,7 @@ class Pruning:
         while not pruned.trouble and (behind := await self._store.behind(LOOKED_UP)):
             await self._clear(behind, pruned)
             yield nothing
-        async for going in self._due(rounds=ROUNDS):
+        async for going in self._due():
             forget = self._store.forget_artifacts if going.artifacts else self._store.forget
             behind = await forget(going.runs, going.rule, self._clock.now())
             await self._clear(behind, pruned)
@@ -174,16 +172,15 @@ class Pruning:
         else:
             await self._store.cleared(behind)
 
-    async def _due(self, *, rounds: int = 1) -> AsyncIterator[Going]:
-        """What is to go, a few runs at a time: by days, then by bytes, measured in `rounds`."""
+    async def _due(self) -> AsyncIterator[Going]:
+        """What is to go, a few runs at a time: by days, then by bytes."""
         now = self._clock.now()
         for what in (*FINAL, "artifacts"):
             async for going in self._too_old(what, now):
                 yield going
         for kind in KINDS:
-            for _ in range(rounds):
-                async for going in self._too_much(kind, now):
-                    yield going
+            async for going in self._too_much(kind, now):
+                yield going
 
     async def _too_old(self, what: str, now: datetime) -> AsyncIterator[Going]:
         if (kept := self._rules.kept(what)) is None:

@@ -72,7 +72,6 @@ def _in_place(delivery: Delivery, place: int) -> Delivery:
 
 BEFORE = timedelta(seconds=10)
 MOST_LOOKED_AT = 10_000
-MSG_ID = "Nats-Msg-Id"
 ANSWER_WITHIN_S = 2.0
 
 
@@ -87,7 +86,7 @@ class NatsWhereabouts:
         async with aclosing(headers_of(self._link, stream, subject, start)) as messages:
             async for message in messages:
                 looked_at += 1
-                if message.headers.get(MSG_ID, "").partition("#")[0] == key:
+                if message.headers.get(envelope.MSG_ID, "").partition("#")[0] == key:
                     found = message
                 if looked_at == MOST_LOOKED_AT:
                     break

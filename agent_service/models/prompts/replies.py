@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from agent_service.core.phases import (
     Action,
@@ -56,59 +56,78 @@ def _as_text(arguments: object) -> object:
     return json.dumps(arguments) if isinstance(arguments, dict) else arguments
 
 
+def _line(text: str) -> str:
+    return text.strip()[:LONGEST_LINE]
+
+
+def _lines(texts: list[str]) -> list[str]:
+    return [_line(text) for text in texts if text.strip()][:MOST_LINES]
+
+
+def _quote(text: str) -> str:
+    said = text.strip()
+    return said if len(said) <= LONGEST_QUOTE else said[:LONGEST_QUOTE].rpartition(" ")[0] or said[:LONGEST_QUOTE]
+
+
+Line = Annotated[Text, AfterValidator(_line)]
+Lines = Annotated[list[Text], AfterValidator(_lines)]
+Long = Annotated[Text, AfterValidator(lambda text: text[:LONGEST_TEXT])]
+Quote = Annotated[Text, AfterValidator(_quote)]
+
+
 class _Reply(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
 
 
 class DoneItemReply(_Reply):
-    text: Text
+    text: Line
     proof: Literal["step", "artifact", "value", "person"]
     tool: Text = ""
 
 
 class FramingReply(_Reply):
-    goal_statement: Text
+    goal_statement: Line
     definition_of_done: list[DoneItemReply]
-    constraints: list[Text] = []
-    assumptions: list[Text] = []
+    constraints: Lines = []
+    assumptions: Lines = []
 
     def decision(self) -> Framing:
         return Framing(
-            goal_statement=_line(self.goal_statement),
-            definition_of_done=tuple(_line(item.text) for item in self.definition_of_done),
+            goal_statement=self.goal_statement,
+            definition_of_done=tuple(item.text for item in self.definition_of_done),
             proofs=tuple(Proof(kind=item.proof, tool=item.tool) for item in self.definition_of_done),
-            constraints=_lines(self.constraints),
-            assumptions=_lines(self.assumptions),
+            constraints=tuple(self.constraints),
+            assumptions=tuple(self.assumptions),
         )
 
 
 class MetReply(_Reply):
     item: Text
     evidence: Text
-    quote: Text = ""
+    quote: Quote = ""
 
 
 class UnmetReply(_Reply):
     item: Text
-    reason: Text = ""
+    reason: Line = ""
 
 
 class ReflectionReply(_Reply):
-    summary: Text
+    summary: Long
     met: list[MetReply] = []
     unmet: list[UnmetReply] = []
-    facts: list[Text] = []
+    facts: Lines = []
     verdict: Literal["continue", "done", "reframe", "escalate"] | None = None
-    outcome: Text | None = None
+    outcome: Long | None = None
 
     def decision(self) -> Reflection:
         return Reflection(
             verdict=Verdict(self.verdict or Verdict.CONTINUE),
-            summary=self.summary[:LONGEST_TEXT],
-            met=tuple(Met(item=m.item, evidence=m.evidence, quote=_quote(m.quote)) for m in self.met),
-            unmet=tuple(Unmet(item=unmet.item, reason=_line(unmet.reason)) for unmet in self.unmet),
-            facts=tuple(_line(fact) for fact in self.facts if fact.strip())[:MOST_FACTS],
-            outcome=(self.outcome or "")[:LONGEST_TEXT] or None,
+            summary=self.summary,
+            met=tuple(Met(**vars(met)) for met in self.met),
+            unmet=tuple(Unmet(**vars(unmet)) for unmet in self.unmet),
+            facts=tuple(self.facts[:MOST_FACTS]),
+            outcome=self.outcome or None,
         )
 
 
@@ -124,36 +143,31 @@ class ActionReply(_Reply):
 
 
 class PlanReply(_Reply):
-    rationale: Text
-    outline: list[Text] | None = None
+    rationale: Long
+    outline: Lines | None = None
     actions: list[ActionReply]
-    expected_outcome: Text = ""
-    risk: Text | None = None
+    expected_outcome: Line = ""
+    risk: Line | None = None
 
     def decision(self, actions: tuple[Action, ...]) -> Plan:
         return Plan(
             action=actions[0],
             also=actions[1:],
-            outline=_lines(self.outline or []),
-            expected_outcome=_line(self.expected_outcome),
-            risk=_line(self.risk or ""),
-            rationale=self.rationale[:LONGEST_TEXT],
+            outline=tuple(self.outline or ()),
+            expected_outcome=self.expected_outcome,
+            risk=self.risk or "",
+            rationale=self.rationale,
         )
 
 
 class AskReply(_Reply):
-    question: Text
-    choices: list[Text] = []
-    tried: Text = ""
-    would_change: Text = ""
+    question: Long
+    choices: Lines = []
+    tried: Long = ""
+    would_change: Long = ""
 
     def decision(self) -> Ask:
-        return Ask(
-            question=self.question.strip()[:LONGEST_TEXT],
-            choices=_lines(self.choices),
-            tried=self.tried[:LONGEST_TEXT],
-            would_change=self.would_change[:LONGEST_TEXT],
-        )
+        return Ask(**vars(self) | {"question": self.question.strip(), "choices": tuple(self.choices)})
 
 
 class WaitReply(_Reply):
@@ -172,12 +186,12 @@ class DecisionReply(_Reply):
 
 
 class VerificationReply(_Reply):
-    reason: Text
-    doubted: list[Text] = []
+    reason: Long
+    doubted: Lines = []
     holds: bool
 
     def decision(self) -> Verification:
-        return Verification(holds=self.holds, reason=self.reason[:LONGEST_TEXT], doubted=_lines(self.doubted))
+        return Verification(holds=self.holds, reason=self.reason, doubted=tuple(self.doubted))
 
 
 _FORMS: dict[Form, type[BaseModel]] = {Form.DECISION: DecisionReply, Form.VERIFICATION: VerificationReply}
@@ -220,16 +234,3 @@ def _bare(node: Any, parts: dict[str, Any]) -> Any:
     if "type" in node:
         told.add("default")
     return {key: _bare(value, parts) for key, value in node.items() if key not in told}
-
-
-def _line(text: str) -> str:
-    return text.strip()[:LONGEST_LINE]
-
-
-def _lines(texts: list[str]) -> tuple[str, ...]:
-    return tuple(_line(text) for text in texts if text.strip())[:MOST_LINES]
-
-
-def _quote(text: str) -> str:
-    said = text.strip()
-    return said if len(said) <= LONGEST_QUOTE else said[:LONGEST_QUOTE].rpartition(" ")[0] or said[:LONGEST_QUOTE]

@@ -85,6 +85,11 @@ class RateLimiter:
         self._waiting: list[int] = []
         """The tokens of each call that waits for its turn."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a call of any size may be made now."""
+        return not self.limited and self._held_until <= self._now()
+
     async def admit(self, tokens: int) -> None:
         """Return when a call of `tokens` may be made. Raises ModelError (try again) when that takes long."""
         self._check(self._wait_s(tokens, behind=self._waiting))

@@ -78,11 +78,15 @@ class Spending:
             return ""
         return f"{spent:.4f} of {most:.4f} USD of today are spent by {caller}"
 
+    def is_open(self, caller: str) -> bool:
+        """Whether a run of the caller may spend without limit."""
+        return self._limit is None and self._of_caller(caller) is None
+
     async def admit(self, state: RunState, usd: float | None) -> None:
         """Set aside what a call of the run may cost. Raises ModelError (hold) where that is too much for today."""
         caller = state.brief.caller
         lost = (state.reserve.cost_usd or 0.0) if state.reserve else 0.0
-        if self._of_caller(caller) is None and self._limit is None:
+        if self.is_open(caller):
             return
         if usd is None:
             raise self._hold(f"the price of the model is not known, so {SETTING} cannot be kept: set agent.model.price")

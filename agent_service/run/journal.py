@@ -146,6 +146,10 @@ class Commit:
     paid_usd: float = 0.0
     opened: int = 0
 
+    @property
+    def run(self) -> Run:
+        return Run(state=self.state, head=self.entry.hash)
+
 
 def commit_of(before: Run | None, event: Event, transition: Transition) -> Commit:
     """Raises ValueError for a transition that did not change the run."""

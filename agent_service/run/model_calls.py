@@ -7,6 +7,7 @@ are checked against the tool's JSON Schema here: a flaw is told to the model and
 
 import asyncio
 import json
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -99,6 +100,18 @@ class ModelCaller:
         finally:
             self._wanted.pop(key, None)
 
+    def reserve(self, state: RunState, calling: Asking) -> CallReserved | None:
+        """The first half of a call, at once. None where it has to wait or breaks, which `think` deals with."""
+        caller, wanted = state.brief.caller, (state.run_id, calling.call)
+        is_free = not (self._slots.locked() or self._kill_switch.holds or wanted in self._wanted)
+        if not (is_free and self._rate_limiter.is_open and self._spending.is_open(caller)):
+            return None
+        with suppress(Exception):
+            question = self._question(state, calling)
+            call = self._model.prepare(question)
+            return self._admitted_as(call, call.estimate, question) if call.estimate else None
+        return None
+
     @property
     def under_way(self) -> int:
         return len(self._wanted)
@@ -121,9 +134,7 @@ class ModelCaller:
             task.cancel()
 
     async def _ask(self, key: tuple[str, int], state: RunState, calling: Asking) -> CallEvent | None:
-        question = Question(
-            state=state, call=calling.call, phase=calling.phase, with_plan=state.brief.fused, now=self._clock.now()
-        )
+        question = self._question(state, calling)
         task = self._calls[key] = _this_task()
         try:
             return await self._next_half(key, question)
@@ -141,10 +152,10 @@ class ModelCaller:
         admitted = self._admitted.get(key)
         if admitted and question.state.version <= admitted.version:
             return None  # its first half is on its way into the journal; its maker makes the second
+        self._kill_switch.check()
         if admitted and question.state.reserve:
             del self._admitted[key]
             return await self._second_half(admitted, question)
-        self._kill_switch.check()
         call = self._model.prepare(question)
         if call.estimate is None:
             return await self._event(await call.make(), question, words=question.state.words)
@@ -152,9 +163,7 @@ class ModelCaller:
         await self._spending.admit(question.state, call.estimate.reserve.cost_usd)
         await self._rate_limiter.admit(tokens)
         self._check_again(tokens)
-        state = question.state
-        self._admitted[key] = _Admitted(call=call, tokens=tokens, version=state.version, words=state.words)
-        return self._reserved(call.estimate, question.call)
+        return self._admitted_as(call, call.estimate, question)
 
     def _check_again(self, admitted: int) -> None:
         """Raises Stopped."""
@@ -179,10 +188,19 @@ class ModelCaller:
             self._rate_limiter.settle(admitted.tokens, used)
         return await self._event(answer, question, words=admitted.words)
 
-    def _reserved(self, estimate: Estimate, call: int) -> CallReserved:
+    def _question(self, state: RunState, calling: Asking) -> Question:
+        return Question(
+            state=state, call=calling.call, phase=calling.phase, with_plan=state.brief.fused, now=self._clock.now()
+        )
+
+    def _admitted_as(self, call: ModelCall, estimate: Estimate, question: Question) -> CallReserved:
+        state, tokens = question.state, estimate.reserve.tokens
+        self._admitted[state.run_id, question.call] = _Admitted(
+            call=call, tokens=tokens, version=state.version, words=state.words
+        )
         return CallReserved(
             at=self._clock.now(),
-            call=call,
+            call=question.call,
             model=estimate.model,
             reserve=estimate.reserve,
             prompt_hash=estimate.prompt_hash,

@@ -45,6 +45,9 @@ class Place:
 class RunStore(Protocol):
     """The truth. Entry and state are one atomic commit, guarded by the run's version."""
 
+    takes_several: bool
+    """Whether several entries can be one commit."""
+
     async def accept(self, wake: Wake, commit: Commit) -> str:
         """Stores a new run and returns its id; for a known `wake_id` with the same digest, that run's. Raises
         WakeConflict for another digest, TryAgain when nothing could be stored (full, locked).
@@ -59,8 +62,10 @@ class RunStore(Protocol):
     async def artifacts_gone(self, run_id: str) -> ArtifactsGone | None:
         """Whether the artifacts of a run went that is here, and why."""
 
-    async def commit(self, commit: Commit) -> None:
-        """Raises VersionMoved when another entry has its place, TryAgain as above, Damaged for a run in quarantine."""
+    async def commit(self, *commits: Commit) -> None:
+        """All or none, of one run and in order. Raises VersionMoved when another entry has the place of one, TryAgain
+        as above, Damaged for a run in quarantine.
+        """
 
     def quarantine(self, found: Damaged) -> None:
         """Leave the run of `found` alone until the next start: not due, not queued, no commits."""

@@ -73,6 +73,8 @@ class Turns:
         self._on_commit = on_commit
         self._breaks: Counter[str] = Counter()
         self._known: OrderedDict[str, Run] = OrderedDict()
+        self._reserved: dict[tuple[str, int], Transition] = {}
+        """By the entry that asks for a model call: what its reserve led to, where both were committed at once."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.outbox = Outbox(store.told)
         self.again: Callable[[str], Awaitable[None]] = _nothing_more
@@ -129,15 +131,33 @@ class Turns:
                     _log_ignored(run_id, event, transition)
                     return transition
                 if run and not transition.ignored:
-                    commit = journal.commit_of(run, event, transition)
                     try:
-                        await self._store.commit(commit)
+                        await self._commit(run, event, transition)
                     except VersionMoved:
                         self._known.pop(run_id, None)
                     else:
-                        self._committed(run.state, commit, event)
                         return transition
         raise TryAgain(f"run {run_id}: others keep moving it on")
+
+    async def _commit(self, run: Run, event: Event, transition: Transition) -> None:
+        """With the reserve of the call that it asks for, unless something has to be waited for."""
+        commit, then = journal.commit_of(run, event, transition), run.state
+        calling = commit.state.calling if CallAsked in transition.kinds and self._store.takes_several else None
+        reserve = self._model_caller.reserve(commit.state, calling) if calling else None
+        if reserve is None:
+            await self._store.commit(commit)
+            self._committed(then, commit, event)
+            return
+        reserved = decide(commit.state, reserve)
+        second = journal.commit_of(commit.run, reserve, reserved)
+        try:
+            await self._store.commit(commit, second)
+        except BaseException:
+            self._model_caller.abandon(commit.state.run_id, reserve.call)
+            raise
+        self._committed(then, commit, event)
+        self._committed(commit.state, second, reserve)
+        self._reserved[commit.state.run_id, commit.state.version] = reserved
 
     async def _check(self, event: Event, made_of: RunState) -> None:
         """Raises VersionMoved for an event of an earlier state that does not hold now: a result's worth depends on what
@@ -159,8 +179,12 @@ class Turns:
         if transition and transition.state and transition.ignored:
             await self.again(transition.state.run_id)
         while transition and transition.state and not transition.ignored and self.outbox.is_here:
-            state, said = transition.state, partial(messages.of, transition.state, transition)
-            transition = await self._carry_out(state, (state.version,), said, asks=asks_the_model(transition))
+            asked = transition.state
+            newest = self._reserved.pop((asked.run_id, asked.version), transition)
+            at_once = [transition] if newest is transition else [transition, newest]
+            said = partial(_told_by, at_once)
+            seqs = range(asked.version, asked.version + len(at_once))
+            transition = await self._carry_out(newest.state or asked, seqs, said, asks=asks_the_model(newest))
 
     async def resume(self, state: RunState, seqs: Collection[int], said: Says, *, asks: bool) -> None:
         """Carries out what entries `seqs` left undone, and goes on with the run's turn. `asks`: the model, too."""
@@ -249,7 +273,7 @@ class Turns:
 
     def _committed(self, before: RunState | None, commit: Commit, event: Event) -> None:
         self.outbox.begin(commit.state.run_id, (commit.state.version,))
-        self._remember(Run(state=commit.state, head=commit.entry.hash))
+        self._remember(commit.run)
         try:
             self._on_commit(ChangeRecord.of(commit, event, before))
         except Exception:  # who looks on must not break what it looks at
@@ -266,6 +290,10 @@ class Turns:
 
 async def _nothing_more(run_id: str) -> None:
     del run_id  # what is undone is taken up from the store
+
+
+def _told_by(transitions: Iterable[Transition]) -> list[Publish]:
+    return [message for one in transitions if one.state for message in messages.of(one.state, one)]
 
 
 def asks_the_model(outcome: Outcome) -> bool:

@@ -33,6 +33,8 @@ from schemas.values import replace
 
 
 class Alone:
+    takes_several = True
+
     async def caught_up(self) -> None:
         return
 
@@ -175,16 +177,18 @@ class SqliteStore(Alone):
         rows = await self._database.read(self._sql["artifacts"])
         return {run_id: list(map(str, json.loads(paths))) for run_id, paths in rows}
 
-    async def commit(self, commit: Commit) -> None:
-        self._quarantine.check(commit.entry.run_id)
+    async def commit(self, *commits: Commit) -> None:
+        run_id = commits[0].entry.run_id
+        self._quarantine.check(run_id)
         try:
             await self._held()
         except TryAgain:
             pass  # it was held before, and nothing leaves until it is held again
         except Failure as error:
             raise TryAgain(str(error)) from error
-        entry, rows = commit.entry, rows_of(commit, self._told.pop(commit.entry.run_id, 0))
-        await self._database.write(partial(self._commit, entry, rows))
+        told = self._told.pop(run_id, 0)
+        rows = [(commit.entry, rows_of(commit, told)) for commit in commits]
+        await self._database.write(partial(self._commit, rows))
 
     def told(self, run_id: str, seq: int) -> None:
         self._told[run_id] = seq
@@ -266,9 +270,10 @@ class SqliteStore(Alone):
             raise moved(commit.entry)
         return commit.entry.run_id
 
-    def _commit(self, entry: Entry, rows: Rows, connection: sqlite3.Connection) -> None:
-        if not self._writing.advance(rows, connection):
-            raise moved(entry)
+    def _commit(self, commits: Iterable[tuple[Entry, Rows]], connection: sqlite3.Connection) -> None:
+        for entry, rows in commits:
+            if not self._writing.advance(rows, connection):
+                raise moved(entry)
 
     def _write_told(self) -> None:
         self._told_later, told = None, tuple(self._told.items())

@@ -27,6 +27,9 @@ class Thinks:
     def __init__(self, breaks: bool) -> None:
         self.asked, self._breaks = 0, breaks
 
+    def reserve(self, *_: object) -> None:
+        return
+
     async def think(self, *_: object) -> None:
         self.asked += 1
         if self._breaks:

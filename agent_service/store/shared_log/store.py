@@ -64,6 +64,8 @@ logger = logging.getLogger(__name__)
 class SharedStore(SqliteStore):
     """`held` raises unless this process may commit. `on_elsewhere`, `on_halt` hear what other processes commit."""
 
+    takes_several = False
+
     def __init__(self, database: SqliteFile, log: Log, index: Index, indexing: Indexing, *, held: Held) -> None:
         super().__init__(database, held)
         self._log, self._index, self._indexing, self._me = log, index, indexing, token_hex(8)
@@ -128,7 +130,8 @@ class SharedStore(SqliteStore):
         self._remember(journal)
         return journal
 
-    async def commit(self, commit: Commit) -> None:
+    async def commit(self, *commits: Commit) -> None:
+        (commit,) = commits
         entry = commit.entry
         self._quarantine.check(entry.run_id)
         await self._permitted()

@@ -83,6 +83,8 @@ class NatsLink:
         self.was_there: Callable[[], None] = lambda: None
         self.tries_again: Callable[[], None] = lambda: None
         self.stuck = asyncio.Event()
+        self.alone = False
+        """Whether no other process consumes what this one does: its lease says so."""
         self._unanswered: dict[str, tuple[int, float]] = {}
 
     def guard_by(self, guard: Guard) -> None:

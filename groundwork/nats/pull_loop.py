@@ -2,7 +2,8 @@
 
 All pulls of one generation share a reply subject; when they can no longer be trusted, a new generation begins and only
 its messages count. The acknowledgement is the last thing that happens to a message: delivery is at least once, and
-handlers have to bear repetitions. What a process that died had in hand comes again after the consumer's ack_wait.
+handlers have to bear repetitions. What a process that died had in hand comes again after the consumer's ack_wait; a
+process that is alone asks for it at once.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from groundwork.nats.settling import IN_PROGRESS, NAK, Delivery, Settling, is_delivery, nak, read_delivery
-from groundwork.service.errors import Fatal, Misconfigured, TryAgain
+from groundwork.service.errors import Failure, Fatal, Misconfigured, TryAgain
 from groundwork.service.machine import this
 
 HEARTBEAT_SECONDS = 1.0
@@ -32,6 +33,9 @@ GRACE_SECONDS = 5.0
 LEAVE_SECONDS = 1.0
 QUIET_SECONDS = 0.05
 BROKEN_DELAY_S, BEYOND_DELAY_S = 1.0, 0.5
+ASK_WITHIN_S = 1.0
+TIMES_ASKED = 10
+"""Electing a new leader of the consumer takes 4 to 9 s."""
 
 _HEARTBEAT = "100"
 _USUAL_ENDS = {"404", "408"}  # nothing there, time over
@@ -104,6 +108,8 @@ class PullLoop:
         # A sequence alone does not name a message: a server that lost its newest ones gives their numbers out again.
         self._replies: dict[tuple[int, datetime], str] = {}
         """Where each message in hand is answered: as its newest delivery says."""
+        self._to_ask_back = TIMES_ASKED
+        """How often it is still tried to ask back what the server takes for in hand here."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Event()
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -140,10 +146,33 @@ class PullLoop:
         while True:
             await self._room.wait()
             self._room.clear()
+            if self._link.alone and self._to_ask_back:  # before a pull, for what is on its way would come twice
+                await self._ask_back()
             if number := self._account.to_ask(busy=self.in_hand):
                 request = json.dumps({"batch": number, "expires": expires, "idle_heartbeat": heartbeat}).encode()
                 if await self._link.send(subject, request, reply=f"{self._inbox}.{self._account.generation}"):
                     self._account.asked(number, self._now())
+
+    async def _ask_back(self) -> None:
+        """What a dead process had in hand, or a dead server noted as delivered and never sent, is answered with NAK:
+        each sequence above the acknowledgement floor that is not in hand. The server ignores what was acknowledged.
+        """
+        name = f"{self._settling.stream}.{self._settling.durable}"
+        self._to_ask_back -= 1
+        try:
+            info = await self._link.ask_jetstream(f"CONSUMER.INFO.{name}", timeout_s=ASK_WITHIN_S)
+        except Failure as error:
+            if not self._to_ask_back:
+                log.warning("%s: what was in hand before comes again only after ack_wait: %s", name, error)
+            return
+        self._to_ask_back = 0
+        first, last = info["ack_floor"]["stream_seq"] + 1, info["delivered"]["stream_seq"]
+        # The server goes by the stream's sequence; the consumer's has to be one that it has given out.
+        subject = f"$JS.ACK.{name}.1.{{}}.{info['delivered']['consumer_seq']}.0.0"
+        in_hand = {sequence for sequence, _ in self._replies}
+        for sequence in range(first, last + 1) if info.get("num_ack_pending") else ():
+            if sequence not in in_hand:
+                await self._link.send(subject.format(sequence), NAK)
 
     async def _notice_silence(self) -> None:
         """A server that was away has forgotten what it was asked."""
@@ -153,6 +182,8 @@ class PullLoop:
             if not self._link.connected:
                 continue
             if self._link.reconnects != reconnects or self._account.silent(self._now()):
+                if self._link.reconnects != reconnects:
+                    self._to_ask_back = TIMES_ASKED
                 reconnects = self._link.reconnects
                 self._account.start_over(self._now())
                 await self._say_in_progress()

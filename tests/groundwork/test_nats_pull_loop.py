@@ -161,10 +161,10 @@ async def test_where_several_share_the_consumer_what_another_has_in_hand_is_left
     assert others.given == [("k", 1), ("l", 1)]
 
 
-@with_ack_wait(2.0)
-async def test_what_a_dead_process_had_in_hand_comes_again_but_not_what_it_had_acknowledged(
+async def test_who_is_alone_gets_at_once_what_a_dead_process_had_in_hand_but_not_what_it_had_acknowledged(
     link: NatsLink, seen: Seen
 ) -> None:
+    link.alone = True
     for body in "abcd":
         await publish(link, body)
     messages = await taken_and_dropped(link, 4)

@@ -290,6 +290,7 @@ async def hold(lease: Lease, link: NatsLink, *, take_over: bool = False) -> Asyn
     ExceptionGroup."""
     before = await lease.acquire(take_over=take_over)
     link.guard_by(lease.held)
+    link.alone = True
     try:
         async with asyncio.TaskGroup() as group:
             keeping = group.create_task(lease.keep())

@@ -18,7 +18,7 @@ FLAW_WITHIN_S = 3.0
 FRESH_S = 10.0
 STATUS_WITHIN_S = 3.5
 PRUNED_WITHIN_S = 10.0
-ON_ITS_MACHINE = "`ductile-gateway prune` does it on its machine"
+BY_ITSELF = "a gateway that runs does it once an hour"
 
 
 class NatsCallbacks:
@@ -42,10 +42,10 @@ async def prune_rows(link: NatsLink, *, dry_run: bool) -> GatewayPruned:
         answer = await link.request(subjects.PRUNE, question, timeout_s=PRUNED_WITHIN_S)
         return GatewayPruned.model_validate_json(answer)
     except Failure as error:
-        return GatewayPruned(rows={}, trouble=f"no gateway answers ({error}); {ON_ITS_MACHINE}")
+        return GatewayPruned(rows={}, trouble=f"no gateway answers ({error}); {BY_ITSELF}")
     except ValidationError:
         why = "the gateway's answer cannot be read: it is of another version"
-        return GatewayPruned(rows={}, trouble=f"{why}; {ON_ITS_MACHINE}")
+        return GatewayPruned(rows={}, trouble=f"{why}; {BY_ITSELF}")
 
 
 class NatsTroubles:

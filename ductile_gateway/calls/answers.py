@@ -71,7 +71,8 @@ class Answers:
         return answer
 
     async def publish(self, answer: Answer) -> None:
-        await self._say(answer, answer.dedupe_key)
+        headers = results.headers_of(answer)
+        await self.bus.publish(subjects.TOOL_RESULT, answer.body, key=answer.dedupe_key, headers=headers)
 
     async def tell_late(self, key: str, verdict: Verdict) -> bool:
         """Publish what came of a call that was answered at its deadline. False while it is not answered yet."""
@@ -82,12 +83,8 @@ class Answers:
         if isinstance(verdict, ToolOutcome):
             late = results.late_answer(answer, verdict)
             if late is not None:
-                await self._say(late, results.late_key(late))
+                await self.publish(late)
         return True
-
-    async def _say(self, answer: Answer, key: str) -> None:
-        headers = results.headers_of(answer, key)
-        await self.bus.publish(subjects.TOOL_RESULT, answer.body, key=key, headers=headers)
 
     async def _keep(self, asked: Asked, outcome: ToolOutcome) -> tuple[Kept, ...]:
         if not outcome.artifacts:

@@ -55,11 +55,8 @@ class Asked:
     def facts(self) -> dict[str, object]:
         request = self.request
         named = {"run_id": request.run_id, "step": request.step, "tool": request.tool, "attempt": request.attempt}
-        return named | _sub_request(request) | {"trace_id": self.trace.trace_id}
-
-
-def _sub_request(of: "ToolRequest | Answer") -> dict[str, object]:
-    return {"task": of.task, "round": of.round} if of.task else {}
+        task = {"task": request.task, "round": request.round} if request.task else {}
+        return named | task | {"trace_id": self.trace.trace_id}
 
 
 def read_request(subject: str, body: bytes, message_headers: Mapping[str, str]) -> Asked:
@@ -266,21 +263,15 @@ class Answer:
     digest: str
     run_id: str
     step: int
-    attempt: int
     trace: Context
+    dedupe_key: str
     body: bytes
     completed_at: datetime
-    task: str | None = None
-    round: int | None = None
     by: str = field(default="", compare=False)
 
-    @property
-    def dedupe_key(self) -> str:
-        return keys.result(self.run_id, self.step, self.attempt, self.task, self.round)
-
     def facts(self) -> dict[str, object]:
-        named = {"run_id": self.run_id, "step": self.step, "attempt": self.attempt}
-        return {"call": self.key} | named | _sub_request(self) | {"trace_id": self.trace.trace_id}
+        named = {"call": self.key, "run_id": self.run_id, "step": self.step}
+        return named | {"trace_id": self.trace.trace_id}
 
 
 Past = Intent | Answer | None

@@ -82,12 +82,10 @@ def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: d
         digest=asked.digest,
         run_id=request.run_id,
         step=request.step,
-        attempt=request.attempt,
         trace=asked.trace,
+        dedupe_key=key,
         body=message.body(),
         completed_at=at,
-        task=request.task,
-        round=request.round,
     )
 
 
@@ -122,18 +120,15 @@ def late_answer(answer: Answer, outcome: ToolOutcome) -> Answer | None:
         "completed_at": at,
     }
     late = answered.model_copy(update=told)
-    message = _Message(type=subjects.TOOL_RESULT, payload=late, dedupe_key=late_key(answer))
-    return replace(answer, body=message.body(), completed_at=at)
+    key = keys.late_result(late.run_id, late.step, late.attempt or 1, late.task, late.round)
+    message = _Message(type=subjects.TOOL_RESULT, payload=late, dedupe_key=key)
+    return replace(answer, body=message.body(), completed_at=at, dedupe_key=key)
 
 
-def late_key(answer: Answer) -> str:
-    return keys.late_result(answer.run_id, answer.step, answer.attempt, answer.task, answer.round)
-
-
-def headers_of(answer: Answer, dedupe_key: str) -> dict[str, str]:
+def headers_of(answer: Answer) -> dict[str, str]:
     return envelope.of_event(
         subjects.TOOL_RESULT,
-        dedupe_key=dedupe_key,
+        dedupe_key=answer.dedupe_key,
         source=SOURCE,
         at=answer.completed_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
         run_id=answer.run_id,

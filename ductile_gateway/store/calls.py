@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from ductile_gateway.calls.call import (
     ALONE,
@@ -44,7 +43,7 @@ _LATE = "SELECT subject, head, body FROM rows WHERE is_late"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """`state`: open or answered; `at`: when it was completed. `body`: of the answer, else of the request.
-    `begun`: its receipt. `late`: the job that outlived it, since `late_since`."""
+    `begun`: its receipt. `late`: the job that outlived it."""
 
     key: str
     digest: str
@@ -52,17 +51,13 @@ class Call:
     trace: Context
     run_id: str
     step: int
-    attempt: int
-    task: str | None = None
-    round: int | None = None
+    dedupe_key: str = ""
     by: str | None = ALONE
     route: str = ""
     may_repeat: bool = False
     deadline_at: datetime | None = None
     begun: Receipt | None = None
-    late: Job | None = None
-    late_since: datetime | None = None
-    is_late: bool = False
+    late: OverdueJob | None = None
     at: datetime | None = None
     body: bytes = b""
 
@@ -78,11 +73,9 @@ class Call:
             trace=self.trace,
             run_id=self.run_id,
             step=self.step,
-            attempt=self.attempt,
+            dedupe_key=self.dedupe_key,
             body=self.body,
             completed_at=self.at or EPOCH,
-            task=self.task,
-            round=self.round,
             by=by,
         )
 
@@ -95,9 +88,8 @@ def intended(call: Call | None, intent: Intent, receipt: Receipt | None, *, by: 
         raise TryAgain(f"another gateway has begun the call {call.key} ({call.by})", COME_BACK_S)
     if call and call.begun and receipt:
         raise AlreadyStarted(call.key)
-    return _with(
-        call,
-        **_named(intent.asked, intent.asked.request),
+    return replace(
+        call or _new(intent.asked, intent.asked.request),
         state=OPEN,
         by=by,
         body=intent.asked.body,
@@ -117,8 +109,15 @@ def adopted(call: Call | None, intent: Intent, *, by: str) -> Call:
 def answered(call: Call | None, answer: Answer, *, by: str) -> Call:
     if call and call.state != OPEN:
         return call
-    known = _named(answer, answer)
-    return _with(call, **known, state=ANSWERED, at=answer.completed_at, by=by, body=answer.body, begun=None)
+    return replace(
+        call or _new(answer, answer),
+        state=ANSWERED,
+        at=answer.completed_at,
+        by=by,
+        dedupe_key=answer.dedupe_key,
+        body=answer.body,
+        begun=None,
+    )
 
 
 def accepted(call: Call | None, job_id: str, *, by: str) -> Call | None:
@@ -137,28 +136,15 @@ def dropped(call: Call | None, *, by: str) -> Call | None:
 def overdue(call: Call | None, job: Job, at: datetime) -> Call | None:
     if not call or call.late:
         return call
-    return replace(call, late=replace(job, of=None), late_since=at, is_late=True)
+    return replace(call, late=OverdueJob(call.key, replace(job, of=None), at))
 
 
 def no_longer_overdue(call: Call | None) -> Call | None:
-    return call and replace(call, late=None, late_since=None, is_late=False)
+    return call and replace(call, late=None)
 
 
-def _with(call: Call | None, **columns: Any) -> Call:
-    return replace(call, **columns) if call else Call(**columns)
-
-
-def _named(call: Asked | Answer, of: ToolRequest | Answer) -> dict[str, Any]:
-    return {
-        "key": call.key,
-        "digest": call.digest,
-        "trace": call.trace,
-        "run_id": of.run_id,
-        "step": of.step,
-        "attempt": of.attempt,
-        "task": of.task,
-        "round": of.round,
-    }
+def _new(call: Asked | Answer, of: ToolRequest | Answer) -> Call:
+    return Call(key=call.key, digest=call.digest, state=OPEN, trace=call.trace, run_id=of.run_id, step=of.step)
 
 
 class CallLedger:
@@ -228,8 +214,7 @@ class OverdueJobs:
         await self._rows.change(Call, partial(overdue, job=job, at=at), key)
 
     def all(self) -> list[OverdueJob]:
-        found = self._rows.listed(Call, _LATE)
-        late = [OverdueJob(call.key, call.late, call.late_since) for call in found if call.late and call.late_since]
+        late = [call.late for call in self._rows.listed(Call, _LATE) if call.late]
         return sorted(late, key=lambda late: late.since)
 
     async def drop(self, key: str) -> None:

@@ -183,4 +183,5 @@ def _values(subject: str, seq: int, columns: Mapping[str, Any], body: bytes) -> 
     listed = {name: columns.get(name) for name in _LISTED}
     if (at := listed["at"]) is not None:
         listed["at"] = microseconds(datetime.fromisoformat(at) if isinstance(at, str) else at)
+    listed["is_late"] = columns.get("late") is not None
     return subject, seq, body, head_of(columns), *listed.values()

@@ -15,8 +15,7 @@ from ductile_gateway.probes.server import Readiness, serve_probes
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.status import Look, Status, look_at_offers, look_at_store
 from ductile_gateway.store.calls import CallLedger
-from ductile_gateway.telling import sending
-from ductile_gateway.telling.calls import CallsTold
+from ductile_gateway.telling.calls import CallsTold, open_spans
 from ductile_gateway.telling.metrics import (
     GatewayMetrics,
     observe_calls,
@@ -96,7 +95,7 @@ async def seen(
     metrics.listen_to(stands_on.ground.link)
     ductiles = settings.every_ductile() if settings.runner == "ductile" else {}
     urls = {name: each.url for name, each in ductiles.items()}
-    async with sending.opened(settings.telemetry, head_start=stands_on.ground.head_start) as ended:
+    async with open_spans(settings.telemetry, head_start=stands_on.ground.head_start) as ended:
         yield Seen(
             stands_on=stands_on,
             status=_status(settings, offers, stands_on),

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from pydantic import JsonValue, ValidationError
 
-from ductile_gateway.calls import continuing, policy
+from ductile_gateway.calls import policy, results
 from ductile_gateway.calls.artifacts import artifact_arguments, content_type_of, path_of, text_in
 from ductile_gateway.calls.call import Asked, Intent, Receipt, ToolCall, ToolOutcome, failed, read_again
 from ductile_gateway.calls.results import Kept, made_fit
@@ -134,7 +134,7 @@ async def _called(ready: _Ready, runner: ToolRunner, stores: Stores) -> Called:
             await runner.stop(call.key)
         raise
     seconds = time.monotonic() - began
-    verdict = continuing.in_words(verdict, plugin=call.plugin, reads=continuing.reads_form(ready.offer))
+    verdict = results.in_words(verdict, plugin=call.plugin, reads=results.reads_form(ready.offer))
     outcome = _as_taken(made_fit(policy.after_run(verdict, ready.intent)), ready.offer)
     stderr = runner.said(call.key) if isinstance(runner, LocalPlugins) else outcome.job.stderr
     kept = tuple(Kept(artifact.name, artifact) for artifact in outcome.artifacts)

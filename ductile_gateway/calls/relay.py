@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import partial
 from weakref import WeakValueDictionary
 
-from ductile_gateway.calls import continuing, policy, results
+from ductile_gateway.calls import policy, results
 from ductile_gateway.calls.answers import Answers, Contents
 from ductile_gateway.calls.call import (
     AlreadyStarted,
@@ -202,8 +202,8 @@ class Relay:
         except Exception as error:  # whatever failed there, the tool may have run, and the agent has to hear of it
             log.exception("the runner failed", extra=call.facts())
             return Unknown(f"the gateway failed while it ran ({type(error).__name__})")
-        reads = continuing.reads_form(self.offers.find(call.asked.request.tool))
-        return continuing.in_words(verdict, plugin=call.plugin, reads=reads)
+        reads = results.reads_form(self.offers.find(call.asked.request.tool))
+        return results.in_words(verdict, plugin=call.plugin, reads=reads)
 
     async def _publish(self, answer: Answer) -> None:
         await self.answers.publish(answer)

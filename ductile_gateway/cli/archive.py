@@ -138,44 +138,42 @@ async def linked(settings: GatewaySettings, command: str) -> AsyncIterator[NatsL
         await link.close()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """`backup`: its name, or the newest. `moved`: nothing has happened since. `new_keys`: the old ones are lost."""
-
-    place: str
-    backup: str | None = None
-    moved: bool = False
-    new_keys: bool = False
-    as_json: bool = False
-
-
-async def restore(settings: GatewaySettings, order: Order) -> None:
-    """Raises Misconfigured where there is a ledger, a gateway, or a backup that does not prove itself, and TryAgain."""
-    series = Series(order.place, GATEWAY)
-    with series.opened(order.backup) as (name, opened):
+async def restore(
+    settings: GatewaySettings,
+    place: str,
+    *,
+    backup: str | None = None,
+    moved: bool = False,
+    new_keys: bool = False,
+    as_json: bool = False,
+) -> None:
+    """`backup`: its name, or the newest. `moved`: nothing has happened since. `new_keys`: the old ones are lost. Raises
+    Misconfigured where there is a ledger, a gateway, or a backup that does not prove itself, and TryAgain."""
+    series = Series(place, GATEWAY)
+    with series.opened(backup) as (name, opened):
         archive = opened.within(GATEWAY) or opened
-        series.ring_for(settings.keys_path(), archive, new_keys=order.new_keys)
-        order = replace(order, backup=name, moved=order.moved or archive.manifest.moved)
+        series.ring_for(settings.keys_path(), archive, new_keys=new_keys)
+        moved = moved or archive.manifest.moved
         with held_alone(settings.private_folder()):
             async with linked(settings, "restore") as link:
                 await require(link, shared=settings.shared)
                 await nobody_at_work(link)
                 if settings.shared:
-                    await _into_stream(settings, archive, order, link)
+                    await _into_stream(settings, archive, link, name, moved=moved)
                 else:
-                    await _into_folder(settings, archive, order)
-    place = f"the stream {subjects.STREAM_LEDGER}" if settings.shared else str(settings.store)
-    told = {"backup": name, "store": place, "calls": archive.manifest.about.get("calls", 0)}
-    sys.stdout.write(f"{json.dumps(told)}\n" if order.as_json else f"✓ {place} is as it was in {name}\n")
+                    await _into_folder(settings, archive, name, moved=moved)
+    where = f"the stream {subjects.STREAM_LEDGER}" if settings.shared else str(settings.store)
+    told = {"backup": name, "store": where, "calls": archive.manifest.about.get("calls", 0)}
+    sys.stdout.write(f"{json.dumps(told)}\n" if as_json else f"✓ {where} is as it was in {name}\n")
 
 
-async def _into_folder(settings: GatewaySettings, archive: Archive, order: Order) -> None:
+async def _into_folder(settings: GatewaySettings, archive: Archive, backup: str, *, moved: bool) -> None:
     folder = settings.store
     if (folder / FILE).exists():
         async with open_file(folder / FILE, MIGRATIONS) as there:
             known = await mark_of(Rows(InFile(there)))
             ((calls,),) = await there.read("SELECT count(*) FROM rows WHERE kind = 'call'")
-        if known.backup == order.backup and known.state == "here":
+        if known.backup == backup and known.state == "here":
             return
         if calls and known.state == "here":
             raise Misconfigured(
@@ -184,36 +182,38 @@ async def _into_folder(settings: GatewaySettings, archive: Archive, order: Order
     async with _written_out(settings, archive) as beside:
         async with open_file(beside / FILE, MIGRATIONS) as file:
             before = await mark_of(rows := Rows(InFile(file)))
-            await put_mark(rows, _mark(before, archive, order), before=before)
+            await put_mark(rows, _mark(before, archive, backup, moved=moved), before=before)
         set_aside(folder, FILE)
         for name in (ID_FILE, FILE):
             if (beside / name).exists():
                 put_in_place(beside / name, folder / name)
 
 
-async def _into_stream(settings: GatewaySettings, archive: Archive, order: Order, link: NatsLink) -> None:
+async def _into_stream(
+    settings: GatewaySettings, archive: Archive, link: NatsLink, backup: str, *, moved: bool
+) -> None:
     log = log_of_gateways(link)
     there = await mark_of(rows := Rows(InStream(log)))
-    if (there.state, there.backup) == ("here", order.backup):
+    if (there.state, there.backup) == ("here", backup):
         return
     async with _opened(settings, archive) as file:
-        if (there.state, there.backup) != ("coming", order.backup):
+        if (there.state, there.backup) != ("coming", backup):
             if await log.end():
                 where = f"the stream {subjects.STREAM_LEDGER} is not empty"
                 raise Misconfigured(f"{where}, and nothing is overwritten: {ANEW}")
-            coming = replace(_mark(await mark_of(Rows(InFile(file))), archive, order), state="coming")
+            before = await mark_of(Rows(InFile(file)))
+            coming = replace(_mark(before, archive, backup, moved=moved), state="coming")
             await put_mark(rows, coming, before=there)
             there = coming
         await bring(log, file, owner=of_backup(there.backup))
     await put_mark(rows, replace(there, state="here"), before=there)
 
 
-def _mark(before: Mark, archive: Archive, order: Order) -> Mark:
+def _mark(before: Mark, archive: Archive, backup: str, *, moved: bool) -> Mark:
     """What an earlier restore left in doubt stays so after a move."""
     taken = archive.manifest.at
-    at = taken if order.moved else datetime.now(UTC)
-    moved = order.moved and (not before.backup or before.moved)
-    return Mark(backup=order.backup or "", taken=taken, at=at, moved=moved)
+    at = taken if moved else datetime.now(UTC)
+    return Mark(backup=backup, taken=taken, at=at, moved=moved and (not before.backup or before.moved))
 
 
 @asynccontextmanager
@@ -260,5 +260,5 @@ def restore_command(
     as_json: AsJson = False,
 ) -> None:
     """No gateway may run."""
-    order = Order(place=place, backup=backup, moved=moved, new_keys=new_keys, as_json=as_json)
-    asyncio.run(restore(settings_of(config), order))
+    restoring = restore(settings_of(config), place, backup=backup, moved=moved, new_keys=new_keys, as_json=as_json)
+    asyncio.run(restoring)

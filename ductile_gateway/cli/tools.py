@@ -19,8 +19,7 @@ from ductile_gateway.authoring.advice import advice
 from ductile_gateway.authoring.calling import Called, NotCallable
 from ductile_gateway.authoring.calling import call as make_call
 from ductile_gateway.authoring.making import EXAMPLE, CannotMake, Language, make
-from ductile_gateway.calls.continuing import reads_form
-from ductile_gateway.calls.results import Kept, output_of
+from ductile_gateway.calls.results import Kept, output_of, reads_form
 from ductile_gateway.cli.options import NAME, AsJson, ConfigNearby, ToolsFolder, settings_for_tools, settings_of
 from ductile_gateway.ductile import discovery
 from ductile_gateway.plugins.boxes import boundary_of, box_of

@@ -12,8 +12,7 @@ from pydantic import JsonValue
 
 from ductile_gateway.calls.artifacts import SUFFIXES, media_type
 from ductile_gateway.calls.call import ProducedArtifact, ToolOutcome
-from ductile_gateway.calls.continuing import reads_form
-from ductile_gateway.calls.results import MAX_OUTPUT_BYTES, Kept, made_fit, output_of
+from ductile_gateway.calls.results import MAX_OUTPUT_BYTES, Kept, made_fit, output_of, reads_form
 from schemas.catalog import ToolOffer
 from schemas.events import ToolOutput, ToolResult
 from schemas.markdown_form import is_form

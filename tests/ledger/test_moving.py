@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from ductile_gateway.calls.call import Intent, Receipt
-from ductile_gateway.cli.archive import Order, backup, restore
+from ductile_gateway.cli.archive import backup, restore
 from ductile_gateway.ductile.watch import Job
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.calls import Call
@@ -70,7 +70,7 @@ class Kept:
         return name
 
     async def restored(self, kind: Kind) -> None:
-        await restore(self.of(kind), Order(place=str(self.folder / "it.zip")))
+        await restore(self.of(kind), str(self.folder / "it.zip"))
 
     async def lost(self) -> None:
         """The stream and the database, and not the keys."""

@@ -34,7 +34,7 @@ class WaitsFor:
 
     kind: WaitsForKind
     since: datetime
-    until: datetime | None
+    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,7 +100,8 @@ async def _read(bodies: Bodies, request: Request) -> tuple[Mapping[str, str], by
 
 
 def _said(taken: Taken) -> dict[str, object]:
-    return {"event_type": taken.event_type, "receiver_event_id": taken.event_key, "job_id": taken.about}
+    event_type, event = taken
+    return {"event_type": event_type, "receiver_event_id": event.key, "job_id": event.about}
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:

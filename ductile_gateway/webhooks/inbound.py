@@ -9,22 +9,17 @@ be anybody's.
 """
 
 import asyncio
-import hashlib
 import logging
-import re
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC
 from secrets import token_bytes
-from typing import NamedTuple
 
 from pydantic import JsonValue
 
 from ductile_gateway.ductile.answers import FORBIDDEN
-from ductile_gateway.ductile.relay import SKEWED
 from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Clock
-from ductile_gateway.webhooks import signatures
 from ductile_gateway.webhooks.github import agrees
-from ductile_gateway.webhooks.inbound_settings import IngressSettings, WebhookSettings
+from ductile_gateway.webhooks.inbound_settings import IngressSettings
 from ductile_gateway.webhooks.mapping import (
     Origin,
     Outgoing,
@@ -35,7 +30,7 @@ from ductile_gateway.webhooks.mapping import (
     read_relayed,
 )
 from ductile_gateway.webhooks.results import FindOffer
-from ductile_gateway.webhooks.signatures import KEY_ID, PEER, SIGNATURE, TIMESTAMP
+from ductile_gateway.webhooks.signatures import KEY_ID, PEER, Claim, claimed, signed_by_any
 from groundwork.service import strict
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.span import context_of
@@ -44,22 +39,13 @@ from schemas.envelope import TRACEPARENT
 
 SOURCE = "/agentic-loop/ductile-gateway/ingress"
 ANY_TYPE = "*"
-SKEW_S = 300.0
-"""How far a sender's clock may be off."""
 WITHIN_S = 8.0
 """How long a delivery may wait for the bus: less than its sender waits for the answer."""
-_STANDARD_ID = re.compile(r"[!-\-/-~]{1,256}")
-"""Without the dot that separates what is signed."""
-
 log = logging.getLogger(__name__)
 
 
-class Taken(NamedTuple):
-    """What came of a delivery. `about` is the wake id of a start, else the run's id."""
-
-    event_type: str
-    event_key: str
-    about: str
+Taken = tuple[str, Outgoing]
+"""The type of an event from outside, and what came of it."""
 
 
 class Inbound:
@@ -87,21 +73,13 @@ class Inbound:
 
     async def relay(self, path: str, headers: Mapping[str, str], body: bytes) -> Taken:
         """An event that a Ductile relays by POST."""
-        now = self._clock.now()
-        name, key_id, timestamp, signature = (
-            headers.get(header.lower(), "").strip() for header in (PEER, KEY_ID, TIMESTAMP, SIGNATURE)
-        )
-        instant = signatures.relay_instant(timestamp)
-        if instant is None or not signatures.within(instant, now, SKEW_S):
-            raise RequestRefused(403, f"relay timestamp {SKEWED}" if instant else "invalid relay timestamp")
-        peer = self._settings.peers.get(name)
-        keys = [key for key in peer.keys if key.holds(now) and key_id in ("", key.id)] if peer else []
-        secrets = tuple(key.secret.get_secret_value().encode() for key in keys) or self._unknown
-        message = signatures.relay_message("POST", path, timestamp, body)
-        if not signatures.signed_by_any(secrets, message, signatures.hex_digests(signature)) or peer is None:
-            raise RequestRefused(403, FORBIDDEN, why=_why(name, known=peer is not None, holds=bool(keys)))
+        now, name = self._clock.now(), headers.get(PEER.lower(), "").strip()
+        peer, claim = self._settings.peers.get(name), claimed("relay", headers, body, path=path, now=now)
+        keys = peer.secrets(now, headers.get(KEY_ID.lower(), "").strip()) if peer else ()
+        if not self._is_signed(name, keys, claim) or peer is None:
+            raise RequestRefused(403, FORBIDDEN)
         relayed = read_relayed(read_json(body))
-        kind, event_id = relayed.event.type, relayed.id or digest(body)
+        kind, event_id = relayed.event.type, relayed.id or claim.delivery_id
         if relayed.origin and relayed.origin.instance not in (None, "", name):
             raise RequestRefused(403, "origin instance mismatch")
         if kind not in peer.accept:
@@ -116,12 +94,10 @@ class Inbound:
         """None for an event that is not mapped."""
         now = self._clock.now()
         hook = self._settings.webhooks.get(name)
-        keys = (hook.secrets(now) if hook else ()) or self._unknown
-        digests, message, event_id = _signed(hook, headers, body, now) if hook else ((bytes(32),), body, "")
-        if not signatures.signed_by_any(keys, message, digests) or hook is None:
-            raise RequestRefused(
-                401, "unauthorized", why=_why(name, known=hook is not None, holds=keys != self._unknown)
-            )
+        scheme, header = (hook.scheme, hook.signature_header) if hook else ("ductile", "")
+        claim = claimed(scheme, headers, body, path="", now=now, header=header)
+        if not self._is_signed(name, hook.secrets(now) if hook else (), claim) or hook is None:
+            raise RequestRefused(401, "unauthorized")
         document = read_json(body)
         event_type = headers.get("x-github-event", "") if hook.scheme == "github" else _text(document, "type")
         if hook.scheme == "github" and not agrees(event_type, document):
@@ -130,11 +106,19 @@ class Inbound:
         mapping = next((hook.events[one] for one in wanted if one in hook.events), None)
         if mapping is None:
             return None
-        if hook.delivery_id is not None and hook.scheme == "ductile":
-            event_id = _id_at(hook.delivery_id, document)
+        by_body = hook.delivery_id is not None and hook.scheme == "ductile"
+        event_id = _id_at(hook.delivery_id or "", document) if by_body else claim.delivery_id
         origin = Origin(source=name, event_id=event_id, at=now, strange=True, traceparent=headers.get(TRACEPARENT))
         event = of_document(mapping, document, origin, self._find_offer)
         return await self._take(event_type, event, origin)
+
+    def _is_signed(self, name: str, keys: Sequence[bytes], claim: Claim) -> bool:
+        """A sender without a key is looked at like any other."""
+        signed = signed_by_any(keys or self._unknown, claim.message, claim.digests)
+        if not (signed and keys):
+            why = "no key that holds has signed it" if keys else "there is no such sender, or none of its keys holds"
+            log.info("not signed", extra={"sender": name[:48], "why": why if claim.digests else "no usable signature"})
+        return signed and bool(keys)
 
     async def _take(self, event_type: str, event: Outgoing, origin: Origin) -> Taken:
         """Durable on return."""
@@ -145,7 +129,7 @@ class Inbound:
         except TimeoutError as error:
             raise TryAgain(f"the bus did not take the event within {self._within_s:g} s") from error
         log.info("event from outside", extra={"source": origin.source, "event": event.subject, "key": event.key})
-        return Taken(event_type, event.key, event.about)
+        return event_type, event
 
     async def _keep(self, event: Outgoing) -> None:
         for one in event.artifacts:
@@ -161,34 +145,6 @@ def read_json(body: bytes) -> JsonValue:
         return strict.read(body)
     except strict.NotStrictJson as error:
         raise RequestRefused(400, f"invalid JSON body: it {error}") from None
-
-
-def digest(body: bytes) -> str:
-    return hashlib.sha256(body).hexdigest()
-
-
-def _signed(
-    hook: WebhookSettings, headers: Mapping[str, str], body: bytes, now: datetime
-) -> tuple[tuple[bytes, ...], bytes, str]:
-    """The digests that a delivery brings, what they have to sign, and the delivery's id; no digest where the headers
-    are not those of the scheme."""
-    match hook.scheme:
-        case "ductile":
-            return signatures.hex_digests(headers.get(hook.signature_header.lower(), "").strip()), body, digest(body)
-        case "github":
-            signature = headers.get("x-hub-signature-256", "").strip()
-            return signatures.hex_digests(signature, prefix_needed=True), body, digest(body)
-    delivery_id, timestamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
-    instant = signatures.unix_instant(timestamp)
-    usable = instant is not None and signatures.within(instant, now, SKEW_S) and _STANDARD_ID.fullmatch(delivery_id)
-    digests = signatures.standard_digests(headers.get("webhook-signature", "")) if usable else ()
-    return digests, signatures.standard_message(delivery_id, timestamp, body), delivery_id
-
-
-def _why(name: str, *, known: bool, holds: bool) -> str:
-    if not known:
-        return f"nobody signs here as {name[:48]!a}"
-    return f"no key of {name} has signed this" if holds else f"{name} has no key that holds by this name now"
 
 
 def _id_at(place: str, document: JsonValue) -> str:

@@ -103,15 +103,24 @@ class KeySettings(Section):
     """From when on nothing that it signs is taken any more, such as 2026-12-24T18:00:00Z: of an old one, while a sender
     changes over."""
 
-    def holds(self, now: datetime) -> bool:
-        return self.until is None or now < self.until
 
-
-class PeerSettings(Section):
-    """A Ductile that relays events here; its name is its `service.name`."""
-
+class _Sender(Section):
     keys: Annotated[tuple[KeySettings, ...], Field(min_length=1)]
     """The secrets that it may sign with."""
+
+    def secrets(self, now: datetime, key_id: str = "") -> tuple[bytes, ...]:
+        """Those that hold now, by this name if one is given. Raises ValueError for one whose file was changed to
+        something unfit."""
+        held = [key for key in self.keys if (key.until is None or now < key.until) and key_id in ("", key.id)]
+        return tuple(self._bytes(key.secret.get_secret_value()) for key in held)
+
+    def _bytes(self, secret: str) -> bytes:
+        return secret.encode()
+
+
+class PeerSettings(_Sender):
+    """A Ductile that relays events here; its name is its `service.name`."""
+
     accept: Annotated[tuple[EventType, ...], Field(min_length=1)]
     """The event types that are taken. `agentic.start` and `agentic.tool_result` need no mapping."""
     events: dict[EventType, EventMapping] = Field(default_factory=dict)
@@ -125,14 +134,12 @@ class PeerSettings(Section):
         return self
 
 
-class WebhookSettings(Section):
+class WebhookSettings(_Sender):
     """An address that others post to; its name is the last part of the path `/webhooks/NAME`."""
 
     scheme: Literal["ductile", "github", "standard"]
     """How its sender signs: Ductile's webhooks, GitHub's, or Standard Webhooks. The first two sign no time and no name
     of the delivery, so the same body is taken only once, until it is forgotten."""
-    keys: Annotated[tuple[KeySettings, ...], Field(min_length=1)]
-    """The secrets that its sender may sign with."""
     signature_header: str = "X-Ductile-Signature-256"
     """Where the signature is, for the scheme `ductile`."""
     delivery_id: Pointer | None = None
@@ -145,7 +152,7 @@ class WebhookSettings(Section):
     @model_validator(mode="after")
     def _safe(self) -> Self:
         for key in self.keys:
-            self._key(key)
+            self._bytes(key.secret.get_secret_value())
         for name, mapping in self.events.items():
             if not mapping.trusted and (mapping.outcome is not None or mapping.constraints):
                 raise ValueError(
@@ -154,13 +161,8 @@ class WebhookSettings(Section):
                 )
         return self
 
-    def secrets(self, now: datetime) -> tuple[bytes, ...]:
-        """Those that hold now. Raises ValueError for one whose file was changed to something unfit."""
-        return tuple(self._key(key) for key in self.keys if key.holds(now))
-
-    def _key(self, key: KeySettings) -> bytes:
-        text = key.secret.get_secret_value()
-        return standard_key(text) if self.scheme == "standard" else text.encode()
+    def _bytes(self, secret: str) -> bytes:
+        return standard_key(secret) if self.scheme == "standard" else super()._bytes(secret)
 
 
 class IngressSettings(Section):
@@ -189,5 +191,5 @@ class IngressSettings(Section):
         return bool(self.peers or self.webhooks)
 
     def secrets(self) -> tuple[str, ...]:
-        senders: tuple[PeerSettings | WebhookSettings, ...] = (*self.peers.values(), *self.webhooks.values())
+        senders: tuple[_Sender, ...] = (*self.peers.values(), *self.webhooks.values())
         return tuple(key.secret.get_secret_value() for sender in senders for key in sender.keys)

@@ -6,10 +6,12 @@ any number of signatures, and fails at a malformed one. All comparisons take con
 """
 
 import base64
+import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Literal, NamedTuple
 
 MOST_SIGNATURES = 8
 """Of a list in one header: more than any rotation needs, so few that a long list costs nothing."""
@@ -18,9 +20,45 @@ STANDARD_KEY_BYTES = range(24, 65)
 PEER, KEY_ID = "X-Ductile-Peer", "X-Ductile-Key-Id"
 TIMESTAMP, SIGNATURE = "X-Ductile-Timestamp", "X-Ductile-Signature"
 
+SKEW_S = 300.0
+"""How far a sender's clock may be off."""
+
+_STANDARD_ID = re.compile(r"[!-\-/-~]{1,256}")
+"""Without the dot that separates what is signed."""
 _HEX = re.compile(r"(sha256=)?([0-9a-f]{64})")
 _SECONDS = re.compile(r"[0-9]{10}")
 _RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})")
+
+
+Scheme = Literal["relay", "ductile", "github", "standard"]
+HEADERS: Mapping[Scheme, str] = {"relay": SIGNATURE, "github": "X-Hub-Signature-256", "standard": "webhook-signature"}
+
+
+class Claim(NamedTuple):
+    """What headers claim of a delivery. `digests`: none where they are not those of the scheme. `message`: what is
+    signed. `delivery_id`: signed, or the body's digest."""
+
+    digests: tuple[bytes, ...]
+    message: bytes
+    delivery_id: str
+
+
+def claimed(
+    scheme: Scheme, headers: Mapping[str, str], body: bytes, *, path: str, now: datetime, header: str = ""
+) -> Claim:
+    """`headers`: by lower-case name. `header`: of the signature, where the scheme has none of its own."""
+    signature = headers.get((HEADERS.get(scheme) or header).lower(), "").strip()
+    own = hashlib.sha256(body).hexdigest()
+    if scheme == "standard":
+        delivery_id, timestamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+        known = within(unix_instant(timestamp), now) and _STANDARD_ID.fullmatch(delivery_id)
+        digests = standard_digests(signature) if known else ()
+        return Claim(digests, standard_message(delivery_id, timestamp, body), delivery_id)
+    if scheme == "relay":
+        timestamp = headers.get(TIMESTAMP.lower(), "").strip()
+        digests = hex_digests(signature) if within(relay_instant(timestamp), now) else ()
+        return Claim(digests, relay_message("POST", path, timestamp, body), own)
+    return Claim(hex_digests(signature, prefix_needed=scheme == "github"), body, own)
 
 
 def hex_digests(text: str, *, prefix_needed: bool = False) -> tuple[bytes, ...]:
@@ -70,8 +108,8 @@ def unix_instant(text: str) -> datetime | None:
     return datetime.fromtimestamp(int(text), UTC) if _SECONDS.fullmatch(text) else None
 
 
-def within(instant: datetime, now: datetime, tolerance_s: float) -> bool:
-    return abs(now - instant) <= timedelta(seconds=tolerance_s)
+def within(instant: datetime | None, now: datetime) -> bool:
+    return instant is not None and abs(now - instant) <= timedelta(seconds=SKEW_S)
 
 
 def relay_message(method: str, path: str, timestamp: str, body: bytes) -> bytes:

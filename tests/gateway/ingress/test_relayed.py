@@ -40,28 +40,28 @@ async def test_a_signed_result_is_on_the_bus_when_it_is_answered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "error"),
+    "changed",
     [
-        ({"without": "peer"}, "forbidden"),
-        ({"peer": "another"}, "forbidden"),
-        ({"timestamp": "noon"}, "invalid relay timestamp"),
-        ({"timestamp": "2026-11-21T11:54:59Z"}, "relay timestamp outside allowed clock skew"),
-        ({"timestamp": "2026-11-21T12:05:01Z"}, "relay timestamp outside allowed clock skew"),
-        ({"key_id": "v3"}, "forbidden"),
-        ({"signature": ""}, "forbidden"),
-        ({"signature": "0" * 64}, "forbidden"),
-        ({"signature": "\u00e9"}, "forbidden"),
-        ({"secret": NEXT_SECRET}, "forbidden"),
-        ({"path": "/ingest/peer"}, "forbidden"),
+        {"without": "peer"},
+        {"peer": "another"},
+        {"timestamp": "noon"},
+        {"timestamp": "2026-11-21T11:54:59Z"},
+        {"timestamp": "2026-11-21T12:05:01Z"},
+        {"key_id": "v3"},
+        {"signature": ""},
+        {"signature": "0" * 64},
+        {"signature": "\u00e9"},
+        {"secret": NEXT_SECRET},
+        {"path": "/ingest/peer"},
     ],
 )
 @pytest.mark.attack(20, 22)
 async def test_who_does_not_sign_as_agreed_is_refused_and_learns_no_name_of_a_peer_or_key(
-    changed: dict[str, Any], error: str
+    changed: dict[str, Any],
 ) -> None:
     ingress = Ingress()
     answer = await ingress.relay(an_event(), **changed)
-    assert (answer.status_code, error_of(answer), ingress.bus.messages) == (403, error, [])
+    assert (answer.status_code, error_of(answer), ingress.bus.messages) == (403, "forbidden", [])
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,9 @@ class Workspace:
 
     def sizes(self) -> dict[str, int]:
         """In bytes, by run."""
-        return {run_id: _bytes_in(self._root / run_id) for run_id in self.runs()}
+        return {
+            run_id: _bytes_in(self._root / run_id) for run_id in self.runs() if not (self._root / run_id).is_symlink()
+        }
 
     def put_away(self, run_ids: Iterable[str]) -> None:
         """Removes pages only. Raises OSError."""

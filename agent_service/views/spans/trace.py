@@ -45,29 +45,30 @@ Attributes = dict[str, Value]
 Content = Callable[[Question], PromptText]
 """Renders the prompt of a call; None for spans without content."""
 OPERATIONS = {"phase": "chat", "step": "execute_tool", "task": "execute_tool", "ending": "invoke_agent"}
-OF_ITEMS = """\
-agentic.phase phase
-agentic.call call
-agentic.step step
-agentic.task task
-agentic.round round
-agentic.attempt attempt
-agentic.tool_command command
-agentic.cost_usd cost_usd end.spent.cost_usd
-agentic.state end.status.value
-agentic.class end.ending_class
-agentic.steps end.steps
-agentic.calls end.spent.calls
-agentic.ruling thought.became.status
-agentic.cache_miss thought.reply.provenance.cache_miss
-gen_ai.tool.name tool
-gen_ai.request.model model
-gen_ai.response.model thought.reply.model
-gen_ai.response.id thought.reply.provenance.reply_id
-gen_ai.provider.name thought.reply.provenance.provider
-gen_ai.usage.input_tokens tokens.input end.spent.input_tokens
-gen_ai.usage.output_tokens tokens.output end.spent.output_tokens
-gen_ai.usage.cache_read.input_tokens tokens.cache_read"""
+OF_ITEMS = {
+    "agentic.phase": ("phase",),
+    "agentic.call": ("call",),
+    "agentic.step": ("step",),
+    "agentic.task": ("task",),
+    "agentic.round": ("round",),
+    "agentic.attempt": ("attempt",),
+    "agentic.tool_command": ("command",),
+    "agentic.cost_usd": ("cost_usd", "end.spent.cost_usd"),
+    "agentic.state": ("end.status.value",),
+    "agentic.class": ("end.ending_class",),
+    "agentic.steps": ("end.steps",),
+    "agentic.calls": ("end.spent.calls",),
+    "agentic.ruling": ("thought.became.status",),
+    "agentic.cache_miss": ("thought.reply.provenance.cache_miss",),
+    "gen_ai.tool.name": ("tool",),
+    "gen_ai.request.model": ("model",),
+    "gen_ai.response.model": ("thought.reply.model",),
+    "gen_ai.response.id": ("thought.reply.provenance.reply_id",),
+    "gen_ai.provider.name": ("thought.reply.provenance.provider",),
+    "gen_ai.usage.input_tokens": ("tokens.input", "end.spent.input_tokens"),
+    "gen_ai.usage.output_tokens": ("tokens.output", "end.spent.output_tokens"),
+    "gen_ai.usage.cache_read.input_tokens": ("tokens.cache_read",),
+}
 """Attributes of all spans: their names, and where in an item the value is found, if it has one."""
 _DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])
 
@@ -192,7 +193,7 @@ class Trace:
 
 
 def _of_item(item: Item) -> Iterator[tuple[str, Value | None]]:
-    for name, *paths in map(str.split, OF_ITEMS.splitlines()):
+    for name, paths in OF_ITEMS.items():
         found = (_at(item, path) for path in paths)
         yield name, next((value for value in found if value is not None), None)
 

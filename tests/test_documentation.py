@@ -140,3 +140,26 @@ def is_dead(page: Path, link: str) -> bool:
 def test_the_readme_names_every_page() -> None:
     named = {(INDEX.parent / link).resolve() for link in LINK.findall(INDEX.read_text(encoding="utf-8"))}
     assert named >= {*(ROOT / "docs").glob("*.md"), ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"}
+
+
+MOST_WORDS, MOST_PAGES, LONGEST, MEAN = 35_500, 14, 35, 18
+AVOIDED = re.compile(r"\b(of which|nobody|whoever)\b", re.IGNORECASE)
+
+
+def sentences(page: Path) -> Iterator[list[str]]:
+    """The words of each sentence of a page, without code, headings, addresses and the lines of tables between cells."""
+    text = re.sub(r"^```.*?^```|^ {4}.*?$|^#.*?$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"`[^`]*`", "code", re.sub(r"\]\([^)]*\)", "]", text))
+    for part in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|]|\d+\.) )|\|", text):
+        yield from (words for one in re.split(r"(?<=[.!?:])\s+", part) if (words := one.split()))
+
+
+def test_the_pages_are_few_and_short_and_their_sentences_plain() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    told = [words for page in pages for words in sentences(page)]
+    assert len(pages) <= MOST_PAGES + 1
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= MOST_WORDS
+    assert [" ".join(words) for words in told if len(words) > LONGEST] == []
+    assert sum(map(len, told)) / len(told) <= MEAN
+    assert [f"{page.name}: {found[0]}" for page in pages for found in AVOIDED.finditer(page.read_text("utf-8"))] == []
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100

@@ -21,9 +21,9 @@ from ductile_gateway.ductile.api import DuctileApi, open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.events import DuctileEvents
 from ductile_gateway.ductile.jobs import Going
-from ductile_gateway.ductile.relay import open_relay_starts
+from ductile_gateway.ductile.relay import RelayStarts, open_relay_starts
 from ductile_gateway.ductile.settings import DuctileSettings, own_name, owner
-from ductile_gateway.ductile.starts import ApiStarts, Sent, Starts, ToldOfSent, untold
+from ductile_gateway.ductile.starts import ApiStarts, Sent, ToldOfSent, untold
 from ductile_gateway.ductile.watch import Job, JobWatch, LateJobs, Overdue, Pace, Tell
 from ductile_gateway.ports import Begin, Clock, Receipts, unrecorded
 from ductile_gateway.settings import GatewaySettings
@@ -51,7 +51,7 @@ class DuctileRunner:
         receipts: Receipts,
         watch: JobWatch,
         api: ApiStarts,
-        relayed: Mapping[str, Starts],
+        relayed: Mapping[str, RelayStarts],
         *,
         settings: DuctileSettings,
         queue: Queue,
@@ -110,7 +110,7 @@ class DuctileRunner:
             return found
         return await self._accepted(call, job_id, receipt)
 
-    async def _before(self, call: ToolCall, starts: Starts) -> Receipt:
+    async def _before(self, call: ToolCall, starts: ApiStarts | RelayStarts) -> Receipt:
         """The receipt of a call that is to be sent now. Raises TryAgain where a stranger would answer a write."""
         way = starts.way(call)
         if call.may_repeat or way == "event":  # repeated, both do no harm
@@ -123,7 +123,7 @@ class DuctileRunner:
             raise TryAgain(f"not sent: {why}", COME_BACK_S) from error
         return Receipt(self._clock.now(), way=way, newest=newest)
 
-    async def _start(self, call: ToolCall, starts: Starts) -> str:
+    async def _start(self, call: ToolCall, starts: ApiStarts | RelayStarts) -> str:
         began_at, sent = self._clock.now(), partial(Sent, fate="lost")
         try:
             job_id = await starts.start(call)

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Literal, Protocol
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -30,19 +30,6 @@ REMEMBERED = 2000
 
 Found = str | NeverStarted | Unknown
 """The id of the job; or that there is none and will be none; or that it is unknown, with the jobs that may be it."""
-
-
-class Starts(Protocol):
-    def way(self, call: ToolCall) -> Way: ...
-
-    def path(self, call: ToolCall) -> str:
-        """That of the URL which is asked to start it."""
-
-    async def start(self, call: ToolCall) -> str:
-        """The job's id. Raises NotSent, DuctileRefused or Lost; only the last leaves open whether there is a job."""
-
-    async def find(self, call: ToolCall, receipt: Receipt, /) -> Found:
-        """What became of a call whose start was not answered."""
 
 
 Fate = Literal["accepted", "refused", "not_sent", "lost"]
@@ -77,6 +64,10 @@ def payload_of(call: ToolCall, *, with_id: bool) -> dict[str, JsonValue]:
 
 
 class ApiStarts:
+    """`way` and `path`: how and where in Ductile a call is started. `start`: the job's id; raises NotSent,
+    DuctileRefused or Lost, and only the last leaves open whether there is a job. `find`: what became of a call whose
+    start was not answered. RelayStarts has the same."""
+
     def __init__(
         self, api: DuctileApi, watch: JobWatch, *, tools: DuctileTools, send_call_id: bool, pace: Pace, clock: Clock
     ) -> None:

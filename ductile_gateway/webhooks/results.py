@@ -12,11 +12,10 @@ from pydantic import JsonValue
 
 from ductile_gateway.calls.artifacts import SUFFIXES, media_type
 from ductile_gateway.calls.call import ProducedArtifact, ToolOutcome
-from ductile_gateway.calls.results import MAX_OUTPUT_BYTES, Kept, made_fit, output_of, reads_form
+from ductile_gateway.calls.results import Kept, made_fit, output_of, reads_form
 from schemas.catalog import ToolOffer
 from schemas.events import ToolOutput, ToolResult
 from schemas.markdown_form import is_form
-from schemas.values import replace
 
 _ASKS = re.compile(r"^Status:[ \t]*continuation\b", re.MULTILINE | re.IGNORECASE)
 _TEXTS = ("summary", "result")
@@ -46,22 +45,12 @@ def made_small(result: ToolResult) -> tuple[ToolResult, tuple[Kept, ...]]:
         return result, ()
     fields = _fields(result)
     whole = {"continuation": fields.pop("continuation")} if "continuation" in fields else {}
-    summary = str(fields.pop("summary")) if isinstance(fields.get("summary"), str) else ""
-    outcome = made_fit(ToolOutcome("ok", text=summary, artifacts=_long_text(fields), output=fields))
+    texts = {name: value for name, value in fields.items() if isinstance(value, str)}
+    longest = max(texts, key=lambda name: len(texts[name]), default="")
+    rest = {name: value for name, value in fields.items() if name != longest}
+    outcome = made_fit(ToolOutcome("ok", text=texts.get(longest, ""), output=rest))
     kept = tuple(Kept(_name(result, artifact), artifact) for artifact in outcome.artifacts)
     return result.model_copy(update={"result": output_of(outcome, kept).model_copy(update=whole)}), kept
-
-
-def _long_text(fields: dict[str, JsonValue]) -> tuple[ProducedArtifact, ...]:
-    """The longest text as an artifact, taken out of the fields, where it is too long to stay among them."""
-    texts = {name: value.encode() for name, value in fields.items() if isinstance(value, str)}
-    longest = max(texts, key=lambda name: len(texts[name]), default="")
-    if len(texts.get(longest, b"")) <= MAX_OUTPUT_BYTES:
-        return ()
-    del fields[longest]
-    declared = ProducedArtifact("content", str(fields.get("content_type")), texts[longest])
-    is_known = media_type(declared).startswith("text/") and media_type(declared) in SUFFIXES
-    return (replace(declared, content_type=media_type(declared) if is_known else "text/plain"),)
 
 
 def _fields(result: ToolResult) -> dict[str, JsonValue]:

@@ -38,11 +38,11 @@ async def alone(loaded: AgentSettings) -> AsyncIterator[NatsLink]:
             raise Misconfigured(f"{error}. Nothing was changed") from error
         link = await opened.enter_async_context(bus_at_hand(loaded))
         await check(link, shared=loaded.shared)
-        await nobody_at_work(link)
+        await refuse_at_work(link)
         yield link
 
 
-async def nobody_at_work(link: NatsLink) -> None:
+async def refuse_at_work(link: NatsLink) -> None:
     """Raises Misconfigured where an agent renews its lease; the leases of dead ones must lapse."""
     seen: dict[str, int] = {}
     while living := await _not_free(link):

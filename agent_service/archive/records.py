@@ -1,4 +1,4 @@
-"""What an agent keeps, opened to be read; the agent may run. Of a shared store an index is made."""
+"""The runs that an agent keeps, opened to be read; the agent may run. Of a shared store an index is made."""
 
 import hashlib
 from collections.abc import AsyncIterator, Mapping
@@ -35,7 +35,7 @@ NOWHERE = "neither the run's folder nor the bucket has it as its tool made it"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was done or found: `facts` for programs, `text` for people."""
+    """The result of a command on runs: `facts` for programs, `text` for people."""
 
     facts: dict[str, Any]
     text: str

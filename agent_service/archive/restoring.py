@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_service import settings
-from agent_service.archive.alone import alone, bus_at_hand, nobody_at_work
+from agent_service.archive.alone import alone, bus_at_hand, refuse_at_work
 from agent_service.archive.records import NOWHERE, Report, artifacts_of, hashes_in, records
 from agent_service.archive.runs import ARTIFACTS, Runs
 from agent_service.archive.writing import AGENT, BESIDE_DATABASE, GATEWAY, OPEN, run_gateway
@@ -41,7 +41,7 @@ from schemas.status import Halt
 MANY = 1_000_000
 IN_DOUBT = "What these write first is in doubt, for it may have been done since: a person is asked then."
 NO_LEDGER = (
-    "! the ledger is not in the backup, so nobody knows what these have written since, and everything stands still. "
+    "! the ledger is not in the backup, so it is not known what these have written since, and everything stands still. "
     "Let it go on once the ledger is there (`ductile-gateway restore`), or those are cancelled that must not write "
     "twice"
 )
@@ -187,7 +187,7 @@ async def _coming(link: NatsLink, name: str) -> AsyncIterator[None]:
     mark = await mark_in(log)
     if mark.state != "coming":
         mark = await put_mark(log, Mark(state="coming", archive=name), mark)
-        await nobody_at_work(link)
+        await refuse_at_work(link)
     yield
     await put_mark(log, Mark(state="here", archive=name), mark)
 

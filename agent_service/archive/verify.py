@@ -46,7 +46,7 @@ def _of_signature(archive: Archive, key: str | None) -> Iterator[Flaw]:
     by = archive.signature
     if by is None:
         if key:
-            yield Flaw(kind="missing", place=SIGNATURE, text="nobody has signed it")
+            yield Flaw(kind="missing", place=SIGNATURE, text="it is not signed")
     elif not archive.is_signed():
         yield changed(MANIFEST, f"it is not what was signed with the key {by.key}")
     elif key and key != by.public:

@@ -103,7 +103,7 @@ async def _of_end(kept: Records, end: ToldEnd) -> Flaw | None:
 
 
 async def _verified(kept: Records, run_id: str) -> Verdict:
-    """What is missing is looked for again: an agent at work writes it within a second or two."""
+    """Missing files are looked for again: an agent at work writes them within a second or two."""
     for look in range(LOOKS):
         await asyncio.sleep(LOOK_AGAIN_S if look else 0)
         verdict = await _look(kept, run_id)
@@ -209,7 +209,7 @@ def verify_file(path: Path, key: str | None = None) -> Report:
         text = [*_of_manifest(path, manifest), *text]
         text += [f"! without {name}: {why}" for name, why in (manifest.left_out | left).items()]
         if not by:
-            text.append("! nobody has signed it: whoever had it may have written all of it anew")
+            text.append("! it is not signed: anyone who had it may have changed it")
         elif key:
             text.append(f"signed with the key {by.key}, as you asked")
         else:

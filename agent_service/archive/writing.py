@@ -78,7 +78,7 @@ class Made:
         if self.keys:
             lines.append(
                 f"The keys are not in it, and nothing can be proved without them: keep {' and '.join(self.keys)} in "
-                "another place too; or make backups --with-keys, which nobody else may read then"
+                "another place too; or make backups --with-keys, and keep those secret"
             )
         lines.append(then or f"Anybody can check it: `agentic verify {self.file}`")
         return Report(asdict(self), "\n".join(lines), ok=self.left_out.keys() <= {GATEWAY})
@@ -247,7 +247,7 @@ async def run_gateway(*arguments: str, config: Path | None) -> dict[str, Any]:
 
 
 async def _add_artifacts(kept: Records, archive: Writer, previous: Path | None, made: Made) -> None:
-    """Where the bus is away, what the previous backup has is taken over."""
+    """While the bus is away, those of the previous backup are taken over."""
     try:
         for key, digest in (await kept.hashes()).items():
             run_id, _, name = key.partition("/")
@@ -267,7 +267,7 @@ async def _add_artifacts(kept: Records, archive: Writer, previous: Path | None, 
 
 
 def _add_folder(loaded: AgentSettings, archive: Writer, made: Made, *, with_keys: bool) -> None:
-    """What lies beside the database, and the keys."""
+    """The files beside the database, and the keys."""
     archive.said["store"] = known_id(loaded.store)
     for name in BESIDE_DATABASE:
         if (loaded.store / name).exists():

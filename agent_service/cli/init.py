@@ -1,6 +1,6 @@
 """`agentic init`: three questions on standard error, and a settings file. An option answers a question in advance.
 
-It writes the file, and a folder for tools where there is none; it contacts nobody.
+It writes the file, and a folder for tools where there is none; it makes no connection.
 """
 
 import importlib.util
@@ -145,7 +145,7 @@ QUESTIONS = {
 
 
 def _answers(given: Mapping[str, str], *, silent: bool) -> Answers:
-    """Raises BadParameter for an option that cannot be meant; KeyboardInterrupt, EOFError where nobody answers."""
+    """Raises BadParameter for an option that cannot be meant, KeyboardInterrupt, and EOFError without an answer."""
     answers: Answers = {}
     for name, question in QUESTIONS.items():
         hint, said = f"--{name.replace('_', '-')}", given.get(name)
@@ -200,8 +200,7 @@ def init(
     yes: bool = flag("Ask nothing: what is not given has its default.", "--yes", "-y"),
     config: Path = option("The file to write; it is never overwritten.", default=OWN, metavar="FILE"),
 ) -> Outcome:
-    """It asks, and contacts nobody. It asks for no secret: the file names the variable of the environment that has it,
-    or another file, if you change it so."""
+    """It makes no connection and asks for no secret: the file names the variable of the environment that holds it."""
     _refuse_to_overwrite(config)
     try:
         answers = _answers(given or {}, silent=yes)

@@ -112,7 +112,7 @@ CONFIG_NEARBY = option(
     "`agentic dev`; without any of them the defaults and the environment.",
     metavar="FILE",
 )
-REASON = option("Why; whoever asks is told.", metavar="TEXT")
+REASON = option("The reason, which is recorded.", metavar="TEXT")
 Limits = dict[str, Any] | None
 """Of a parameter that stands for all of LIMITS."""
 LIMITS: Mapping[str, tuple[Any, Any]] = {
@@ -125,7 +125,7 @@ LIMITS: Mapping[str, tuple[Any, Any]] = {
         option("When it must have ended, such as 2026-12-24T18:00:00Z.", "--deadline", metavar="AT", **_SPENDS),
     ),
 }
-"""What a run may spend, by the names of requests."""
+"""The limits of a run, by the names of requests."""
 
 
 def invocation() -> str:

@@ -1,4 +1,4 @@
-"""What commands print: drawings for people, JSON for programs. JSON escapes what could steer a terminal."""
+"""The output of commands: drawings for people, JSON for programs. JSON escapes what could steer a terminal."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ def content(found: bytes, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a command: `facts` for programs; for people a text, or a drawing, or a function that makes one of
+    """The result of a command: `facts` for programs; for people a text, or a drawing, or a function that makes one of
     the facts. Texts and such facts are made safe to be shown."""
 
     facts: Any

@@ -43,7 +43,7 @@ def answer(
     text: str | None = argument("What it is told.", "TEXT", default=None),
     ran: bool = flag("It was carried out; the text is what it brought.", "--ran"),
     did_not_run: bool = flag("It was not carried out.", "--did-not-run"),
-    look: bool = flag("Nobody knows: the run may look by itself.", "--look"),
+    look: bool = flag("It is not known: the run may look by itself.", "--look"),
     limits: Limits = None,
 ) -> Outcome:
     """Budgets may be raised with it. Of a write in doubt say what came of it: --ran, --did-not-run, or --look."""
@@ -102,7 +102,7 @@ def signal(
     message: str | None = option("What the run is told.", metavar="TEXT"),
     limits: Limits = None,
 ) -> Outcome:
-    """What a run asks for is answered by `agentic approve`, `reject` and `answer`."""
+    """`agentic approve`, `reject` and `answer` answer what a run asks for."""
     told = asking.ask("signal_run", given(kind=kind, message=message, constraints=limits))
     return _heard(told, "has heard it")
 
@@ -119,14 +119,14 @@ def cancel(asking: Asking, reason: str | None = REASON) -> Outcome:
 
 @of_run(commands, "agentic dismiss RUN")
 def dismiss(asking: Asking) -> Outcome:
-    """What comes for it later brings it back."""
+    """It comes back when something new comes for it."""
     told = asking.ask("dismiss_run", {})
     return Outcome(told, f"{asking.run_id} is dismissed by {told['by']}")
 
 
 @of_agent(commands, "agentic stop-all --reason 'it mails everybody'")
 def stop_all(asking: Asking, reason: str | None = REASON) -> Outcome:
-    """What is under way ends by itself, and its result is kept. `agentic go-on` lets everything go on."""
+    """Work under way ends by itself, and its result is kept. `agentic go-on` lets everything go on."""
     told = asking.ask("stop_all", given(reason=reason))
     return Outcome(
         told, f"everything is stopped since {told['since'][:19]}Z, by {told['by']}; `agentic go-on` lets it go on"

@@ -39,7 +39,7 @@ def serve(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What should exist; without `replicas` or `max_gib` as it is. `change`: what differs too. `dry_run`: nothing."""
+    """The streams that are wanted. `replicas`, `max_gib`: None for those of what exists. `change`: mend differences."""
 
     replicas: int | None
     max_gib: float | None
@@ -78,8 +78,8 @@ def setup(
     change: bool = flag("Change what exists otherwise, too.", "--change"),
     dry_run: bool = flag("Only say what would be done.", "--dry-run"),
 ) -> Coroutine[Any, Any, Outcome]:
-    """What exists is checked, and changed with --change. The server sets room for all of it aside at once: with 10 GiB
-    some 22, with 0.5 some 1.3. How much is said."""
+    """Streams that exist are checked, and changed with --change. The server reserves the room for all of them at once:
+    some 22 GiB with 10, some 1.3 with 0.5."""
     try:
         executors = [Executor.read(text) for text in executor or ()]
     except ValueError as error:
@@ -123,7 +123,7 @@ async def _set_up(loaded: settings.AgentSettings, asked: Asked) -> Outcome:
 
 
 async def _made(link: NatsLink, asked: Asked) -> tuple[list[Deviation], float, bool]:
-    """What was found or done, in how many GiB, and whether that size was chosen here, so that less will do."""
+    """The differences found or mended, the size in GiB, and whether that was chosen here, so that less will do."""
     exists, replicas, gib = await size_found(link)
     replicas, chosen = asked.replicas or replicas, asked.max_gib is None and not exists
     reserved, wanted = (

@@ -42,7 +42,7 @@ RUN_OR_FILE = argument(
     default=None,
     callback=_run_or_file,
 )
-WITH_KEYS = flag("Also the files with the keys, which nobody else may have.", "--with-keys")
+WITH_KEYS = flag("Also the keys: then keep the file secret.", "--with-keys")
 
 
 @of_files(commands, "agentic verify RUN", "agentic verify --all --against-bus", "agentic verify RUN.zip")

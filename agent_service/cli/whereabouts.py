@@ -81,7 +81,7 @@ def address_of(said: str) -> Address:
         by_variable = said == os.environ.get("AGENTIC_URL")
         return Address(said, "as AGENTIC_URL says" if by_variable else "as --url says")
     path = None
-    with suppress(PermissionError):  # it is the folder of somebody else
+    with suppress(PermissionError):  # another user's folder
         path = nearby(None)
     try:
         section = _part(_part(_content(path), "agent"), "http") if path else {}

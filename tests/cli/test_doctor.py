@@ -217,7 +217,7 @@ async def test_it_is_shown_who_owns_the_bus_and_a_stranger_there_or_on_the_port_
         interrupt(agent)
         agent.wait()
     free = (await found(config))["agent lease"]
-    assert {unowned[f"{name} lease"].text for name in ("agent", "gateway")} == {"nobody has had it yet"}
+    assert {unowned[f"{name} lease"].text for name in ("agent", "gateway")} == {"not held by any process yet"}
     assert misses(owned["agent lease"], ("ok", f"process {agent.pid} on ", "")) == []
     assert ("epoch 1" in owned["agent lease"].text, "has another store" in owned["http"].text) == (True, False)
     assert misses(strange["agent lease"], ("warning", "", "agentic serve --take-over")) == []
@@ -232,7 +232,7 @@ NOT_ALLOWED = "may not publish agentic.tool_request.x, agent.completed"
 LOGINS: list[tuple[dict[str, Any], str, str, Wanted]] = [
     ({"authorization": LIMITED}, f"agent:{ITS_PASSWORD}@", "permissions", ("wrong", NOT_ALLOWED, "")),
     ({"authorization": LIMITED}, f"agent:{ITS_PASSWORD}@", "login", ("ok", "", "")),
-    ({}, "", "login", ("warning", "lets in anybody", "deploy/nats/prepare.py")),
+    ({}, "", "login", ("warning", "without a login", "deploy/nats/prepare.py")),
     ({"authorization": USERS, "no_auth_user": "agent"}, f"agent:{ITS_PASSWORD}@", "login", ("warning", "", "")),
     ({"authorization": USERS}, "agent:wrong-password@", "nats", ("wrong", "login is refused", "")),
 ]

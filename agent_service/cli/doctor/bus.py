@@ -41,7 +41,7 @@ LEADERLESS = (
     "all servers answer, so copies are damaged: restart the servers one after another. If still none leads, the stream"
     " is lost: `nats stream rm STREAM`, `agentic setup`, and restore a backup if it is AGENTIC_RUNS or AGENTIC_LEDGER"
 )
-"""What is true where no server is away. (`nats stream cluster peer-remove` needs one more server than replicas.)"""
+"""The remedy where no server is away. (`nats stream cluster peer-remove` needs one more server than replicas.)"""
 SAMPLE = "x"
 """Stands for any name or number in a subject."""
 NEEDED = (
@@ -64,7 +64,7 @@ NEEDED = (
         )
     ),
 )
-"""What the agent publishes, a sample of each kind."""
+"""Subjects that the agent publishes to, one of each kind."""
 
 Json = dict[str, Any]
 
@@ -152,7 +152,7 @@ async def _holders(link: NatsLink, settings: AgentSettings, role: Role) -> Async
         text = f"held by an agent with another store than {settings.store}: {_holder(record)}"
         yield warning(name, text, remedy=remedy)
     else:
-        yield ok(name, _holder(record) if record else "nobody has had it yet")
+        yield ok(name, _holder(record) if record else "not held by any process yet")
 
 
 def _holder(record: Record) -> str:
@@ -249,12 +249,12 @@ async def door(bus: NatsSettings) -> Finding:
     with suppress(Misconfigured):  # it is refused
         stranger = await nats_link.connect(bus.without_login(), name="agentic-doctor", timeout_s=CONNECT_WITHIN_S)
         await stranger.close()
-        text = "the bus lets in anybody who reaches it: whoever does may answer for tools, approve and cancel"
+        text = "the bus takes connections without a login: each may answer for tools, approve and cancel"
         return warning("login", text, remedy=remedy)
     if bus.in_the_clear:
         text = f"what is said to {', '.join(bus.in_the_clear)} is said in the clear, passwords too"
         return warning("login", text, remedy="use tls:// in nats.urls, and nats.tls_ca")
-    return ok("login", "nobody is let in without one")
+    return ok("login", "connections without one are refused")
 
 
 def clock(server: Json, now: datetime) -> Finding:

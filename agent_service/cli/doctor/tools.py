@@ -81,12 +81,14 @@ def _tools(settings: AgentSettings, catalog: Sequence[ToolOffer], problems: Sequ
     if plain := [offer.name for offer in offered if not offer.echoes_capability]:
         echo = "have their executors echo `capability`, as docs/BUS.md says"
         remedy = f"{echo}; then set agent.tools.require_capability: true"
-        yield warning("results", f"whoever may publish results can answer for {', '.join(plain)}", remedy=remedy)
+        yield warning(
+            "results", f"each login that may publish results can answer for {', '.join(plain)}", remedy=remedy
+        )
     else:
         yield ok("results", "each has to prove which request it answers")
     if silent := ", ".join(undeclared(map(settings.oversight().over, offered))):
-        text = f"results of {silent} count as written by strangers, because nobody says what they are"
-        remedy = f"for those that are the house's own, such as sensors, set agent.trusted: [{silent}]"
+        text = f"results of {silent} count as untrusted: their executor does not declare them"
+        remedy = f"for tools that bring your own data, such as sensors, set agent.trusted: [{silent}]"
         yield warning("trust", text, remedy=remedy)
     yield retrieval(settings.continuations, offered)
 
@@ -100,7 +102,7 @@ def _listed(
     if problems:
         return warning("tools", "; ".join(problems), remedy=CORRECT)
     if unknown := unknown_names(catalog, allowed, settings.oversight()):
-        text = f"{'; '.join(unknown)}, which nobody offers"
+        text = f"{'; '.join(unknown)}, which no executor offers"
         return warning("tools", text, remedy="correct that setting, or the executor's tools")
     if not offered:
         return wrong("tools", "there is no tool that a run may use", remedy=START)

@@ -38,7 +38,7 @@ from groundwork.service.beginning import loaded
 from groundwork.service.errors import Failure, causes
 from groundwork.service.foundations import Claim, laid, shared
 from groundwork.service.keys import KeyRing
-from groundwork.service.serving import ended_by_signals, tell_ready
+from groundwork.service.serving import ended_by_signals, head_start, tell_ready
 from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.telemetry.metrics import Instruments, push
 from schemas import subjects
@@ -158,7 +158,7 @@ async def _start(
         group.create_task(work)
     runs = await agent.store.counts()
     if any(runs[status] for status in UNDER_WAY):
-        await agent.ground.head_start()
+        await head_start()
     let_callers_in = loaded("agent_service.serving:let_callers_in")
     await let_callers_in(agent, background, group, listener, _observe(agent), http)
     tell_ready()

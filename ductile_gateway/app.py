@@ -29,7 +29,7 @@ from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.nats.leases.members import may_join_anew
 from groundwork.service.errors import Failure, causes
-from groundwork.service.serving import tell_ready
+from groundwork.service.serving import head_start, tell_ready
 from schemas import subjects
 
 WAITING_IN_HAND = 128
@@ -165,7 +165,7 @@ class _Gateway:
         settings = self._settings.ingress
         if not settings.listens():
             return
-        await self._stands_on.ground.head_start()
+        await head_start()
         # Starlette takes a tenth of a second to load, which calls that a crash interrupted must not wait for.
         from ductile_gateway.webhooks.http import serve_ingress
         from ductile_gateway.webhooks.inbound import Inbound

@@ -29,6 +29,7 @@ from groundwork.nats.leases.lease import look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.service.installed import installed_version
+from groundwork.service.serving import head_start
 from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.telemetry.metrics import push
 from schemas import subjects
@@ -55,21 +56,18 @@ class Seen:
         return {name: partial(getattr, health, "queue") for name, health in self.healths.items()}
 
     async def serve(self, settings: GatewaySettings, *, take_over: bool) -> None:
-        instruments, head_start = self.metrics.instruments, self.stands_on.ground.head_start
+        instruments = self.metrics.instruments
         observe_readiness(instruments, self.readiness.wrong)
         observe_outbox(instruments, lambda: self.stands_on.stores.outbox.backlog().waiting)
         metrics = partial(instruments.exposed, subjects.SERVICE_GATEWAY)
         async with asyncio.TaskGroup() as group:
             within_s = HAND_OVER_S if take_over else 0.0
-            answering = serve_probes(
-                settings.http, self.readiness, metrics=metrics, head_start=head_start, within_s=within_s
-            )
-            group.create_task(answering)
+            group.create_task(serve_probes(settings.http, self.readiness, metrics=metrics, within_s=within_s))
             if self.healths:
                 self.readiness["ductile"] = partial(_trouble, self.healths.values())
                 observe_ductiles(instruments, self.healths)
             for health in self.healths.values():
-                group.create_task(health.follow(head_start=head_start))
+                group.create_task(health.follow())
             if receiver := settings.telemetry.receiver("metrics"):
                 await head_start()
                 group.create_task(push(instruments, receiver, subjects.SERVICE_GATEWAY))
@@ -95,7 +93,7 @@ async def seen(
     metrics.listen_to(stands_on.ground.link)
     ductiles = settings.every_ductile() if settings.runner == "ductile" else {}
     urls = {name: each.url for name, each in ductiles.items()}
-    async with open_spans(settings.telemetry, head_start=stands_on.ground.head_start) as ended:
+    async with open_spans(settings.telemetry) as ended:
         yield Seen(
             stands_on=stands_on,
             status=_status(settings, offers, stands_on),

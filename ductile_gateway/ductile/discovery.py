@@ -5,7 +5,7 @@ A token's scopes show in the answers to requests for what does not exist: 403 wi
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Literal, NoReturn
 
 import httpx2
@@ -32,6 +32,7 @@ from ductile_gateway.ductile.settings import DuctileSettings, full_name, owner
 from ductile_gateway.tools.catalog import HOUSEKEEPING, Offers, ToolChoice
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.json_log import Outage
+from groundwork.service.serving import head_start
 from schemas.status import Finding
 from schemas.values import dataclass, replace
 
@@ -56,7 +57,7 @@ class DuctileHealth:
         """Why it is not to be reached, or that this is not known yet; empty while it is there."""
         return self._outage.why if self._seen else "it was not asked yet"
 
-    async def follow(self, *, head_start: Callable[[], Awaitable[None]]) -> NoReturn:
+    async def follow(self) -> NoReturn:
         """Ask again and again, until cancelled; for the first time after the head start of what is under way."""
         await head_start()
         async with open_api(self._settings) as api:

@@ -8,6 +8,7 @@ from ductile_gateway.settings import HttpSettings
 from groundwork.http.listener import listening
 from groundwork.service.beginning import loaded
 from groundwork.service.errors import Misconfigured
+from groundwork.service.serving import head_start
 
 Check = Callable[[], str]
 """What is wrong now, in words for a person; empty where nothing is."""
@@ -28,7 +29,6 @@ async def serve_probes(
     readiness: Readiness,
     *,
     metrics: Callable[[], Awaitable[bytes]],
-    head_start: Callable[[], Awaitable[None]],
     within_s: float = 0.0,
 ) -> None:
     """Until cancelled; returns where the default address is taken. `within_s`: wait for another gateway to leave it.

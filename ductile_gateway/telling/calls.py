@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ from ductile_gateway.ports import Clock
 from ductile_gateway.telling.metrics import GatewayMetrics
 from groundwork.service.beginning import loaded
 from groundwork.service.machine import in_daemon_thread
+from groundwork.service.serving import head_start
 from groundwork.telemetry.settings import Receiver, TelemetrySettings
 from groundwork.telemetry.span import Kind, Span, Value, span_id
 from schemas import keys, subjects
@@ -38,7 +39,7 @@ class _Sending:
         self._send: Callable[[Sequence[Span]], bool] | None = None
         self.kept = deque[Span](maxlen=MOST_KEPT)
 
-    async def keep_sending(self, head_start: Callable[[], Awaitable[None]]) -> None:
+    async def keep_sending(self) -> None:
         await head_start()
         while True:
             await asyncio.sleep(EVERY_S)
@@ -59,9 +60,7 @@ class _Sending:
 
 
 @contextlib.asynccontextmanager
-async def open_spans(
-    settings: TelemetrySettings, *, head_start: Callable[[], Awaitable[None]]
-) -> AsyncIterator[Ended | None]:
+async def open_spans(settings: TelemetrySettings) -> AsyncIterator[Ended | None]:
     """Takes spans inside the context; None where they go nowhere. The oldest are lost where too many wait. On leaving,
     what is left is sent."""
     receiver = settings.receiver("traces")
@@ -69,7 +68,7 @@ async def open_spans(
         yield None
         return
     sending = _Sending(receiver)
-    task = asyncio.create_task(sending.keep_sending(head_start))
+    task = asyncio.create_task(sending.keep_sending())
     try:
         yield sending.kept.append
     finally:

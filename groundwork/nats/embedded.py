@@ -41,7 +41,9 @@ class EmbeddedNats:
     """`port` 0 takes a free one and keeps it for later starts. `sync_interval`: "always", or a time such as "100ms"."""
 
     def __init__(self, folder: Path, *, port: int = 0, sync_interval: str = "always") -> None:
-        self._folder = folder.resolve()
+        self._folder = folder = folder.resolve()
+        self._config_file, self._log_file = folder / SERVER, folder / "nats-server.log"
+        self._pid_file = folder / "nats-server.pid"
         self._port = port
         self._sync_interval = sync_interval
         self._password = secrets.token_urlsafe(24)
@@ -100,18 +102,6 @@ class EmbeddedNats:
             self._process.kill()
             self._process.wait()
             self._process = None
-
-    @property
-    def _config_file(self) -> Path:
-        return self._folder / SERVER
-
-    @property
-    def _log_file(self) -> Path:
-        return self._folder / "nats-server.log"
-
-    @property
-    def _pid_file(self) -> Path:
-        return self._folder / "nats-server.pid"
 
     def _take_folder(self) -> None:
         """Held until the server is stopped: also while it is started again after a crash."""

@@ -4,7 +4,6 @@ The store's lock comes before the lease, for a store may take its own lease over
 lease comes first: it makes the other process end, and its lock is waited for.
 """
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -17,9 +16,6 @@ from groundwork.nats.settings import NatsSettings
 from groundwork.service import store_folder
 from groundwork.service.errors import Failure, Misconfigured
 from groundwork.service.store_folder import HAND_OVER_S, AlreadyRunning, claimed, locked
-
-HEAD_START_S = 0.5
-"""How long what is under way has the processor for itself before callers come in."""
 
 MISSED_AFTER_S = 4.0
 """One of several is taken for dead that has not renewed its lease for so long, or shorter."""
@@ -35,9 +31,6 @@ class Ground:
     predecessor: Record | None
     folder: Path
     members: Members | None = None
-
-    async def head_start(self) -> None:
-        await asyncio.sleep(HEAD_START_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

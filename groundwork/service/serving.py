@@ -101,6 +101,14 @@ def ended_by_signals(stopping: Callable[[], None]) -> Iterator[None]:
             raise
 
 
+HEAD_START_S = 0.5
+
+
+async def head_start() -> None:
+    """What is under way has the processor for itself before callers come in."""
+    await asyncio.sleep(HEAD_START_S)
+
+
 def tell_ready(environ: Mapping[str, str] = os.environ) -> None:
     """What waits for this service begins now. A supervisor that does not listen costs nothing but its waiting."""
     address = environ.get("NOTIFY_SOCKET", "")

@@ -307,7 +307,7 @@ def join_in(agent: Agent, background: Background) -> None:
     store, several = agent.store, agent.several
     if not isinstance(store, SharedStore) or several is None:
         return
-    agent.turns.outbox, agent.turns.again = several.queue, several.turns.again
+    agent.turns.dispatching, agent.turns.again = several.queue, several.turns.again
     several.turns.say_again = lambda at: inform_bus(agent.recovery, agent.receiving, at, agent.clock.now())
     if agent.traces:
         several.turns.on_taken_over = agent.traces.send_again

@@ -9,10 +9,8 @@ from datetime import UTC, datetime
 from math import ceil
 
 from agent_service.background import Background
-from agent_service.errors import Stopped
 from agent_service.run.changes import ChangeRecord
 from agent_service.run.in_hand import IN_HAND, own_turn
-from agent_service.run.outbox import Outbox
 from agent_service.run.queued_turns import FORGOTTEN_AT, RUN_ID
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain
@@ -24,9 +22,10 @@ TOGETHER_S = 10
 AGAIN_S = 1.0
 
 
-class TurnQueue(Outbox):
+class TurnQueue:
+    """Fills the port Dispatching: the message in hand tells what is not done, until it is acknowledged."""
+
     def __init__(self, link: NatsLink, background: Background) -> None:
-        super().__init__(_nothing)
         self._link = link
         self._background = background
 
@@ -55,23 +54,10 @@ class TurnQueue(Outbox):
         except Failure as error:
             raise TryAgain(f"turn {name} is not queued: {error}") from error
 
-    def begin(self, run_id: str, seqs: Iterable[int]) -> None:
-        """Until the message is acknowledged."""
+    def begin(self, run_id: str, seqs: Iterable[int]) -> None: ...
 
-    def done(self, run_id: str, seqs: Iterable[int]) -> None:
-        """The message is acknowledged."""
+    def done(self, run_id: str, seqs: Iterable[int]) -> None: ...
 
-    def leave(self, run_id: str, seqs: Iterable[int]) -> None:
-        raise TryAgain(f"run {run_id}: what entry {max(seqs)} asks for is not done", AGAIN_S)
-
-    def hold(self, run_id: str, seqs: Collection[int], error: Stopped) -> None:
-        del run_id, seqs
-        raise error
-
-    def put_off(self, run_id: str, seqs: Collection[int], error: TryAgain) -> None:
-        del run_id, seqs
-        raise error
-
-
-def _nothing(run_id: str, seq: int) -> None:
-    del run_id, seq
+    def put_off(self, run_id: str, seqs: Collection[int], error: TryAgain | None = None) -> None:
+        """The message comes again."""
+        raise error or TryAgain(f"run {run_id}: what entry {max(seqs)} asks for is not done", AGAIN_S)

@@ -83,6 +83,21 @@ class Publisher:
         await put(effect.subject, body, key=effect.key, headers=described)
 
 
+class Dispatching(Protocol):
+    """What becomes of entries until all is done that they ask for: the outbox of one agent, or the queue of several."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether a turn goes on in the task that committed its entry."""
+
+    def begin(self, run_id: str, seqs: Iterable[int]) -> None: ...
+
+    def put_off(self, run_id: str, seqs: Collection[int], error: TryAgain | None = None) -> None:
+        """To be tried again, or once everything goes on (Stopped)."""
+
+    def done(self, run_id: str, seqs: Iterable[int]) -> None: ...
+
+
 class Outbox:
     """Entries not fully dispatched, per run, in order. `told` hears up to which all are."""
 
@@ -97,7 +112,6 @@ class Outbox:
 
     @property
     def is_here(self) -> bool:
-        """Whether a turn goes on in the task that committed its entry."""
         return True
 
     def begin(self, run_id: str, seqs: Iterable[int]) -> None:
@@ -107,21 +121,16 @@ class Outbox:
         new = [seq for seq in seqs if seq not in self._entries.get(run_id, ())]
         if new:
             self.begin(run_id, new)
-            self.leave(run_id, new)
+            self.put_off(run_id, new)
 
-    def leave(self, run_id: str, seqs: Iterable[int]) -> None:
+    def put_off(self, run_id: str, seqs: Collection[int], error: TryAgain | None = None) -> None:
         self.left.setdefault(run_id, set()).update(seqs)
-
-    def hold(self, run_id: str, seqs: Collection[int], error: Stopped) -> None:
-        del error
-        self.leave(run_id, seqs)
-        self.held.add(run_id)
-
-    def put_off(self, run_id: str, seqs: Collection[int], error: TryAgain) -> None:
-        level = logging.DEBUG if self._put_off else logging.WARNING
-        log.log(level, "left in the outbox", extra={"run_id": run_id, "entry": max(seqs), "why": str(error)})
-        self._put_off.add(run_id)
-        self.leave(run_id, seqs)
+        if isinstance(error, Stopped):
+            self.held.add(run_id)
+        elif error:
+            level = logging.DEBUG if self._put_off else logging.WARNING
+            log.log(level, "left in the outbox", extra={"run_id": run_id, "entry": max(seqs), "why": str(error)})
+            self._put_off.add(run_id)
 
     def take(self, run_id: str) -> set[int]:
         self.held.discard(run_id)

@@ -148,7 +148,7 @@ class Recovery:
             except Damaged as error:
                 self._store.quarantine(error)
             except TryAgain:
-                self._turns.outbox.leave(run_id, seqs)
+                self._turns.dispatching.put_off(run_id, seqs)
                 raise
             else:
                 if run and owed:
@@ -178,8 +178,8 @@ class Recovery:
                     await self._publisher.publish(run_id, message, at=run.state.updated_at)
             await self._turns.children.look_after(run.state)
         except Stopped as error:
-            self._turns.outbox.begin(run_id, (run.state.version,))
-            self._turns.outbox.hold(run_id, (run.state.version,), error)
+            self._turns.dispatching.begin(run_id, (run.state.version,))
+            self._turns.dispatching.put_off(run_id, (run.state.version,), error)
 
     async def _readable(self, run_id: str) -> Run | None:
         try:

@@ -27,7 +27,7 @@ from agent_service.core.events import CallReserved, Event, Outcome, Transition, 
 from agent_service.core.facts import CallAsked
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, NeedsPerson
-from agent_service.errors import Damaged, Stopped, VersionMoved
+from agent_service.errors import Damaged, VersionMoved
 from agent_service.kill_switch import KillSwitch
 from agent_service.run import journal, messages
 from agent_service.run.changes import ChangeRecord
@@ -35,7 +35,7 @@ from agent_service.run.children.executor import ChildRuns
 from agent_service.run.journal import Commit, Run
 from agent_service.run.messages import Publish
 from agent_service.run.model_calls import CallEvent, ModelCaller
-from agent_service.run.outbox import Outbox, Publisher
+from agent_service.run.outbox import Dispatching, Outbox, Publisher
 from agent_service.run.ports import Clock, KeptArtifacts, RunStore, Wake
 from agent_service.trust.capabilities import Capabilities
 from groundwork.service.errors import Fatal, TryAgain
@@ -77,6 +77,7 @@ class Turns:
         """By the entry that asks for a model call: what its reserve led to, where both were committed at once."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.outbox = Outbox(store.told)
+        self.dispatching: Dispatching = self.outbox
         self.again: Callable[[str], Awaitable[None]] = _nothing_more
         """Does what earlier deliveries of the message in hand left undone."""
         self.accepted = asyncio.Event()
@@ -178,7 +179,7 @@ class Turns:
     async def follow(self, transition: Transition | None) -> None:
         if transition and transition.state and transition.ignored:
             await self.again(transition.state.run_id)
-        while transition and transition.state and not transition.ignored and self.outbox.is_here:
+        while transition and transition.state and not transition.ignored and self.dispatching.is_here:
             asked = transition.state
             newest = self._reserved.pop((asked.run_id, asked.version), transition)
             at_once = [transition] if newest is transition else [transition, newest]
@@ -195,11 +196,8 @@ class Turns:
             await self._tell(state, said())
             calling = state.calling  # a call that was put off is asked for again by its timer
             answer = await self._model_caller.think(state, calling) if asks and calling else None
-        except Stopped as error:
-            self.outbox.hold(state.run_id, seqs, error)
-            return None
         except TryAgain as error:
-            self.outbox.put_off(state.run_id, seqs, error)
+            self.dispatching.put_off(state.run_id, seqs, error)
             return None
         except Fatal:
             raise
@@ -210,19 +208,19 @@ class Turns:
         return transition
 
     def _done(self, run_id: str, seqs: Collection[int]) -> None:
-        self.outbox.done(run_id, seqs)
+        self.dispatching.done(run_id, seqs)
         self._breaks.pop(run_id, None)
 
     async def _broke(self, run_id: str, seqs: Collection[int], error: Exception) -> Transition | None:
         newest = max(seqs)
         self._breaks[run_id] += 1
         if self._breaks[run_id] < BREAKS_BEFORE_THE_END:
-            self.outbox.leave(run_id, seqs)
+            self.dispatching.put_off(run_id, seqs)
             log.error("broke, to be tried again", exc_info=error, extra={"run_id": run_id, "entry": newest})
             return None
         transition = await self._end(run_id, error, f"what entry {newest} asks for")
         if transition.ignored:
-            self.outbox.leave(run_id, seqs)
+            self.dispatching.put_off(run_id, seqs)
         else:
             self._done(run_id, seqs)
         return transition
@@ -272,7 +270,7 @@ class Turns:
         return now is not None and now is not then and now.final
 
     def _committed(self, before: RunState | None, commit: Commit, event: Event) -> None:
-        self.outbox.begin(commit.state.run_id, (commit.state.version,))
+        self.dispatching.begin(commit.state.run_id, (commit.state.version,))
         self._remember(commit.run)
         try:
             self._on_commit(ChangeRecord.of(commit, event, before))

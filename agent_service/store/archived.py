@@ -31,12 +31,11 @@ from agent_service.store.shared_log.facts import (
     said_in,
 )
 from agent_service.store.shared_log.index import Indexing
-from agent_service.store.shared_log.ports import Log
 from agent_service.store.side_tables import halt_of
 from agent_service.store.sql.database import load_queries
 from agent_service.store.sqlite import SqliteStore
 from groundwork.nats.publishing import StoredMessage
-from groundwork.nats.shared_log import Moved
+from groundwork.nats.shared_log import Moved, SharedLog
 from groundwork.service.errors import Misconfigured
 from groundwork.service.machine import utc_now
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
@@ -158,7 +157,7 @@ class IntoDatabase:
 
 
 class IntoLog:
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: SharedLog) -> None:
         self._log = log
         self._some: list[tuple[ArchivedRun, list[Commit]]] = []
 
@@ -202,7 +201,7 @@ class IntoLog:
             ) from error
 
 
-async def copy_into_log(log: Log, database: SqliteFile) -> None:
+async def copy_into_log(log: SharedLog, database: SqliteFile) -> None:
     """All that is in the database. Raises as IntoLog does."""
     into, store = IntoLog(log), SqliteStore(database)
     async for run in stored_runs(store):

@@ -8,27 +8,28 @@ async with joined(log, folder, "b") as b:
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Literal, NoReturn
 
 from agent_service.store.shared_log.index import Indexing
 from agent_service.store.shared_log.store import SharedStore
 from agent_service.store.sql.database import open_database
+from groundwork.nats.following import Batch
 from groundwork.nats.publishing import StoredMessage, matches
-from groundwork.nats.shared_log import ALL, Extent, Moved
+from groundwork.nats.shared_log import ALL, Extent, Moved, SharedLog
 from groundwork.service.errors import NoRoom, TryAgain
 from groundwork.sqlite.file import SqliteFile
-from groundwork.sqlite.replica import Apply
+from groundwork.sqlite.replica import Apply, Replica
 from schemas.status import Halt
 from tests.kit.runs import NOON
 
 
-class MemoryLog:
+class MemoryLog(SharedLog):
     """Fills what a shared store stands on. Every append is acknowledged, and every read is of the newest."""
 
     def __init__(self) -> None:
@@ -53,36 +54,38 @@ class MemoryLog:
         self._news = asyncio.Event()
         return self._last
 
-    def position_of(self, pattern: str) -> int:
-        return next((fact.seq for fact in reversed(self.facts) if matches(pattern, fact.subject)), 0)
+    def position_of(self, subject: str) -> int:
+        return next((fact.seq for fact in reversed(self.facts) if matches(subject, fact.subject)), 0)
 
-    async def newest(self, pattern: str) -> StoredMessage | None:
+    async def newest(self, subject: str) -> StoredMessage | None:
         await asyncio.sleep(0)
-        return next((fact for fact in reversed(self.facts) if matches(pattern, fact.subject)), None)
+        return next((fact for fact in reversed(self.facts) if matches(subject, fact.subject)), None)
 
-    async def read(self, pattern: str, after: int, most: int = ALL) -> list[StoredMessage]:
+    async def read(self, subject: str, after: int, most: int = ALL) -> list[StoredMessage]:
         await asyncio.sleep(0)
-        return [fact for fact in self.facts if fact.seq > after and matches(pattern, fact.subject)][:most]
+        return [fact for fact in self.facts if fact.seq > after and matches(subject, fact.subject)][:most]
 
     async def end(self) -> int:
         return self._last
 
-    async def extent(self) -> Extent:
+    async def extent(self, seq: int = 0) -> Extent:
+        del seq
         return Extent("", self._last, sum(len(fact.body) for fact in self.facts), None)
 
-    async def purge(self, subject: str) -> None:
+    async def purge(self, subject: str, before: int | None = None) -> None:
+        del before
         self.facts = [fact for fact in self.facts if fact.subject != subject]
 
-    async def follow(self, after: int) -> AsyncIterator[Sequence[StoredMessage]]:
+    async def follow(self, after: int) -> AsyncGenerator[Batch, None]:
         while True:
             while self._last <= after:
                 await self._news.wait()
             some = [fact for fact in self.facts if fact.seq > after]
             after = self._last
-            yield some
+            yield Batch(some, after)
 
 
-class MemoryCopy:
+class MemoryCopy(Replica):
     """Applies the facts of a log to a database, one transaction for all that there are."""
 
     def __init__(self, log: MemoryLog, database: SqliteFile, apply: Apply) -> None:
@@ -95,15 +98,17 @@ class MemoryCopy:
         self.open = asyncio.Event()
         self.open.set()
 
-    async def run(self) -> None:
-        async for facts in self._log.follow(self.reached):
+    async def run(self) -> NoReturn:
+        async for batch in self._log.follow(self.reached):
+            facts = batch.messages
             await self.open.wait()
             await self._database.write(partial(self._apply_all, facts))
             if self.store:
                 self.store.applied(facts)
             async with self._moved:
-                self.reached = facts[-1].seq
+                self.reached = batch.upto
                 self._moved.notify_all()
+        raise AssertionError("a log has no end")
 
     async def wait(self, seq: int) -> None:
         async with self._moved:
@@ -117,13 +122,14 @@ class MemoryCopy:
             self._apply(connection, fact)
 
 
-class Wire:
+class Wire(MemoryLog):
     """One member's way to the log. What is `next` happens to what it appends next: stored, and no answer; refused."""
 
+    __slots__ = ("next",)
+
     def __init__(self, log: MemoryLog) -> None:
-        self._log = log
+        self.__dict__ = log.__dict__
         self.next: deque[Literal["lost", "full"]] = deque()
-        self.newest, self.read, self.end, self.extent, self.purge = log.newest, log.read, log.end, log.extent, log.purge
 
     async def append(
         self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = {}, among: str = ""
@@ -131,7 +137,7 @@ class Wire:
         fate = self.next.popleft() if self.next else None
         if fate == "full":
             raise NoRoom("the stream is full")
-        seq = await self._log.append(subject, body, after=after, headers=headers, among=among)
+        seq = await super().append(subject, body, after=after, headers=headers, among=among)
         if fate == "lost":
             raise TryAgain("no answer")
         return seq

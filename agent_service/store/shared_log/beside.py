@@ -15,11 +15,11 @@ from agent_service.run.ports import Dismissal
 from agent_service.store.retention import SqliteForgetting, behind_of, tombstone_of
 from agent_service.store.shared_log.facts import LEVEL, BareSaid, GoneSaid, HaltSaid, SeenSaid
 from agent_service.store.shared_log.journals import Journal
-from agent_service.store.shared_log.ports import Index, Log
 from agent_service.store.side_tables import SqliteHalts, SqliteInbox
-from groundwork.nats.shared_log import Moved
+from groundwork.nats.shared_log import Moved, SharedLog
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile, microseconds
+from groundwork.sqlite.replica import Replica
 from schemas import subjects
 from schemas.status import Halt
 
@@ -29,7 +29,7 @@ Journals = Callable[[str], Awaitable[Journal | None]]
 
 
 class SharedHalts(SqliteHalts):
-    def __init__(self, database: SqliteFile, log: Log, index: Index, me: str) -> None:
+    def __init__(self, database: SqliteFile, log: SharedLog, index: Replica, me: str) -> None:
         super().__init__(database)
         self._log, self._index, self._me = log, index, me
 
@@ -51,7 +51,7 @@ class SharedHalts(SqliteHalts):
 
 
 class SharedInbox(SqliteInbox):
-    def __init__(self, database: SqliteFile, log: Log, index: Index) -> None:
+    def __init__(self, database: SqliteFile, log: SharedLog, index: Replica) -> None:
         super().__init__(database)
         self._log, self._index = log, index
 
@@ -67,7 +67,7 @@ class SharedForgetting(SqliteForgetting):
     """Of processes that delete a run at the same time, one does it for all. A run with an open child stays, which its
     messages alone tell."""
 
-    def __init__(self, database: SqliteFile, journal: Journals, log: Log, index: Index) -> None:
+    def __init__(self, database: SqliteFile, journal: Journals, log: SharedLog, index: Replica) -> None:
         super().__init__(database, _whatever)
         self._journal, self._log, self._index = journal, log, index
 

@@ -7,9 +7,11 @@ are µs since 1970 UTC; hashes are hex digits.
 """
 
 import json
+from contextlib import suppress
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from agent_service.archive.retention import Tombstone
 from agent_service.core.waiting import Status, Thinking
@@ -77,17 +79,11 @@ def entry_in(fact: StoredMessage, run_id: str) -> EntryFact:
     return read
 
 
-class _Envelope(BaseModel):
-    """As much of a fact as every version can read."""
-
-    v: Whole
-
-
 def _version_of(body: bytes) -> int:
-    try:
-        return _Envelope.model_validate_json(body).v
-    except ValidationError:
-        return 0
+    """As much of an entry as every version can read."""
+    with suppress(ValueError, AttributeError, TypeError):
+        return int(from_json(body).get("v", 0))
+    return 0
 
 
 class Said(BaseModel):

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agent_service.store.shared_log.ports import Log
+from groundwork.nats.shared_log import SharedLog
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from schemas import subjects
@@ -29,7 +29,7 @@ class Mark(BaseModel):
     position: int = 0
 
 
-async def mark_in(log: Log) -> Mark:
+async def mark_in(log: SharedLog) -> Mark:
     """The newest. Raises TryAgain, and Misconfigured for one that no version known to this program wrote."""
     fact = await log.newest(subjects.STORED_MOVED)
     if fact is None:
@@ -42,14 +42,14 @@ async def mark_in(log: Log) -> Mark:
         ) from error
 
 
-async def put_mark(log: Log, mark: Mark, before: Mark) -> Mark:
+async def put_mark(log: SharedLog, mark: Mark, before: Mark) -> Mark:
     """In the place of `before`. Raises Moved where another has changed it meanwhile, and TryAgain."""
     body = mark.model_dump_json(exclude={"position"}).encode()
     position = await log.append(subjects.STORED_MOVED, body, after=before.position)
     return mark.model_copy(update={"position": position})
 
 
-async def refuse_unless_here(log: Log) -> None:
+async def refuse_unless_here(log: SharedLog) -> None:
     """To be asked by an agent that has joined, before it begins. Raises Misconfigured, and TryAgain."""
     mark = await mark_in(log)
     if mark.state == "coming":

@@ -37,14 +37,14 @@ from agent_service.store.shared_log.facts import (
 )
 from agent_service.store.shared_log.index import Indexing
 from agent_service.store.shared_log.journals import Journal
-from agent_service.store.shared_log.ports import Index, Log
 from agent_service.store.side_tables import SqliteTaken
 from agent_service.store.sqlite import Held, SqliteStore, moved
 from groundwork.nats.publishing import StoredMessage, matches
-from groundwork.nats.shared_log import ALL, Moved
+from groundwork.nats.shared_log import ALL, Moved, SharedLog
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.machine import monotonic, token_hex
-from groundwork.sqlite.file import SqliteFile, microseconds
+from groundwork.sqlite.file import SqliteFile
+from groundwork.sqlite.replica import Replica
 from schemas import subjects
 from schemas.status import Halt
 from schemas.values import replace
@@ -66,7 +66,7 @@ class SharedStore(SqliteStore):
 
     takes_several = False
 
-    def __init__(self, database: SqliteFile, log: Log, index: Index, indexing: Indexing, *, held: Held) -> None:
+    def __init__(self, database: SqliteFile, log: SharedLog, index: Replica, indexing: Indexing, *, held: Held) -> None:
         super().__init__(database, held)
         self._log, self._index, self._indexing, self._me = log, index, indexing, token_hex(8)
         self.followed_within_s = FOLLOWED_WITHIN_S
@@ -144,13 +144,9 @@ class SharedStore(SqliteStore):
         del limit  # what is not dispatched is under a message
         return []
 
-    async def due(self, now: datetime, limit: int) -> Sequence[str]:
-        return [run_id for run_id, _ in await self.due_turns(now, limit)]
-
     async def due_turns(self, now: datetime, limit: int) -> list[tuple[str, int]]:
         """Runs that are due, with their newest entries."""
-        found = dict(await self._database.read(self._sql["due_turns"], (microseconds(now), limit)))
-        return [(run_id, found[run_id]) for run_id in self._quarantine.without(found)]
+        return [(run_id, self.version(run_id)) for run_id in await self.due(now, limit)]
 
     def unfollowed(self) -> list[tuple[str, int]]:
         """Entries that no message led to, and of whose turns nothing was seen in time."""
@@ -382,7 +378,7 @@ class SharedStore(SqliteStore):
 
 
 class SharedTaken(SqliteTaken):
-    def __init__(self, database: SqliteFile, log: Log) -> None:
+    def __init__(self, database: SqliteFile, log: SharedLog) -> None:
         super().__init__(database)
         self._log = log
 

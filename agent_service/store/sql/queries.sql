@@ -220,9 +220,6 @@ SELECT number, since, by, reason, until, until_by, over FROM halts ORDER BY numb
 -- name: dismissal
 SELECT version, by, at FROM dismissals WHERE run_id = ?;
 
--- name: due_turns
-SELECT run_id, version FROM runs WHERE due_at <= ? ORDER BY due_at LIMIT ?;
-
 -- name: unfollowed
 -- Open runs whose newest entry no message led to, in an index.
 SELECT run_id, version FROM runs INDEXED BY runs_untold WHERE told < version AND json_extract(line, '$.own');

@@ -150,7 +150,7 @@ _REMEDIES = {
 
 
 def remedy(state: RunState) -> Remedy | None:
-    if not (stopped := _how_it_stopped(state)):
+    if not (stopped := how_it_stopped(state)):
         return None
     steps, goal = _doubted(state), state.brief.goal
     told = {
@@ -171,7 +171,8 @@ def remedy(state: RunState) -> Remedy | None:
     return Remedy(text=text, command=command)
 
 
-def _how_it_stopped(state: RunState) -> str:
+def how_it_stopped(state: RunState) -> str:
+    """In one of the words of the table above; empty for a run that goes on, is done or was cancelled."""
     by_a_budget = " by a budget" if state.ending_class in RAISED_BY else ""
     match state.status:
         case Status.PAUSED:

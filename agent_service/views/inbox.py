@@ -9,10 +9,9 @@ from typing import Literal
 from pydantic import Field
 
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Approval, Question, Status, Stop
 from agent_service.errors import Damaged
 from agent_service.history.plain import View, clipped, rfc3339
-from agent_service.run.asks import RAISED_BY, Remedy, human_task, remedy
+from agent_service.run.asks import Remedy, how_it_stopped, human_task, remedy
 from agent_service.run.lines import waits_for
 from agent_service.views.run import reopens_until
 from schemas import subjects
@@ -32,6 +31,12 @@ Action = Literal[
     "approve", "reject", "answer", "resume", "raise_budget", "cancel", "start_again", "dismiss", "retry", "discard"
 ]  # fmt: skip
 """What a person may do, the usual action first."""
+OF_PAUSES: dict[str, tuple[ItemKind, tuple[Action, ...]]] = {
+    "approval": ("approval", ("approve", "reject", "cancel")),
+    "question": ("question", ("answer", "cancel")),
+    "paused by a budget": ("paused", ("raise_budget", "cancel")),
+    "paused": ("paused", ("resume", "cancel")),
+}
 
 
 class NoSuchLetter(Exception):
@@ -176,9 +181,11 @@ class InboxView(View):
 
 def of_run(run: RunState, at: datetime) -> InboxItem:
     asks, waits = human_task(run), waits_for(run)
+    ended: ItemKind = "in_doubt" if run.ending_class == "in_doubt" else "escalated"
+    kind, actions = OF_PAUSES.get(how_it_stopped(run)) or (ended, _of_ended(run, at))
     return InboxItem(
         id=f"run:{run.run_id}",
-        kind=_kind(run, asks),
+        kind=kind,
         run_id=run.run_id,
         since=run.ended_at or (waits.since if waits else run.updated_at),
         title=clipped(run.brief.goal, MAX_TITLE),
@@ -186,36 +193,21 @@ def of_run(run: RunState, at: datetime) -> InboxItem:
         item_class=run.ending_class or (asks.kind if asks else ""),
         asks=asks,
         remedy=remedy(run),
-        actions=actions_for(run, at),
+        actions=actions,
     )
 
 
-def _kind(run: RunState, asks: HumanTask | None) -> ItemKind:
-    if asks and asks.kind in ("approval", "question"):
-        return "approval" if asks.kind == "approval" else "question"
-    if run.status is Status.PAUSED:
-        return "paused"
-    return "in_doubt" if run.ending_class == "in_doubt" else "escalated"
+def _of_ended(run: RunState, at: datetime) -> tuple[Action, ...]:
+    until = reopens_until(run)
+    if until is None:
+        return ()
+    return ("answer", "start_again", "dismiss") if at <= until else ("start_again", "dismiss")
 
 
 def of_damaged_run(damaged: Damaged, since: datetime) -> InboxItem:
     run_id = damaged.run_id
     about = {"run_id": run_id, "title": run_id, "text": str(damaged), "class": "damaged", "since": since}
     return InboxItem.model_validate({"id": f"run:{run_id}", "kind": "escalated", **about})
-
-
-def actions_for(run: RunState, at: datetime) -> tuple[Action, ...]:
-    match run.ask:
-        case Approval():
-            return ("approve", "reject", "cancel")
-        case Question():
-            return ("answer", "cancel")
-        case Stop():
-            return ("raise_budget" if run.ending_class in RAISED_BY else "resume", "cancel")
-    until = reopens_until(run)
-    if until is None:
-        return ()
-    return ("answer", "start_again", "dismiss") if at <= until else ("start_again", "dismiss")
 
 
 def of_letter(letter: DeadLetter) -> InboxItem:

@@ -116,9 +116,8 @@ class Item:
 
     about: Annotated[dict[str, Any], NOT_IN_TIMELINE] = field(default_factory=dict)
     """Of a step and a task: arguments, route and who allowed it, as its first request was sent; query, reason and needs
-    of a task. Of a wait: `kind`, and
-    `why` a run stopped. Of a phase: `asked_in`, the entry whose state its prompt was made of, `asked_at`, when, and
-    `prompt_hash`, the templates; and `refusals` of its claims.
+    of a task. Of a wait: `kind`, and `why` a run stopped. Of a phase: `asked_in`, the entry whose state its prompt was
+    made of, `asked_at`, when, and `prompt_hash`, the templates; and `refusals` of its claims.
     """
     has_begun: Annotated[bool, NOT_IN_TIMELINE] = True
     """False for a task that was asked for, and not sent."""

@@ -70,15 +70,13 @@ class DuctileHealth:
         self.queue = None
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
-                found = await api.health()
-        except TimeoutError:
-            self._outage.goes_on(f"the Ductile at {self._settings.url} did not answer within {ANSWER_WITHIN_S:g} s")
-        except Away as error:
-            self._outage.goes_on(str(error))
-        else:
-            self._outage.over()
-            depth = found.get("queue_depth")
-            self.queue = depth if isinstance(depth, int) else None
+                depth = (await api.health()).get("queue_depth")
+        except (Away, TimeoutError) as error:
+            late = f"the Ductile at {self._settings.url} did not answer within {ANSWER_WITHIN_S:g} s"
+            self._outage.goes_on(str(error) or late)
+            return
+        self._outage.over()
+        self.queue = depth if isinstance(depth, int) else None
 
 
 NOTHING = "no-such-thing-5f1d8e0a2b"

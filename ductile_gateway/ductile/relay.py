@@ -30,6 +30,7 @@ from ductile_gateway.ductile.answers import (
 from ductile_gateway.ductile.api import UNSENT, exchange
 from ductile_gateway.ductile.settings import DuctileSettings, RelayPeerSettings, RelayRouteSettings
 from ductile_gateway.ductile.starts import payload_of
+from ductile_gateway.ductile.watch import Pace
 from ductile_gateway.ports import Clock
 from ductile_gateway.webhooks.signatures import KEY_ID, PEER, relay_headers
 from schemas.events import RESERVED_KEYS
@@ -130,12 +131,12 @@ async def open_relay_ingress(
 
 class RelayStarts:
     def __init__(
-        self, ingress: RelayIngress, us: RelayRouteSettings, *, send_call_id: bool, timeout_s: float, clock: Clock
+        self, ingress: RelayIngress, us: RelayRouteSettings, settings: DuctileSettings, *, pace: Pace, clock: Clock
     ) -> None:
         self._ingress = ingress
         self._us = us
-        self._send_call_id = send_call_id
-        self._timeout_s = timeout_s
+        self._settings = settings
+        self._pace = pace
         self._clock = clock
 
     def way(self, _: ToolCall) -> Way:
@@ -146,9 +147,9 @@ class RelayStarts:
 
     async def start(self, call: ToolCall) -> str:
         kind = self._us.event_types()[call.plugin]
-        payload, baggage = of_call(call.asked, payload_of(call, with_id=self._send_call_id))
+        payload, baggage = of_call(call.asked, payload_of(call, with_id=self._settings.send_call_id))
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self._settings.request_timeout_s):
                 answer = await self._ingress.post(body_of(kind, call.key, payload, baggage, peer=self._us.peer))
         except UNSENT as error:
             raise NotSent(f"no connection to Ductile ({type(error).__name__})") from error
@@ -169,7 +170,7 @@ class RelayStarts:
     async def find(self, call: ToolCall, _: Receipt) -> str | Unknown:
         if not call.complete:
             return Unknown("its event was not answered, and the same event cannot be made any more")
-        pause_s = self._us.again_first_s
+        pause_s = self._pace.again_first_s
         while (call.deadline_at - self._clock.now()).total_seconds() > pause_s:
             await asyncio.sleep(pause_s)
             try:
@@ -177,13 +178,13 @@ class RelayStarts:
             except DuctileRefused as refusal:
                 return Unknown(f"its event was sent and not answered, and when it was sent again {refusal}")
             except (NotSent, Lost):
-                pause_s = min(2 * pause_s, self._us.again_most_s)
+                pause_s = min(2 * pause_s, self._pace.again_most_s)
         return Unknown("its event was sent to Ductile, and not answered before the deadline")
 
 
 @asynccontextmanager
 async def open_relay_starts(
-    settings: DuctileSettings, *, clock: Clock, transport: httpx2.AsyncBaseTransport | None = None
+    settings: DuctileSettings, *, pace: Pace, clock: Clock, transport: httpx2.AsyncBaseTransport | None = None
 ) -> AsyncIterator[Mapping[str, RelayStarts]]:
     """How the relayed routes of the settings are called, by route. `transport`: in place of the network."""
     if (us := settings.relay) is None:
@@ -191,5 +192,4 @@ async def open_relay_starts(
         return
     timeout_s = settings.request_timeout_s
     async with open_relay_ingress(settings.url, us, timeout_s=timeout_s, clock=clock, transport=transport) as ingress:
-        starts = RelayStarts(ingress, us, send_call_id=settings.send_call_id, timeout_s=timeout_s, clock=clock)
-        yield dict.fromkeys(us.routes, starts)
+        yield dict.fromkeys(us.routes, RelayStarts(ingress, us, settings, pace=pace, clock=clock))

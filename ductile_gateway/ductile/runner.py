@@ -196,7 +196,7 @@ async def open_runner(
     watch = JobWatch(api, events, overdue=overdue, pace=pace, clock=clock, secrets=settings.secrets())
     starts = ApiStarts(api, watch, tools=tools, send_call_id=settings.send_call_id, pace=pace, clock=clock)
     try:
-        async with open_relay_starts(settings, clock=clock, transport=relay_transport) as relayed:
+        async with open_relay_starts(settings, pace=pace, clock=clock, transport=relay_transport) as relayed:
             yield DuctileRunner(
                 receipts, watch, starts, relayed, settings=settings, queue=queue, clock=clock, told=told
             )

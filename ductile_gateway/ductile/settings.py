@@ -68,11 +68,6 @@ class RelayRouteSettings(RelayPeerSettings):
 
     routes: Annotated[dict[_Name, str | None], Field(min_length=1)]
     """The type of the events by the route, which is the tool's `plugin`; without one `agentic.tool_request.ROUTE`."""
-    again_first_s: Annotated[float, Field(gt=0)] = 1.0
-    """How soon an event without an answer is sent again for the first time, in seconds; each further wait is twice as
-    long. A job that has succeeded by then is not run again."""
-    again_most_s: Annotated[float, Field(gt=0)] = 10.0
-    """The longest wait before an event is sent again, in seconds."""
 
     @model_validator(mode="after")
     def _of_legal_types(self) -> Self:

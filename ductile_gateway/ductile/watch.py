@@ -35,13 +35,16 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Pace:
     """All in seconds. first_s, most_s: between two looks. patience_s: at least for a Ductile that is away. settle_s:
-    until a job shows whose start was not answered. in_flight_s: how long such a start may be on its way."""
+    until a job shows whose start was not answered. in_flight_s: how long such a start may be on its way. again_first_s,
+    again_most_s: before an event without an answer is sent again; each wait is twice as long as the one before."""
 
     first_s: float = 0.1
     most_s: float = 5.0
     patience_s: float = 30.0
     settle_s: float = 2.0
     in_flight_s: float = 15.0
+    again_first_s: float = 1.0
+    again_most_s: float = 10.0
 
     def after(self, waited_s: float) -> float:
         """How long to wait for the next look, after so many seconds: an eighth, so that no end is told much later."""

@@ -34,7 +34,9 @@ def read_boot_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class CallFolder:
-    """One start of one call. `request`, `stdout` and `stderr` are the plugin's streams, `work` and `tmp` its own."""
+    """One start of one call. `request`, `stdout` and `stderr` are the plugin's streams, `work` and `tmp` its own. Noted
+    are `began` (the guard's number), `unbegun` (why the program was not run), `stopped` (for what) and `exit` (its
+    code)."""
 
     path: Path
 
@@ -54,25 +56,6 @@ class CallFolder:
         with contextlib.suppress(FileNotFoundError):
             return self.path.stat().st_mtime < before.timestamp() and not self.running()
         return False
-
-    def guard(self) -> int | None:
-        return self._number("began")
-
-    def stopped_for(self) -> str:
-        return self._noted("stopped")
-
-    def unbegun(self) -> str:
-        """Why the plugin's program was not run; empty where it was, or may have been."""
-        return self._noted("unbegun")
-
-    def exit_code(self) -> int | None:
-        return self._number("exit")
-
-    def began_at(self) -> datetime | None:
-        return self._written_at("began")
-
-    def ended_at(self) -> datetime | None:
-        return self._written_at("exit")
 
     def stdout(self, limit: int) -> bytes:
         with contextlib.suppress(FileNotFoundError), (self.path / "stdout").open("rb") as stream:
@@ -106,16 +89,16 @@ class CallFolder:
             self.path.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
 
-    def _written_at(self, name: str) -> datetime | None:
+    def written_at(self, name: str) -> datetime | None:
         with contextlib.suppress(FileNotFoundError):
             return datetime.fromtimestamp((self.path / name).stat().st_mtime, UTC)
         return None
 
-    def _number(self, name: str) -> int | None:
-        digits = self._noted(name)
+    def number(self, name: str) -> int | None:
+        digits = self.noted(name)
         return int(digits) if digits.isdigit() else None
 
-    def _noted(self, name: str) -> str:
+    def noted(self, name: str) -> str:
         with contextlib.suppress(FileNotFoundError):
             noted, newline, _ = (self.path / name).read_bytes().partition(b"\n")
             return noted.decode(errors="replace") if newline else ""

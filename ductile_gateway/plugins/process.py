@@ -117,9 +117,9 @@ async def attend(folder: CallFolder, *, deadline_at: datetime, grace_s: float) -
     if was_overdue := folder.running():
         await _signal_until_gone(folder, signal.SIGTERM, seconds=2 * grace_s)
         await _signal_until_gone(folder, signal.SIGKILL, seconds=grace_s)
-    if folder.exit_code() is None and folder.guard() is not None:
+    if folder.number("exit") is None and folder.number("began") is not None:
         await asyncio.to_thread(end_marked, mark_of(folder.path), within_s=grace_s)
-    return _ending(folder.stopped_for()) or ("overdue" if was_overdue else "ended")
+    return _ending(folder.noted("stopped")) or ("overdue" if was_overdue else "ended")
 
 
 def _ending(noted: str) -> Ending | None:
@@ -142,7 +142,7 @@ async def _signal_until_gone(folder: CallFolder, number: signal.Signals, *, seco
 
 
 def _signal(folder: CallFolder, number: signal.Signals) -> bool:
-    guard = folder.guard()
+    guard = folder.number("began")
     if guard is None:
         return False
     with contextlib.suppress(ProcessLookupError):

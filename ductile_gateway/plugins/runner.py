@@ -136,15 +136,15 @@ class LocalPlugins:
         return judge(
             Remains(
                 ending,
-                began=folder.guard() is not None,
-                unbegun=folder.unbegun(),
+                began=folder.number("began") is not None,
+                unbegun=folder.noted("unbegun"),
                 same_boot=self._folders.same_boot(folder),
-                exit_code=folder.exit_code(),
+                exit_code=folder.number("exit"),
                 stdout=folder.stdout(self._box.limits.output_bytes),
                 stderr=folder.stderr(STDERR_BYTES),
                 secrets=tuple(chain.from_iterable(_secrets(dict(plugin.config)) for plugin in plugins)),
-                began_at=folder.began_at(),
-                ended_at=folder.ended_at(),
+                began_at=folder.written_at("began"),
+                ended_at=folder.written_at("exit"),
                 output_bytes=self._box.limits.output_bytes,
             )
         )
@@ -217,8 +217,8 @@ async def _refusal(box: Box, plugin: InstalledPlugin, environment: Mapping[str, 
             ending = await attend(call, deadline_at=datetime.now(UTC) + WITHIN, grace_s=box.limits.grace_s)
         except OSError as error:
             return str(error)
-        return "" if ending == "ended" and call.exit_code() == 0 else _why(call)
+        return "" if ending == "ended" and call.number("exit") == 0 else _why(call)
 
 
 def _why(call: CallFolder) -> str:
-    return call.unbegun() or call.stderr(1000).decode(errors="replace").strip() or "it does not end"
+    return call.noted("unbegun") or call.stderr(1000).decode(errors="replace").strip() or "it does not end"

@@ -23,7 +23,7 @@ from tests.ductile.under_test import DuctileUnderTest, Execution
 from tests.gateway.parts import a_request, asked_for
 from tests.ledger.kit import embedded
 
-QUICK = Pace(first_s=0.02, most_s=0.2, patience_s=10.0, settle_s=0.3, in_flight_s=0.5)
+QUICK = Pace(first_s=0.02, most_s=0.2, patience_s=10.0, settle_s=0.3, in_flight_s=0.5, again_first_s=0.05)
 NO_TOOLS = DuctileTools()
 PIPELINE = "probe-asked"
 OF_A_PIPELINE = DuctileTools(pipelines=frozenset({PIPELINE}))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +10,19 @@ import httpx2
 import pytest
 
 from ductile_gateway.calls.call import NeverStarted
-from tests.ductile.running import a_call, gateway, outcome, ran
+from tests.ductile.running import QUICK, a_call, gateway, outcome, ran
 from tests.ductile.under_test import DuctileUnderTest, finished
 from tests.kit.waiting import until
 
 ROUTE = "keep-note"
+SELDOM = replace(QUICK, again_first_s=15)
 
 
 def by_events(ductile: DuctileUnderTest, kind: str = "probe.asked", **changed: Any) -> dict[str, Any]:
     """The route is called by events of this kind; the probe listens to `probe.asked`."""
     peer = ductile.peer
     known = {"peer": peer.name, "key_id": peer.key_id, "secret": peer.secret, "routes": {ROUTE: kind}}
-    return known | {"again_first_s": 0.05, "again_most_s": 0.1} | changed
+    return known | changed
 
 
 class LossyWire(httpx2.AsyncBaseTransport):
@@ -73,7 +75,7 @@ async def test_the_next_gateway_sends_the_event_of_one_that_ended_before_the_ans
 ) -> None:
     wire = LossyWire(shared, lost=9) if arrives else LossyWire(shared, swallowed=9)
     call = a_call("handle", plugin=ROUTE)
-    async with gateway(shared, tmp_path, relay=by_events(shared, again_first_s=15), wire=wire) as runner:
+    async with gateway(shared, tmp_path, pace=SELDOM, relay=by_events(shared), wire=wire) as runner:
         running = asyncio.create_task(runner.run(call))
         await until(lambda: ran(shared, call) if arrives else wire.sent)
         running.cancel()

@@ -10,6 +10,7 @@ nats-server 2.15 would forget all message ids of the stream at its next crash.
 import asyncio
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from nats.js.api import ConsumerConfig, DeliverPolicy
@@ -27,7 +28,7 @@ from agent_service.views.inbox import (
     same_instant,
 )
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import NotThere, Published, Refused
+from groundwork.nats.publishing import NotThere, Published
 from groundwork.nats.settling import own_headers
 from groundwork.service.errors import GiveUp
 from schemas import subjects
@@ -114,17 +115,12 @@ class NatsDeadLetters:
         except GiveUp as error:
             raise _not_sent(letter, str(error)) from error
 
-    async def drop(self, number: int, by: str) -> bool:
-        """Record who drops it, then delete it. False where the stream allows no deletes. Raises NoSuchLetter."""
+    async def drop(self, number: int, by: str) -> None:
+        """Record who drops it, then delete it. Raises NoSuchLetter."""
         letter = await self.held(number)
         await self._record(letter, "dropped", by)
-        try:
+        with suppress(NotThere):
             await self._link.ask_jetstream(f"STREAM.MSG.DELETE.{STREAM}", {"seq": letter.id})
-        except NotThere:
-            return True
-        except Refused:
-            return False
-        return True
 
     async def held(self, number: int) -> DeadLetter:
         """Raises NoSuchLetter."""

@@ -55,8 +55,6 @@ log = logging.getLogger(__name__)
 class InFile:
     """The file of the one gateway that writes it. Fills the port Carrier."""
 
-    is_sole = True
-
     def __init__(self, file: SqliteFile) -> None:
         self.file = file
 
@@ -64,10 +62,9 @@ class InFile:
         found = self.file.look_up(_FIND, (subject,))
         return Stored(*found[0]) if found else NOTHING
 
-    async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: Stored) -> int:
+    async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: Stored) -> None:
         if not await self.file.write(partial(_stored, _values(subject, after.seq + 1, columns, body), after.seq)):
             raise Overtaken
-        return after.seq + 1
 
     async def forget(self, kind: str, before: datetime) -> None:
         old = kind, microseconds(before)
@@ -92,8 +89,6 @@ class Log(Protocol):
 class InStream:
     """The stream of several. Fills the port Carrier. `file` has the copy; `copied` returns when it has the fact of a
     sequence, or raises TryAgain after a while. Without them there are no lists, and nothing is forgotten."""
-
-    is_sole = False
 
     def __init__(
         self, log: Log, file: SqliteFile | None = None, copied: Callable[[int], Awaitable[None]] | None = None
@@ -121,14 +116,13 @@ class InStream:
             else:
                 return _read(newest) if newest else NOTHING
 
-    async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: Stored) -> int:
+    async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: Stored) -> None:
         position = {"position": after.position} if after.position else {}
         try:
             seq = await self._log.append(subject, fact_of(columns | position, body), after=after.seq, headers=_INSTEAD)
         except Moved as error:
             raise Overtaken from error
         await self._shown(seq)
-        return seq
 
     async def forget(self, kind: str, before: datetime) -> None:
         old = [subject for (subject,) in await self.file.read(OLD, (kind, microseconds(before)))]

@@ -6,17 +6,14 @@ A row is known by its kind and names. It is stored as a line of JSON, its head, 
 is, the message that it keeps. A carrier stores it (store/carriers). Lists are read from the table `rows` in SQLite.
 """
 
-import asyncio
 import hashlib
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
-from weakref import WeakValueDictionary
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
@@ -27,9 +24,8 @@ from schemas import subjects
 
 VERSION = 1
 COME_BACK_S = 0.2
-OF_LATE = 512
 AT_ONCE = 64
-TRIES = 20
+TRIES = 100
 
 _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
 
@@ -65,9 +61,7 @@ class Overtaken(Exception):
 
 
 class Carrier(Protocol):
-    """All methods raise TryAgain and Broken. `is_sole`: no other process stores anything."""
-
-    is_sole: bool
+    """All methods raise TryAgain and Broken."""
 
     @property
     def file(self) -> SqliteFile:
@@ -76,19 +70,10 @@ class Carrier(Protocol):
     async def load(self, subject: str) -> Stored:
         """The newest."""
 
-    async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: Stored) -> int:
-        """Durable on return, which is its sequence. Raises Overtaken where another than `after` is the newest."""
+    async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: Stored) -> None:
+        """Durable on return. Raises Overtaken where another than `after` is the newest."""
 
     async def forget(self, kind: str, before: datetime) -> None: ...
-
-
-@dataclass(slots=True, weakref_slot=True)
-class _Known:
-    """What was stored last of a row, None where that is not known."""
-
-    stored: Stored | None = None
-    row: Any = None
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Rows:
@@ -96,9 +81,6 @@ class Rows:
 
     def __init__(self, carrier: Carrier) -> None:
         self.carrier = carrier
-        self._known: WeakValueDictionary[str, _Known] = WeakValueDictionary()
-        """Those that are being changed, or were of late."""
-        self._of_late: deque[_Known] = deque(maxlen=OF_LATE)
 
     async def read(self, kind: type[R], *names: str) -> R | None:
         subject = subject_of(kind, *names)
@@ -122,36 +104,20 @@ class Rows:
         """The row after the change, durable on return. `change` may be called several times; what it raises, this
         raises, and nothing is stored."""
         subject = subject_of(kind, *names)
-        known = self._of(subject)
-        async with known.turn:
-            for _ in range(TRIES):
-                before = known.stored
-                if before is None or not self.carrier.is_sole:
-                    before = await self.carrier.load(subject)
-                    known.row = read_row(kind, subject, before) if before.seq else None
-                    known.stored = before
-                row = change(known.row)
-                if row is None or row == known.row:
-                    return cast("R | None", known.row)
-                known.stored = None  # until it is known
-                with suppress(Overtaken):
-                    seq = await self.carrier.store(subject, columns_in(row), row.body, before)
-                    known.stored, known.row = before._replace(seq=seq, position=before.position or seq), row
-                    return row
+        for _ in range(TRIES):
+            before = await self.carrier.load(subject)
+            there = read_row(kind, subject, before) if before.seq else None
+            row = change(there)
+            if row is None or row == there:
+                return there
+            with suppress(Overtaken):
+                await self.carrier.store(subject, columns_in(row), row.body, before)
+                return row
         raise TryAgain(f"{subject} is changed by others all the time: nothing of this change is stored", COME_BACK_S)
 
     async def forget(self, kind: type[Any], before: datetime) -> None:
         """Drop rows that are done since before."""
         await self.carrier.forget(kind_of(kind), before)
-        for known in self._of_late:
-            known.stored = None
-
-    def _of(self, subject: str) -> _Known:
-        known = self._known.get(subject)
-        if known is None:
-            known = self._known[subject] = _Known()
-        self._of_late.append(known)
-        return known
 
 
 def kind_of(kind: type[Any]) -> str:
@@ -162,7 +128,7 @@ def subject_of(kind: type[Any], *names: str) -> str:
     return _subject(kind_of(kind), names)
 
 
-@lru_cache(OF_LATE)
+@lru_cache(512)
 def _subject(kind: str, names: tuple[str, ...]) -> str:
     return f"{subjects.LEDGER}.{kind}.{hashlib.sha256(to_json(names)).hexdigest()[:32]}"
 

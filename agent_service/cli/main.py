@@ -64,7 +64,7 @@ Groups of more commands
     bus setup       Create the streams, consumers and buckets on the NATS server.
   agent_service.cli.people
     bus dlq         Dead letters: list, show, retry, drop.
-  agent_service.cli.keys
+  agent_service.cli.store
     keys            The keys that authenticate the agent's data: list, rotate, retire.
   agent_service.workbench.commands
     lab             Trying it out: example, demo, eval, script.

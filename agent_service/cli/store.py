@@ -1,4 +1,4 @@
-"""The commands on the agent's records: verify, backup, restore, export."""
+"""The commands on the runs that are kept: verify, backup, restore, export; and on the keys that prove them."""
 
 from collections.abc import Coroutine
 from pathlib import Path
@@ -11,10 +11,20 @@ from agent_service.archive.records import Report
 from agent_service.cli.options import CONFIG_NEARBY, argument, flag, named, of_files, option
 from agent_service.cli.output import Outcome
 from agent_service.cli.whereabouts import nearby
+from agent_service.settings import AgentSettings, load
+from agent_service.trust.signing import Signing
+from groundwork.service.errors import Misconfigured
 from groundwork.service.exits import Exit
+from groundwork.service.keys import Key, KeyRing, read, write
 
 Told = Outcome | Coroutine[Any, Any, Outcome]
 commands = typer.Typer()
+keys = typer.Typer(
+    name="keys",
+    no_args_is_help=True,
+    help="They are in one file beside the store (`agent.keys_file`): back it up with the store, and apart from it.",
+)
+commands.add_typer(keys)
 
 
 async def _told(work: Coroutine[Any, Any, Report]) -> Outcome:
@@ -121,3 +131,53 @@ def export(
     settings = nearby(config)
     one = bool(run) and not every
     return _told(writing.export(settings, run or "", file) if one else writing.export_all(settings, Path(run or ".")))
+
+
+@of_files(keys, "agentic keys list", "agentic keys list --json", name="list")
+def list_keys(config: Path | None = CONFIG_NEARBY) -> Outcome:
+    """Show the keys, newest first: when each was made, and its public half, by which others know the agent's events."""
+    return _listed(*_held(config))
+
+
+@of_files(keys, "agentic keys rotate")
+def rotate(config: Path | None = CONFIG_NEARBY) -> Outcome:
+    """Make a newer key. The older ones go on checking what was made with them."""
+    settings, held = _held(config)
+    made = Key.fresh()
+    write(settings.keys_path(), (made, *held))
+    return _listed(settings, (made, *held), f"{made.id} makes from now on; the older ones go on checking")
+
+
+@of_files(keys, "agentic keys retire k1f2e3d4")
+def retire(
+    key: str = argument("As `agentic keys list` shows it.", "ID"), config: Path | None = CONFIG_NEARBY
+) -> Outcome:
+    """Give an older key up: what was made with it is believed no longer, and requests that are out are not answered.
+
+    Wait until no run is older than the key after it.
+    """
+    settings, held = _held(config)
+    left = tuple(one for one in held if one.id != key)
+    if len(left) == len(held):
+        place = settings.keys_path()
+        raise Misconfigured(f"{place} holds no key {key[:40]}: `agentic keys list` shows those that it holds")
+    if held[0].id == key:
+        raise Misconfigured(f"{key} is the newest key, with which all is made: run `agentic keys rotate` first")
+    write(settings.keys_path(), left)
+    return _listed(settings, left, f"{key} is given up")
+
+
+def _held(config: Path | None) -> tuple[AgentSettings, tuple[Key, ...]]:
+    settings = load(nearby(config))
+    try:
+        return settings, read(settings.keys_path())
+    except OSError as error:
+        reason = f"{error.strerror}; the agent makes them when it starts"
+        raise Misconfigured(f"the keys in {settings.keys_path()} cannot be read: {reason}") from error
+
+
+def _listed(settings: AgentSettings, held: tuple[Key, ...], done: str = "") -> Outcome:
+    path, public = settings.keys_path(), Signing(KeyRing(lambda: held), settings.store).public_keys().keys
+    lines = [f"{key.id}  made {key.made_at:%Y-%m-%d %H:%M}  public {key.public}" for key in public]
+    text = "\n".join(filter(None, (done, *lines, f"newest first, in {path}")))
+    return Outcome({"file": str(path), "keys": [key.model_dump(mode="json") for key in public]}, text)

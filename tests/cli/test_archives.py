@@ -16,7 +16,6 @@ from agent_service.archive.verifying import verify, verify_file
 from agent_service.archive.writing import backup, export
 from agent_service.bus.reading import head_told
 from agent_service.bus.topology import topology
-from agent_service.cli.keys import listed
 from agent_service.settings import load
 from agent_service.store.sql.database import FILE
 from agent_service.views.pages.files import pages_of
@@ -318,7 +317,7 @@ def changed(file: Path, change: Callable[[Members], object]) -> Path:
 async def test_a_run_proves_itself_where_its_store_is_not(file: Path, config: Path) -> None:
     with pytest.raises(Misconfigured, match="nothing is overwritten"):
         await export(config, RUN_ID, file)
-    public = listed(config).facts["keys"][0]["public"]
+    public = agentic_here("keys", "list", "--json", "--config", config).document["keys"][0]["public"]
     shutil.rmtree(config.parent / "agent")
     verdict = verify_file(file)
     assert (verdict.ok, verdict.facts["public"]) == (True, public)

@@ -163,3 +163,14 @@ def test_the_pages_are_few_and_short_and_their_sentences_plain() -> None:
     assert sum(map(len, told)) / len(told) <= MEAN
     assert [f"{page.name}: {found[0]}" for page in pages for found in AVOIDED.finditer(page.read_text("utf-8"))] == []
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
+
+
+def test_every_file_that_a_page_names_is_there() -> None:
+    named = {
+        (page, path)
+        for page in PAGES
+        for path in re.findall(
+            r"`((?:tests|deploy|schemas|agent_service)/[\w./-]+\.(?:py|yaml|yml|sh))`", page.read_text("utf-8")
+        )
+    }
+    assert sorted(f"{page.name}: {path}" for page, path in named if not (ROOT / path).exists()) == []

@@ -19,7 +19,7 @@ from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.seen import Seen, seen
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.telling.metrics import GatewayMetrics
-from ductile_gateway.tidying import Kept, Tidying
+from ductile_gateway.tidying import Tidying
 from ductile_gateway.tools.catalog import Offers, ToolChoice
 from ductile_gateway.tools.toolbox import Tools, follow_folders, tools_at_last
 from ductile_gateway.trust import Trust
@@ -60,7 +60,7 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
         link = stands_on.ground.link
         answering = serve_questions(link, told.status.tell, each=stands_on.me)
         async with answering as questions, asyncio.TaskGroup() as group:
-            tidying = Tidying(stands_on.stores.rows, Kept.by(settings), SystemClock())
+            tidying = Tidying(stands_on.stores.rows, settings, SystemClock())
             await questions.answer_callbacks(CallbackCheck(settings.outbound.callbacks).flaw)
             await questions.answer_prune(tidying.prune)
             gateway = _Gateway(settings, offers, told)

@@ -8,8 +8,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from ductile_gateway.plugins.call_folder import CallFolder, old_folders
 from ductile_gateway.ports import Clock
@@ -23,7 +22,6 @@ from ductile_gateway.webhooks.service import KEPT
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import instant, microseconds
 from schemas.status import GatewayPruned
-from schemas.values import dataclass
 
 LOOK_S = 3600.0
 ROUNDS = 5
@@ -40,30 +38,14 @@ _NTH_ANSWER = "SELECT at FROM rows WHERE kind = 'call' AND state = 'answered' OR
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """How long each kind is kept, how many bytes the ledger may take, and where calls under way have their folders."""
-
-    answers: timedelta
-    most: int | None
-    calls: Path
-
-    @classmethod
-    def by(cls, settings: GatewaySettings) -> Self:
-        return cls(
-            answers=timedelta(days=settings.ledger_days),
-            most=None if settings.ledger_mb is None else settings.ledger_mb << 20,
-            calls=settings.private_folder() / "calls",
-        )
-
-
 class Tidying:
     """Of one gateway. All methods raise TryAgain."""
 
-    def __init__(self, rows: Rows, kept: Kept, clock: Clock) -> None:
+    def __init__(self, rows: Rows, settings: GatewaySettings, clock: Clock) -> None:
         self._rows = rows
         self._file = rows.carrier.file
-        self._kept = kept
+        self._settings = settings
+        self._answers = timedelta(days=settings.ledger_days)
         self._clock = clock
         self._turn = asyncio.Lock()
 
@@ -93,7 +75,7 @@ class Tidying:
             for name, kinds in _KINDS.items():
                 for kind in kinds:
                     await self._rows.forget(kind, ages[name])
-            if ages[ANSWERS] <= self._clock.now() - self._kept.answers:
+            if ages[ANSWERS] <= self._clock.now() - self._answers:
                 return
 
     async def clear(self) -> None:
@@ -113,20 +95,21 @@ class Tidying:
             await asyncio.sleep(LOOK_S)
 
     async def _folders(self) -> list[CallFolder]:
-        before = self._clock.now() - self._kept.answers
-        return await asyncio.to_thread(old_folders, self._kept.calls, before)
+        before = self._clock.now() - self._answers
+        return await asyncio.to_thread(old_folders, self._settings.private_folder() / "calls", before)
 
     async def _ages(self) -> dict[str, datetime]:
         now = self._clock.now()
-        answers = max(now - self._kept.answers, await self._too_much(now))
+        answers = max(now - self._answers, await self._too_much(now))
         return {ANSWERS: answers, "notifications": now - KEPT}
 
     async def _too_much(self, now: datetime) -> datetime:
         """Before which instant answers go because the ledger takes too much: an estimate."""
         used = await self._file.used()
-        if self._kept.most is None or used <= self._kept.most:
-            return now - self._kept.answers
+        most = None if self._settings.ledger_mb is None else self._settings.ledger_mb << 20
+        if most is None or used <= most:
+            return now - self._answers
         ((answers,),) = await self._file.read(_ANSWERS)
-        share = (used - self._kept.most) / used
+        share = (used - most) / used
         rows = await self._file.read(_NTH_ANSWER, (int(answers * share) + 1,))
         return min(instant(rows[0][0]) if rows else now, now - LEAST_KEPT)

@@ -178,8 +178,8 @@ def _payload(mapping: EventMapping, document: JsonValue, origin: Origin) -> dict
 
 def _said(mapping: EventMapping, document: JsonValue) -> Iterator[tuple[str, JsonValue]]:
     """Each field of the event with what the document has at its place."""
-    needed, possible = FIELDS[mapping.to]
-    places = {name: getattr(mapping, name) for name in (needed | possible) - {"kind", "trusted", "status"}}
+    fields = set[str]().union(*FIELDS[mapping.to]) - {"kind", "trusted", "status"}
+    places = {name: place for name, place in mapping if name in fields}
     if mapping.to == subjects.TOOL_RESULT:
         status = find(document, mapping.status) if mapping.status is not None else "ok"
         del places["result" if status == "error" else "error"]

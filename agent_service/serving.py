@@ -10,7 +10,7 @@ from agent_service.api.operating import SwitchCalls
 from agent_service.api.runs import Executors, RunCalls
 from agent_service.background import Background
 from agent_service.bootstrap import Agent, Http
-from agent_service.bus.gateway import NatsCallbacks, NatsTroubles
+from agent_service.bus.findings import NatsCallbacks, NatsTroubles
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.metrics import Instruments
 

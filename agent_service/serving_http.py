@@ -15,7 +15,7 @@ from agent_service.api.sse import EventStreams, Slots
 from agent_service.bootstrap import Agent, prompt_of
 from agent_service.bus import findings
 from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
-from agent_service.bus.gateway import NatsTroubles, prune_rows
+from agent_service.bus.findings import NatsTroubles, prune_rows
 from agent_service.bus.reading import NatsWhereabouts
 from agent_service.core.waiting import Status
 from agent_service.history.plain import ok, warning

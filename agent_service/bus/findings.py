@@ -1,18 +1,25 @@
-"""Checks of the bus that change nothing, for `agentic doctor` and the agent's own health; how full streams are."""
+"""What others on the bus are asked: the server, gateways beside their tools, and how full streams are. Nothing is
+changed, but that a gateway deletes what it need not know any more."""
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from operator import itemgetter
 from typing import Any
 
+from pydantic import ValidationError
+
 from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
-from agent_service.bus.gateway import NatsTroubles
 from agent_service.bus.topology import topology
 from agent_service.history.plain import ok, warning, wrong
+from groundwork.nats.asking import answers
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure
+from groundwork.service.machine import monotonic
 from groundwork.telemetry.metrics import Instruments
-from schemas.status import Finding
+from schemas import subjects
+from schemas.status import Finding, GatewayPruned, GatewayStatus, PruneAsked
 
 OLDEST_SERVER = (2, 14, 0)
 SMALLEST_PAYLOAD = 1 << 20
@@ -49,11 +56,97 @@ async def dead_letters(letters: NatsDeadLetters) -> Finding:
     return ok("dead letters", "there are none that wait for anybody")
 
 
-async def gateway(troubles: NatsTroubles) -> tuple[Finding, ...]:
+async def gateway(troubles: "NatsTroubles") -> tuple[Finding, ...]:
     status = await troubles.status()
     if status is None:
         return (wrong("gateway", "no gateway says how it is", remedy="start `ductile-gateway serve`"),)
     return status.findings
+
+
+FLAW_WITHIN_S = 3.0
+FRESH_S = 10.0
+STATUS_WITHIN_S = 3.5
+PRUNED_WITHIN_S = 10.0
+BY_ITSELF = "a gateway that runs does it once an hour"
+
+
+class NatsCallbacks:
+    def __init__(self, link: NatsLink) -> None:
+        self._link = link
+
+    async def flaw(self, url: str) -> str:
+        question = json.dumps({"url": url}).encode()
+        try:
+            told = json.loads(await self._link.request(subjects.CALLBACK, question, timeout_s=FLAW_WITHIN_S))
+        except (Failure, ValueError):
+            return ""
+        flaw = told.get("flaw") if isinstance(told, dict) else None
+        return flaw if isinstance(flaw, str) else ""
+
+
+async def prune_rows(link: NatsLink, *, dry_run: bool) -> GatewayPruned:
+    """Has the gateway delete what it need not know any more. What cannot be reached is told, not waited for."""
+    question = PruneAsked(dry_run=dry_run).model_dump_json().encode()
+    try:
+        answer = await link.request(subjects.PRUNE, question, timeout_s=PRUNED_WITHIN_S)
+        return GatewayPruned.model_validate_json(answer)
+    except Failure as error:
+        return GatewayPruned(rows={}, trouble=f"no gateway answers ({error}); {BY_ITSELF}")
+    except ValidationError:
+        why = "the gateway's answer cannot be read: it is of another version"
+        return GatewayPruned(rows={}, trouble=f"{why}; {BY_ITSELF}")
+
+
+class NatsTroubles:
+    """Asks at most every few seconds, because the gateway asks its Ductile. Fills Troubles."""
+
+    def __init__(self, link: NatsLink, *, fresh_s: float = FRESH_S) -> None:
+        self._link = link
+        self._fresh_s = fresh_s
+        self._told: GatewayStatus | None = None
+        self._asked_at = float("-inf")
+        self._asking = asyncio.Lock()
+
+    async def of(self, executor: str, *, run_id: str, step: int) -> str:
+        status = await self.status()
+        if status is None or status.executor != executor:
+            return ""
+        waits = [call.why for call in status.waiting if (call.run_id, call.step) == (run_id, step)]
+        return "; ".join(waits) or "; ".join(
+            f"{found.name}: {found.text}" for found in status.findings if found.mark == "wrong"
+        )
+
+    async def status(self) -> GatewayStatus | None:
+        async with self._asking:
+            if monotonic() - self._asked_at > self._fresh_s:
+                self._told = await self._ask()
+                self._asked_at = monotonic()
+            return self._told
+
+    async def _ask(self) -> GatewayStatus | None:
+        try:
+            return together(await statuses(self._link, within_s=STATUS_WITHIN_S))
+        except (Failure, ValidationError):
+            return None
+
+
+async def statuses(link: NatsLink, *, within_s: float) -> Sequence[GatewayStatus]:
+    """Raises Failure where no gateway answers in time, and ValidationError for an answer that is no status."""
+    told: dict[str, GatewayStatus] = {}
+    async with aclosing(answers(link, subjects.STATUS, within_s=within_s)) as found:
+        async for answer in found:
+            status = GatewayStatus.model_validate_json(answer)
+            told[status.gateway] = status
+            if len(told) >= status.gateways:
+                break
+    return tuple(told.values())
+
+
+def together(told: Sequence[GatewayStatus]) -> GatewayStatus:
+    first = told[0]
+    findings = tuple(finding for status in told for finding in status.findings)
+    waiting = tuple(call for status in told for call in status.waiting)
+    return first.model_copy(update={"findings": findings, "waiting": waiting})
 
 
 ASKED_WITHIN_S = 1.5

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from agent_service.bus.gateway import prune_rows
+from agent_service.bus.findings import prune_rows
 from agent_service.bus.tap import MOST_WAITING_BYTES, Overheard
 from agent_service.trust.identity import SystemClock
 from ductile_gateway.bus.micro_service import serve_questions

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from agent_service.bus.gateway import statuses
+from agent_service.bus.findings import statuses
 from agent_service.bus.skills import NatsSkills, misspelt, told_misspelt, unknown_names
 from agent_service.cli.doctor.machine import BEFORE
 from agent_service.history.plain import ok, warning, wrong

@@ -73,7 +73,7 @@ Groups of more commands
     lab eval        Play scenarios against the configured model. Exit code 1 when one did not pass.
   agent_service.cli.scripts
     lab script      Check scripts, which play the model.
-  agent_service.cli.beside_ductile
+  agent_service.cli.setup
     ductile         Add agents to a Ductile, and remove them.
 """)
 

@@ -32,6 +32,7 @@ _AGO = re.compile(r"(\d{1,6})([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 Function = Callable[..., Any]
+Group = Mapping[str, tuple[Any, Any]]
 
 
 def option(help_: str, *names: str, default: Any = None, **more: Any) -> Any:
@@ -113,9 +114,9 @@ CONFIG_NEARBY = option(
     metavar="FILE",
 )
 REASON = option("The reason, which is recorded.", metavar="TEXT")
-Limits = dict[str, Any] | None
-"""Of a parameter that stands for all of LIMITS."""
-LIMITS: Mapping[str, tuple[Any, Any]] = {
+Given = dict[str, Any] | None
+"""Of a parameter that stands for a group of options, by its name: those that are given."""
+_LIMITS: Group = {
     "max_steps": (int, option("The most tool steps.", min=1, **_SPENDS)),
     "max_tokens": (int, option("The most tokens of its model calls.", min=1, **_SPENDS)),
     "max_cost_usd": (float, option("The most that its model calls may cost, in USD.", callback=_finite, **_SPENDS)),
@@ -125,7 +126,19 @@ LIMITS: Mapping[str, tuple[Any, Any]] = {
         option("When it must have ended, such as 2026-12-24T18:00:00Z.", "--deadline", metavar="AT", **_SPENDS),
     ),
 }
-"""The limits of a run, by the names of requests."""
+_ORDER: Group = {
+    "context": (str, option("What else the run should know, as a JSON object.", metavar="JSON")),
+    "wake_id": (str, option("Your name for this request: asking again gives the same run.", metavar="TEXT")),
+    "untrusted": (bool, option("Goal or context hold what strangers wrote: it asks before it writes.", "--untrusted")),
+}
+_DECIDED = {"rich_help_panel": "What is decided"}
+_RULING: Group = {
+    "step": (int, option("The step that it is about.", min=1, metavar="N", **_DECIDED)),
+    "arguments_hash": (str, option("Of the arguments, as it was asked under.", "--hash", metavar="HASH", **_DECIDED)),
+    "reason": (str, REASON),
+}
+GROUPS: Mapping[str, Group] = {"limits": _LIMITS, "order": _ORDER, "ruling": _RULING}
+"""By the names of requests."""
 
 
 def invocation() -> str:
@@ -178,13 +191,13 @@ def _asking(commands: typer.Typer, shown: Sequence[str], first: list[Parameter])
 
         _, *own = signature(function).parameters.values()
         which = [_parameter("url", str, URL), _parameter("token", str | None, TOKEN)]
-        return _registered(commands, shown, function, call, [*first, *own, _AS_JSON, *which], {"limits": LIMITS})
+        return _registered(commands, shown, function, call, [*first, *own, _AS_JSON, *which], GROUPS)
 
     return made
 
 
 def of_files(
-    commands: typer.Typer, *shown: str, name: str | None = None, **spread: Mapping[str, tuple[Any, Any]]
+    commands: typer.Typer, *shown: str, name: str | None = None, **spread: Group
 ) -> Callable[[Function], Function]:
     """A command with --json. A parameter that is named in `spread` stands for those options, as `limits` does."""
 
@@ -205,7 +218,7 @@ def _registered(
     function: Function,
     call: Function,
     parameters: Sequence[Parameter],
-    spread: Mapping[str, Mapping[str, tuple[Any, Any]]],
+    spread: Mapping[str, Group],
     name: str | None = None,
 ) -> Function:
     groups = {one.name: spread[one.name] for one in parameters if one.name in spread}

@@ -48,7 +48,7 @@ def as_json(value: Any) -> str:
 def content(found: bytes, name: str) -> None:
     """A file as it is; on a terminal with nothing that could steer it. Raises NotDone for what is no text there."""
     if not sys.stdout.isatty():
-        _write_bytes(found)
+        _write(found)
         return
     try:
         text = found.decode()
@@ -119,17 +119,12 @@ def asked(prompt: str) -> str:
     return input().strip()
 
 
-def _write(text: str) -> None:
+def _write(found: str | bytes) -> None:
     try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError as error:
-        raise ClosedPipe from error
-
-
-def _write_bytes(found: bytes) -> None:
-    try:
-        sys.stdout.buffer.write(found)
+        if isinstance(found, str):
+            sys.stdout.write(found)
+        else:
+            sys.stdout.buffer.write(found)
         sys.stdout.flush()
     except BrokenPipeError as error:
         raise ClosedPipe from error

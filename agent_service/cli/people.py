@@ -9,7 +9,7 @@ import typer
 
 from agent_service.cli import output, render
 from agent_service.cli.client import PASSING, Json
-from agent_service.cli.options import REASON, Asking, Limits, argument, flag, given, of_agent, of_run, option
+from agent_service.cli.options import REASON, Asking, Given, argument, flag, given, of_agent, of_run, option
 from agent_service.cli.output import Outcome
 from agent_service.history.asked import asked
 from groundwork.service.exits import Exit, NotDone
@@ -18,9 +18,6 @@ LOOK_AGAIN_S = 0.5
 SHOWN = 20
 NO_RULES = "no run goes: agent.keep_runs has no rule, so all are kept for ever (docs/OPERATIONS.md#keep)"
 Kind = Literal["message", "resume", "raise_budget"]
-_DECIDED = {"rich_help_panel": "What is decided"}
-STEP = option("The step that it is about.", min=1, metavar="N", **_DECIDED)
-HASH = option("Of the arguments, as it was asked under.", "--hash", metavar="HASH", **_DECIDED)
 
 commands = typer.Typer()
 dlq = typer.Typer(name="dlq", no_args_is_help=True, help="An agent must run.")
@@ -44,7 +41,7 @@ def answer(
     ran: bool = flag("It was carried out; the text is what it brought.", "--ran"),
     did_not_run: bool = flag("It was not carried out.", "--did-not-run"),
     look: bool = flag("It is not known: the run may look by itself.", "--look"),
-    limits: Limits = None,
+    limits: Given = None,
 ) -> Outcome:
     """Budgets may be raised with it. Of a write in doubt say what came of it: --ran, --did-not-run, or --look."""
     outcomes = [name for name, is_said in {"ran": ran, "did_not_run": did_not_run, "look": look}.items() if is_said]
@@ -57,24 +54,20 @@ def answer(
 
 
 @of_run(commands, "agentic approve RUN", "agentic approve --step 2 --hash 5f0c8e3a91b2d4760b7e15c2f8a96d34 RUN")
-def approve(
-    asking: Asking, step: int | None = STEP, arguments_hash: str | None = HASH, reason: str | None = REASON
-) -> Outcome:
-    return _decide(asking, "approve", step, arguments_hash, reason)
+def approve(asking: Asking, ruling: Given = None) -> Outcome:
+    return _decide(asking, "approve", ruling or {})
 
 
 @of_run(commands, "agentic reject --reason 'not to customers' RUN")
-def reject(
-    asking: Asking, step: int | None = STEP, arguments_hash: str | None = HASH, reason: str | None = REASON
-) -> Outcome:
+def reject(asking: Asking, ruling: Given = None) -> Outcome:
     """Without --hash it is shown first."""
-    return _decide(asking, "reject", step, arguments_hash, reason)
+    return _decide(asking, "reject", ruling or {})
 
 
-def _decide(asking: Asking, decision: str, step: int | None, arguments_hash: str | None, reason: str | None) -> Outcome:
-    about = arguments_hash or _shown(asking)
-    told = given(decision=decision, arguments_hash=about, step=step, reason=reason)
-    return _heard(asking.ask("rule_on_run", told), f"is told: {decision.removesuffix('e')}ed")
+def _decide(asking: Asking, decision: str, ruling: Json) -> Outcome:
+    about = ruling.get("arguments_hash") or _shown(asking)
+    told = asking.ask("rule_on_run", {**ruling, "decision": decision, "arguments_hash": about})
+    return _heard(told, f"is told: {decision.removesuffix('e')}ed")
 
 
 def _shown(asking: Asking) -> str:
@@ -100,7 +93,7 @@ def signal(
     asking: Asking,
     kind: Kind = argument("What kind of signal.", "KIND"),
     message: str | None = option("What the run is told.", metavar="TEXT"),
-    limits: Limits = None,
+    limits: Given = None,
 ) -> Outcome:
     """`agentic approve`, `reject` and `answer` answer what a run asks for."""
     told = asking.ask("signal_run", given(kind=kind, message=message, constraints=limits))

@@ -15,9 +15,8 @@ from agent_service.cli.options import (
     UNTIL,
     WATCH,
     Asking,
-    Limits,
+    Given,
     argument,
-    flag,
     given,
     of_agent,
     of_run,
@@ -33,24 +32,13 @@ commands = typer.Typer()
 
 Status = StrEnum("Status", ["QUEUED", "RUNNING", "PAUSED", "DONE", "ESCALATED", "FAILED", "CANCELLED"])
 GOAL = argument("What is to be reached.", "GOAL")
-WAKE_ID = option("Your name for this request: asking again gives the same run.", metavar="TEXT")
-CONTEXT = option("What else the run should know, as a JSON object.", metavar="JSON")
-UNTRUSTED = flag("Goal or context hold what strangers wrote: it asks before it writes.", "--untrusted")
 AFTER = option("Begin after this entry of the run.", default=0, min=0)
 
 
 @of_agent(commands, "agentic run --watch 'show me how this works'")
-def run(
-    asking: Asking,
-    goal: str = GOAL,
-    watch: bool = WATCH,
-    limits: Limits = None,
-    context: str | None = CONTEXT,
-    wake_id: str | None = WAKE_ID,
-    untrusted: bool = UNTRUSTED,
-) -> Outcome:
+def run(asking: Asking, goal: str = GOAL, watch: bool = WATCH, limits: Given = None, order: Given = None) -> Outcome:
     """0 done, 1 failed, 3 escalated or paused for a person, 4 cancelled. Ctrl-C leaves; the run goes on."""
-    run_id = _wake(asking, goal, limits, context, wake_id, untrusted=untrusted)["run_id"]
+    run_id = _wake(asking, goal, limits, order or {})["run_id"]
     if not asking.as_json:
         output.complain(f"accepted: {output.safe(run_id)}")
     return watching.run(Asking(asking.agent, run_id, asking.as_json), watch=watch)
@@ -61,24 +49,16 @@ def run(
     "agentic wake 'fetch web https://example.com and produce a 2 para critique'",
     "agentic wake --wake-id ticket-4711 --max-steps 5 --context '{\"tone\": \"warm\"}' 'answer the ticket'",
 )
-def wake(
-    asking: Asking,
-    goal: str = GOAL,
-    limits: Limits = None,
-    context: str | None = CONTEXT,
-    wake_id: str | None = WAKE_ID,
-    untrusted: bool = UNTRUSTED,
-) -> Outcome:
+def wake(asking: Asking, goal: str = GOAL, limits: Given = None, order: Given = None) -> Outcome:
     """`agentic tail` and `agentic show` tell more."""
-    accepted = _wake(asking, goal, limits, context, wake_id, untrusted=untrusted)
+    accepted = _wake(asking, goal, limits, order or {})
     return Outcome(accepted, accepted["run_id"])
 
 
-def _wake(
-    asking: Asking, goal: str, limits: Limits, context: str | None, wake_id: str | None, *, untrusted: bool
-) -> Json:
-    wake_id = wake_id or f"cli-{os.urandom(8).hex()}"
-    body = given(goal=goal, wake_id=wake_id, constraints=limits, context=_context(context), untrusted=untrusted or None)
+def _wake(asking: Asking, goal: str, limits: Given, order: Json) -> Json:
+    wake_id = order.get("wake_id") or f"cli-{os.urandom(8).hex()}"
+    context = _context(order.get("context"))
+    body = given(**order | {"goal": goal, "constraints": limits, "wake_id": wake_id, "context": context})
     try:
         return asking.ask("wake", body)
     except NotDone as error:

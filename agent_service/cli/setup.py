@@ -1,5 +1,8 @@
-"""`agentic setup` creates what is missing on the NATS server and tells what differs; `agentic serve` runs the agent."""
+"""`agentic setup` creates what is missing on the NATS server and tells what differs; `agentic serve` runs the agent;
+`agentic ductile` calls the gateway's commands, for the gateway alone knows of Ductile."""
 
+import subprocess
+import sys
 from collections.abc import Coroutine, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -164,3 +167,16 @@ def _line(finding: Deviation, asked: Asked) -> str:
     if not asked.changes(finding):
         return f"would leave {what}: {should}; --change changes it"
     return f"would remake {what}: what lies there is said again" if field == MODE else f"would change {what}: {should}"
+
+
+_GATEWAY = "from ductile_gateway.cli.main import main; main(name='agentic')"
+"""Errors and help are told in the name of the command that was typed."""
+
+
+@commands.command(
+    "ductile",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)
+def ductile(context: typer.Context) -> None:
+    command = [sys.executable, "-c", _GATEWAY, "ductile", *context.args]
+    raise typer.Exit(subprocess.call(command))  # noqa: S603 - our own program

@@ -17,13 +17,16 @@ from agent_service.bus import findings
 from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
 from agent_service.bus.findings import NatsTroubles, prune_rows
 from agent_service.bus.reading import NatsWhereabouts
+from agent_service.bus.topology import ROLE
 from agent_service.core.waiting import Status
 from agent_service.history.plain import ok, warning
 from agent_service.settings import AgentSettings
 from groundwork.http.requests import Measured, request_durations
 from groundwork.http.server import serve_http as serve
-from groundwork.nats.leases.members import Members
+from groundwork.nats.leases.lease import look_at_all
+from groundwork.nats.link import NatsLink
 from groundwork.service.installed import installed_version
+from groundwork.service.store_folder import store_id
 from groundwork.telemetry.metrics import Instruments
 from schemas import subjects
 from schemas.status import Finding
@@ -44,13 +47,14 @@ async def serve_http(
 
 
 def _rooms(agent: Agent, observed: Instruments) -> Iterator[object]:
-    link, store, skills, members = agent.ground.link, agent.store, agent.skills, agent.ground.members
+    link, store, skills = agent.ground.link, agent.store, agent.skills
+    me = store_id(agent.ground.folder) if agent.settings.shared else None
     letters, troubles = NatsDeadLetters(link, most=MOST_LETTERS), NatsTroubles(link, fresh_s=FRESH_S)
     now = NatsTroubles(link, fresh_s=0)
 
     async def this_agent() -> Sequence[Finding]:
         of_agent = _of_the_agent(agent.settings, await store.counts())
-        return [of_agent, *_of_company(members), *_of_money(agent.limits.spending)]
+        return [of_agent, *(await _of_company(link, me)), *_of_money(agent.limits.spending)]
 
     async def nats() -> Sequence[Finding]:
         return [findings.server(link), await findings.jetstream(link), await findings.dead_letters(letters)]
@@ -66,7 +70,7 @@ def _rooms(agent: Agent, observed: Instruments) -> Iterator[object]:
     yield PruneCalls(agent.pruning, partial(prune_rows, link))
     yield ToolCalls(skills, lambda: skills.complaints)
     yield EventStreams(agent.feed, store)
-    yield ServiceCalls(agent.settings, agent.ready, metrics, member=members.me if members else None)
+    yield ServiceCalls(agent.settings, agent.ready, metrics, member=me)
 
 
 def _of_the_agent(settings: AgentSettings, counts: Mapping[Status, int]) -> Finding:
@@ -76,11 +80,12 @@ def _of_the_agent(settings: AgentSettings, counts: Mapping[Status, int]) -> Find
     return ok("agent", f"version {installed_version()}, {runs}; who thinks is {thinks}")
 
 
-def _of_company(members: Members | None) -> Sequence[Finding]:
-    if members is None:
+async def _of_company(link: NatsLink, me: str | None) -> Sequence[Finding]:
+    if me is None:
         return ()
-    others = "; ".join(f"{name} ({who})" for name, who in sorted(members.who.items()))
-    return (ok("agents", f"this is {members.me}, {f'beside {others}' if others else 'the only one now'}"),)
+    owners = [one.owner for one in await look_at_all(link, ROLE) if not one.free and one.owner.holder != me]
+    others = "; ".join(f"{owner.holder} ({owner})" for owner in owners)
+    return (ok("agents", f"this is {me}, {f'beside {others}' if others else 'the only one now'}"),)
 
 
 def _of_money(spending: Spending) -> Sequence[Finding]:

@@ -107,7 +107,6 @@ def _agent(login: str) -> Permissions:
         ),
         subscribe=(
             _inbox(login),
-            *_leases(AGENTS),
             subjects.TOOL_RESULT,
             f"{subjects.SERVICE_AGENT}.*",
             *_listed(subjects.SERVICE_AGENT),

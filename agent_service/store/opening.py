@@ -16,7 +16,7 @@ from agent_service.store.sqlite import Held, SqliteStore, ours
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import Misconfigured
-from groundwork.service.foundations import Ground, SharedGround
+from groundwork.service.foundations import Ground
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import OnCommit, nobody
 from groundwork.sqlite.replica import Replica
@@ -66,7 +66,7 @@ async def _index_in(folder: Path, on_commit: OnCommit) -> AsyncIterator[SqliteFi
 @asynccontextmanager
 async def open_store(settings: AgentSettings, ground: Ground, on_commit: OnCommit) -> AsyncIterator[SqliteStore]:
     """The store of the settings, made if absent. Raises Misconfigured, and TryAgain."""
-    if isinstance(ground, SharedGround):
+    if settings.shared:
         log, held = log_of_runs(ground.link), ground.lease.held
         await refuse_unless_here(log)
         async with open_shared(ground.folder, log, held=held, on_commit=on_commit) as shared:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork.nats.leases.lease import Lease, Owner, Record, Role, hold
-from groundwork.nats.leases.members import Members, joined, refuse_members
+from groundwork.nats.leases.members import joined, refuse_members
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import store_folder
@@ -30,12 +30,6 @@ class Ground:
     lease: Lease
     predecessor: Record | None
     folder: Path
-    members: Members | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedGround(Ground):
-    members: Members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +62,7 @@ async def laid(claim: Claim) -> AsyncIterator[Ground]:
 
 
 @contextlib.asynccontextmanager
-async def shared(claim: Claim) -> AsyncIterator[SharedGround]:
+async def shared(claim: Claim) -> AsyncIterator[Ground]:
     """As a member of the role, with a folder of its own in `store`. Raises Failure; and Taken, in an ExceptionGroup."""
     async with contextlib.AsyncExitStack() as ours:
         link = await ours.enter_async_context(_connected(claim))
@@ -76,8 +70,8 @@ async def shared(claim: Claim) -> AsyncIterator[SharedGround]:
         with _usable(claim):
             folder = ours.enter_context(claimed(claim.store))
             owner = Owner.here(folder, ttl_s=min(claim.lease_s, claim.missed_after_s))
-        members, lease = await ours.enter_async_context(joined(link, claim.role, owner))
-        yield SharedGround(link=link, lease=lease, predecessor=None, members=members, folder=folder)
+        lease = await ours.enter_async_context(joined(link, claim.role, owner))
+        yield Ground(link=link, lease=lease, predecessor=None, folder=folder)
 
 
 @contextlib.asynccontextmanager

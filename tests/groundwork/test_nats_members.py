@@ -1,10 +1,9 @@
-"""The lease and the members of a role, on real servers: one owner at a time; who lives, and who may still act."""
+"""The lease and the members of a role, on real servers: one owner at a time, and who may still act."""
 
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -12,16 +11,14 @@ import pytest
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.leases.lease import Held, Lease, Owner, Record, Role, Taken, look
-from groundwork.nats.leases.members import Members, joined, refuse_members
+from groundwork.nats.leases.members import joined, may_join_anew, member_role, refuse_members
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import Topology, key_value_bucket, object_bucket, set_up
-from groundwork.service.errors import Misconfigured, TryAgain, causes
+from groundwork.service.errors import Misconfigured
 from groundwork.service.machine import uptime
 from tests.kit.bus import a_consumer, a_stream
-from tests.kit.cluster import Cluster, Way
 from tests.kit.consuming import Seen, consuming
-from tests.kit.cut_wire import wire
 from tests.kit.waiting import until
 
 ROLE = Role(bucket="leases", key="agent", command="agentic serve")
@@ -172,75 +169,34 @@ async def test_a_bus_that_lost_its_newest_records_does_not_cost_the_owner_its_le
     assert ((await record(bus)).owner.holder, old.epoch) == ("two", 1)
 
 
-@asynccontextmanager
-async def member(urls: tuple[str, ...], name: str) -> AsyncIterator[Members]:
-    """Once more, where a busy cluster did not answer."""
-    link = await connect(NatsSettings(urls=urls))
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(link.close, within_s=0.1)
-        while True:
-            try:
-                members, _ = await stack.enter_async_context(joined(link, ROLE, owner(name)))
-                break
-            except (TryAgain, BaseExceptionGroup) as error:
-                if not all(isinstance(cause, TryAgain) for cause in causes(error)):
-                    raise
-        yield members
-
-
-@pytest.mark.usefixtures("bus")
-async def test_one_that_is_cut_off_is_gone_after_its_ttl_and_is_told_so_when_it_comes_back(
-    some_server: EmbeddedNats,
-) -> None:
-    way, gone = Way(), list[str]()
-    address, _, real = some_server.url.rpartition(":")
-
-    async def stay(url: str) -> None:
-        async with member((url,), "b"):
-            await asyncio.Event().wait()
-
-    async with member((some_server.url,), "a") as a, wire(int(real), way.rule) as port:
-        a.gone.append(gone.append)
-        other = asyncio.create_task(stay(f"{address}:{port}"))
-        await until(lambda: "b" in a.live)
-        way.cut()
-        await until(lambda: gone == ["b"], within_s=4 * TTL_S)
-        way.mend()
-        with pytest.raises(BaseExceptionGroup) as ended:
-            await other
-        assert ended.value.subgroup(Taken)
-        assert a.live == {"a"}
-
-
-async def test_what_is_left_is_the_heirs_and_all_name_the_same_and_nobody_wants_the_whole_role(
-    bus: NatsLink, some_server: EmbeddedNats
-) -> None:
-    runs, names = [f"run_{number}" for number in range(300)], frozenset("abc")
-    async with AsyncExitStack() as stack:
-        members = [await stack.enter_async_context(member((some_server.url,), name)) for name in sorted(names)]
-        await until(lambda: all(one.live == names for one in members))
-        heirs = [[one.heir(run) for run in runs] for one in members]
-        assert heirs[0] == heirs[1] == heirs[2]
-        assert all(60 < heirs[0].count(name) < 140 for name in names)
-        assert [one.mine("gone", runs[0]) for one in members].count(True) == 1
-        assert [one.mine("a", runs[0]) for one in members] == [True, False, False]
+async def test_the_whole_role_is_refused_to_one_while_others_share_it_and_the_other_way_round(bus: NatsLink) -> None:
+    async with joined(bus, ROLE, owner("a")):
         with pytest.raises(Misconfigured, match="store is shared"):
             await refuse_members(bus, ROLE)
+    bus.guard_by(_nothing)
     await refuse_members(bus, ROLE)
+    whole = lease(bus, "one")
+    await whole.acquire()
+    with pytest.raises(BaseExceptionGroup) as refused:
+        async with joined(bus, ROLE, owner("b")):
+            pytest.fail("one process has the whole role")
+    assert refused.value.subgroup(Misconfigured)
 
 
-async def test_no_member_is_taken_for_dead_while_the_bus_has_no_leader(
-    cluster: Cluster, cluster_link: NatsLink
-) -> None:
-    await set_up(cluster_link, _topology(3))
-    gone: list[str] = []
-    urls = cluster.settings.urls
-    async with member(urls, "a") as a, member(urls, "b") as b:
-        await until(lambda: a.live == b.live == {"a", "b"})
-        a.gone.append(gone.append)
-        b.gone.append(gone.append)
-        (await cluster.leader("KV_leases")).kill()
-        await until(lambda: a.trouble != "", within_s=15)
-        await until(lambda: a.trouble == b.trouble == "", within_s=20)
-        await asyncio.sleep(2 * TTL_S)
-        assert gone == []
+async def test_a_member_whose_record_is_taken_from_it_ends_and_may_join_anew(bus: NatsLink) -> None:
+    async def stay() -> None:
+        async with joined(bus, ROLE, owner("a")):
+            await asyncio.Event().wait()
+
+    async def has_joined() -> bool:
+        return await look(bus, member_role(ROLE, "a")) is not None
+
+    staying = asyncio.create_task(stay())
+    await until(has_joined)
+    await Lease(bus, member_role(ROLE, "a"), owner("b"), clock=uptime).acquire(take_over=True)
+    with pytest.raises(BaseExceptionGroup) as ended:
+        await staying
+    assert may_join_anew(ended.value)
+
+
+async def _nothing() -> None: ...

@@ -146,6 +146,10 @@ class Lease:
         self._asking = asyncio.Lock()
 
     @property
+    def key(self) -> str:
+        return self._role.key
+
+    @property
     def epoch(self) -> int:
         return self._owner.epoch
 

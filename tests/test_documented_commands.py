@@ -62,9 +62,12 @@ def flaw(line: str) -> str:
     command = COMMANDS["ductile-gateway" if words[0] == "ductile" else program]  # handed on
     while words and isinstance(command, TyperGroup):
         name = words.pop(0)
-        if name not in command.commands:
+        try:
+            _, found, _ = command.resolve_command(typer.Context(command), [name])
+            assert found
+            command = found
+        except TyperException:
             return f"no command {name}"
-        command = command.commands[name]
     if isinstance(command, TyperGroup) or "…" in words:
         return ""
     try:

@@ -4,7 +4,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib import import_module
@@ -55,48 +55,37 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, *, commands: Any = (), **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = _Commands(self.table, dict(commands))  # type: ignore[assignment] # it is only read
+        named: dict[str, Any] = dict.fromkeys(name for name in self.table if " " not in name)
+        self.commands = named | dict(commands)
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - so it is called
         return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - same
-        if at := self.table.get(cmd_name):
+        """What a list shows of it."""
+        if at := self._at(cmd_name):
             return TyperCommand(cmd_name, help=at.about, rich_help_panel=at.panel)
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, following = super().resolve_command(ctx, args)
-        return name, command and self.commands[name or ""], following
+        at = self._at(name or "")
+        return name, self._loaded(name or "", at) if at else command, following
 
+    def _at(self, name: str) -> At | None:
+        within = (at for word, at in self.table.items() if word.endswith(f" {name}"))
+        return self.table.get(name) or next(within, None)
 
-@dataclass(frozen=True, slots=True)
-class _Commands(Mapping[str, Any]):
-    table: Table
-    registered: Mapping[str, Any]
-
-    def __getitem__(self, name: str) -> Any:
-        if part := {
-            word.removeprefix(f"{name} "): replace(at, panel="Commands")
-            for word, at in self.table.items()
-            if word.startswith(f"{name} ")
-        }:
-            made = type(name, (LazyGroup,), {"table": part})
-            return made(name=name, help=self.table[name].about, no_args_is_help=True)
-        at = self.table.get(name) or next((at for word, at in self.table.items() if word.endswith(f" {name}")), None)
-        if at is None:
-            return self.registered[name]
+    def _loaded(self, name: str, at: At) -> Any:
+        within = {word: at for word, at in self.table.items() if word.startswith(f"{name} ")}
+        if within:
+            part = {word.removeprefix(f"{name} "): replace(at, panel="Commands") for word, at in within.items()}
+            return type(name, (LazyGroup,), {"table": part})(name=name, help=at.about, no_args_is_help=True)
         loaded = typer.main.get_group(import_module(at.module).commands)
         loaded.name = name
         command = loaded.commands.get(name, loaded)
         command.help = "\n\n".join(filter(None, (at.about, command.help)))
         return command
-
-    def __iter__(self) -> Iterator[str]:
-        return iter((*(name for name in self.table if " " not in name), *self.registered))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
 
 
 def examples(*lines: str) -> str:

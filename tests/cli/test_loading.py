@@ -46,9 +46,11 @@ def test_a_client_loads_no_server(arguments: tuple[str, ...]) -> None:
 
 
 def test_each_command_that_is_listed_is_there_and_begins_its_own_help_as_it_is_listed() -> None:
-    commands = typer.main.get_group(app).commands
+    group = typer.main.get_group(app)
+    context = typer.Context(group)
     listed = {name: at.about for name, at in Agentic.table.items()}
-    assert {name: (commands[name].help or "").split("\n\n")[0] for name in listed} == listed
+    there = {name: group.resolve_command(context, [name])[1] for name in listed}
+    assert {name: ((command and command.help) or "").split("\n\n")[0] for name, command in there.items()} == listed
 
 
 AFTER_THE_RUNS = {

@@ -30,12 +30,6 @@ def test_a_second_dev_on_the_same_port_says_so_at_once(dev: Dev, tmp_path: Path)
     assert f"port {port}" in called.err
 
 
-def test_a_restore_beside_it_says_how_its_bus_is_had_alone(dev: Dev, tmp_path: Path) -> None:
-    assert dev("backup", tmp_path / "it.zip").code == 0
-    refused = dev("restore", tmp_path / "it.zip")
-    assert (refused.code, f"`nats-server -c {dev.folder}/nats/nats-server.json`" in refused.err) == (78, True)
-
-
 @pytest.mark.attack(96)
 async def test_nobody_is_let_in_to_its_bus_without_its_login(dev: Dev) -> None:
     address = str(dev.facts["nats"]).rpartition("@")[2]

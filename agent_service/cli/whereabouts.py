@@ -17,8 +17,6 @@ from schemas.values import dataclass
 
 OWN = Path("agentic.yaml")
 OF_DEV = Path(".agentic") / "agentic.yaml"
-LOGIN_OF_DEV = "nats-url"
-"""The file beside it with the address of its bus, and the login in it."""
 
 
 def own(named: Path | None) -> Path | None:

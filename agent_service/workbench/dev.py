@@ -17,8 +17,7 @@ from typing import Any
 import httpx2
 
 from agent_service.bus.topology import topology
-from agent_service.cli.whereabouts import LOGIN_OF_DEV
-from agent_service.workbench.dev_settings import DevOptions, write_settings
+from agent_service.workbench.dev_settings import LOGIN_OF_DEV, DevOptions, write_settings
 from agent_service.workbench.story import told
 from groundwork.nats import link as nats_link
 from groundwork.nats.embedded import EmbeddedNats

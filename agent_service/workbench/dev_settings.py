@@ -8,7 +8,6 @@ from typing import Any
 
 from agent_service import settings
 from agent_service.cli.doctor.tools import of_the_gateway
-from agent_service.cli.whereabouts import LOGIN_OF_DEV
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.installed import shipped
@@ -16,6 +15,8 @@ from groundwork.service.strict import NotYaml, parse
 from schemas.values import dataclass
 
 DEFAULT = Path("agentic.yaml")
+LOGIN_OF_DEV = "nats-url"
+"""The file beside its settings with the address of its bus, and the login in it."""
 OURS = frozenset({"nats", "store", "cache", "keys_file", "http", "log", "workspaces"})
 PLUGINS = shipped("deploy", "ductile", "plugins")
 

@@ -46,27 +46,20 @@ class Called:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready:
-    intent: Intent
-    offer: ToolOffer
-    given: Arguments
-
-
 async def call(settings: GatewaySettings, tool: str, command: str, arguments: Arguments) -> Called:
     """Cancelling ends the call. Raises NotCallable, Misconfigured, TryAgain."""
     tools = await find_tools(settings)
-    ready = _ready(tools, tool, command, arguments)
+    intent, offer, given = _ready(tools, tool, command, arguments)
     with TemporaryDirectory(prefix="agentic-call-") as place:
         folder = Path(place)
         async with (
             open_alone(folder, run_bytes=settings.run_mb << 20) as stores,
             open_tools(settings, tools, stores=stores, folder=folder) as runner,
         ):
-            return await _called(ready, runner, stores)
+            return await _called(ToolCall.of(intent, given), intent, offer, runner, stores)
 
 
-def _ready(tools: Tools, tool: str, command: str, arguments: Arguments) -> _Ready:
+def _ready(tools: Tools, tool: str, command: str, arguments: Arguments) -> tuple[Intent, ToolOffer, Arguments]:
     offers = Offers()
     offers.replace(tools.catalog)
     offer = offers.find(tool)
@@ -84,7 +77,7 @@ def _ready(tools: Tools, tool: str, command: str, arguments: Arguments) -> _Read
     admitted = policy.admit(asked, offer, flaw=offers.flaw(asked), now=datetime.now(UTC))
     if isinstance(admitted, ToolOutcome):
         raise NotCallable(admitted.message or "it is refused")
-    return _Ready(admitted, offer, given)
+    return admitted, offer, given
 
 
 def _no_tool(tool: str, tools: Tools) -> str:
@@ -120,11 +113,9 @@ def _asked(offer: ToolOffer, command: str, arguments: Arguments) -> Asked:
     return read_again(offer.route, message.body(), trace=None)
 
 
-async def _called(ready: _Ready, runner: ToolRunner, stores: Stores) -> Called:
-    call = ToolCall.of(ready.intent, ready.given)
-
+async def _called(call: ToolCall, intent: Intent, offer: ToolOffer, runner: ToolRunner, stores: Stores) -> Called:
     async def begin(receipt: Receipt | None = None) -> None:
-        await stores.ledger.intend(ready.intent, receipt)
+        await stores.ledger.intend(intent, receipt)
 
     began = time.monotonic()
     try:
@@ -134,8 +125,8 @@ async def _called(ready: _Ready, runner: ToolRunner, stores: Stores) -> Called:
             await runner.stop(call.key)
         raise
     seconds = time.monotonic() - began
-    verdict = results.in_words(verdict, plugin=call.plugin, reads=results.reads_form(ready.offer))
-    outcome = _as_taken(made_fit(policy.after_run(verdict, ready.intent)), ready.offer)
+    verdict = results.in_words(verdict, plugin=call.plugin, reads=results.reads_form(offer))
+    outcome = _as_taken(made_fit(policy.after_run(verdict, intent)), offer)
     stderr = runner.said(call.key) if isinstance(runner, LocalPlugins) else outcome.job.stderr
     kept = tuple(Kept(artifact.name, artifact) for artifact in outcome.artifacts)
     return Called(replace(outcome, artifacts=()), kept, stderr, seconds)

@@ -240,15 +240,11 @@ class Ductiles:
             self._runners[name].now_has(found)
 
     def findings(self) -> Sequence[Finding]:
-        remedy = "wait: what comes of them is told on the bus"
+        text, remedy = "{} jobs have outlived their calls", "wait: what comes of them is told on the bus"
+        names = {f"ductile {name}".rstrip(): late for name, late in self.late.waiting().items()}
         return [
-            Finding(
-                name=f"{f'ductile {name}'.rstrip()} calls",
-                mark="warning",
-                text=f"{late} jobs have outlived their calls",
-                remedy=remedy,
-            )
-            for name, late in self.late.waiting().items()
+            Finding(name=f"{name} calls", mark="warning", text=text.format(late), remedy=remedy)
+            for name, late in names.items()
         ]
 
     async def _look(self, job: Job) -> Going | Away | Verdict:

@@ -134,7 +134,7 @@ def _gateway(login: str) -> Permissions:
         ),
         subscribe=(
             _inbox(login),
-            *_leases(GATEWAYS, IN_FLIGHT),
+            *_leases(GATEWAYS),
             f"{subjects.SERVICE_GATEWAY}.*",
             *_listed(subjects.SERVICE_GATEWAY),
         ),

@@ -96,12 +96,10 @@ class SharedLog:
         state = info["state"]
         return Extent(info["created"], state["last_seq"], state["bytes"], stored.at if stored else None)
 
-    async def purge(self, subject: str, before: int | None = None) -> None:
-        """Remove the facts of a subject; or those of it whose sequence is below `before`. Raises TryAgain."""
-        only = {"seq": before} if before is not None else {}
-        await self._api("PURGE", {"filter": subject, **only})
-        if before is None:
-            await self._api("PURGE", {"filter": f"{self._parts_of(subject)}.>"})
+    async def purge(self, subject: str) -> None:
+        """Removes the facts of a subject. Raises TryAgain."""
+        for of_it in (subject, f"{self._parts_of(subject)}.>"):
+            await self._api("PURGE", {"filter": of_it})
 
     async def follow(self, after: int) -> AsyncGenerator[Batch, None]:
         """In order and without a gap, for ever. Raises Misconfigured where the stream is gone, or is another one."""

@@ -72,8 +72,7 @@ class MemoryLog(SharedLog):
         del seq
         return Extent("", self._last, sum(len(fact.body) for fact in self.facts), None)
 
-    async def purge(self, subject: str, before: int | None = None) -> None:
-        del before
+    async def purge(self, subject: str) -> None:
         self.facts = [fact for fact in self.facts if fact.subject != subject]
 
     async def follow(self, after: int) -> AsyncGenerator[Batch, None]:

@@ -8,12 +8,13 @@ After a crash the next pass of any process removes what is left, of files and of
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from agent_service.archive.retention import Behind, Ended
 from agent_service.core.waiting import FINAL
 from agent_service.run.ports import Dismissal
 from agent_service.store.retention import SqliteForgetting, behind_of, tombstone_of
-from agent_service.store.shared_log.facts import LEVEL, BareSaid, GoneSaid, HaltSaid, SeenSaid
+from agent_service.store.shared_log.facts import LEVEL, BareSaid, GoneSaid, HaltSaid, Said, SeenSaid
 from agent_service.store.shared_log.journals import Journal
 from agent_service.store.side_tables import SqliteHalts, SqliteInbox
 from groundwork.nats.shared_log import Moved, SharedLog
@@ -41,13 +42,8 @@ class SharedHalts(SqliteHalts):
         if not _follows(halt, await self.newest()):
             raise TryAgain(FASTER)
         said = HaltSaid(v=LEVEL, by=self._me, halt=halt)
-        try:
-            position = await self._log.append(
-                subjects.STORED_HALT, b"", after=fact.seq if fact else 0, headers=said.header
-            )
-        except Moved as error:
-            raise TryAgain(FASTER) from error
-        await self._index.wait(position)
+        if not await _stored(self._log, self._index, subjects.STORED_HALT, said, after=fact.seq if fact else 0):
+            raise TryAgain(FASTER)
 
 
 class SharedInbox(SqliteInbox):
@@ -58,8 +54,7 @@ class SharedInbox(SqliteInbox):
     async def dismiss(self, dismissal: Dismissal) -> Dismissal:
         run_id, at = dismissal.run_id, microseconds(dismissal.at)
         said = SeenSaid(v=LEVEL, run_id=run_id, version=dismissal.version, person=dismissal.by, at=at)
-        position = await self._log.append(subjects.stored_seen(run_id), b"", after=None, headers=said.header)
-        await self._index.wait(position)
+        await _stored(self._log, self._index, subjects.stored_seen(run_id), said, after=None)
         return await self.dismissal(run_id) or dismissal
 
 
@@ -77,15 +72,9 @@ class SharedForgetting(SqliteForgetting):
     async def forget_artifacts(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
         for run in runs:
             if journal := await self._read(run):
-                said = BareSaid(
-                    v=LEVEL,
-                    run_id=run.run_id,
-                    version=run.version,
-                    artifacts=tuple(journal.artifacts),
-                    rule=rule,
-                    at=microseconds(now),
-                )
-                await self._say(subjects.stored_bare(run.run_id), said.header)
+                about: dict[str, Any] = {"artifacts": tuple(journal.artifacts), "rule": rule, "at": microseconds(now)}
+                said = BareSaid(v=LEVEL, run_id=run.run_id, version=run.version, **about)
+                await _stored(self._log, self._index, subjects.stored_bare(run.run_id), said, after=0)
         told = {run.run_id for run in runs}
         return [one for one in await self.behind(len(told)) if one.run_id in told and not one.folder]
 
@@ -111,7 +100,8 @@ class SharedForgetting(SqliteForgetting):
         for *told, _ in self._database.look_up(self._sql["going"], (run.run_id, run.version)):
             stone, artifacts = tombstone_of((*told, microseconds(now), rule)), tuple(journal.artifacts)
             said = GoneSaid.of(stone, run.version, artifacts)
-            if await self._say(subjects.stored_gone(run.run_id), said.header) and not self._is_there(run.run_id):
+            is_told = await _stored(self._log, self._index, subjects.stored_gone(run.run_id), said, after=0)
+            if is_told and not self._database.look_up(self._sql["version"], (run.run_id,)):
                 return [behind_of(run.run_id, json.dumps(artifacts))]
         return []
 
@@ -123,22 +113,20 @@ class SharedForgetting(SqliteForgetting):
         except ValueError:
             return None
 
-    async def _say(self, subject: str, header: Mapping[str, str]) -> bool:
-        """False where another process did."""
-        try:
-            position = await self._log.append(subject, b"", after=0, headers=header)
-        except Moved:
-            return False
-        await self._index.wait(position)
-        return True
-
     def _has_open_child(self, journal: Journal) -> bool:
         children = [child.run_id for child in journal.run().state.children]
         found = [row for child in children for row in self._database.look_up(self._sql["indexed"], (child,))]
         return any(status not in FINAL for _, status, *_ in found)
 
-    def _is_there(self, run_id: str) -> bool:
-        return bool(self._database.look_up(self._sql["version"], (run_id,)))
+
+async def _stored(log: SharedLog, index: Replica, subject: str, said: Said, *, after: int | None) -> bool:
+    """Once it is in the index, too; False where another process was faster."""
+    try:
+        position = await log.append(subject, b"", after=after, headers=said.header)
+    except Moved:
+        return False
+    await index.wait(position)
+    return True
 
 
 async def _whatever(_: str) -> bool:

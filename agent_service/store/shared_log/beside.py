@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from agent_service.admission.rate_limits import PastCall
 from agent_service.archive.retention import Behind, Ended
 from agent_service.core.waiting import FINAL
 from agent_service.run.ports import Dismissal
 from agent_service.store.retention import SqliteForgetting, behind_of, tombstone_of
-from agent_service.store.shared_log.facts import LEVEL, BareSaid, GoneSaid, HaltSaid, Said, SeenSaid
+from agent_service.store.shared_log.facts import LEVEL, BareSaid, GoneSaid, HaltSaid, RunRow, Said, SeenSaid, said_in
 from agent_service.store.shared_log.journals import Journal
-from agent_service.store.side_tables import SqliteHalts, SqliteInbox
+from agent_service.store.side_tables import SqliteHalts, SqliteInbox, SqliteTaken
 from groundwork.nats.shared_log import Moved, SharedLog
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile, microseconds
@@ -117,6 +118,25 @@ class SharedForgetting(SqliteForgetting):
         children = [child.run_id for child in journal.run().state.children]
         found = [row for child in children for row in self._database.look_up(self._sql["indexed"], (child,))]
         return any(status not in FINAL for _, status, *_ in found)
+
+
+LATE_FACTS = 2000
+"""That are looked at, at most, for calls of late."""
+
+
+class SharedTaken(SqliteTaken):
+    def __init__(self, database: SqliteFile, log: SharedLog) -> None:
+        super().__init__(database)
+        self._log = log
+
+    async def calls(self, since: datetime) -> Sequence[PastCall]:
+        late = max(0, await self._log.end() - LATE_FACTS)
+        rows = [(fact, said_in(RunRow, fact)) for fact in await self._log.read(subjects.STORED_RUNS, late)]
+        return [
+            (fact.at, fact.subject.rpartition(".")[2], row.call)
+            for fact, row in rows
+            if row and row.call and fact.at >= since
+        ]
 
 
 async def _stored(log: SharedLog, index: Replica, subject: str, said: Said, *, after: int | None) -> bool:

@@ -2,13 +2,27 @@
 
 import asyncio
 import json
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import OrderedDict, defaultdict
+from collections.abc import Awaitable, Callable, Iterator
 
+from agent_service.core.waiting import FINAL
 from agent_service.errors import Changed
-from agent_service.run.journal import GENESIS, Run
+from agent_service.run.in_hand import IN_HAND, own_turn
+from agent_service.run.journal import GENESIS, Commit, Run, growth_of
 from agent_service.store.rows import Loaded
-from agent_service.store.shared_log.facts import EntryFact, RunRow
+from agent_service.store.shared_log.facts import SNAPSHOT_EVERY, EntryFact, RunRow, entry_in, fact_of, said_in
+from agent_service.store.sql.database import load_queries
+from agent_service.store.sqlite import Quarantine
+from groundwork.nats.publishing import StoredMessage
+from groundwork.nats.shared_log import SharedLog
+from groundwork.service.errors import TryAgain
+from groundwork.sqlite.file import SqliteFile
+from schemas import subjects
+from schemas.values import replace
+
+REMEMBERED_JOURNALS = 512
+LOOKS, LOOK_AGAIN_S = 40, 0.05
+"""How often a server that is behind is asked for what is known to be there."""
 
 
 class Journal:
@@ -78,3 +92,91 @@ class Journal:
     def reserved(self, call: int, since: int) -> list[str]:
         """Under which messages something was set aside for a model call after an entry."""
         return [by for seq, of, by in self._reserved if seq > since and of == call]
+
+
+class JournalCache:
+    """Those of runs, read from their messages when they are asked for, and remembered."""
+
+    def __init__(
+        self, database: SqliteFile, log: SharedLog, quarantine: Quarantine, caught_up: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._database = database
+        self._log = log
+        self._quarantine = quarantine
+        self._caught_up = caught_up
+        self._sql = load_queries()
+        self.known: OrderedDict[str, Journal] = OrderedDict()
+
+    async def of(self, run_id: str, *, newest: bool = False) -> Journal | None:
+        """As far as the index knows it to go; `newest`: as far as it goes. Raises Newer, Changed, Damaged, TryAgain."""
+        self._quarantine.check(run_id)
+        if (journal := self.known.get(run_id)) is None:
+            if not (found := await self._indexed(run_id)):
+                return None
+            version, wake_id, whole_at = found
+            journal = Journal(run_id, subjects.stored_run(wake_id, run_id), expected=version, whole_at=whole_at)
+        if newest or journal.version < max(journal.expected, 1):
+            await self._read_on(journal)
+        self.remember(journal)
+        return journal
+
+    async def expect_newest(self, journal: Journal) -> None:
+        """Raises Newer, and Changed."""
+        newest = await self._log.newest(journal.subject)
+        if newest and newest.seq != journal.position:
+            row = said_in(RunRow, newest)
+            journal.expected = max(journal.expected, row.seq if row else entry_in(newest, journal.run_id).entry.seq)
+
+    async def _indexed(self, run_id: str) -> tuple[int, str, int] | None:
+        """A run's version and wake, and where the newest message is that says all of it."""
+        if not (found := self._database.look_up(self._sql["indexed"], (run_id,))):
+            await self._caught_up()
+            found = self._database.look_up(self._sql["indexed"], (run_id,))
+        for version, _, wake_id, line in found:
+            return version, wake_id, json.loads(line)["whole_at"]
+        return None
+
+    async def _read_on(self, journal: Journal) -> None:
+        """Raises Newer, Changed, and TryAgain where no server has what is known to be there."""
+        async with journal.reading:
+            for _ in range(LOOKS):
+                for fact in await self._log.read(journal.subject, journal.position or max(0, journal.whole_at - 1)):
+                    self._add(journal, fact)
+                if journal.version >= max(journal.expected, 1):
+                    return
+                await asyncio.sleep(LOOK_AGAIN_S)
+        raise TryAgain(f"run {journal.run_id}: no server has entry {journal.expected}")
+
+    def _add(self, journal: Journal, fact: StoredMessage) -> None:
+        try:
+            journal.add(entry_in(fact, journal.run_id), said_in(RunRow, fact), fact.seq)
+        except Changed as error:
+            self._quarantine.add(error)
+            raise
+
+    async def whole(self, run_id: str) -> Journal:
+        """Also before the message that says all of it."""
+        journal = await self.of(run_id, newest=True)
+        if journal is None or journal.begins == 1:
+            return journal or Journal(run_id, "")
+        whole = Journal(run_id, journal.subject, expected=journal.version)
+        await self._read_on(whole)
+        return whole
+
+    def remember(self, journal: Journal) -> None:
+        self.known[journal.run_id] = journal
+        self.known.move_to_end(journal.run_id)
+        if len(self.known) > REMEMBERED_JOURNALS:
+            self.known.popitem(last=False)
+
+
+def told(commit: Commit, journal: Journal, *, in_hand: bool) -> tuple[EntryFact, RunRow]:
+    """A commit as it is said, and the run's row after it."""
+    entry, by = commit.entry, own_turn(commit.entry.run_id, commit.entry.seq)
+    by = str(IN_HAND.get() or by) if in_hand else by
+    if whole := entry.seq - journal.whole_seq >= SNAPSHOT_EVERY:
+        commit = replace(commit, brief=commit.state.brief, growth=growth_of(None, commit.state))
+    fact = fact_of(commit, by, whole=whole)
+    told, size = entry.seq if commit.state.status in FINAL else 0, len(fact.state) + len(entry.event)
+    row = RunRow.of(commit, journal.row, by=by, told=told, digest=journal.digest, whole_at=journal.whole_at, size=size)
+    return fact, row

@@ -9,35 +9,27 @@ it as of those of other processes. What an entry asks for is done under its mess
 
 import asyncio
 import contextlib
-import json
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from agent_service.admission.rate_limits import PastCall
-from agent_service.core.waiting import FINAL
-from agent_service.errors import Changed, Damaged, VersionMoved, WakeConflict
+from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.run.changes import Elsewhere
 from agent_service.run.in_hand import IN_HAND, Message, own_turn
-from agent_service.run.journal import Commit, Entry, Run, growth_of
+from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.ports import Place, Undispatched, Wake
 from agent_service.store.rows import Loaded
-from agent_service.store.shared_log.beside import SharedForgetting, SharedHalts, SharedInbox
+from agent_service.store.shared_log.beside import SharedForgetting, SharedHalts, SharedInbox, SharedTaken
 from agent_service.store.shared_log.facts import (
-    SNAPSHOT_EVERY,
-    EntryFact,
     GoneSaid,
     HaltSaid,
     RunRow,
     encoded,
     entry_in,
-    fact_of,
     said_in,
 )
 from agent_service.store.shared_log.index import Indexing
-from agent_service.store.shared_log.journals import Journal
-from agent_service.store.side_tables import SqliteTaken
+from agent_service.store.shared_log.journals import Journal, JournalCache, told
 from agent_service.store.sqlite import Held, SqliteStore, moved
 from groundwork.nats.publishing import StoredMessage, matches
 from groundwork.nats.shared_log import ALL, Moved, SharedLog
@@ -51,11 +43,6 @@ from schemas.values import replace
 
 FOLLOWED_WITHIN_S = 5.0
 """An entry that no message led to is followed by its turn within it, or its agent died before it queued that."""
-REMEMBERED_JOURNALS = 512
-LOOKS, LOOK_AGAIN_S = 40, 0.05
-"""How often a server that is behind is asked for what is known to be there."""
-LATE_FACTS = 2000
-"""That are looked at, at most, for calls of late."""
 ACKNOWLEDGED = -1
 
 logger = logging.getLogger(__name__)
@@ -72,12 +59,12 @@ class SharedStore(SqliteStore):
         self.followed_within_s = FOLLOWED_WITHIN_S
         self._expected: dict[str, tuple[float, str, int]] = {}
         """Turns not seen yet: until when there is time, and the entry that asks for each."""
-        self._journals: OrderedDict[str, Journal] = OrderedDict()
+        self._journals = JournalCache(database, log, self._quarantine, self.caught_up)
         self._own: dict[str, int] = {}
         """Entries of this process, by hash: their positions once they are in the index, 0 before that, ACKNOWLEDGED."""
         self._began_at = float("inf")
         """The position up to which nothing is news."""
-        self.forgetting = SharedForgetting(database, self.journal, log, index)
+        self.forgetting = SharedForgetting(database, self._journals.of, log, index)
         self.inbox = SharedInbox(database, log, index)
         self.halts = SharedHalts(database, log, index, self._me)
         self.taken = SharedTaken(database, log)
@@ -110,32 +97,19 @@ class SharedStore(SqliteStore):
 
     async def load(self, run_id: str) -> Run | None:
         """As the port says; Newer for a run that a newer version of the agent has moved on."""
-        journal = await self.journal(run_id)
+        journal = await self._journals.of(run_id)
         try:
             return journal.run() if journal else None
         except ValueError as error:
             self.quarantine(Damaged(run_id, "its state or brief"))
             raise Damaged(run_id, "its state or brief") from error
 
-    async def journal(self, run_id: str, *, newest: bool = False) -> Journal | None:
-        """As far as the index knows it to go; `newest`: as far as it goes. Raises as `load`."""
-        self._quarantine.check(run_id)
-        if (journal := self._journals.get(run_id)) is None:
-            if not (found := await self._indexed(run_id)):
-                return None
-            version, wake_id, whole_at = found
-            journal = Journal(run_id, subjects.stored_run(wake_id, run_id), expected=version, whole_at=whole_at)
-        if newest or journal.version < max(journal.expected, 1):
-            await self._read_on(journal)
-        self._remember(journal)
-        return journal
-
     async def commit(self, *commits: Commit) -> None:
         (commit,) = commits
         entry = commit.entry
         self._quarantine.check(entry.run_id)
         await self._permitted()
-        journal = self._journals.get(entry.run_id)
+        journal = self._journals.known.get(entry.run_id)
         if journal is None or (journal.version, journal.head) != (entry.seq - 1, entry.previous):
             raise moved(entry)
         await self._append(commit, journal)
@@ -160,23 +134,25 @@ class SharedStore(SqliteStore):
         asked = message.turn.removeprefix(own_turn(run_id, 0)[:-1])
         found = {int(asked)} if asked.isdecimal() else set[int]()
         if message.delivered > 1:
-            found |= {seq for seq, by in (await self._whole(run_id)).by.items() if by.startswith(message.prefix)}
+            found |= {
+                seq for seq, by in (await self._journals.whole(run_id)).by.items() if by.startswith(message.prefix)
+            }
         return found
 
     async def may_ask(self, run_id: str, call: int) -> bool:
         message = IN_HAND.get()
-        reserved = (await self._whole(run_id)).reserved(call, 0)
+        reserved = (await self._journals.whole(run_id)).reserved(call, 0)
         return message is not None and all(message.has(by) for by in reserved[-1:])
 
     async def is_current(self, run_id: str, version: int) -> bool:
-        journal = self._journals.get(run_id) or await self.journal(run_id)
+        journal = self._journals.known.get(run_id) or await self._journals.of(run_id)
         if journal is None:
             return version == 0
-        await self._expect_newest(journal)
+        await self._journals.expect_newest(journal)
         return journal.expected == version
 
     async def superseded(self, run_id: str, call: int, since: int) -> bool:
-        journal = self._journals.get(run_id) or await self.journal(run_id)
+        journal = self._journals.known.get(run_id) or await self._journals.of(run_id)
         return journal is not None and any(by != str(IN_HAND.get()) for by in journal.reserved(call, since))
 
     async def run_of(self, wake_id: str) -> str | None:
@@ -186,7 +162,7 @@ class SharedStore(SqliteStore):
         return found.subject.rpartition(".")[2] if found else None
 
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
-        if (journal := await self.journal(run_id)) is None or after >= journal.version:
+        if (journal := await self._journals.of(run_id)) is None or after >= journal.version:
             return []
         most = min(journal.version - after, ALL if limit is None else limit)
         begins = journal.positions.get(after, 0)
@@ -207,7 +183,7 @@ class SharedStore(SqliteStore):
         return self._index.reached
 
     async def stored(self, run_id: str) -> Loaded | None:
-        if (journal := await self.journal(run_id)) is None:
+        if (journal := await self._journals.of(run_id)) is None:
             return None
         with contextlib.suppress(ValueError):
             return replace(journal.loaded(), summary=str(journal.run().state.summary))
@@ -218,11 +194,11 @@ class SharedStore(SqliteStore):
         return run.state.brief.goal if run else ""
 
     async def positions(self, run_id: str) -> tuple[int, ...]:
-        return tuple((await self._whole(run_id)).positions.values())
+        return tuple((await self._journals.whole(run_id)).positions.values())
 
     async def artifacts(self) -> dict[str, list[str]]:
         marked = await self._database.read(self._sql["artifacts"])
-        return {run_id: list(journal.artifacts) for run_id, _ in marked if (journal := await self.journal(run_id))}
+        return {run_id: list(journal.artifacts) for run_id, _ in marked if (journal := await self._journals.of(run_id))}
 
     def applied(self, facts: Sequence[StoredMessage]) -> None:
         """Called on the loop, in the order of the facts."""
@@ -231,9 +207,9 @@ class SharedStore(SqliteStore):
                 case RunRow() as row:
                     self._heard(fact.subject.rpartition(".")[2], row, fact.seq)
                 case GoneSaid(stone=(run_id, *_)):
-                    self._journals.pop(run_id, None)
+                    self._journals.known.pop(run_id, None)
                 case None if matches(subjects.STORED_RUNS, fact.subject):
-                    self._journals.pop(fact.subject.rpartition(".")[2], None)  # who reads it finds out what it is
+                    self._journals.known.pop(fact.subject.rpartition(".")[2], None)  # who reads it finds out what it is
                 case HaltSaid(by=by, halt=halt) if by != self._me and fact.seq > self._began_at:
                     self._let_hear(lambda halt=halt: self.on_halt(halt))  # type: ignore[misc] # it is a Halt
 
@@ -258,55 +234,19 @@ class SharedStore(SqliteStore):
             )
         return _same(wake, newest.subject.rpartition(".")[2], row.digest)
 
-    async def _indexed(self, run_id: str) -> tuple[int, str, int] | None:
-        """A run's version and wake, and where the newest message is that says all of it."""
-        if not (found := self._database.look_up(self._sql["indexed"], (run_id,))):
-            await self.caught_up()
-            found = self._database.look_up(self._sql["indexed"], (run_id,))
-        for version, _, wake_id, line in found:
-            return version, wake_id, json.loads(line)["whole_at"]
-        return None
-
-    async def _read_on(self, journal: Journal) -> None:
-        """Raises Newer, Changed, and TryAgain where no server has what is known to be there."""
-        async with journal.reading:
-            for _ in range(LOOKS):
-                for fact in await self._log.read(journal.subject, journal.position or max(0, journal.whole_at - 1)):
-                    self._add(journal, fact)
-                if journal.version >= max(journal.expected, 1):
-                    return
-                await asyncio.sleep(LOOK_AGAIN_S)
-        raise TryAgain(f"run {journal.run_id}: no server has entry {journal.expected}")
-
-    def _add(self, journal: Journal, fact: StoredMessage) -> None:
-        try:
-            journal.add(entry_in(fact, journal.run_id), said_in(RunRow, fact), fact.seq)
-        except Changed as error:
-            self.quarantine(error)
-            raise
-
-    async def _whole(self, run_id: str) -> Journal:
-        """Also before the message that says all of it."""
-        journal = await self.journal(run_id, newest=True)
-        if journal is None or journal.begins == 1:
-            return journal or Journal(run_id, "")
-        whole = Journal(run_id, journal.subject, expected=journal.version)
-        await self._read_on(whole)
-        return whole
-
     async def _append(self, commit: Commit, journal: Journal, *, among: str = "") -> None:
         """Returns once it is stored, and in the index unless that fell behind. Raises VersionMoved, TryAgain."""
         entry = commit.entry
-        fact, row = _told(commit, journal, in_hand=not among)  # a new run begins by a turn of its own
+        fact, row = told(commit, journal, in_hand=not among)  # a new run begins by a turn of its own
         try:
             position = await self._say(journal, encoded(fact), row, among)
         except Moved as error:
             if not among:
-                await self._expect_newest(journal)
+                await self._journals.expect_newest(journal)
             raise VersionMoved(f"run {entry.run_id}: another agent was faster with entry {entry.seq}") from error
         if journal.version == entry.seq - 1:
             journal.add(fact, row, position)
-            self._remember(journal)
+            self._journals.remember(journal)
         with contextlib.suppress(TryAgain):
             await self._index.wait(position)
 
@@ -316,7 +256,10 @@ class SharedStore(SqliteStore):
             position = await self._log.append(
                 journal.subject, body, after=journal.position, headers=row.header, among=among
             )
-        except BaseException:
+        except asyncio.CancelledError:
+            self._own.pop(row.head, None)
+            raise
+        except Exception:
             if (position := self._own.pop(row.head, 0)) > 0:
                 return position  # it is stored, whatever was answered
             raise
@@ -325,13 +268,6 @@ class SharedStore(SqliteStore):
         else:
             self._own[row.head] = ACKNOWLEDGED
         return position
-
-    async def _expect_newest(self, journal: Journal) -> None:
-        """Raises Newer, and Changed."""
-        newest = await self._log.newest(journal.subject)
-        if newest and newest.seq != journal.position:
-            row = said_in(RunRow, newest)
-            journal.expected = max(journal.expected, row.seq if row else entry_in(newest, journal.run_id).entry.seq)
 
     def _heard(self, run_id: str, row: RunRow, position: int) -> None:
         if row.by == own_turn(run_id, row.seq) and position > self._began_at:
@@ -344,7 +280,7 @@ class SharedStore(SqliteStore):
             else:
                 self._own[row.head] = position
             return
-        if journal := self._journals.get(run_id):
+        if journal := self._journals.known.get(run_id):
             journal.expected = max(journal.expected, row.seq)
         told = Elsewhere(
             run_id=run_id,
@@ -369,39 +305,6 @@ class SharedStore(SqliteStore):
 
     def _expect_turn(self, run_id: str, seq: int) -> None:
         self._expected[own_turn(run_id, seq)] = monotonic() + self.followed_within_s, run_id, seq
-
-    def _remember(self, journal: Journal) -> None:
-        self._journals[journal.run_id] = journal
-        self._journals.move_to_end(journal.run_id)
-        if len(self._journals) > REMEMBERED_JOURNALS:
-            self._journals.popitem(last=False)
-
-
-class SharedTaken(SqliteTaken):
-    def __init__(self, database: SqliteFile, log: SharedLog) -> None:
-        super().__init__(database)
-        self._log = log
-
-    async def calls(self, since: datetime) -> Sequence[PastCall]:
-        late = max(0, await self._log.end() - LATE_FACTS)
-        rows = [(fact, said_in(RunRow, fact)) for fact in await self._log.read(subjects.STORED_RUNS, late)]
-        return [
-            (fact.at, fact.subject.rpartition(".")[2], row.call)
-            for fact, row in rows
-            if row and row.call and fact.at >= since
-        ]
-
-
-def _told(commit: Commit, journal: Journal, *, in_hand: bool) -> tuple[EntryFact, RunRow]:
-    """A commit as it is said, and the run's row after it."""
-    entry, by = commit.entry, own_turn(commit.entry.run_id, commit.entry.seq)
-    by = str(IN_HAND.get() or by) if in_hand else by
-    if whole := entry.seq - journal.whole_seq >= SNAPSHOT_EVERY:
-        commit = replace(commit, brief=commit.state.brief, growth=growth_of(None, commit.state))
-    fact = fact_of(commit, by, whole=whole)
-    told, size = entry.seq if commit.state.status in FINAL else 0, len(fact.state) + len(entry.event)
-    row = RunRow.of(commit, journal.row, by=by, told=told, digest=journal.digest, whole_at=journal.whole_at, size=size)
-    return fact, row
 
 
 def _same(wake: Wake, run_id: str, digest: str) -> str:

@@ -36,13 +36,11 @@ class Played:
 
 
 class Deaths:
-    """`to_the_first`: no death is tried any more once one has broken a rule. `every`: a death is tried at one effect of
-    so many, `but` later than at the first of them."""
+    """`to_the_first`: no death is tried any more once one has broken a rule."""
 
-    def __init__(self, world: World, *, to_the_first: bool = False, every: int = 1, but: int = 0) -> None:
+    def __init__(self, world: World, *, to_the_first: bool = False) -> None:
         self._world = world
         self._to_the_first = to_the_first
-        self._every, self._but = every, but
         self._played: list[Played] = []
         self._tell: int | None = None
         """Where a copy tells how it went."""
@@ -77,8 +75,6 @@ class Deaths:
         if self._tell is not None or (self._to_the_first and any(one.rule for one in self._played)):
             return False
         names = self._world.strikes.names
-        if (len(names) - self._but) % self._every:
-            return False
         told, tell = os.pipe()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # other threads of a test process hold nothing of ours

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
-import typer
 import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -16,7 +15,7 @@ import agent_service.cli.main
 import agent_service.settings
 import ductile_gateway.cli.main
 import ductile_gateway.settings
-from agent_service.cli.main import app
+from agent_service.cli.main import Agentic
 from agent_service.settings import AgentSettings
 from ductile_gateway.settings import GatewaySettings
 from groundwork.service.exits import Exit
@@ -55,11 +54,7 @@ def models_in(annotation: Any, mark: str = "") -> Iterator[tuple[type[BaseModel]
 
 ALL = {place: info for section, model in SECTIONS.items() for place, info in settings_of(model, section)}
 DOCUMENTED = {row[1]: row[2] for row in re.finditer(r"^\| `([^`]+)` \| ([^|]+) \| [^|]", CONFIGURATION, re.MULTILINE)}
-COMMANDS = sorted(
-    f"{name} {of_group}".rstrip()
-    for name, command in typer.main.get_group(app).commands.items()
-    for of_group in getattr(command, "commands", {"": None})
-)
+COMMANDS = sorted(Agentic.table.keys() - {name.partition(" ")[0] for name in Agentic.table if " " in name})
 
 
 def test_every_setting_is_documented_with_its_default() -> None:

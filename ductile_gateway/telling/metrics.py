@@ -1,4 +1,4 @@
-"""Metrics of the gateway: few series, none named by a run, a call or a text. See docs/OBSERVABILITY.md."""
+"""Metrics of the gateway: few series, none named by a run, a call or a text. See docs/OPERATIONS.md."""
 
 from collections.abc import Callable, Mapping, Sequence
 

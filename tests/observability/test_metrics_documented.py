@@ -1,4 +1,4 @@
-"""docs/OBSERVABILITY.md lists the metrics that services export; dashboard, alerts and questions read no others."""
+"""docs/OPERATIONS.md lists the metrics that services export; dashboard, alerts and questions read no others."""
 
 import json
 import re
@@ -31,7 +31,7 @@ from groundwork.telemetry.metrics import Counter, Instrument, Instruments
 from tests.kit.fakes import FakeClock
 from tests.kit.stack import one_step, running
 
-TEXT = Path("docs/OBSERVABILITY.md").read_text(encoding="utf-8")
+TEXT = Path("docs/OPERATIONS.md").read_text(encoding="utf-8").partition("## The page")[0]
 AGENT, GATEWAY = TEXT.split("## The gateway")
 _ROW = re.compile(r"^\| `([a-z_]+)(?:\{([a-z_, ]+)\})?` \| (\w+) \| .+ \|$", re.MULTILINE)
 _NAME = re.compile(r"`(agentic_\w+)`")

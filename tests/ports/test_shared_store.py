@@ -11,7 +11,7 @@ from agent_service.core.waiting import Reserve
 from agent_service.errors import Damaged, Newer, VersionMoved
 from agent_service.run.in_hand import IN_HAND, Message, own_turn
 from agent_service.run.journal import Commit
-from agent_service.store.shared_log.facts import ROW, VERSION, RunRow, encoded, fact_of
+from agent_service.store.shared_log.facts import ROW, SNAPSHOT_EVERY, VERSION, RunRow, encoded, fact_of
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas import subjects
 from schemas.events import Signal
@@ -50,6 +50,21 @@ async def test_nothing_is_stored_in_a_log_that_is_full_and_it_goes_on_once_there
         await a.store.commit(noted(begun, "a"))
     await a.store.commit(noted(begun, "a"))
     assert await a.store.is_current(RUN, 3)
+
+
+async def test_a_long_run_is_read_from_the_newest_message_that_says_all_of_it(
+    a: Member, b: Member, log: MemoryLog, tmp_path: Path
+) -> None:
+    commits = list(whole_run(1)[:2])
+    while len(commits) < SNAPSHOT_EVERY + 5:
+        commits.append(noted(commits[-1], str(len(commits))))
+    last = await stored(a.store, commits)
+    await b.copy.caught_up()
+    assert list(await b.store.entries(RUN, 2, 3)) == [commit.entry for commit in commits[2:5]]
+    log.facts = log.facts[SNAPSHOT_EVERY:]
+    async with joined(log, tmp_path) as c:
+        assert await c.store.load(RUN) == as_loaded(last)
+        assert await c.store.entries(RUN, last.entry.seq - 1) == [last.entry]
 
 
 NO_FACTS = (b"", b"{}", b"\xff", b'{"v":0,"by":"x"}', b"[" * 100_000)

@@ -88,7 +88,7 @@ CHOSEN = {
     "the command line beside an agent": [
         "cli/test_at_work.py::test_run_waits_for_the_end_shows_it_and_its_exit_code_says_which_it_was",
         "cli/test_at_work.py::test_an_answer_sets_an_escalated_run_going_again_which_is_followed_to_its_next_end",
-        "cli/test_at_work.py::test_why_and_the_doctor_say_where_a_run_stands_and_what_it_waits_for",
+        "cli/test_at_work.py::test_why_says_where_a_run_stands_and_what_it_waits_for",
     ],
     "signed writes": ["e2e/test_stack.py::test_a_run_writes_and_who_may_publish_requests_does_not"],
     "the nats tool": ["test_documented_commands.py::test_the_page_on_the_bus_holds_line_by_line"],

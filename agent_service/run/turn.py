@@ -279,6 +279,8 @@ class Turns:
 
     def _remember(self, run: Run) -> None:
         run_id = run.state.run_id
+        if (known := self._known.get(run_id)) and known.state.version > run.state.version:
+            return  # an accepted run may begin before who accepted it hears that it is stored
         self._known[run_id] = run
         if run.state.final:
             del self._known[run_id]

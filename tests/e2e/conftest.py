@@ -34,9 +34,11 @@ class QuietPages(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietPages, directory=str(SCRIPTS))) as server:
+    with ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(QuietPages, directory=str(SCRIPTS / "story" / "pages"))
+    ) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/page.html"
+        yield f"http://127.0.0.1:{server.server_port}/attic.html"
         server.shutdown()
 
 

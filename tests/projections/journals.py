@@ -77,6 +77,7 @@ async def committed(store: SharedStore, commit: Commit) -> None:
     if commit.entry.seq == 1:
         await store.accept(wake_of(commit), commit)
     else:
+        await store.caught_up()
         await store.load(commit.entry.run_id)
         await store.commit(commit)
 

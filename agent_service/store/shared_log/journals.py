@@ -5,6 +5,7 @@ import json
 from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 
+from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
 from agent_service.core.waiting import FINAL
 from agent_service.errors import Changed
 from agent_service.run.in_hand import IN_HAND, own_turn
@@ -21,6 +22,7 @@ from schemas import subjects
 from schemas.values import replace
 
 REMEMBERED_JOURNALS = 512
+ANSWERS = frozenset(kind.__name__ for kind in (ModelReplied, ModelUnavailable))
 LOOKS, LOOK_AGAIN_S = 40, 0.05
 """How often a server that is behind is asked for what is known to be there."""
 
@@ -39,6 +41,8 @@ class Journal:
         self.row: RunRow | None = None
         self.reading = asyncio.Lock()
         self._reserved: list[tuple[int, int, str]] = []
+        self._answered = 0
+        """The newest entry that tells how a model call went."""
         self._state = self._brief = ""
         self._items: defaultdict[str, list[str]] = defaultdict(list)
         self._run: Run | None = None
@@ -59,8 +63,10 @@ class Journal:
         self.version, self.head, self.position, self.row, self.digest = entry.seq, entry.hash, position, row, row.digest
         self.expected = max(self.expected, self.version)
         self.by[entry.seq], self.positions[entry.seq] = fact.by, position
-        if entry.kind == "CallReserved":
+        if entry.kind == CallReserved.__name__:
             self._reserved.append((entry.seq, json.loads(entry.event)["call"], fact.by))
+        elif entry.kind in ANSWERS:
+            self._answered = entry.seq
         self._state, self._brief, self._run = fact.state, fact.brief or self._brief, None
         for growth in fact.grown:
             self._items[growth.field][: growth.dropped] = []
@@ -88,6 +94,10 @@ class Journal:
     @property
     def artifacts(self) -> Iterator[str]:
         return map(str, map(json.loads, self._items["artifacts"]))
+
+    def under_way(self, call: int) -> str | None:
+        """Under which message something was set aside for a model call of which nothing was heard yet."""
+        return next(reversed(self.reserved(call, self._answered)), None)
 
     def reserved(self, call: int, since: int) -> list[str]:
         """Under which messages something was set aside for a model call after an entry."""

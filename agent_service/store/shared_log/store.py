@@ -140,9 +140,8 @@ class SharedStore(SqliteStore):
         return found
 
     async def may_ask(self, run_id: str, call: int) -> bool:
-        message = IN_HAND.get()
-        reserved = (await self._journals.whole(run_id)).reserved(call, 0)
-        return message is not None and all(message.has(by) for by in reserved[-1:])
+        message, by = IN_HAND.get(), (await self._journals.whole(run_id)).under_way(call)
+        return message is not None and (by is None or message.has(by))
 
     async def is_current(self, run_id: str, version: int) -> bool:
         journal = self._journals.known.get(run_id) or await self._journals.of(run_id)

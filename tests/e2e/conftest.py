@@ -20,6 +20,7 @@ from tests.kit.stack import DONE, FRAME, PROBES, is_ready, of_goal, planning, re
 from tests.models.fake_anthropic import FakeAnthropic
 
 SCRIPTS = Path(str(resources.files("agent_service"))) / "scripts"
+PAGES = SCRIPTS / "story" / "pages"
 KNOWN = {
     "bridge.md": "# The old bridge\n\nThe old bridge was built in 1821.\n",
     "tower.md": "# The round tower\n\nThe round tower was built in 1790.\n",

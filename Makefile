@@ -9,6 +9,8 @@ RUN := $(VENV)/bin/python
 DUCTILE = $(or $(DUCTILE_BIN),$(shell command -v ductile))
 # Much of what the tests take is waiting for processes and deadlines: three of them to two processors.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print((3 * len(os.sched_getaffinity(0)) + 1) // 2)" 2>/dev/null || echo 3)
+# A world has a processor for itself: its copies run one after another.
+WORLDS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)))" 2>/dev/null || echo 2)
 SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 READY := $(VENV)/ready
 # A seed of the simulator is one schedule, the order of sets included.
@@ -34,7 +36,7 @@ chaos-cluster: $(READY)
 # What a push waits for: every test that starts no process of ours, and of those that do one choice per ability (tests/lanes.py).
 test: $(READY)
 	$(RUN) -m pytest --push $(SPREAD) --ignore=tests/sim
-	$(RUN) -m pytest --push -q -n $(WORKERS) --dist worksteal tests/sim
+	$(RUN) -m pytest --push -q -n $(WORLDS) --dist worksteal tests/sim
 
 # Every test but those of the lanes below: half an hour on two processors. Those of ALONE hold on a machine that does nothing else.
 ALONE := tests/e2e/test_timing.py
@@ -53,7 +55,7 @@ nightly: $(READY)
 SEEDS ?= 2000
 FROM ?= 1
 test-sim: $(READY)
-	SIM_SEEDS=$(SEEDS) SIM_FROM=$(FROM) $(RUN) -m pytest -q -n $(WORKERS) --dist worksteal --timeout=900 tests/sim
+	SIM_SEEDS=$(SEEDS) SIM_FROM=$(FROM) $(RUN) -m pytest -q -n $(WORLDS) --dist worksteal --timeout=900 tests/sim
 
 # Every attack, with what came of it: on the program, and on an unprotected twin where there is one.
 ATTACKED = $(shell { grep -rl --include='test_*.py' 'mark\.attack' tests; \

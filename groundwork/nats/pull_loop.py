@@ -187,7 +187,8 @@ class PullLoop:
                 reconnects = self._link.reconnects
                 self._account.start_over(self._now())
                 await self._say_in_progress()
-            self._room.set()
+            if not self._account.want or self._account.trouble:
+                self._room.set()
 
     async def _hold(self) -> None:
         while True:

@@ -130,7 +130,7 @@ def appends_waits_and_appends(view: View) -> Json:
     if len(view.good) == 2:
         return DONE
     if view.good and "it is too early" not in view.text:
-        return wait(5)
+        return wait(2)
     return act("append.handle", n=len(view.good) + 1)
 
 

@@ -152,8 +152,8 @@ _ALL = (
         name="tokens",
         chooses=appends(9),
         plugins={"append": WRITER},
-        allowed=allowed("append", max_tokens=10000),
-        constraints={"max_tokens": 10000},
+        allowed=allowed("append", max_tokens=9000),
+        constraints={"max_tokens": 9000},
         ends=(subjects.ESCALATED,),
     ),
     Course(
@@ -217,7 +217,7 @@ _ALL = (
         chooses=appends(2),
         plugins={"append": WRITER},
         allowed=allowed("append"),
-        meanwhile=((1.2, "say_all_again"), (5.0, "say_all_again")),
+        meanwhile=((1.2, "say_all_again"), (3.0, "say_all_again")),
     ),
     Course(
         name="wake",
@@ -232,7 +232,7 @@ _ALL = (
         chooses=appends(2),
         plugins={"append": WRITER},
         allowed=allowed("append"),
-        posts=(Post(at_s=0.8, path=STOP, body={}), Post(at_s=4.0, path=GO_ON, body={})),
+        posts=(Post(at_s=0.8, path=STOP, body={}), Post(at_s=2.5, path=GO_ON, body={})),
     ),
     Course(
         name="retention",
@@ -240,10 +240,10 @@ _ALL = (
         plugins={"append": WRITER},
         allowed=allowed("append"),
         agent={"keep_runs": {"done_days": 3}},
-        meanwhile=((40.0, "days_pass"),),
+        meanwhile=((22.0, "days_pass"),),
         posts=(
-            Post(at_s=41.0, path="/v1/prune", body={}),
-            Post(at_s=42.0, path="/v1/runs", wanted=lambda status, told: status == 200 and not told["runs"]),
+            Post(at_s=23.0, path="/v1/prune", body={}),
+            Post(at_s=24.0, path="/v1/runs", wanted=lambda status, told: status == 200 and not told["runs"]),
         ),
     ),
     Course(

@@ -32,7 +32,7 @@ from tests.sim.servers.nats_server import NatsServer
 
 Json = dict[str, Any]
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a folder of its own is made there
-RESTART_S = 0.3
+RESTART_S = 0.2
 """Seconds until a process that ended is started again."""
 NATS = NatsSettings(urls=("nats://bus:4222",))
 

@@ -28,7 +28,7 @@ from tests.sim.services import Services, configurations
 
 T = TypeVar("T")
 Json = dict[str, Any]
-READY_S, PERSON_S, ANSWERED_S, SETTLES_S = 0.4, 0.2, 2.0, 0.5
+READY_S, PERSON_S, ANSWERED_S, SETTLES_S = 0.4, 0.2, 2.0, 0.3
 """Seconds: until the services are ready, until a person answers, until who asks over the bus asks again, and how long
 after the end it is looked for what should not come."""
 

@@ -400,7 +400,7 @@ BUGS = (
     Bug(
         "what is to be told to others is forgotten",
         (STRANDED,),
-        after_commits("DELETE FROM rows WHERE kind = 'owed'", by="gateway"),
+        after_commits("DELETE FROM rows WHERE kind = 'notification'", by="gateway"),
         "callback",
     ),
     Bug(

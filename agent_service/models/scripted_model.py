@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any, Literal
@@ -132,6 +132,11 @@ class Rule(_Strict):
             raise ValueError("; ".join(map(str, flaws)))
         return self
 
+    @cached_property
+    def names_values(self) -> bool:
+        """Whether something in its answer stands for a value of the run: most rules are taken as they are."""
+        return "$" in self.model_dump_json(exclude={"when"})
+
     @property
     def given(self) -> list[str]:
         return [name for name in ANSWERS if getattr(self, name) is not None]
@@ -205,8 +210,10 @@ class ScriptedModel:
             answer = Unusable(reason=answer)
         elif first == "digest":
             answer = Digest(memory=answer)
-        along = _filled(getattr(rule, beside[0]), names) if beside and question.with_plan else None
-        return Answer(decision=_filled(answer, names), plan=along, usage=rule.usage, model=self._name)
+        along = getattr(rule, beside[0]) if beside and question.with_plan else None
+        if rule.names_values:
+            answer, along = _filled(answer, names), _filled(along, names)
+        return Answer(decision=answer, plan=along, usage=rule.usage, model=self._name)
 
 
 def _fit(rule: Rule, question: Question) -> dict[str, str] | None:

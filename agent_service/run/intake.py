@@ -165,9 +165,8 @@ class Intake:
     async def _on_result(self, said: ToolResult, arrival: Arrival, key: str = "", *, malformed: bool = False) -> None:
         """Raises Unreadable for a result that is not authentic."""
         transition = None
-        while (
-            transition is None
-        ):  # what it is worth depends on what is waited for: judged anew when that changes meanwhile
+        # What it is worth depends on what is waited for: it is judged anew when that changes meanwhile.
+        while transition is None:
             state = await self._turns.state(said.run_id)
             event = self._returned(said, state, arrival, key, malformed=malformed)
             with suppress(VersionMoved):

@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field
 from agent_service.api.errors import Code, Refusal, gone, present, unfit
 from agent_service.api.people import Letters
 from agent_service.api.requests import Query
-from agent_service.core.attempts import Pending
 from agent_service.core.state import RunState
+from agent_service.core.waiting import Pending
 from agent_service.history.artifacts import is_artifact_path
 from agent_service.run.ports import Inbox, PromptText, Question, RunStore, Skills
 from agent_service.views.folder.keeping import ArtifactChanged, Folders

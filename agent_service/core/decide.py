@@ -9,7 +9,7 @@ TABLE says for each state and event who decides, and where that may lead; docs/A
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
-from agent_service.core import endings, limits
+from agent_service.core import asking, endings, hearing, limits, planning, reopening, results, thinking
 from agent_service.core.events import (
     CallReserved,
     CancelRequested,
@@ -27,11 +27,8 @@ from agent_service.core.events import (
     WakeAccepted,
 )
 from agent_service.core.facts import Resumed, Stands
-from agent_service.core.model import asking, planning, thinking
-from agent_service.core.people import hearing, reopening
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
-from agent_service.core.tools import results
 from agent_service.core.waiting import Acting, Deciding, Ended, NeedsPerson, Queued, Sleeping, Status, Thinking, Waiting
 from agent_service.sentences import Text, say
 from schemas.values import dataclass, replace

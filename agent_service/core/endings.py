@@ -1,6 +1,5 @@
 """How a run ends or pauses: exactly one final status, and the events that say so."""
 
-from agent_service.core.attempts import Pending
 from agent_service.core.facts import CallLost, PersonAsked
 from agent_service.core.facts import Ended as EndedFact
 from agent_service.core.limits import expires_at, extend_deadline, with_cost_of_lost, with_set_aside
@@ -13,6 +12,7 @@ from agent_service.core.waiting import (
     Ended,
     Held,
     NeedsPerson,
+    Pending,
     Planned,
     Question,
     Reserve,

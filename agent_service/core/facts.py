@@ -9,10 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from agent_service.core.attempts import Name, OfRequest, Pending, Task
 from agent_service.core.brief import Limits, Spent
 from agent_service.core.phases import Met, Phase
-from agent_service.core.waiting import Approval, Question, Status, Stop
+from agent_service.core.waiting import Approval, Name, OfRequest, Pending, Question, Status, Stop, Task
 from agent_service.sentences import Text
 from schemas.events import ToolError
 from schemas.values import dataclass

@@ -8,11 +8,10 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from agent_service.core.attempts import Pending
 from agent_service.core.brief import Grant, Limits, Spent
 from agent_service.core.events import ModelReplied, StoodStill
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Acting, Ended, NeedsPerson, Reserve, Thinking
+from agent_service.core.waiting import Acting, Ended, NeedsPerson, Pending, Reserve, Thinking
 from agent_service.sentences import Text, instant, say
 from schemas.events import Constraints
 from schemas.values import replace

@@ -12,10 +12,21 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
-from agent_service.core.attempts import Pending
-from agent_service.core.noted import AskedFirst, Kept, MemoryNote, MessageNote, Note, OldStep, RulingNote, StepNote
 from agent_service.core.phases import Framing, Plan, Reflection
-from agent_service.core.state import Ruling, RunState, StepRecord
+from agent_service.core.state import (
+    AskedFirst,
+    Kept,
+    MemoryNote,
+    MessageNote,
+    Note,
+    OldStep,
+    Ruling,
+    RulingNote,
+    RunState,
+    StepNote,
+    StepRecord,
+)
+from agent_service.core.waiting import Pending
 from schemas.values import replace
 
 N = TypeVar("N", StepNote, MemoryNote)

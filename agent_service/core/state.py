@@ -9,22 +9,24 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from agent_service.core.attempts import Evidence, OfRequest, Pending, TaskGraph
 from agent_service.core.brief import Brief, Spent
 from agent_service.core.facts import Fact
-from agent_service.core.noted import Note
 from agent_service.core.phases import Framing, Next, Plan, Proof, Reflection
 from agent_service.core.waiting import (
     Acting,
     Approval,
     Asking,
     Ended,
+    Evidence,
     NeedsPerson,
+    OfRequest,
+    Pending,
     Question,
     Reserve,
     Sleeping,
     Status,
     Stop,
+    TaskGraph,
     Thinking,
     Waiting,
     acting_of,
@@ -109,6 +111,87 @@ class LastResult:
     step: int
     status: Literal["ok", "error", "budget"]
     output: dict[str, JsonValue]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """A JSON object, or its beginning. `missing`: characters that were cut off."""
+
+    value: dict[str, JsonValue]
+    missing: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedFirst:
+    """A sub-request whose result the tool asked for before it answered its step."""
+
+    task: str
+    what: str
+    status: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepNote:
+    """`reflection`, `rationale` and `expected` led to the whole plan: the note of its first step has them."""
+
+    kind: Literal["step"] = "step"
+    step: int
+    tool: str
+    command: str
+    status: Literal["ok", "error", "budget"]
+    arguments: Kept
+    output: Kept
+    asked: tuple[AskedFirst, ...] = ()
+    reflection: Reflection | None = None
+    rationale: str = ""
+    expected: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageNote:
+    """`answers`: the question, in the run's words. `untrusted`: the words are a stranger's."""
+
+    kind: Literal["message"] = "message"
+    said: str
+    missing: int = 0
+    answers: str = ""
+    untrusted: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RulingNote:
+    """A decision about a call with its arguments, or about a framing. `task`: the sub-request that makes the call."""
+
+    kind: Literal["ruling"] = "ruling"
+    verdict: str
+    call: str = ""
+    arguments: Kept | None = None
+    task: str = ""
+    framing: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OldStep:
+    step: int
+    tool: str
+    command: str
+    status: str
+    summary: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryNote:
+    """Takes the place of older notes. `older`: the newest of their steps."""
+
+    kind: Literal["memory"] = "memory"
+    facts: tuple[str, ...]
+    older: tuple[OldStep, ...] = ()
+    size: int = 0
+
+
+Note = StepNote | MessageNote | RulingNote | MemoryNote
 
 
 @dataclass(frozen=True, kw_only=True)

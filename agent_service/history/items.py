@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer
 
-from agent_service.core.attempts import Name
 from agent_service.core.events import ModelReplied
 from agent_service.core.facts import Decided, Ended
 from agent_service.core.phases import Decision, Phase
+from agent_service.core.waiting import Name
 from agent_service.history.plain import clipped
 from agent_service.history.results import Execution
 from agent_service.run.journal import Record

@@ -3,9 +3,9 @@
 from typing import Any
 
 from agent_service.core import facts
-from agent_service.core.attempts import AGAIN, Name, Pending, asker_of
+from agent_service.core.grants import run_id_of
 from agent_service.core.phases import Plan
-from agent_service.core.tools.grants import run_id_of
+from agent_service.core.waiting import AGAIN, Name, Pending, asker_of
 from agent_service.history import words
 from agent_service.history.items import Failure, Item, Items, ItemStatus, id_of
 from agent_service.history.plain import instant, one_line

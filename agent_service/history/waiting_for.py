@@ -3,9 +3,8 @@
 from dataclasses import asdict
 from datetime import datetime
 
-from agent_service.core.attempts import Pending
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Acting, NeedsPerson, Sleeping, Thinking, Waiting
+from agent_service.core.waiting import Acting, NeedsPerson, Pending, Sleeping, Thinking, Waiting
 from agent_service.history import words
 from agent_service.history.plain import instant
 from agent_service.run.lines import WaitsFor, waits_for

@@ -10,9 +10,8 @@ from string import Formatter
 from typing import Any, NamedTuple
 
 from agent_service.core import events, facts, phases
-from agent_service.core.attempts import AGAIN, Name, Pending
 from agent_service.core.brief import Limits
-from agent_service.core.waiting import Approval, Question, Stop
+from agent_service.core.waiting import AGAIN, Approval, Name, Pending, Question, Stop
 from agent_service.history.items import Thought
 from agent_service.history.plain import instant, one_line
 from agent_service.history.results import execution_of, result_of, summary_of_answer

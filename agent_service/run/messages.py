@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from agent_service.core.attempts import Pending
+from agent_service.core import acting, tasks
 from agent_service.core.brief import Brief, Limits
 from agent_service.core.events import Outcome, SignalReceived, StoodStill, WakeAccepted
 from agent_service.core.facts import (
@@ -22,8 +22,7 @@ from agent_service.core.facts import (
 from agent_service.core.limits import budget_use
 from agent_service.core.phases import Action
 from agent_service.core.state import RunState
-from agent_service.core.tools import acting, tasks
-from agent_service.core.waiting import NeedsPerson, Status
+from agent_service.core.waiting import NeedsPerson, Pending, Status
 from agent_service.run.asks import human_task, remedy
 from schemas import events as wire
 from schemas import keys, subjects

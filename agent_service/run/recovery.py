@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from agent_service.background import Background
+from agent_service.core import results
 from agent_service.core.events import TimerFired, ToolReturned
 from agent_service.core.state import RunState
-from agent_service.core.tools import results
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, Stopped, VersionMoved
 from agent_service.kill_switch import KillSwitch

@@ -1,8 +1,8 @@
 """Capabilities: a MAC over which request it is (`keys.proven`), which whoever carries the request out brings back."""
 
-from agent_service.core.attempts import Pending
 from agent_service.core.events import Proof
 from agent_service.core.state import RunState
+from agent_service.core.waiting import Pending
 from groundwork.service.keys import KeyRing
 from schemas import keys
 from schemas.events import ToolRequest, ToolResult

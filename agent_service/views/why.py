@@ -8,10 +8,9 @@ from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
-from agent_service.core.attempts import Pending
+from agent_service.core.grants import run_id_of
 from agent_service.core.state import RunState
-from agent_service.core.tools.grants import run_id_of
-from agent_service.core.waiting import Status
+from agent_service.core.waiting import Pending, Status
 from agent_service.history.plain import View, instant
 from agent_service.history.waiting_for import WaitReason, executor_of, waiting_for
 from agent_service.history.words import attempt_of

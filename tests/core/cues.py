@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from agent_service.core.attempts import Pending
 from agent_service.core.brief import Brief, Continuations, Limits
 from agent_service.core.events import (
     CallReserved,
@@ -46,7 +45,7 @@ from agent_service.core.phases import (
     Wait,
 )
 from agent_service.core.proof import places_in
-from agent_service.core.waiting import Approval, Reserve
+from agent_service.core.waiting import Approval, Pending, Reserve
 from agent_service.errors import Remedy
 from agent_service.run.children import answering
 from agent_service.run.children.waking import tools_of

@@ -13,12 +13,11 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, Self
 
-from agent_service.core.attempts import Pending
 from agent_service.core.decide import decide
 from agent_service.core.events import Event, Transition, WakeAccepted
+from agent_service.core.grants import wanted, withdrawn
 from agent_service.core.state import RunState
-from agent_service.core.tools.grants import wanted, withdrawn
-from agent_service.core.waiting import Asking, Reserve
+from agent_service.core.waiting import Asking, Pending, Reserve
 from agent_service.run import messages
 from agent_service.run.children import answering
 from agent_service.run.children.waking import BadCall, wake

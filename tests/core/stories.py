@@ -14,9 +14,9 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from agent_service.core import planning
 from agent_service.core.brief import Continuations
 from agent_service.core.events import Event, ToolReturned
-from agent_service.core.model import planning
 from agent_service.core.phases import Phase, Plan, Unusable
 from agent_service.core.waiting import Acting, NeedsPerson, Reserve, Status, Stop, Thinking
 from tests.core import cues

@@ -11,16 +11,13 @@ from typing import Any
 
 import pytest
 
-from agent_service.core import decide, endings
+from agent_service.core import decide, endings, hearing, planning
+from agent_service.core.correlate import Judgement, Relation
 from agent_service.core.events import CancelRequested, Transition
 from agent_service.core.facts import RequestSent
-from agent_service.core.model import planning
-from agent_service.core.noted import StepNote
-from agent_service.core.people import hearing
 from agent_service.core.phases import Framing, Phase, Refusal, Unusable
 from agent_service.core.proof import Judged
-from agent_service.core.state import RunState, with_facts
-from agent_service.core.tools.correlate import Judgement, Relation
+from agent_service.core.state import RunState, StepNote, with_facts
 from agent_service.core.waiting import Acting, Ended, NeedsPerson, Thinking
 from tests.core.rules import Rule, deciding, order, people, spending, steps, tasks
 from tests.core.rules import notes as kept
@@ -201,43 +198,43 @@ NEEDS_NOTHING = before(lambda graph, task, came: (graph, replace(task, needs=())
 NOTHING_LOST = but(lost_calls=0, lost_tokens=0, lost_cost_usd=0.0)
 
 BUGS: tuple[tuple[Rule, str, Sow], ...] = (
-    (steps.a_result_of_the_past_changes_nothing, "tools.results.judge", unless(Relation.STALE, same_step)),
+    (steps.a_result_of_the_past_changes_nothing, "results.judge", unless(Relation.STALE, same_step)),
     (steps.a_result_of_the_past_changes_nothing, "state:RunState.has_finished", always(False)),
     (
         steps.a_result_of_a_step_or_a_tool_that_was_not_asked_for_escalates,
-        "tools.results.judge",
+        "results.judge",
         unless(Relation.VIOLATION, other_tool),
     ),
-    (steps.the_result_that_is_waited_for_is_taken, "tools.results.judge", behind(match_ignored)),
-    (steps.the_result_that_is_waited_for_is_taken, "tools.correlate._was_sent", always(False)),
-    (steps.only_what_can_be_repeated_is_tried_again, "tools.acting.is_repeatable", always(True)),
-    (steps.an_attempt_follows_the_failure_of_the_one_before, "tools.acting.retry", before(retryable)),
-    (steps.steps_count_from_one, "model.planning.dispatch", BY_TWO),
-    (steps.what_is_sent_is_pending_in_the_same_entry, "tools.acting._depart", behind(not_sent)),
+    (steps.the_result_that_is_waited_for_is_taken, "results.judge", behind(match_ignored)),
+    (steps.the_result_that_is_waited_for_is_taken, "correlate._was_sent", always(False)),
+    (steps.only_what_can_be_repeated_is_tried_again, "acting.is_repeatable", always(True)),
+    (steps.an_attempt_follows_the_failure_of_the_one_before, "acting.retry", before(retryable)),
+    (steps.steps_count_from_one, "planning.dispatch", BY_TWO),
+    (steps.what_is_sent_is_pending_in_the_same_entry, "acting._depart", behind(not_sent)),
     (steps.the_correlation_keys_are_ours, "phases:Action.payload", instead(property(lambda it: it.arguments))),
-    (steps.one_action_is_in_flight_or_several_that_only_read, "model.planning._why_alone", always("")),
-    (steps.one_action_is_in_flight_or_several_that_only_read, "model.planning.most", always(9)),
-    (steps.only_offered_commands_are_requested, "model.planning.flaws_of_action", without("has no command")),
+    (steps.one_action_is_in_flight_or_several_that_only_read, "planning._why_alone", always("")),
+    (steps.one_action_is_in_flight_or_several_that_only_read, "planning.most", always(9)),
+    (steps.only_offered_commands_are_requested, "planning.flaws_of_action", without("has no command")),
     (
         steps.an_agent_calls_itself_only_as_deep_as_granted,
-        "model.planning.flaws_of_action",
+        "planning.flaws_of_action",
         without("agent from an agent"),
     ),
-    (steps.no_more_is_under_way_than_one_run_may_have, "tools.tasks._has_room", always(True)),
-    (tasks.a_task_is_asked_when_what_it_needs_is_there, "tools.tasks._nothing_before", NEEDS_NOTHING),
-    (tasks.a_task_is_asked_when_what_it_needs_is_there, "tools.continuing.flaw_of", always(None)),
-    (tasks.who_asked_for_tasks_is_told_of_all_in_their_order, "tools.tasks._in_order", instead(list)),
+    (steps.no_more_is_under_way_than_one_run_may_have, "tasks._has_room", always(True)),
+    (tasks.a_task_is_asked_when_what_it_needs_is_there, "tasks._nothing_before", NEEDS_NOTHING),
+    (tasks.a_task_is_asked_when_what_it_needs_is_there, "continuing.flaw_of", always(None)),
+    (tasks.who_asked_for_tasks_is_told_of_all_in_their_order, "tasks._in_order", instead(list)),
     (
         tasks.who_asked_for_tasks_is_told_of_all_in_their_order,
-        "tools.tasks._handed",
+        "tasks._handed",
         behind(lambda handed: handed[:-1]),
     ),
-    (tasks.a_step_that_gathers_waits_for_something, "tools.tasks._has_room", always(False)),
+    (tasks.a_step_that_gathers_waits_for_something, "tasks._has_room", always(False)),
     (spending.no_more_steps_and_attempts_are_taken_than_granted, "limits.reached_before_a_step", always(None)),
     (spending.nothing_is_asked_at_or_after_the_deadline, "limits.reached_before_a_call", always(None)),
     (spending.no_model_call_is_made_when_the_money_is_spent, "limits.reached_before_a_call", ONLY_TIME),
-    (spending.every_paid_call_is_counted, "model.thinking._add", but(cache_read_tokens=0)),
-    (spending.no_more_reframes_are_made_than_granted, "model.thinking._reframed", given(reframes=-9)),
+    (spending.every_paid_call_is_counted, "thinking._add", but(cache_read_tokens=0)),
+    (spending.no_more_reframes_are_made_than_granted, "thinking._reframed", given(reframes=-9)),
     (
         spending.what_was_set_aside_and_not_answered_is_lost_once,
         "endings.with_cost_of_lost",
@@ -248,26 +245,26 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
         "endings.with_lost_call",
         instead(lambda state: state),
     ),
-    (spending.what_was_set_aside_and_not_answered_is_lost_once, "model.thinking._add", NOTHING_LOST),
+    (spending.what_was_set_aside_and_not_answered_is_lost_once, "thinking._add", NOTHING_LOST),
     (spending.no_call_is_made_that_could_break_a_limit, "limits.beyond_with", always(None)),
     (spending.no_call_is_made_that_could_break_a_limit, "limits.beyond_with", FREE),
     (
         spending.a_reserve_is_followed_by_its_call_or_by_the_end_of_the_budget,
-        "model.asking.on_reserved",
+        "asking.on_reserved",
         instead(lambda state, _event: state),
     ),
-    (order.no_key_is_used_twice, "tools.acting.retry", behind(same_attempt)),
-    (order.a_run_is_completed_only_with_proof_of_every_item, "model.thinking._done", BELIEVED),
-    (order.a_run_is_completed_only_with_proof_of_every_item, "model.thinking.judged", instead(every_item_ticked)),
+    (order.no_key_is_used_twice, "acting.retry", behind(same_attempt)),
+    (order.a_run_is_completed_only_with_proof_of_every_item, "thinking._done", BELIEVED),
+    (order.a_run_is_completed_only_with_proof_of_every_item, "thinking.judged", instead(every_item_ticked)),
     (order.a_run_ends_once_and_nothing_follows, "decide.TABLE", as_in(Thinking, CancelRequested, Ended)),
-    (order.a_late_result_is_recorded_once, "tools.results._on_late", instead(recorded_again)),
+    (order.a_late_result_is_recorded_once, "results._on_late", instead(recorded_again)),
     (order.a_cancel_ends_any_run, "decide.TABLE", as_in(Ended, CancelRequested, NeedsPerson)),
     (order.a_paused_run_asks_for_nothing, "endings.pause", behind(sent_while_paused)),
     (order.only_the_reply_that_is_waited_for_counts, "decide.TABLE", decided("_of_the_model", before(this_call))),
     (order.a_live_run_has_a_timer_no_later_than_its_deadline, "state:RunState.due_at", without_all_but_a_tool),
     (order.every_entry_counts_one_version, "decide.TABLE", decided("_start", but(version=1))),
     (order.an_ignored_event_changes_nothing, "decide.Transition", changed_though_ignored),
-    (order.a_signal_is_heard_once, "people.hearing.told", given(signals=())),
+    (order.a_signal_is_heard_once, "hearing.told", given(signals=())),
     (kept.notes_are_only_appended_but_for_a_compaction, "notes.with_step", behind(rewritten)),
     (kept.what_people_said_is_a_note_for_ever, "notes.compacted", WITHOUT_PEOPLE),
     (kept.a_compaction_gives_up_older_steps_and_nothing_else, "notes.compacted", NEWEST_TOO),
@@ -281,42 +278,42 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (kept.notes_are_bounded, "notes._step", TOO_LONG),
     (
         deciding.only_a_plan_that_goes_with_a_good_decision_is_carried_out,
-        "model.thinking._decided",
+        "thinking._decided",
         planned_with_a_flaw,
     ),
     (deciding.a_framing_is_taken_up_only_when_it_was_asked_for_and_is_sound, "phases:Framing.flaws", always(())),
-    (deciding.a_refusal_hands_the_run_to_a_person, "model.thinking.on_reply", before(refused_as_unusable)),
-    (deciding.a_claim_that_is_not_shown_is_refused_and_only_once, "model.framing._of_done", FOUND_ANYWAY),
-    (deciding.done_is_looked_at_where_that_is_wanted, "model.framing.is_affordable", always(False)),
-    (deciding.what_a_person_says_voids_what_is_claimed, "people.hearing.told", claim_left),
-    (deciding.a_claim_stands_only_while_it_is_looked_at, "model.framing._of_done", CLAIM_KEPT),
+    (deciding.a_refusal_hands_the_run_to_a_person, "thinking.on_reply", before(refused_as_unusable)),
+    (deciding.a_claim_that_is_not_shown_is_refused_and_only_once, "framing._of_done", FOUND_ANYWAY),
+    (deciding.done_is_looked_at_where_that_is_wanted, "framing.is_affordable", always(False)),
+    (deciding.what_a_person_says_voids_what_is_claimed, "hearing.told", claim_left),
+    (deciding.a_claim_stands_only_while_it_is_looked_at, "framing._of_done", CLAIM_KEPT),
     (
         people.no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it,
-        "people.approving.why_needed",
+        "approving.why_needed",
         always(""),
     ),
     (
         people.no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it,
-        "people.hearing._refused",
+        "hearing._refused",
         REFUSAL_ALLOWS,
     ),
     (
         people.no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it,
-        "people.approving.is_allowed",
+        "approving.is_allowed",
         instead(lambda state, _plan: bool(state.rulings)),
     ),
     (
         people.what_was_refused_is_not_asked_for_again_until_somebody_says_more,
-        "people.approving.flaws_of",
+        "approving.flaws_of",
         always(()),
     ),
     (
         people.a_write_of_unknown_outcome_is_followed_by_none_of_its_tool_before_it_was_cleared,
-        "tools.finishing.flaws_of_doubt",
+        "finishing.flaws_of_doubt",
         always(()),
     ),
-    (people.nothing_goes_past_what_a_person_said_meanwhile, "model.thinking.outrun", always(False)),
-    (people.no_more_questions_are_asked_than_granted, "model.planning.flaws_of_question", always(())),
+    (people.nothing_goes_past_what_a_person_said_meanwhile, "thinking.outrun", always(False)),
+    (people.no_more_questions_are_asked_than_granted, "planning.flaws_of_question", always(())),
 )
 
 

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from agent_service.core.attempts import Evidence, Task
+from agent_service.core import tasks
 from agent_service.core.brief import Continuations
 from agent_service.core.events import ToolReturned
-from agent_service.core.noted import Kept, MemoryNote, StepNote
 from agent_service.core.notes import facts_suffice
 from agent_service.core.phases import Action
-from agent_service.core.state import RunState
-from agent_service.core.tools import tasks
+from agent_service.core.state import Kept, MemoryNote, RunState, StepNote
+from agent_service.core.waiting import Evidence, Task
 from agent_service.run import journal
 from schemas.continuation import LONGEST_TEXT
 from schemas.events import MAX_MESSAGE_BYTES

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent_service.core.people.egress import addressees_in, new_addressees
+from agent_service.core.egress import addressees_in, new_addressees
 from agent_service.core.proof import places_in
 
 REPORT = "artifacts/report.md"

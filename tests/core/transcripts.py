@@ -22,9 +22,8 @@ from pydantic import TypeAdapter
 
 from agent_service.core.brief import Continuations
 from agent_service.core.events import SignalReceived, ToolReturned
-from agent_service.core.noted import Note
 from agent_service.core.phases import Ask, Met, Next, Plan, Proof, Unmet, Unusable, Wait
-from agent_service.core.state import RunState
+from agent_service.core.state import Note, RunState
 from agent_service.run import messages
 from agent_service.run.asks import remedy
 from schemas.catalog import ToolCommand, ToolOffer

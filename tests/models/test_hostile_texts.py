@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_service.core.noted import Note
 from agent_service.core.phases import Action, Met, Plan, Reflection, Verdict
+from agent_service.core.state import Note
 from agent_service.models.prompts.notes import block
 from agent_service.models.prompts.templating import harmless, thought
 from schemas.events import ToolError

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from agent_service.core.model import framing, planning
+from agent_service.core import framing, planning
 from agent_service.core.phases import (
     Action,
     Decision,

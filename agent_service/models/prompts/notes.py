@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from pydantic import JsonValue
 
-from agent_service.core.noted import MemoryNote, MessageNote, Note, RulingNote, StepNote
 from agent_service.core.notes import MAX_RESULT
+from agent_service.core.state import MemoryNote, MessageNote, Note, RulingNote, StepNote
 from agent_service.models.prompts.templating import bounded, canonical, rendered
 from groundwork.service.invisible import visible
 from schemas import catalog

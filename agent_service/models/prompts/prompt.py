@@ -16,12 +16,11 @@ wrote goes through `harmless`, so that it cannot close the tags around it, and a
 from functools import partial
 from typing import Any
 
+from agent_service.core.acting import name_of_call
 from agent_service.core.brief import Brief
 from agent_service.core.limits import steps_taken
-from agent_service.core.noted import MessageNote, RulingNote
 from agent_service.core.phases import Phase
-from agent_service.core.state import RunState
-from agent_service.core.tools.acting import name_of_call
+from agent_service.core.state import MessageNote, RulingNote, RunState
 from agent_service.core.waiting import Asking
 from agent_service.models.prompts import notes
 from agent_service.models.prompts.budget import budget_of

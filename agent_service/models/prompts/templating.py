@@ -12,10 +12,9 @@ from typing import Any
 import jinja2
 
 from agent_service.core import notes as core
-from agent_service.core.noted import Kept
 from agent_service.core.notes import MAX_ARGUMENTS, MAX_THOUGHT, in_short
 from agent_service.core.phases import Proof, Reflection
-from agent_service.core.state import DoneItem, RunState, StepRecord
+from agent_service.core.state import DoneItem, Kept, RunState, StepRecord
 from schemas.clipping import clipped, marked
 
 FOLDER = "templates"

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from agent_service.core.attempts import Pending, Task
 from agent_service.core.brief import Brief
 from agent_service.core.phases import Action, Plan
 from agent_service.core.state import RunState
-from agent_service.core.tools.tasks import drawn
+from agent_service.core.tasks import drawn
+from agent_service.core.waiting import Pending, Task
 from schemas.argument_schemas import LONGEST_FLAW, argument_flaws, validator_of
 from schemas.continuation import ContinuationInvalid, read
 from schemas.events import ToolResult

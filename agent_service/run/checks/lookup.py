@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Iterator
 
 from pydantic import JsonValue
 
-from agent_service.core.attempts import AGAIN
 from agent_service.core.events import Seen, ToolReturned
 from agent_service.core.phases import Decision, Reflection
 from agent_service.core.proof import PERSON, STEP, sent_with, to_look_up
 from agent_service.core.state import RunState
+from agent_service.core.waiting import AGAIN
 from agent_service.errors import Replaced
 from agent_service.run.checks.citable import texts_of, was_asked
 from agent_service.run.checks.citation import is_a_line, is_among, is_short, names_a_field, readings

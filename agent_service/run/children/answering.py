@@ -7,9 +7,9 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
+from agent_service.core import acting, finishing
 from agent_service.core.brief import Parent
 from agent_service.core.state import RunState
-from agent_service.core.tools import acting, finishing
 from agent_service.core.waiting import Ended, Status
 from agent_service.run.messages import Publish, publish
 from schemas import catalog, keys, subjects

@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 from pydantic import JsonValue, ValidationError
 
-from agent_service.core.attempts import Pending
+from agent_service.core import grants
 from agent_service.core.events import CancelRequested, Transition, WakeAccepted
 from agent_service.core.state import RunState
-from agent_service.core.tools import grants
+from agent_service.core.waiting import Pending
 from agent_service.errors import Damaged, Replaced, WakeConflict
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.arrival import Arrival, UnknownRun, Unreadable

@@ -11,13 +11,13 @@ from datetime import datetime
 from pydantic import JsonValue, ValidationError
 
 from agent_service.admission.granting import LimitRefused
-from agent_service.core.attempts import Pending
+from agent_service.core import egress
 from agent_service.core.brief import Brief, Grant, Limits, Parent
 from agent_service.core.events import WakeAccepted
-from agent_service.core.people import egress
+from agent_service.core.grants import run_id_of
 from agent_service.core.state import Ruling, RunState
-from agent_service.core.tools.grants import run_id_of
-from agent_service.core.tools.tasks import as_sent
+from agent_service.core.tasks import as_sent
+from agent_service.core.waiting import Pending
 from agent_service.trust.identity import trace_url_of_child
 from schemas import catalog, subjects
 from schemas.catalog import AgentCall, ToolOffer

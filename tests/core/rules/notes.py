@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from agent_service.core.events import ModelReplied, ModelUnavailable, SignalReceived, ToolReturned
-from agent_service.core.noted import MemoryNote, MessageNote, Note, RulingNote, StepNote
 from agent_service.core.phases import Digest, Phase, Reflection
-from agent_service.core.state import RunState
+from agent_service.core.state import MemoryNote, MessageNote, Note, RulingNote, RunState, StepNote
 from tests.core.rules.reading import Story, after, entries, reopened
 from tests.core.script import ChangeRecord
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from agent_service.core.acting import digest
+from agent_service.core.approving import hash_of
 from agent_service.core.events import ModelReplied, SignalReceived, ToolReturned
-from agent_service.core.people.approving import hash_of
-from agent_service.core.tools.acting import digest
 from agent_service.core.waiting import Approval, Question
 from tests.core.rules.reading import Sent, Story, after, entries, finals, is_entry, offered, reopened, requests_of, sent
 from tests.core.script import ChangeRecord

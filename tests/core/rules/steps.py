@@ -4,11 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from agent_service.core.attempts import Pending
 from agent_service.core.events import ToolReturned
+from agent_service.core.in_flight import graph_of
 from agent_service.core.state import RunState
-from agent_service.core.tools.in_flight import graph_of
-from agent_service.core.waiting import Acting
+from agent_service.core.waiting import Acting, Pending
 from schemas.events import ToolResult
 from schemas.subjects import OUR_OWN_ROUTES
 from tests.core.rules.reading import (

@@ -10,14 +10,13 @@ import json
 import re
 from collections.abc import Iterator
 
-from agent_service.core import endings
+from agent_service.core import egress, endings
+from agent_service.core.approving import ask_approval, hash_of, refusals_of
+from agent_service.core.asking import ask, phase_of_next
 from agent_service.core.brief import Brief
 from agent_service.core.limits import reached_before_a_call
-from agent_service.core.model.asking import ask, phase_of_next
-from agent_service.core.model.planning import take_next
-from agent_service.core.people import egress
-from agent_service.core.people.approving import ask_approval, hash_of, refusals_of
 from agent_service.core.phases import Framing, Next, Phase, Proof, Reflection, Unusable, Verification
+from agent_service.core.planning import take_next
 from agent_service.core.proof import without_tick
 from agent_service.core.state import DoneItem, RunState
 from agent_service.sentences import Text, say

@@ -7,11 +7,9 @@ a read that may carry data out (see `egress`). An approval is of one command wit
 from itertools import takewhile
 from typing import Literal
 
-from agent_service.core import endings
-from agent_service.core.people import egress
+from agent_service.core import acting, egress, endings
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import Ruling, RunState
-from agent_service.core.tools import acting
 from agent_service.core.waiting import Acting, Approval
 from agent_service.sentences import Text, say
 from schemas.catalog import Approve, ToolCommand

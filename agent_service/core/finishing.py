@@ -10,14 +10,12 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from agent_service.core import notes
-from agent_service.core.attempts import Pending
+from agent_service.core import acting, asking, grants, notes
 from agent_service.core.facts import StepFinished
-from agent_service.core.model import asking
+from agent_service.core.in_flight import without_step
 from agent_service.core.phases import Action
 from agent_service.core.state import Doubt, LastResult, RunState, StepRecord
-from agent_service.core.tools import acting, grants
-from agent_service.core.tools.in_flight import without_step
+from agent_service.core.waiting import Pending
 from agent_service.sentences import Text, say
 from schemas.events import ARTIFACT_PATH, Outcome, Signal, ToolError, ToolOutput, ToolResult
 from schemas.values import replace

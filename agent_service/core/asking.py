@@ -6,12 +6,11 @@ before a prompt grows beyond its bound. An unusable decision is asked for again,
 
 from datetime import timedelta
 
-from agent_service.core import endings, limits, notes
+from agent_service.core import acting, endings, limits, notes
 from agent_service.core.events import CallReserved, ModelUnavailable
 from agent_service.core.facts import CallAsked, CallLost, CallPutOff
 from agent_service.core.phases import Phase, Unusable
 from agent_service.core.state import RunState, with_facts
-from agent_service.core.tools import acting
 from agent_service.core.waiting import Asking, Deciding, Status, Thinking, then
 from agent_service.sentences import Text, say
 from schemas.values import replace

@@ -9,14 +9,12 @@ from datetime import timedelta
 
 from pydantic import JsonValue
 
-from agent_service.core.attempts import Evidence, Name, Pending, Task, TaskGraph, asker_of
+from agent_service.core import acting, approving, finishing, grants, tasks
 from agent_service.core.facts import RequestDropped, RequestSent, TaskFinished, TasksAsked
-from agent_service.core.people import approving
+from agent_service.core.in_flight import answer, graph_of, with_graph, without_pending
 from agent_service.core.phases import Plan
 from agent_service.core.state import RunState, with_facts
-from agent_service.core.tools import acting, finishing, grants, tasks
-from agent_service.core.tools.in_flight import answer, graph_of, with_graph, without_pending
-from agent_service.core.tools.tasks import (
+from agent_service.core.tasks import (
     OVERRULED,
     UNHEARD,
     Ready,
@@ -26,7 +24,7 @@ from agent_service.core.tools.tasks import (
     next_of,
     ready_for,
 )
-from agent_service.core.waiting import Acting, Approval
+from agent_service.core.waiting import Acting, Approval, Evidence, Name, Pending, Task, TaskGraph, asker_of
 from agent_service.sentences import Text, say
 from schemas.continuation import Continuation, ContinuationInvalid, MultiStep, read
 from schemas.events import ToolError, ToolResult

@@ -10,15 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from agent_service.core.attempts import Evidence, Name, Pending, Task, TaskGraph, asker_of
+from agent_service.core import approving, finishing, grants
+from agent_service.core.acting import flaws_of_action
 from agent_service.core.brief import Brief, Continuations
-from agent_service.core.people import approving
+from agent_service.core.in_flight import graph_of
 from agent_service.core.phases import Action
 from agent_service.core.state import RunState
-from agent_service.core.tools import finishing, grants
-from agent_service.core.tools.acting import flaws_of_action
-from agent_service.core.tools.in_flight import graph_of
-from agent_service.core.waiting import Status
+from agent_service.core.waiting import Evidence, Name, Pending, Status, Task, TaskGraph, asker_of
 from agent_service.sentences import Text, say
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.clipping import clipped

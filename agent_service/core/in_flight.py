@@ -1,9 +1,8 @@
 """Pending requests and graphs, in whichever state of the run, or pause, holds them."""
 
-from agent_service.core.attempts import Pending, TaskGraph
 from agent_service.core.facts import AnswerStatus, AttemptAnswered
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Acting, Waiting, acting_of, answered, then
+from agent_service.core.waiting import Acting, Pending, TaskGraph, Waiting, acting_of, answered, then
 from schemas.events import ToolError
 from schemas.values import replace
 

@@ -14,12 +14,11 @@ from typing import Any, TypeVar
 from pydantic import JsonValue, ValidationError
 from ulid import ULID
 
-from agent_service.core.attempts import Pending, TaskGraph
 from agent_service.core.brief import Brief, Grant, Spent
 from agent_service.core.limits import cost_so_far, set_aside
 from agent_service.core.phases import Action
 from agent_service.core.state import Child, Doubt, RunState
-from agent_service.core.waiting import Ended, Status
+from agent_service.core.waiting import Ended, Pending, Status, TaskGraph
 from agent_service.sentences import Text, say
 from schemas import catalog, subjects
 from schemas.catalog import AgentConstraints, ChildUsage

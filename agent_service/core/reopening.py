@@ -6,16 +6,12 @@ looks first; others in flight are waited for, and are in doubt after their time.
 
 from datetime import datetime, timedelta
 
-from agent_service.core import limits
-from agent_service.core.attempts import Pending
+from agent_service.core import acting, asking, continuing, finishing, hearing, limits, results
 from agent_service.core.events import SignalReceived
 from agent_service.core.facts import Reopened
-from agent_service.core.model import asking
-from agent_service.core.people import hearing
+from agent_service.core.in_flight import answer, graph_of
 from agent_service.core.state import RunState, with_facts
-from agent_service.core.tools import acting, continuing, finishing, results
-from agent_service.core.tools.in_flight import answer, graph_of
-from agent_service.core.waiting import Acting, Deciding, Ended, Planned, Queued, Status, Waiting, acting_of
+from agent_service.core.waiting import Acting, Deciding, Ended, Pending, Planned, Queued, Status, Waiting, acting_of
 from agent_service.sentences import Text, say
 from schemas.events import Outcome, ToolError, ToolOutput, ToolResult
 from schemas.values import replace

@@ -6,15 +6,13 @@ one by one, and the model reflects when the last is finished. Continuations are 
 
 from datetime import datetime
 
-from agent_service.core import endings
-from agent_service.core.attempts import AGAIN, Pending, TaskGraph
+from agent_service.core import acting, continuing, endings, finishing, grants
+from agent_service.core.correlate import Relation, judge, unbelieved
 from agent_service.core.events import Refusal, ToolReturned
 from agent_service.core.facts import AnswerStatus, AttemptAnswered
+from agent_service.core.in_flight import answer, graph_of, pending_of, with_graph, with_pending
 from agent_service.core.state import RunState, with_facts
-from agent_service.core.tools import acting, continuing, finishing, grants
-from agent_service.core.tools.correlate import Relation, judge, unbelieved
-from agent_service.core.tools.in_flight import answer, graph_of, pending_of, with_graph, with_pending
-from agent_service.core.waiting import Ended, acting_of
+from agent_service.core.waiting import AGAIN, Ended, Pending, TaskGraph, acting_of
 from agent_service.sentences import Text, instant, say
 from schemas import keys
 from schemas.events import ToolError, ToolResult

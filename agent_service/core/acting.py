@@ -8,14 +8,13 @@ import hashlib
 import json
 from datetime import datetime, timedelta
 
-from agent_service.core.attempts import Pending
 from agent_service.core.brief import Brief
 from agent_service.core.facts import RequestSent, RetrySet
+from agent_service.core.grants import granted, with_asked
+from agent_service.core.in_flight import with_pending
 from agent_service.core.phases import Action, Plan
 from agent_service.core.state import RunState, with_facts
-from agent_service.core.tools.grants import granted, with_asked
-from agent_service.core.tools.in_flight import with_pending
-from agent_service.core.waiting import Acting, Waiting
+from agent_service.core.waiting import Acting, Pending, Waiting
 from agent_service.sentences import Text, say
 from schemas import subjects
 from schemas.catalog import ToolCommand

@@ -6,16 +6,13 @@ refused. The deadline stands still while a person is waited for, unless the call
 
 from datetime import datetime
 
-from agent_service.core import endings, limits, notes
+from agent_service.core import approving, asking, continuing, endings, finishing, limits, notes, planning
 from agent_service.core.events import SignalReceived
 from agent_service.core.facts import LimitsRaised, PersonAsked, Ruled
-from agent_service.core.model import asking, planning
-from agent_service.core.model.framing import adopt
-from agent_service.core.model.planning import carry_out, writes
-from agent_service.core.people import approving
+from agent_service.core.framing import adopt
 from agent_service.core.phases import Framing, Next, Phase, Plan
+from agent_service.core.planning import carry_out, writes
 from agent_service.core.state import Ruling, RunState, with_facts
-from agent_service.core.tools import continuing, finishing
 from agent_service.core.waiting import (
     Acting,
     Approval,

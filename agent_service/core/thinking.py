@@ -3,15 +3,13 @@
 `done` is refused while an item is open or a claim unproved; a refusal is told with the next question.
 """
 
-from agent_service.core import endings, notes
+from agent_service.core import endings, framing, notes
+from agent_service.core.asking import ask, ask_again, ask_to_reflect, next_question, put, unverified
 from agent_service.core.brief import Spent
 from agent_service.core.events import ModelReplied, Seen
 from agent_service.core.facts import ClaimsJudged, Decided, DecisionStatus
+from agent_service.core.framing import take_framing, take_verification
 from agent_service.core.limits import measured
-from agent_service.core.model import framing
-from agent_service.core.model.asking import ask, ask_again, ask_to_reflect, next_question, put, unverified
-from agent_service.core.model.framing import take_framing, take_verification
-from agent_service.core.model.planning import take_next, take_plan, take_question, writes
 from agent_service.core.phases import (
     Ask,
     Decision,
@@ -27,6 +25,7 @@ from agent_service.core.phases import (
     Verification,
     Wait,
 )
+from agent_service.core.planning import take_next, take_plan, take_question, writes
 from agent_service.core.proof import judged
 from agent_service.core.state import RunState, with_facts
 from agent_service.core.waiting import OF_BUDGETS, Asking, Deciding

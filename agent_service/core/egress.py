@@ -23,9 +23,8 @@ from urllib.parse import unquote_plus
 
 from pydantic import JsonValue
 
-from agent_service.core.noted import MemoryNote, MessageNote, Note, RulingNote, StepNote
 from agent_service.core.phases import Action
-from agent_service.core.state import RunState
+from agent_service.core.state import MemoryNote, MessageNote, Note, RulingNote, RunState, StepNote
 from agent_service.sentences import Text, say
 from schemas.catalog import ToolCommand
 

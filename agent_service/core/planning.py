@@ -3,14 +3,12 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from agent_service.core import endings, limits
+from agent_service.core import acting, approving, endings, finishing, grants, limits
+from agent_service.core.acting import dispatch, flaws_of_action, is_stuck, unknown_artifacts
+from agent_service.core.asking import ask, ask_again, next_question, phase_anew, phase_of_next
 from agent_service.core.facts import Slept
-from agent_service.core.model.asking import ask, ask_again, next_question, phase_anew, phase_of_next
-from agent_service.core.people import approving
 from agent_service.core.phases import Action, Ask, Next, Phase, Plan, Unusable, Wait
 from agent_service.core.state import RunState, with_facts
-from agent_service.core.tools import acting, finishing, grants
-from agent_service.core.tools.acting import dispatch, flaws_of_action, is_stuck, unknown_artifacts
 from agent_service.core.waiting import Asking, Deciding, Planned, Question, Sleeping
 from agent_service.sentences import Text, instant, say
 from schemas.values import replace

@@ -22,11 +22,11 @@ another before.
 
 from enum import Enum, auto
 
-from agent_service.core.attempts import AGAIN, Pending, TaskGraph
 from agent_service.core.brief import Brief
 from agent_service.core.events import Proof
+from agent_service.core.in_flight import graph_of, pending_of
 from agent_service.core.state import RunState
-from agent_service.core.tools.in_flight import graph_of, pending_of
+from agent_service.core.waiting import AGAIN, Pending, TaskGraph
 from agent_service.sentences import Text, say
 from schemas.events import ToolResult
 from schemas.values import dataclass

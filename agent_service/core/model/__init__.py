@@ -1,1 +1,0 @@
-"""Asking the model, and taking up what it decides."""

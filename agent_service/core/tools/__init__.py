@@ -1,1 +1,0 @@
-"""Tool requests: their attempts, and what their results mean."""

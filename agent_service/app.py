@@ -33,7 +33,7 @@ from agent_service.store.sql.database import FILE, ahead
 from agent_service.views.folder.keeping import Folders
 from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
-from groundwork.nats.leases.members import may_join_anew
+from groundwork.nats.lease import may_join_anew
 from groundwork.service.beginning import loaded
 from groundwork.service.errors import Failure, causes
 from groundwork.service.foundations import Claim, laid, shared

@@ -23,7 +23,7 @@ from agent_service.history.plain import ok, warning
 from agent_service.settings import AgentSettings
 from groundwork.http.requests import Measured, request_durations
 from groundwork.http.server import serve_http as serve
-from groundwork.nats.leases.lease import look_at_all
+from groundwork.nats.lease import look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.service.installed import installed_version
 from groundwork.service.store_folder import store_id

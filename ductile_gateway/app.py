@@ -27,7 +27,7 @@ from ductile_gateway.webhooks.sender import CallbackCheck
 from ductile_gateway.webhooks.service import serve_outbound
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.keeping_informed import keep_informed
-from groundwork.nats.leases.members import may_join_anew
+from groundwork.nats.lease import may_join_anew
 from groundwork.service.errors import Failure, causes
 from groundwork.service.serving import head_start, tell_ready
 from schemas import subjects

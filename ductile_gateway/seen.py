@@ -25,7 +25,7 @@ from ductile_gateway.telling.metrics import (
 )
 from ductile_gateway.tools.catalog import Offers
 from groundwork.nats.connection import Needs
-from groundwork.nats.leases.lease import look_at_all
+from groundwork.nats.lease import look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.service.installed import installed_version

@@ -32,7 +32,7 @@ from agent_service.api.sse import LAST_EVENT_ID, EventStream, Slots
 from agent_service.run.children.waking import WAKE_PREFIX
 from agent_service.run.intake import id_of
 from agent_service.settings import AgentSettings
-from groundwork.http.requests import Bodies, BodyRefused, network_of
+from groundwork.http.requests import Bodies, BodyRefused
 from schemas.operations import OPERATIONS, Operation
 
 FOLDER = Path(__file__).resolve().parents[1] / "page"
@@ -170,7 +170,7 @@ def body_of(model: type[M]) -> Callable[[Request], Coroutine[Any, Any, M]]:
         _check_headers(request)
         bodies: Bodies = request.app.state.bodies
         try:
-            sent = await bodies.read(request, whose=request.state.token or network_of(request.scope["client"]))
+            sent = await bodies.read(request)
         except BodyRefused as error:
             raise Refusal(Code[error.code.upper()], str(error)) from error
         return requests.read(model, sent)

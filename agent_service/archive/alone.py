@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from agent_service.bus.topology import ROLE, check
 from agent_service.settings import AgentSettings
 from groundwork.nats import link as nats_link
-from groundwork.nats.leases.lease import Record, look, look_at_all
+from groundwork.nats.lease import Record, look, look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured

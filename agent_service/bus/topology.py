@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from nats.js.api import RePublish
 
-from groundwork.nats.leases.lease import Role
+from groundwork.nats.lease import Role
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
     ConsumerSpec,

@@ -10,7 +10,6 @@ import asyncio
 import json
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -20,8 +19,7 @@ from ductile_gateway.bus.prerequisites import ROLE
 from ductile_gateway.calls.call import ALONE, Asked, Intent
 from groundwork.archive.series import backup_in
 from groundwork.nats.asking import newest, replaced
-from groundwork.nats.leases.lease import Lease, Record, look
-from groundwork.nats.leases.members import member_role
+from groundwork.nats.lease import Lease, Record, look
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Refused
 from groundwork.service.errors import TryAgain
@@ -102,7 +100,7 @@ class BusOwnership:
 
 async def has_left(link: NatsLink, gateway: str) -> bool:
     """Whether it does nothing more: it said so, or its lease had lapsed and is taken from it. Raises TryAgain."""
-    role = member_role(ROLE, gateway)
+    role = ROLE.of_member(gateway)
     record = await look(link, role)
     if record is None or record.owner.released:
         return True
@@ -110,7 +108,7 @@ async def has_left(link: NatsLink, gateway: str) -> bool:
         return False
     ended = replace(record.owner, epoch=record.owner.epoch + 1, released=True)
     try:
-        await link.swap(role.subject, json.dumps(asdict(ended)).encode(), after=record.seq)
+        await link.swap(role.subject, ended.body(), after=record.seq)
     except Refused:
         return False
     return True

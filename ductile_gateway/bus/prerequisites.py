@@ -1,7 +1,7 @@
 """What has to exist on the NATS server before the gateway can work. It creates nothing itself."""
 
 from ductile_gateway.calls.results import MAX_RESULT_BYTES
-from groundwork.nats.leases.lease import Role, look, look_at_all
+from groundwork.nats.lease import Role, look, look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
     ConsumerSpec,

@@ -22,7 +22,7 @@ from ductile_gateway.webhooks.inbound_settings import IngressSettings
 from ductile_gateway.webhooks.mapping import RequestRefused
 from ductile_gateway.webhooks.signatures import PEER
 from groundwork.http.listener import address, listening
-from groundwork.http.requests import Bodies, BodyRefused, has_a_path, host, network_of
+from groundwork.http.requests import Bodies, BodyRefused, has_a_path, host
 from groundwork.http.server import serve_http
 from groundwork.service.errors import Failure, TryAgain
 
@@ -92,7 +92,7 @@ def _telling(told: Told, ingress: str) -> Iterator[None]:
 
 async def _read(bodies: Bodies, request: Request) -> tuple[Mapping[str, str], bytes]:
     try:
-        body = await bodies.read(request, whose=network_of(request.scope["client"]))
+        body = await bodies.read(request)
     except BodyRefused as error:
         raise RequestRefused(error.status, str(error)) from error
     times = Counter(name for name, _ in request.headers.items())

@@ -1,19 +1,16 @@
 """What both services look at in every request: its head, its sender, its body within bounds, and how long it takes.
 
-Where all places for bodies are taken, the sender that has most of them loses the oldest (408). The OS user at the other
-end of a connection within this machine is told by the kernel: asked by netlink (sock_diag(7)), in microseconds;
-/proc/net/tcp takes milliseconds. A socket that its process has let go of has no user, though the kernel then says user
-0.
+Where all places for bodies are taken, the oldest goes (408). The kernel tells the OS user at the other end of a
+connection within this machine: asked by netlink (sock_diag(7)), in microseconds; /proc/net/tcp takes milliseconds. A
+socket that its process has let go of has no user, though the kernel then says user 0.
 """
 
 import asyncio
 import socket
 import struct
 import time
-from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Literal
 
 from starlette.requests import ClientDisconnect, Request
@@ -44,15 +41,6 @@ def has_a_path(scope: Scope) -> bool:
     return str(scope["path"]).isprintable()
 
 
-def network_of(client: tuple[str, int] | None) -> str:
-    """Whose a connection is, as far as its address tells: of IPv6 a whole /64, which one household or host has."""
-    address = client[0] if client else ""
-    if ":" not in address:
-        return address
-    mapped = IPv6Address(address.partition("%")[0]).ipv4_mapped
-    return str(mapped or ip_network((address.partition("%")[0], 64), strict=False))
-
-
 READ_WITHIN_S = 15.0
 ROOM = 64 * 1024 * 1024
 LONGEST_LENGTH = 12
@@ -74,45 +62,30 @@ class Bodies:
         self._limit = limit
         self._most = max(1, room // limit)
         self._within_s = within_s
-        self._reading: defaultdict[str, dict[asyncio.Timeout, None]] = defaultdict(dict)
+        self._reading: dict[asyncio.Timeout, None] = {}
 
-    async def read(self, request: Request, *, whose: str) -> bytes:
-        """`whose`: the sender. Raises BodyRefused: 413 beyond the limit, 408 when it comes too slowly, 400 when it is
-        cut off."""
+    async def read(self, request: Request) -> bytes:
+        """Raises BodyRefused: 413 beyond the limit, 408 when it comes too slowly, 400 when it is cut off."""
         length = request.headers.get("content-length", "")
         if length.isdecimal() and (len(length) > LONGEST_LENGTH or int(length) > self._limit):
             raise _too_large(self._limit)
+        if len(self._reading) >= self._most:
+            self._leave(next(iter(self._reading)))
         try:
-            async with self._place(whose):
+            async with asyncio.timeout(self._within_s) as place:
+                self._reading[place] = None
                 return await _read(request, self._limit)
         except TimeoutError as error:
             message = f"the body did not arrive within {self._within_s:g} s, or while there was room to wait for it"
             raise BodyRefused(408, "too_slow", message) from error
         except ClientDisconnect as error:
             raise BodyRefused(400, "cut_off", "the connection ended within the body") from error
+        finally:
+            self._reading.pop(place, None)
 
-    @asynccontextmanager
-    async def _place(self, whose: str) -> AsyncIterator[None]:
-        """One place, for as long as it may take. Raises TimeoutError inside where it has to be left."""
-        if sum(map(len, self._reading.values())) >= self._most:
-            self._make_room()
-        async with asyncio.timeout(self._within_s) as mine:
-            self._reading[whose][mine] = None
-            try:
-                yield
-            finally:
-                self._leave(whose, mine)
-
-    def _make_room(self) -> None:
-        whose = max(self._reading, key=lambda one: len(self._reading[one]))
-        oldest = next(iter(self._reading[whose]))
-        self._leave(whose, oldest)
+    def _leave(self, oldest: asyncio.Timeout) -> None:
+        del self._reading[oldest]
         oldest.reschedule(asyncio.get_running_loop().time())
-
-    def _leave(self, whose: str, place: asyncio.Timeout) -> None:
-        self._reading[whose].pop(place, None)
-        if not self._reading[whose]:
-            del self._reading[whose]
 
 
 async def _read(request: Request, limit: int) -> bytes:

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from groundwork.nats.leases.lease import Lease, Owner, Record, Role, hold
-from groundwork.nats.leases.members import joined, refuse_members
+from groundwork.nats.lease import Lease, Owner, Record, Role, hold, look, look_at_all
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import store_folder
@@ -93,6 +92,7 @@ async def _owned(claim: Claim, link: NatsLink) -> AsyncIterator[Ground]:
     await refuse_members(link, claim.role)
     lease = Lease(link, claim.role, owner)
     async with hold(lease, link, take_over=claim.take_over) as before:
+        link.alone = True
         is_another = before is not None and before.owner.holder != owner.holder
         yield Ground(link=link, lease=lease, predecessor=before if is_another else None, folder=claim.store)
 
@@ -112,3 +112,28 @@ def _usable(claim: Claim) -> Iterator[None]:
         yield
     except (OSError, AlreadyRunning) as error:
         raise Misconfigured(f"{claim.role.key}.store {claim.store} cannot be used: {error}") from error
+
+
+async def refuse_members(link: NatsLink, role: Role) -> None:
+    """For a process that wants the whole role. Raises Misconfigured where others share it, and TryAgain."""
+    for record in await look_at_all(link, role):
+        if not record.free:
+            raise Misconfigured(
+                f"this bus has {role} whose store is shared: {record.owner}. Stop those, or set "
+                f"`{role.key}.store: jetstream` here, too"
+            )
+
+
+@contextlib.asynccontextmanager
+async def joined(link: NatsLink, role: Role, owner: Owner) -> AsyncIterator[Lease]:
+    """Nothing leaves by `link` without this lease. Raises TryAgain, Misconfigured where a process has the whole role;
+    and Taken, in an ExceptionGroup."""
+    lease = Lease(link, role.of_member(owner.holder), owner)
+    async with hold(lease, link):
+        alone = await look(link, role)
+        if alone and not alone.free:
+            raise Misconfigured(
+                f"this bus has {role} that shares nothing: {alone.owner}. Stop it, and move what it "
+                "keeps: docs/OPERATIONS.md, From one agent to several; or stay with it"
+            )
+        yield lease

@@ -5,15 +5,14 @@ Configured secrets become ***, and characters that could forge a line or steer a
 
 import json
 import logging
-import math
 import os
 import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -22,17 +21,16 @@ from groundwork.service.invisible import HIDDEN
 SHORTEST_SECRET = 8
 LOOK_EVERY_S = 1.0
 STACK_FRAMES = 8
-NESTING = 6
-MOST_NAMES = 1024
 EVERY_REQUEST = ("httpx2", "httpcore2")
 """Libraries that tell of every request: a job that is waited for would fill the log, and so could whoever answers."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _UNSAFE = re.compile(rf"[\x00-\x1f\x7f-\x9f{HIDDEN}]")
+_ESCAPES = re.compile(r"(?:\\u[0-9a-f]{4}|\\.|\x7f)+")
+"""Of JSON, in which every other character is ASCII that can be shown."""
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
-_WRITTEN = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 Secrets = Callable[[], Collection[str]]
 Fields = dict[str, Any]
@@ -47,10 +45,10 @@ def set_up(
 ) -> None:
     """In place of all handlers. `redact`, asked once a second: values of at least 8 characters that never appear.
     `aside`: fields left out of text for people."""
-    painted = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     handler = logging.StreamHandler(sys.stderr)
-    for_people = partial(as_text, aside=aside, painted=painted)
-    handler.setFormatter(_Lines(_WRITTEN if format == "json" else for_people, redact))
+    painted = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    for_people = partial(as_text, aside=aside, painted=painted) if format == "text" else None
+    handler.setFormatter(_Lines(redact, for_people))
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(level)
     for talkative in EVERY_REQUEST:
@@ -78,51 +76,32 @@ def _quoted(value: object) -> str:
 
 
 class _Lines(logging.Formatter):
-    """Cleans each text of the secrets that there are now or were before, and of what could steer a terminal."""
+    """The JSON of a record, cleaned of the secrets that there are now or were before, and of what could steer a
+    terminal; `for_people` makes another line of it."""
 
-    def __init__(self, layout: Callable[[Fields], str], redact: Secrets) -> None:
+    def __init__(self, redact: Secrets, for_people: Callable[[Fields], str] | None) -> None:
         super().__init__()
-        self._layout = layout
-        self._redact = redact
+        self._redact, self._for_people = redact, for_people
         self._known: frozenset[str] = frozenset()
         self._secret = re.compile("(?!)")  # without secrets: never matches
         self._look_at = float("-inf")
-        self._name = lru_cache(MOST_NAMES)(self._clean)
 
     def format(self, record: logging.LogRecord) -> str:
         if time.monotonic() >= self._look_at:
             self._look()
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        name, msg = self._name(record.name), self._clean(_message(record))
-        fields: Fields = {"ts": at, "level": record.levelname, "logger": name, "msg": msg}
+        fields: Fields = {"ts": at, "level": record.levelname, "logger": record.name, "msg": _message(record)}
         if record.exc_info and (error := record.exc_info[1]):
             told = traceback.TracebackException(type(error), error, error.__traceback__, limit=-STACK_FRAMES)
             stack = [line for part in told.format() for line in part.splitlines()]
-            known = {"type": type(error).__qualname__, "text": _text(error), "stack": stack}
-            fields["exception"] = self._plain(known, NESTING)
-        for name, value in vars(record).items():
-            if name not in _STANDARD:
-                fields.setdefault(self._name(name), self._plain(value, NESTING))
-        return self._layout(fields)
-
-    def _plain(self, value: object, nesting: int) -> Any:
-        """`value`, cleaned, as JSON can hold it; what is nested deeper, or is of another type, as text."""
-        match value:
-            case str():
-                return self._clean(value)
-            case None | bool() | int():
-                return value
-            case float() if math.isfinite(value):
-                return value
-            case dict() if nesting:
-                return {self._clean(_text(key)): self._plain(item, nesting - 1) for key, item in value.items()}
-            case list() | tuple() | set() | frozenset() if nesting:
-                return [self._plain(item, nesting - 1) for item in value]
-        return self._clean(_text(value))
-
-    def _clean(self, text: str) -> str:
-        shown = self._secret.sub("***", text)
-        return shown if shown.isascii() and shown.isprintable() else _UNSAFE.sub(_visible, shown)
+            fields["exception"] = {"type": type(error).__qualname__, "text": _text(error), "stack": stack}
+        fields |= {name: value for name, value in vars(record).items() if name not in fields and name not in _STANDARD}
+        try:
+            line = _WRITTEN(fields)
+        except (ValueError, TypeError, RecursionError):  # a circle, NaN, or a key that JSON does not have
+            line = _WRITTEN({name: value if name == "exception" else _text(value) for name, value in fields.items()})
+        line = _ESCAPES.sub(_visible, self._secret.sub("***", line))
+        return self._for_people(json.loads(line)) if self._for_people else line
 
     def _look(self) -> None:
         self._look_at = time.monotonic() + LOOK_EVERY_S  # first, for whoever tells secrets may log something
@@ -148,14 +127,19 @@ def _text(value: object) -> str:
         return f"<{type(value).__qualname__}>"
 
 
-def _forms(secret: str) -> tuple[str, ...]:
-    """As it is, inside the `repr` of text and of bytes, inside JSON, and in a URL."""
+_WRITTEN = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_text).encode
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """As JSON has it: as it is, inside the `repr` of text and of bytes, inside JSON, and in a URL."""
     raw = secret.encode(errors="surrogatepass")
-    return secret, repr(secret)[1:-1], repr(raw)[2:-1], json.dumps(secret)[1:-1], quote(raw, safe="")
+    for form in (secret, repr(secret)[1:-1], repr(raw)[2:-1], json.dumps(secret)[1:-1], quote(raw, safe="")):
+        yield json.dumps(form)[1:-1]
 
 
-def _visible(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode("ascii")
+def _visible(escapes: re.Match[str]) -> str:
+    text = json.loads(f'"{escapes[0]}"')
+    return json.dumps(_UNSAFE.sub(lambda one: one[0].encode("unicode_escape").decode("ascii"), text))[1:-1]
 
 
 class Outage:

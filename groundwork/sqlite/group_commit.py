@@ -197,7 +197,7 @@ class GroupCommit:
     def _with_the_reserve(self, group: list[_Work[Any]]) -> list[_Work[Any]]:
         """Those of a group without room that make some, and may use what there is now."""
         makers = [item for item in group if item.makes_room and isinstance(item.error, Full)]
-        given = makers and self._reserve and self._reserve.give(self._connection)
+        given = makers and self._reserve and self._reserve.give()
         return makers if given else []
 
     def _allowed(self, group: list[_Work[Any]]) -> list[_Work[Any]]:

@@ -11,7 +11,7 @@ from agent_service.store.shared_log.marks import Mark, put_mark, refuse_unless_h
 from agent_service.store.sqlite import SqliteStore
 from groundwork.archive.series import Series
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.leases.lease import Lease, Owner, Role, hold
+from groundwork.nats.lease import Lease, Owner, Role, hold
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
 from groundwork.service.foundations import Ground

@@ -8,9 +8,8 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from groundwork.http.protocol import BoundedProtocol
 from groundwork.http.requests import has_a_path, host, only
-from groundwork.http.server import http_server
+from groundwork.http.server import BoundedProtocol, http_server
 
 TURNS = 4
 """Of the loop, after each piece: enough for an answer that waits for nothing."""

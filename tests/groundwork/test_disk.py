@@ -2,10 +2,8 @@
 
 import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -17,38 +15,14 @@ from groundwork.sqlite.errors import Full
 from groundwork.sqlite.file import SqliteFile, open_file
 from groundwork.sqlite.reserve import CUT_OFF_AT_ONCE, SPARE_PAGES, Reserve, reserved
 from tests.kit.disks import read_only, small_disk, until_refused
-from tests.kit.waiting import wait_until
 
 PAGE, ROW, STEP = 4096, 20_000, 10
-EATER = """
-import os, sys, time
-file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-while os.getppid() == int(sys.argv[2]):
-    try:
-        os.write(file, bytes(4096))
-    except OSError:
-        open(sys.argv[1] + ".full", "a").close()
-    time.sleep(0.001)
-"""
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     with small_disk(tmp_path / "disk", "12m") as disk:
         yield disk
-
-
-@contextmanager
-def eaten(disk: Path) -> Iterator[None]:
-    """Another process takes each byte that comes free there; at the end it gives them all."""
-    hog = disk / "hog"
-    with subprocess.Popen([sys.executable, "-c", EATER, str(hog), str(os.getpid())]) as eater:
-        try:
-            wait_until((disk / "hog.full").exists, within_s=60.0)
-            yield
-        finally:
-            eater.kill()
-    hog.unlink()
 
 
 @asynccontextmanager
@@ -71,11 +45,11 @@ def some_go(connection: sqlite3.Connection) -> int:
     return connection.execute("DELETE FROM t WHERE id IN (SELECT id FROM t ORDER BY id LIMIT ?)", (STEP,)).rowcount
 
 
-async def test_where_all_room_is_filled_what_makes_some_is_written_though_another_takes_each_byte(disk: Path) -> None:
+async def test_where_all_room_is_filled_what_makes_some_is_written(disk: Path) -> None:
     async with opened(disk, reserve=True) as file:
         kept = reserved(file.path)
         assert await until_refused(lambda _: file.write(one_more), Full)
-        with eaten(disk), file.making_room():
+        with file.making_room():
             while await file.write(some_go, makes_room=True):
                 pass
             while await file.shrink():

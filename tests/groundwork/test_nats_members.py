@@ -10,12 +10,12 @@ import pytest
 
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.leases.lease import Held, Lease, Owner, Record, Role, Taken, look
-from groundwork.nats.leases.members import joined, may_join_anew, member_role, refuse_members
+from groundwork.nats.lease import Held, Lease, Owner, Record, Role, Taken, look, may_join_anew
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import Topology, key_value_bucket, object_bucket, set_up
 from groundwork.service.errors import Misconfigured
+from groundwork.service.foundations import joined, refuse_members
 from groundwork.service.machine import uptime
 from tests.kit.bus import a_consumer, a_stream
 from tests.kit.consuming import Seen, consuming
@@ -171,6 +171,7 @@ async def test_a_bus_that_lost_its_newest_records_does_not_cost_the_owner_its_le
 
 async def test_the_whole_role_is_refused_to_one_while_others_share_it_and_the_other_way_round(bus: NatsLink) -> None:
     async with joined(bus, ROLE, owner("a")):
+        assert not bus.alone  # what others have in hand is not asked back
         with pytest.raises(Misconfigured, match="store is shared"):
             await refuse_members(bus, ROLE)
     bus.guard_by(_nothing)
@@ -189,11 +190,11 @@ async def test_a_member_whose_record_is_taken_from_it_ends_and_may_join_anew(bus
             await asyncio.Event().wait()
 
     async def has_joined() -> bool:
-        return await look(bus, member_role(ROLE, "a")) is not None
+        return await look(bus, ROLE.of_member("a")) is not None
 
     staying = asyncio.create_task(stay())
     await until(has_joined)
-    await Lease(bus, member_role(ROLE, "a"), owner("b"), clock=uptime).acquire(take_over=True)
+    await Lease(bus, ROLE.of_member("a"), owner("b"), clock=uptime).acquire(take_over=True)
     with pytest.raises(BaseExceptionGroup) as ended:
         await staying
     assert may_join_anew(ended.value)

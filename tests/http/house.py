@@ -62,7 +62,7 @@ from agent_service.views.folder.keeping import Folders
 from agent_service.views.folder.workspace import Workspace
 from agent_service.views.journal import JournalReader
 from agent_service.views.why import Whereabouts
-from groundwork.http.protocol import BoundedProtocol
+from groundwork.http.server import BoundedProtocol
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments

@@ -20,7 +20,7 @@ from agent_service.run.lines import Wanted
 from agent_service.store.listing import LOOKED_INTO_AT_ONCE
 from agent_service.store.sql.database import FILE, found_in_time, load_queries, open_database
 from agent_service.store.sqlite import SqliteStore
-from groundwork.nats.leases.lease import Taken
+from groundwork.nats.lease import Taken
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from groundwork.sqlite.file import SqliteFile
 from tests.kit.disks import watched_disk

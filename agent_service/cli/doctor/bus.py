@@ -17,7 +17,7 @@ from agent_service.cli.doctor.tools import gateway
 from agent_service.history.plain import duration, ok, warning, wrong
 from agent_service.settings import AgentSettings
 from groundwork.nats import link as nats_link
-from groundwork.nats.leases.lease import Record, Role, look, look_at_all
+from groundwork.nats.lease import Record, Role, look, look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import matches
 from groundwork.nats.settings import NatsSettings

@@ -15,8 +15,7 @@ from ductile_gateway.bus.ownership import BusOwnership, Permits
 from ductile_gateway.bus.prerequisites import ROLE
 from ductile_gateway.calls.call import Intent
 from ductile_gateway.calls.places import Lanes, NoPlace, Places
-from groundwork.nats.leases.lease import Lease, Owner, Taken
-from groundwork.nats.leases.members import member_role
+from groundwork.nats.lease import Lease, Owner, Taken
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, key_value_bucket, set_up
 from groundwork.service.errors import TryAgain
@@ -147,7 +146,7 @@ class Gateways:
 
 async def lives(link: NatsLink, folder: Path, name: str) -> Lease:
     owner = replace(Owner.here(folder, ttl_s=60), holder=name)
-    lease = Lease(link, member_role(ROLE, name), owner)
+    lease = Lease(link, ROLE.of_member(name), owner)
     await lease.acquire()
     return lease
 
@@ -187,7 +186,7 @@ async def test_a_gateway_whose_lease_lapsed_is_made_to_do_nothing_more_and_one_t
     with pytest.raises(TryAgain, match="another gateway carries it out"):
         await ownership.lost(intent, anywhere=True)
     silent = replace(Owner.here(tmp_path, ttl_s=0.2), holder="c")
-    stopped = Lease(link, member_role(ROLE, "c"), silent)
+    stopped = Lease(link, ROLE.of_member("c"), silent)
     await stopped.acquire()
     await until(lambda: bool(stopped.trouble))
     lost = replace(intent, by="c")

@@ -11,7 +11,7 @@ from agent_service import settings
 from agent_service.archive.alone import bus_at_hand
 from agent_service.bus.buckets import NatsArtifacts
 from agent_service.history import naming
-from agent_service.history.artifacts import NamedArtifact, is_artifact_path, named_artifacts
+from agent_service.history.artifacts import NamedArtifact, kept_artifacts
 from agent_service.history.naming import Candidate
 from agent_service.run.journal import Entry
 from agent_service.run.lines import Wanted
@@ -134,8 +134,7 @@ async def records(config: Path | None) -> AsyncIterator[Records]:
 
 
 def artifacts_of(entries: list[Entry]) -> dict[str, NamedArtifact]:
-    named = named_artifacts(entry.record() for entry in entries)
-    return {artifact.path: artifact for artifact in named if is_artifact_path(artifact.path)}
+    return kept_artifacts(entry.record() for entry in entries)
 
 
 async def hashes_in(link: NatsLink) -> dict[str, str]:

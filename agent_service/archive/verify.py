@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from agent_service.archive.runs import ARTIFACTS, BESIDE, JOURNAL, RUNS, ArchivedRun, Runs
 from agent_service.core.state import RunState
-from agent_service.history.artifacts import FILES, is_artifact_path, named_artifacts
+from agent_service.history.artifacts import FILES, is_artifact_path, kept_artifacts
 from agent_service.history.naming import is_whole
 from agent_service.run.changes import as_decided
 from agent_service.run.journal import Entry
@@ -71,8 +71,8 @@ def _of_files(runs: Runs, run: ArchivedRun, entries: Sequence[Entry]) -> Iterato
     wanted: dict[str, str | None] = dict.fromkeys(FILES) if not there.keys().isdisjoint(FILES) else {}
     if wanted and manifest.program == installed_version():
         wanted |= {name: hashlib.sha256(page.encode()).hexdigest() for name, page in pages_of(entries).items()}
-    named = named_artifacts(entry.record() for entry in entries)
-    wanted |= {artifact.path: artifact.sha256 for artifact in named if is_artifact_path(artifact.path)}
+    kept = kept_artifacts(entry.record() for entry in entries)
+    wanted |= {path: artifact.sha256 for path, artifact in kept.items()}
     for path, digest in wanted.items():
         if path not in there and not stay and path not in run.left_out:
             yield Flaw(kind="missing", place=path, text="is not there")

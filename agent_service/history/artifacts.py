@@ -27,6 +27,10 @@ class NamedArtifact(BaseModel):
     step: int
     entry: int
 
+    @property
+    def is_kept(self) -> bool:
+        return is_artifact_path(self.path)
+
     def is_brought_by(self, content: bytes) -> bool:
         return self.sha256 in (None, hashlib.sha256(content).hexdigest())
 
@@ -44,6 +48,11 @@ def named_artifacts(records: Iterable[Record]) -> tuple[NamedArtifact, ...]:
             for described in _described(event.result.result):
                 named[described["path"]] = NamedArtifact.model_validate(described | about)
     return tuple(named.values())
+
+
+def kept_artifacts(records: Iterable[Record]) -> dict[str, NamedArtifact]:
+    """By path, those with a lawful name."""
+    return {one.path: one for one in named_artifacts(records) if one.is_kept}
 
 
 def _described(output: ToolOutput | None) -> list[dict[str, Any]]:

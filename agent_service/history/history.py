@@ -1,18 +1,16 @@
 """The history of a run: a fold of its entries into items. It grows entry by entry, and decides nothing.
 
-Each method is what the event, or the fact, of its name does to the items.
+Each of its methods is what an event or a fact does to the items.
 """
 
-import re
 from collections.abc import Iterable, Iterator
-from functools import cache
 from typing import Any
 
 from agent_service.core import events, facts
 from agent_service.core.phases import Phase, Plan, Verification
 from agent_service.core.waiting import Status, Stop
 from agent_service.history import words
-from agent_service.history.items import Failure, Item, ItemStatus, Thought, Tokens
+from agent_service.history.items import HEARD, Failure, Item, ItemStatus, Thought, Tokens, heard
 from agent_service.history.requests import Requests
 from agent_service.run.journal import Record
 
@@ -30,12 +28,6 @@ CALL, MODEL_WAIT, SLEEP, PAUSE = "call", "wait for the model", "wait by choice",
 def rests(record: Record) -> bool:
     """True when the run ended, or waits for a person or an instant."""
     return any(isinstance(fact, facts.Ended | facts.PersonAsked | facts.Slept) for fact in record.facts)
-
-
-@cache
-def _method_of(kind: str) -> str:
-    """`_call_asked` of CallAsked."""
-    return re.sub("(?=[A-Z])", "_", kind).lower()
 
 
 class History(Requests):
@@ -60,8 +52,8 @@ class History(Requests):
         for record in (record for record in records if record.entry.seq > self.seq):
             self.record, self.closed, self.seq = record, [], record.entry.seq
             for told in (record.event, *record.facts):
-                if heard := getattr(self, _method_of(type(told).__name__), None):
-                    heard(told)
+                if happen := HEARD.get(type(told)):
+                    happen(self, told)
 
     def ends(self, records: Iterable[Record]) -> Iterator[Item]:
         """Hears these; each item is as it was when it was closed."""
@@ -71,13 +63,16 @@ class History(Requests):
 
     # What happened
 
+    @heard(events.WakeAccepted)
     def _wake_accepted(self, event: events.WakeAccepted) -> None:
         self.accepted, self._began = event, event.at
         self.begin("accepted", kind="accepted", **words.titled(event))
 
+    @heard(events.RunStarted)
     def _run_started(self, _: events.RunStarted) -> None:
         self.started = self.record
 
+    @heard(events.CallReserved)
     def _call_reserved(self, event: events.CallReserved) -> None:
         record = self.record
         if record.first(facts.PersonAsked) or record.first(facts.Ended):  # it could break a budget, and is not made
@@ -96,6 +91,7 @@ class History(Requests):
             self._call_asked(facts.CallAsked(call=call, phase=self._phase))
         return self.open[CALL]
 
+    @heard(events.ModelReplied)
     def _model_replied(self, reply: events.ModelReplied) -> None:
         step, usage = self._open_call(reply.call).step, reply.usage
         self.models[reply.model] = None
@@ -121,26 +117,28 @@ class History(Requests):
         told = {"thought": thought, "model": thought.reply.model, "text": str(words.decided(thought)), "error": error}
         self.close(CALL, status, **told, **spent)
 
+    @heard(events.ModelUnavailable)
     def _model_unavailable(self, event: events.ModelUnavailable) -> None:
         again = event.remedy in ("try_again", "shrink")
         error = Failure(error_class=event.error_class, message=str(event.message), retryable=again)
         self._open_call(event.call)
         self.close(CALL, "error", text=str(words.said(event)), error=error)
 
+    @heard(events.SignalReceived)
     def _signal_received(self, event: events.SignalReceived) -> None:
         signal, raised = event.signal, self.record.first(facts.LimitsRaised)
         about = {name: getattr(signal, name) for name in ("signal_id", "arguments_hash", "outcome")}
-        self._cancel_requested(event, **about, **({"limits": tuple(words.limits(raised.limits))} if raised else {}))
+        self._person_spoke(event, **about, **({"limits": tuple(words.limits(raised.limits))} if raised else {}))
 
-    def _cancel_requested(self, event: events.Event, **about: Any) -> None:
+    @heard(events.CancelRequested, events.StoodStill)
+    def _person_spoke(self, event: events.Event, **about: Any) -> None:
         item_id, said = f"person:{self.record.entry.seq}", words.titled(event)
         self.begin(item_id, kind="person", about=about, **said)
         self.close(item_id, "ok")
 
-    _stood_still = _cancel_requested
-
     # What it led to
 
+    @heard(facts.CallAsked)
     def _call_asked(self, asked: facts.CallAsked) -> None:
         self._phase = asked.phase
         self.close(MODEL_WAIT, "ok")
@@ -159,12 +157,15 @@ class History(Requests):
         told |= {"about": {"kind": kind, "why": told.pop("why", "")}, **words.titled(fact)}
         self.begin(item_id, what, kind="wait", status="waiting", **told)
 
+    @heard(facts.CallPutOff)
     def _call_put_off(self, fact: facts.CallPutOff) -> None:
         self._wait(MODEL_WAIT, fact, "model_retry", phase=fact.phase, call=fact.call, until=fact.retry_at)
 
+    @heard(facts.Slept)
     def _slept(self, fact: facts.Slept) -> None:
         self._wait(SLEEP, fact, "time", until=fact.until)
 
+    @heard(facts.PersonAsked)
     def _person_asked(self, fact: facts.PersonAsked) -> None:
         ask = fact.ask
         if PAUSE in self.open and not isinstance(ask, Stop):  # the same is asked for longer
@@ -175,15 +176,18 @@ class History(Requests):
         kind, why = ("person", ask.ending_class) if isinstance(ask, Stop) else (ask.kind, "")
         self._wait(PAUSE, fact, kind, why=why, until=fact.expires_at)
 
+    @heard(facts.Resumed)
     def _resumed(self, _: facts.Resumed | facts.Reopened) -> None:
         refused = any(ruled.verdict != "approved" for ruled in self.record.all(facts.Ruled))
         self.close(PAUSE, "refused" if refused else "ok")
 
+    @heard(facts.Reopened)
     def _reopened(self, fact: facts.Reopened) -> None:
         self._resumed(fact)
         self.reopened, self._began = self.reopened + 1, self.record.at
         self._wait_again(fact)
 
+    @heard(facts.Stands)
     def _stands(self, fact: facts.Stands) -> None:
         if fact.status is not Status.QUEUED:
             self.close("accepted", "ok")
@@ -191,6 +195,7 @@ class History(Requests):
             self.go_on("accepted")
         self.status = fact.status
 
+    @heard(facts.Ended)
     def _ended(self, fact: facts.Ended) -> None:
         self._fail_with_run()
         for what in tuple(self.open):

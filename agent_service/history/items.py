@@ -6,11 +6,10 @@
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from datetime import datetime
-from operator import attrgetter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, PlainSerializer
 
@@ -119,8 +118,6 @@ class Item:
     of a task. Of a wait: `kind`, and `why` a run stopped. Of a phase: `asked_in`, the entry whose state its prompt was
     made of, `asked_at`, when, and `prompt_hash`, the templates; and `refusals` of its claims.
     """
-    has_begun: Annotated[bool, NOT_IN_TIMELINE] = True
-    """False for a task that was asked for, and not sent."""
     thought: Annotated[Thought | None, NOT_IN_TIMELINE] = None
     end: Annotated[Ended | None, NOT_IN_TIMELINE] = None
     outcome: Annotated[Outcome, NOT_IN_TIMELINE] = ""
@@ -155,9 +152,24 @@ def as_tree(items: Sequence[Item]) -> list[Item]:
     return tree
 
 
+M = TypeVar("M", bound=Callable[..., None])
+HEARD: dict[type[Any], Callable[[Any, Any], None]] = {}
+"""What each event, and each fact, does to the items."""
+
+
+def heard(*kinds: type[Any]) -> Callable[[M], M]:
+    """The method is what these do to the items."""
+
+    def of(method: M) -> M:
+        HEARD.update(dict.fromkeys(kinds, method))
+        return method
+
+    return of
+
+
 class Items:
-    """In the order in which they were asked for. `open` has the open ones by id, or by what there is one of at a time;
-    `record` is the entry in hand.
+    """`by_id` has them in the order in which they began; `open` those that are, by id, or by what there is one of at a
+    time; `closed` those that the entry in hand, `record`, closed, as they were then.
     """
 
     record: Record
@@ -165,18 +177,11 @@ class Items:
     def __init__(self) -> None:
         self.open: dict[str, Item] = {}
         self.closed: list[Item] = []
-        """By the newest entry, as they were then."""
         self.by_id: dict[str, Item] = {}
 
-    @property
-    def items(self) -> tuple[Item, ...]:
-        """All that has begun, in the order in which it began."""
-        begun = [item for item in self.by_id.values() if item.has_begun]
-        return tuple(sorted(begun, key=attrgetter("entry")))
-
     def tree(self) -> list[Item]:
-        """All that has begun, each followed by what is a part of it, else in the order in which it began."""
-        tree = as_tree(self.items)
+        """All, each followed by what is a part of it."""
+        tree = as_tree([*self.by_id.values()])
         for item in tree:
             above = self.by_id.get(item.parent or "")
             if above and item.kind == "attempt":
@@ -184,8 +189,7 @@ class Items:
                 item.repeats = both and (item.ended_in is not None or item.entry == above.entry)
         return tree
 
-    def of_kind(self, kind: str, step: int | None = None) -> list[Item]:
-        """In the order in which they were asked for."""
+    def of_kind(self, kind: ItemKind, step: int | None = None) -> list[Item]:
         return [item for item in self.by_id.values() if item.kind == kind and step in (None, item.step)]
 
     def begin(self, item_id: str, what: str = "", **told: Any) -> Item:
@@ -198,33 +202,20 @@ class Items:
         self.by_id[item_id] = self.open[what] = item
         return item
 
-    def start(self, item: Item) -> None:
-        """A task that was asked for begins, if it has not."""
-        if not item.has_begun:
-            item.started_at = item.opened_at = self.record.entry.at
-            item.has_begun, item.status, item.entry = True, "open", self.record.entry.seq
-
     def go_on(self, item_id: str) -> None:
         """An item that has ended is open again."""
         if item_id in self.by_id and item_id not in self.open:
             item = self.open[item_id] = self.by_id[item_id]
-            item.status = "open" if item.has_begun else "waiting"
+            item.status = "waiting" if item.attempt == 0 else "open"
             item.ended_at, item.ended_in, item.error, item.outcome = None, None, None, ""
             item.again, item.opened_at, item.opened_in = item.again + 1, self.record.entry.at, self.record.entry.seq
 
     def close(self, what: str, status: ItemStatus, **told: Any) -> None:
+        """What is a part of it, and is not over, is cancelled."""
         if item := self.open.pop(what, None):
             for name, value in told.items():
                 setattr(item, name, value)
             item.status, item.ended_at, item.ended_in = status, self.record.entry.at, self.record.entry.seq
-            if item.has_begun:
-                self.closed.append(replace(item))
-
-    def close_within(self, item: Item) -> None:
-        """What belongs to it, and is not over, is cancelled."""
-        for what, one in tuple(self.open.items()):
-            above = self.by_id.get(one.parent or "")
-            while above and above is not item:
-                above = self.by_id.get(above.parent or "")
-            if above:
-                self.close(what, "cancelled")
+            self.closed.append(replace(item))
+            for part in [name for name, one in self.open.items() if one.parent == item.id]:
+                self.close(part, "cancelled")

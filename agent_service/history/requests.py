@@ -7,7 +7,7 @@ from agent_service.core.grants import run_id_of
 from agent_service.core.phases import Plan
 from agent_service.core.waiting import AGAIN, Name, Pending, asker_of
 from agent_service.history import words
-from agent_service.history.items import Failure, Item, Items, ItemStatus, id_of
+from agent_service.history.items import Failure, Item, Items, ItemStatus, heard, id_of
 from agent_service.history.plain import instant, one_line
 from agent_service.history.results import execution_of, result_of, summary_of_answer
 
@@ -21,8 +21,6 @@ class Requests(Items):
         super().__init__()
         self.newest_step = 0
         self.plan: Plan | None = None
-        self._newest: dict[tuple[int, str], str] = {}
-        """The newest item of each request, by step and task."""
 
     def _wait_again(self, reopened: facts.Reopened) -> None:
         """For what the run waits for again."""
@@ -43,26 +41,18 @@ class Requests(Items):
 
     # Sending
 
+    @heard(facts.RequestSent)
     def _request_sent(self, fact: facts.RequestSent) -> None:
-        pending, item_id, plan = fact.pending, id_of(fact.pending.name), self.plan
+        pending, item_id = fact.pending, id_of(fact.pending.name)
         self.newest_step = max(self.newest_step, pending.step)
         self.close(_wait_of(item_id), "ok")
-        call = words.call_of(pending.action)
-        about: dict[str, Any] = {"arguments": pending.action.arguments, "approved_by": fact.approved_by or None}
-        item = self.by_id.get(item_id)
-        if item is None and pending.task:
-            item = self._begin_task(pending.name, call, about=about, **_of(pending))
-        elif item is None:
-            expected, risk, why = (plan.expected_outcome, plan.risk, plan.rationale) if plan else ("", "", "")
-            about |= {"route": pending.route, "expected": expected, "risk": risk, "rationale": why}
-            title = f"Step {pending.step}: {call}"
-            item = self.begin(item_id, kind="step", title=title, text=why, about=about, **_of(pending))
-        elif not item.has_begun:
-            self.start(item)
-            item.about |= about
+        item = self.by_id.get(item_id) or self._begin_request(pending)
+        if item.attempt == 0:
+            item.started_at = item.opened_at = self.record.at
         item.attempt, item.status = pending.attempt, "open"
-        if pending.grant:
-            item.child_run_id = run_id_of(self.record.entry.run_id, pending)
+        item.about |= {"arguments": pending.action.arguments, "approved_by": fact.approved_by or None}
+        child = run_id_of(self.record.entry.run_id, pending) if pending.grant else None
+        item.child_run_id = child or item.child_run_id
         self.begin(
             f"{item_id}:attempt:{pending.attempt}",
             kind="attempt",
@@ -70,17 +60,28 @@ class Requests(Items):
             text=f"answer due by {instant(pending.deadline_at)}",
             until=pending.deadline_at,
             parent=item_id,
-            child_run_id=item.child_run_id if pending.grant else None,
+            child_run_id=child,
             **_of(pending),
+        )
+
+    def _begin_request(self, pending: Pending) -> Item:
+        call, plan = words.call_of(pending.action), self.plan
+        if pending.task:
+            return self._begin_task(pending.name, call, **_of(pending))
+        why = {"expected": plan.expected_outcome, "risk": plan.risk, "rationale": plan.rationale} if plan else {}
+        told = {"title": f"Step {pending.step}: {call}", "text": plan.rationale if plan else ""}
+        return self.begin(
+            id_of(pending.name), kind="step", about={"route": pending.route, **why}, **told, **_of(pending)
         )
 
     def _begin_task(self, name: Name, call: str, **told: Any) -> Item:
         step, task, asked_in = name
+        asker = step, asker_of(task)
+        above = [one for one in self.by_id.values() if one.kind in ("step", "task") and one.name[:2] == asker]
         told |= {"step": step, "task": task, "round": asked_in}
-        parent = self._newest.get((step, asker_of(task)), id_of((step, "", 0)))
-        item_id = self._newest[step, task] = id_of(name)
-        return self.begin(item_id, kind="task", title=f"{task}: {call}", parent=parent, **told)
+        return self.begin(id_of(name), kind="task", title=f"{task}: {call}", parent=above[-1].id, **told)
 
+    @heard(facts.RetrySet)
     def _retry_set(self, fact: facts.RetrySet) -> None:
         pending, item_id = fact.pending, id_of(fact.pending.name)
         if item := self.open.get(item_id):
@@ -89,16 +90,18 @@ class Requests(Items):
         wait_id = f"wait:{self.record.entry.seq}:{item_id}"
         self.begin(wait_id, _wait_of(item_id), kind="wait", status="waiting", parent=item_id, **told, **_of(pending))
 
+    @heard(facts.TasksAsked)
     def _tasks_asked(self, fact: facts.TasksAsked) -> None:
         for task in fact.tasks:
             query = f" “{one_line(task.query, LONGEST_QUERY)}”" if task.query else ""
             action, about = task.action, {"query": task.query, "reason": task.reason, "needs": task.needs}
             told = {"text": task.reason, "tool": action.tool, "command": action.command, "attempt": 0, "about": about}
             call = f"{words.call_of(action)}{query}"
-            self._begin_task((fact.step, task.id, task.round), call, has_begun=False, status="waiting", **told)
+            self._begin_task((fact.step, task.id, task.round), call, status="waiting", **told)
 
     # Answers
 
+    @heard(facts.AttemptAnswered)
     def _attempt_answered(self, fact: facts.AttemptAnswered) -> None:
         if fact.status in ("late", "refused"):
             self._unasked(fact)
@@ -116,30 +119,22 @@ class Requests(Items):
         if fact.task.rpartition(".")[2] == AGAIN and not retried:  # nothing else tells that it is over
             self.close(item_id, status, **came)
 
-    def _task_finished(self, fact: facts.TaskFinished | facts.StepFinished) -> None:
+    @heard(facts.TaskFinished, facts.StepFinished)
+    def _finished(self, fact: facts.TaskFinished | facts.StepFinished) -> None:
         item_id, record = id_of(fact.name), self.record
-        item = self.by_id.get(item_id)
-        if item is None:
-            call = f"{fact.tool} {one_line(fact.command, 64)}"
-            item = self._begin_task(fact.name, call, tool=fact.tool, command=fact.command, attempt=0)
-        self.start(item)
         self.go_on(item_id)
         own = words.answer_to(record, fact)
         text = words.came(own, result_of(record, own.step)) if own else words.said(fact)
         error = Failure.of(own.error) if own else None
         if error is None and fact.status != "ok":
             error = Failure(error_class=fact.error_class, message=fact.summary)
-        item.answered_in = record.entry.seq if own else item.answered_in
         told: dict[str, Any] = {"outcome": fact.status, "summary": fact.summary, "error": error}
+        told |= {"answered_in": record.entry.seq} if own else {}
         self.close(item_id, _status(fact.status), text=str(text), **told)
-        self.close_within(item)
 
-    _step_finished = _task_finished
-
+    @heard(facts.RequestDropped)
     def _request_dropped(self, fact: facts.RequestDropped) -> None:
-        if item := self.by_id.get(id_of(fact.name)):
-            self.close_within(item)
-            self.close(item.id, "cancelled")
+        self.close(id_of(fact.name), "cancelled")
 
     def _unasked(self, fact: facts.AttemptAnswered) -> None:
         parent, came = self.by_id.get(id_of(fact.name)), self._came(fact)

@@ -72,6 +72,8 @@ SENTENCES: dict[type[Any], str] = {
     phases.Ask: "asks a person|: {question}",
     phases.Wait: "waits|: {why}",
     phases.Reflection: "{verdict}: {summary}",
+    phases.Met: '{item}, by {evidence}|, "{quote}"',
+    phases.Unmet: "{item}|: {reason}",
     phases.Verification: "{holds:holds}: {reason}",
     phases.Digest: "{memory:number} facts take the place of the older notes",
     phases.Refusal: "{:refusal}",

@@ -81,7 +81,7 @@ def check_timeline(changes: list[ChangeRecord]) -> None:
         # Told in the order in which they were sent, held in the order of their steps.
         assert sorted(open_attempts) == sent
         assert [item.id for item in view.items if not item.depth] == [
-            item.id for item in history.items if not item.depth
+            item.id for item in history.by_id.values() if not item.depth
         ]
         assert ("phase" in still) is (change.after.calling is not None)
 
@@ -137,7 +137,7 @@ def test_what_is_open_of_a_gathering_is_what_the_run_waits_for_and_each_request_
         history.hear([change])
         under_way, asked = change.after.pendings, change.after.graphs
         sent = {id_of(one.name) + f":attempt:{one.attempt}" for one in change.after.sent}
-        assert {item.id for item in history.items if item.ended_at is None and ":attempt:" in item.id} == sent
+        assert {item.id for item in history.by_id.values() if item.ended_at is None and ":attempt:" in item.id} == sent
         still = {one.name[1:] for one in under_way if one.task}
         still |= {(task.id, task.round) for one in asked for task in one.tasks if task.id}
         tasks = history.of_kind("task")
@@ -149,4 +149,4 @@ def test_what_is_open_of_a_gathering_is_what_the_run_waits_for_and_each_request_
     shown = {(part.item.name, part.item.attempt) for part in detail.parts if part.item.kind in ("attempt", "wait")}
     assert shown >= requests, "one that waits to be tried again is told too"
     names = {f"{id_of(name)}:attempt:{number}" for name, number in requests}
-    assert {item.id for item in history.items if item.kind == "attempt" and ":attempt:" in item.id} == names
+    assert {item.id for item in history.by_id.values() if item.kind == "attempt" and ":attempt:" in item.id} == names

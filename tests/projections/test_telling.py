@@ -1,9 +1,12 @@
 """What a golden history does not show: what is left out, and what depends on who asks."""
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
+from agent_service.core import events, facts
+from agent_service.history.items import HEARD
 from agent_service.history.log_line import log_line
 from agent_service.models.prompts.prompt import as_text
 from agent_service.run.changes import retell
@@ -22,6 +25,16 @@ from tests.core.cues import (
 from tests.core.script import Script
 from tests.projections.fakes import Journals
 from tests.projections.journals import GOAL, MADE, entries_of, priced_example, worked_example
+
+TOLD_BY_OTHERS = {events.ToolReturned, events.TimerFired, events.TurnBroke, facts.ClaimsJudged, facts.Decided}
+TOLD_BY_OTHERS |= {facts.CallLost, facts.Ruled, facts.LimitsRaised}
+"""Facts and events that change no item by themselves: another of the same entry does, and reads them."""
+
+
+def test_every_event_and_every_fact_is_heard_or_told_by_another_of_its_entry() -> None:
+    kinds = {*get_args(events.Event), *get_args(get_args(facts.Fact)[0])}
+    assert kinds - HEARD.keys() == TOLD_BY_OTHERS
+    assert HEARD.keys() <= kinds
 
 
 def test_no_words_of_goals_models_and_tools_are_logged() -> None:

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from agent_service.core.state import RunState
 from agent_service.errors import Changed, Damaged
-from agent_service.history.artifacts import NamedArtifact, is_artifact_path, named_artifacts
+from agent_service.history.artifacts import NamedArtifact, kept_artifacts
 from agent_service.run.changes import ChangeRecord, Journals
 from agent_service.run.journal import Entry, Run, flaw_in_chain
 from agent_service.run.ports import Artifacts
@@ -89,7 +89,7 @@ def _written(run: RunState, entries: Sequence[Entry], workspace: Workspace) -> t
         raise Changed(run.run_id, flaw)
     records = [entry.record() for entry in entries]
     workspace.write(run.run_id, {name: text.encode() for name, text in pages(run, records).items()})
-    named = {one.path: one for one in named_artifacts(records) if is_artifact_path(one.path)}
+    named = kept_artifacts(records)
     missing = [one for one in [*named.values()][:MAX_ARTIFACTS] if not _is_there(workspace, run, one)]
     return Rendered(artifacts=named, ended=run.final, version=len(records)), missing
 

@@ -6,7 +6,7 @@ from functools import cache
 from itertools import zip_longest
 from typing import Literal
 
-from agent_service.history.artifacts import FILES, NamedArtifact, is_artifact_path, named_artifacts
+from agent_service.history.artifacts import FILES, NamedArtifact, kept_artifacts
 from agent_service.run.changes import retell
 from agent_service.run.journal import Entry, flaw_in_chain
 from agent_service.views.folder.workspace import TooLarge, Unsafe, Workspace
@@ -45,8 +45,7 @@ def verify(
     if listing is None:
         return []
     lying = {file.path for file in listing.files} | set(listing.foreign)
-    named = named_artifacts([entry.record() for entry in entries])
-    artifacts = {one.path: one for one in named if is_artifact_path(one.path)}
+    artifacts = kept_artifacts(entry.record() for entry in entries)
     paths = [*([] if lying.isdisjoint(FILES) else FILES), *artifacts]
     made, flaws = cache(lambda seen: pages_of(entries[:seen])), list[Flaw]()
     for path in paths:

@@ -15,7 +15,7 @@ from agent_service.history.naming import is_whole
 from agent_service.run.changes import as_decided
 from agent_service.run.journal import Entry
 from agent_service.views.folder.verify import Flaw, flaw_in_journal
-from agent_service.views.pages.files import pages_of
+from agent_service.views.pages import pages_of
 from groundwork.archive.format import MANIFEST, SIGNATURE, Archive
 from groundwork.service.installed import installed_version
 from schemas.values import replace

@@ -39,7 +39,7 @@ from agent_service.store.shared_log.marks import (
     take_mark_away,
 )
 from agent_service.views.folder.workspace import MAX_BYTES
-from agent_service.views.pages.files import pages_of
+from agent_service.views.pages import pages_of
 from groundwork.archive.format import Archive, Writer, writing
 from groundwork.archive.series import KEYS, SUFFIX, Series
 from groundwork.nats.link import NatsLink

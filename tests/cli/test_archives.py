@@ -18,7 +18,7 @@ from agent_service.bus.reading import head_told
 from agent_service.bus.topology import topology
 from agent_service.settings import load
 from agent_service.store.sql.database import FILE
-from agent_service.views.pages.files import pages_of
+from agent_service.views.pages import pages_of
 from groundwork.archive import format as archive_format
 from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
 from groundwork.nats.embedded import EmbeddedNats

@@ -17,7 +17,7 @@ from agent_service.history.log_line import log_line
 from agent_service.history.words import say
 from agent_service.run.changes import ChangeRecord, retell
 from agent_service.views.journal import made_call, outcome_of, timeline_view
-from agent_service.views.pages.files import pages_of
+from agent_service.views.pages import pages_of
 from agent_service.views.run import run_view, step_detail
 from agent_service.views.spans.trace import stretch
 from agent_service.views.why import Seen, why_view

@@ -14,7 +14,7 @@ from agent_service.history.log_line import log_line
 from agent_service.run.changes import ChangeRecord, retell
 from agent_service.run.journal import Commit
 from agent_service.views.journal import entry_view, timeline_view
-from agent_service.views.pages.files import pages_of
+from agent_service.views.pages import pages_of
 from agent_service.views.run import run_view, step_detail
 from agent_service.views.spans.trace import stretch
 from groundwork.telemetry.span import Span

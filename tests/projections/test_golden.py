@@ -10,7 +10,7 @@ import pytest
 
 from agent_service.history.artifacts import FILES
 from agent_service.run.ports import Dismissal
-from agent_service.views.pages.files import pages_of
+from agent_service.views.pages import pages_of
 from agent_service.views.why import Holder, Seen, Whereabouts
 from schemas.status import WaitingCall
 from tests.core.cues import FETCH, RUN_ID, frames, plans, queued, started

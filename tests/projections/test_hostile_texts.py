@@ -15,8 +15,7 @@ from agent_service.core.phases import Action, Framing, Met, Plan, Reflection, Un
 from agent_service.history.artifacts import FILES
 from agent_service.history.plain import one_line
 from agent_service.views.journal import entry_view
-from agent_service.views.pages.files import pages_of
-from agent_service.views.pages.markdown import inline
+from agent_service.views.pages import inline, pages_of
 from groundwork.service.invisible import json_visible, visible
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Signal, ToolError

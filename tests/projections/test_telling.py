@@ -12,7 +12,7 @@ from agent_service.models.prompts.prompt import as_text
 from agent_service.run.changes import retell
 from agent_service.run.ports import PromptText
 from agent_service.views.journal import JournalReader, call_view, made_call
-from agent_service.views.pages.files import pages_of
+from agent_service.views.pages import pages_of
 from agent_service.views.spans.trace import stretch
 from tests.core.cues import (
     RUN_ID,

@@ -12,7 +12,7 @@ from agent_service.history.artifacts import FILES, is_artifact_path, named_artif
 from agent_service.run.journal import GENESIS, RULES, Entry
 from agent_service.views.folder.verify import Flaw, verify
 from agent_service.views.folder.workspace import Workspace
-from agent_service.views.pages.files import pages_of
+from agent_service.views.pages import pages_of
 from tests.core.cues import RUN_ID, returns
 from tests.core.script import Script
 from tests.projections.journals import CRITIQUE, PAGE, entries_of, worked_example

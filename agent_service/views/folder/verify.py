@@ -10,7 +10,7 @@ from agent_service.history.artifacts import FILES, NamedArtifact, kept_artifacts
 from agent_service.run.changes import retell
 from agent_service.run.journal import Entry, flaw_in_chain
 from agent_service.views.folder.workspace import TooLarge, Unsafe, Workspace
-from agent_service.views.pages.files import pages_of
+from agent_service.views.pages import pages_of
 from schemas.values import dataclass
 
 JOURNAL = "journal"

@@ -113,7 +113,7 @@ class Trace:
                 yield self._span(item, "wait queued", {"agentic.waiting_for": "queued"})
             case "phase" if not (item.thought and item.thought.became.along):
                 yield self._span(item, f"chat {item.model or ''}".strip(), self._call(item), kind="client")
-            case "step" | "task":
+            case "step" | "task" if item.attempt or item.status != "cancelled":
                 yield self._span(item, f"execute_tool {item.tool}", self._step(record, item))
             case "attempt" if ":attempt:" in item.id:
                 child = item.child_run_id

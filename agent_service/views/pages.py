@@ -1,0 +1,245 @@
+"""The files of a run's folder, as texts by name: pages made of `templates/`, and trace.jsonl (RFC-95).
+
+No text of others can forge the structure of a page: what is put into it is escaped, unless it is `Marked`.
+"""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+from datetime import datetime, timedelta
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from pydantic import JsonValue
+
+from agent_service.core.phases import Met, Plan, Proof, Unmet
+from agent_service.core.proof import shown_by
+from agent_service.core.state import RunState
+from agent_service.history import words
+from agent_service.history.artifacts import FILES, named_artifacts
+from agent_service.history.asked import asked
+from agent_service.history.history import History
+from agent_service.history.items import Item, Thought
+from agent_service.history.plain import clipped, duration, instant, one_line, rfc3339
+from agent_service.history.waiting_for import waiting_for
+from agent_service.history.words import said
+from agent_service.run.asks import human_task, remedy
+from agent_service.run.changes import as_decided
+from agent_service.run.journal import GENESIS, Entry, Record
+from groundwork.service.beginning import loaded
+from groundwork.service.invisible import json_visible, visible
+from schemas.catalog import ToolCommand
+
+WHOLE = 4 << 20
+"""More characters than a message can bring."""
+_TIERS = {"read": "read, changes nothing outside and may be repeated", "write": "write, changes something outside"}
+
+
+def pages(run: RunState, records: Sequence[Record]) -> dict[str, str]:
+    """`records`: the whole journal of `run`."""
+    history, task = History(), human_task(run)
+    ended = tuple(history.ends(records))
+    told = {
+        "run": run,
+        "history": history,
+        "artifacts": named_artifacts(records),
+        "waits": waiting_for(run),
+        "asks": tuple(asked(task.model_dump(mode="json") if task else None)),
+        "now": remedy(run),
+        "WHOLE": WHOLE,
+    }
+    templates = _templates()
+    made = {name: joined(templates.get_template(name).render(told)) for name in FILES if name.endswith(".md")}
+    return made | {"trace.jsonl": trace(history, ended)}
+
+
+def pages_of(entries: Sequence[Entry]) -> dict[str, str]:
+    """The pages with the run as the rules tell it. Raises ValueError for a journal that is empty or cannot be told."""
+    return pages(as_decided(entries), [entry.record() for entry in entries])
+
+
+@cache
+def _templates() -> Any:
+    made = loaded("jinja2:Environment")(
+        loader=loaded("jinja2:FileSystemLoader")(str(resources.files(__package__) / "templates")),
+        undefined=loaded("jinja2:StrictUndefined"),
+        finalize=worded,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = (Marked, inline, sentence, code, fenced, json_block, tier, values, words.limits, words.speaker, words.usd)
+    made.filters |= {one.__name__.lower(): one for one in filters}
+    made.filters |= {"call": words.call_of, "request": words.request_of}
+    return made
+
+
+def tier(command: ToolCommand | None) -> str:
+    if command is None:
+        return "not on offer"
+    again = " (idempotent: may be repeated)" if command.tier == "write" and command.idempotent else ""
+    return f"{_TIERS[command.tier]}{again}"
+
+
+def values(decision: Any) -> dict[str, Any]:
+    return {field.name: getattr(decision, field.name) for field in fields(decision)}
+
+
+# Markdown
+
+
+MAX_LINE = 2_000
+MAX_BLOCK = 8_000
+WITHIN = "\x1e"
+"""Ends a line of a block until the page is whole: no text has it, because it is invisible."""
+
+_ACTIVE = re.compile(r"[\\`*\[\]<]|~~|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|&(?=[#A-Za-z])")
+_ACTIVE_AT_START = re.compile(r"^(?:[-+=#>~|]|(\d{1,9})(?=[.)]))")
+_BACKTICKS = re.compile(r"`+")
+_BETWEEN_BLOCKS = re.compile(r"\n{3,}")
+
+
+class Marked(str):
+    """Markdown of our own."""
+
+    __slots__ = ()
+
+
+def inline(text: object, limit: int = MAX_LINE) -> Marked:
+    escaped = _ACTIVE.sub(r"\\\g<0>", one_line(str(text), limit))
+    return Marked(_ACTIVE_AT_START.sub(lambda m: f"{m[0]}\\" if m[1] else f"\\{m[0]}", escaped) or "(empty)")
+
+
+def sentence(text: object) -> Marked:
+    marked = inline(text)
+    return marked if marked.endswith((".", "!", "?", "…")) else Marked(f"{marked}.")
+
+
+def code(text: str, limit: int = 200) -> Marked:
+    line = one_line(text, limit)
+    if not line:
+        return Marked("(empty)")
+    ticks = "`" * (_longest_run(line) + 1)
+    pad = " " if len(ticks) > 1 else ""
+    return Marked(f"{ticks}{pad}{line}{pad}{ticks}")
+
+
+def fenced(text: str, language: str = "text", *, limit: int = MAX_BLOCK) -> Marked:
+    shown = clipped(visible(text), limit).strip("\n")
+    fence = "`" * max(3, _longest_run(shown) + 1)
+    return Marked(f"{fence}{language}\n{shown}\n{fence}".replace("\n", WITHIN))
+
+
+def json_block(value: Mapping[str, JsonValue], *, limit: int = MAX_BLOCK) -> Marked:
+    return fenced(json.dumps(value, indent=2, ensure_ascii=False), "json", limit=limit)
+
+
+_OURS: dict[type[Any], Callable[[Any], str]] = {
+    datetime: instant,
+    timedelta: duration,
+    bool: lambda value: "yes" if value else "no",
+    float: "{:g}".format,
+    int: str,
+}
+_TOLD: dict[type[Any], Callable[[Any], object]] = {Proof: shown_by, Met: said, Unmet: said}
+
+
+def worded(value: Any) -> Marked:
+    """A value of a run as a page shows it."""
+    if isinstance(value, Marked):
+        return value
+    ours, told = _OURS.get(type(value)), _TOLD.get(type(value))
+    return Marked(ours(value)) if ours else inline(told(value) if told else value)
+
+
+def joined(page: str) -> str:
+    """The page with one empty line between two blocks."""
+    return _BETWEEN_BLOCKS.sub("\n\n", page).strip("\n").replace(WITHIN, "\n") + "\n"
+
+
+def _longest_run(text: str) -> int:
+    return max(map(len, _BACKTICKS.findall(text)), default=0)
+
+
+# trace.jsonl
+
+
+Line = dict[str, JsonValue]
+
+MAX_SUMMARY = 500
+
+_WRITTEN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
+def trace(history: History, ended: Iterable[Item]) -> str:
+    """`ended`: the items, each as it ended. Each line has the hash of the one before and its own canonical JSON."""
+    previous, written = GENESIS, []
+    for line in _lines(history, ended):
+        previous = line["hash"] = hashlib.sha256((previous + _CANONICAL.encode(line)).encode()).hexdigest()
+        written.append(json_visible(_WRITTEN.encode(line)) + "\n")
+    return "".join(written)
+
+
+def _lines(history: History, ended: Iterable[Item]) -> Iterator[Line]:
+    tries = Counter[int | None]()
+    for item in ended:
+        if item.kind == "phase":
+            tries[item.call] += 1
+            if item.thought:
+                yield _decision(item, item.thought)
+            elif item.error:
+                yield _line(item, phase=item.phase or "", attempt=tries[item.call], result_status="error")
+        elif item.outcome and (item.kind == "attempt" or item.answered_in != item.ended_in):
+            above = history.by_id.get(item.parent or "") if item.kind == "attempt" else item
+            yield _act(item, above.about if above else {})
+
+
+def _line(item: Item, **told: JsonValue) -> Line:
+    """`told` takes the place of what the item says."""
+    error = item.error
+    line: Line = {
+        "phase": "act",
+        "step": item.step or 0,
+        "attempt": item.attempt or 0,
+        "timestamp": rfc3339(item.ended_at) if item.ended_at else None,
+        "tool": item.tool,
+        "args": None,
+        "result_status": item.outcome,
+        "result_summary": None,
+        "error": {"class": error.error_class, "message": error.message} if error else None,
+        "retryable": error.retryable if error else None,
+        "usage": None,
+        "cost_usd": None,
+        "entry": item.ended_in,
+    }
+    return line | told
+
+
+def _act(item: Item, request: Mapping[str, JsonValue]) -> Line:
+    line = _line(item, args=request.get("arguments"))
+    line["result_summary"] = None if item.error else item.summary or None
+    if item.execution:
+        line["execution"] = item.execution.model_dump(exclude_none=True)
+    return line | ({"task": item.task, "round": item.round} if item.task else {})
+
+
+def _decision(item: Item, thought: Thought) -> Line:
+    reply, one, decision = thought.reply, thought.became, thought.decision
+    summary = clipped(str(said(decision)), MAX_SUMMARY)
+    line = _line(
+        item, phase=one.phase, step=one.step, attempt=one.attempt, result_status=one.status, result_summary=summary
+    )
+    if not one.along:
+        usage = asdict(reply.usage)
+        line |= {"cost_usd": usage.pop("cost_usd"), "usage": {"model": reply.model, **usage}}
+    if isinstance(decision, Plan):
+        line |= {"tool": decision.action.tool, "args": decision.action.arguments}
+        also: JsonValue = [{"tool": action.tool, "args": action.arguments} for action in decision.also]
+        line |= {"also": also} if also else {}
+    if made := reply.provenance:
+        line |= {"prompt_hash": made.prompt_hash, "schema_hash": made.schema_hash}
+    return line

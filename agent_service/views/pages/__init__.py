@@ -1,1 +1,0 @@
-"""The pages of a run's folder that people read, each made from the journal."""

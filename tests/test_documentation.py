@@ -18,7 +18,7 @@ import ductile_gateway.settings
 from agent_service.cli.main import Agentic
 from agent_service.settings import AgentSettings
 from ductile_gateway.settings import GatewaySettings
-from groundwork.service.exits import Exit
+from groundwork.service.errors import Exit
 
 ROOT = Path(__file__).parent.parent
 CONFIGURATION = (ROOT / "docs" / "CONFIGURATION.md").read_text(encoding="utf-8")

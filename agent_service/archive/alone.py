@@ -11,7 +11,7 @@ from groundwork.nats.lease import Record, look, look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
-from groundwork.service.store_folder import AlreadyRunning, ProcessLock
+from groundwork.service.store_folder import AlreadyRunning, process_lock
 
 CONNECT_WITHIN_S = 5.0
 LOOK_S = 0.2
@@ -33,7 +33,7 @@ async def alone(loaded: AgentSettings) -> AsyncIterator[NatsLink]:
         folder = loaded.cache if loaded.shared else loaded.store
         store_folder.closed(folder)
         try:
-            opened.enter_context(ProcessLock(folder))
+            opened.enter_context(process_lock(folder))
         except AlreadyRunning as error:
             raise Misconfigured(f"{error}. Nothing was changed") from error
         link = await opened.enter_async_context(bus_at_hand(loaded))

@@ -22,8 +22,7 @@ from agent_service.store.sqlite import SqliteStore
 from agent_service.views.folder.workspace import IllegalName, TooLarge, Unsafe, Workspace, checked
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import Failure, TryAgain
-from groundwork.service.exits import Exit, NotDone
+from groundwork.service.errors import Exit, Failure, NotDone, TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.service.store_folder import claimed
 from schemas import subjects

@@ -43,8 +43,7 @@ from agent_service.views.pages import pages_of
 from groundwork.archive.format import Archive, Writer, writing
 from groundwork.archive.series import KEYS, SUFFIX, Series
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import Failure, Misconfigured
-from groundwork.service.exits import Exit, NotDone
+from groundwork.service.errors import Exit, Failure, Misconfigured, NotDone
 from groundwork.service.store_folder import ID_FILE, known_id
 
 AGENT, GATEWAY = "agentic", "gateway"

@@ -13,8 +13,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
-from nats.js.api import ConsumerConfig, DeliverPolicy
-
 from agent_service.bus.reading import headers_of
 from agent_service.history.plain import instant, rfc3339
 from agent_service.views.inbox import (
@@ -71,8 +69,7 @@ class NatsDeadLetters:
                 self._read, self._read_to = [], Extent()
             if now.last > self._read_to.last:
                 after = max(self._read_to.last, now.last - self._most)
-                start = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=after + 1)
-                reading = headers_of(self._link, STREAM, subjects.ALL_DEAD_LETTERS, start)
+                reading = headers_of(self._link, STREAM, subjects.ALL_DEAD_LETTERS, after=after)
                 self._read = [*self._read, *[message async for message in reading]][-self._most :]
                 self._read_to = now
             return fold(self._read)

@@ -3,71 +3,44 @@
 JetStream finds no message by its id: those of the subject are read from the instant at which it was sent.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any
 
-import nats.errors
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
-from nats.js.errors import APIError
-
 from agent_service.views.inbox import Stored
 from agent_service.views.why import Holder, Whereabouts
+from groundwork.nats.following import FROM_THE_FIRST, Following
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import failure, matches
-from groundwork.nats.settling import Delivery, read_delivery
+from groundwork.nats.publishing import matches
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
 from schemas import envelope, subjects
-from schemas.values import dataclass, replace
+from schemas.values import dataclass
 
 NEXT_WITHIN_S = 5.0
-AT_ONCE = 256
 
 
-async def headers_of(link: NatsLink, stream: str, subject: str, start: ConsumerConfig) -> AsyncGenerator[Stored, None]:
-    """Raises TryAgain and Misconfigured."""
-    async with aclosing(deliveries(link, stream, [subject], replace(start, headers_only=True))) as found:
-        async for one in found:
-            size = int(one.headers.get("Nats-Msg-Size", 0))
-            yield Stored(subject=one.subject, seq=one.stream_seq, at=one.at, headers=one.headers, size=size)
-
-
-async def deliveries(
-    link: NatsLink, stream: str, filters: list[str], start: ConsumerConfig
-) -> AsyncGenerator[Delivery, None]:
-    """All that is there, by a consumer that lasts as long as somebody reads. Raises TryAgain and Misconfigured.
-
-    Not the client's ordered one: it takes subjects of the form `$JS.ACK.DOMAIN.ACCOUNT…` (NATS ADR-15) for gaps, and
-    begins anew for ever (nats-py 2.16).
-    """
-    passing = replace(start, ack_policy=AckPolicy.NONE, num_replicas=1, mem_storage=True, inactive_threshold=30.0)
-    config = replace(passing, filter_subjects=filters)
-    try:
-        subscription = await link.jetstream.pull_subscribe("", stream=stream, config=config)
-    except APIError as error:
-        raise failure(f"stream {stream}", vars(error)) from error
-    except nats.errors.Error as error:
-        raise TryAgain(f"stream {stream}: {error}") from error
-    try:
-        left, come = (await subscription.consumer_info()).num_pending or 0, 0
-        while left:
-            for message in await subscription.fetch(min(left, AT_ONCE), timeout=NEXT_WITHIN_S):
-                come += 1
-                left = message.metadata.num_pending
-                yield _in_place(read_delivery(message), come)
-    except nats.errors.TimeoutError as error:
-        raise TryAgain(f"stream {stream} stopped in the middle: ask again") from error
-    finally:
-        await subscription.unsubscribe()
-
-
-def _in_place(delivery: Delivery, place: int) -> Delivery:
-    """Raises a TimeoutError where the one before it did not come."""
-    if delivery.consumer_seq != place:
-        raise nats.errors.TimeoutError
-    return delivery
+async def headers_of(
+    link: NatsLink, stream: str, subject: str, *, after: int = 0, since: datetime | None = None
+) -> AsyncGenerator[Stored, None]:
+    """All that is there now, behind a sequence or since an instant. Raises TryAgain and Misconfigured."""
+    newest = await link.newest(stream, subject)
+    if newest is None or newest.seq <= after or (since and newest.at < since):
+        return
+    start = {"deliver_policy": "by_start_time", "opt_start_time": since.isoformat()} if since else FROM_THE_FIRST
+    following = Following(link, stream, subject=subject, headers_only=True, start=start)
+    async with aclosing(following.batches(after)) as batches:
+        while after < newest.seq:
+            try:
+                batch = await asyncio.wait_for(anext(batches), NEXT_WITHIN_S)
+            except TimeoutError as error:
+                raise TryAgain(f"stream {stream} stopped in the middle: ask again") from error
+            after = batch.upto
+            for one in batch.messages:
+                size = int(one.headers.get("Nats-Msg-Size", 0))
+                yield Stored(subject=one.subject, seq=one.seq, at=one.at, headers=one.headers, size=size)
 
 
 BEFORE = timedelta(seconds=10)
@@ -81,9 +54,8 @@ class NatsWhereabouts:
 
     async def of(self, stream: str, subject: str, key: str, since: datetime) -> Whereabouts | None:
         """The message of that key, and not one that took its id, where ours went out under `<key>#2`."""
-        start = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_TIME, opt_start_time=since - BEFORE)
         found, looked_at = None, 0
-        async with aclosing(headers_of(self._link, stream, subject, start)) as messages:
+        async with aclosing(headers_of(self._link, stream, subject, since=since - BEFORE)) as messages:
             async for message in messages:
                 looked_at += 1
                 if message.headers.get(envelope.MSG_ID, "").partition("#")[0] == key:
@@ -151,9 +123,8 @@ def head_heard(ring: KeyRing, run_id: str, told: str) -> tuple[int, str] | None:
 
 async def told_ends(link: NatsLink, ring: KeyRing) -> list[ToldEnd]:
     """Only those that the agent said with a key of the ring. Raises TryAgain, and Misconfigured."""
-    everything = ConsumerConfig(deliver_policy=DeliverPolicy.ALL)
     found = []
-    async for message in headers_of(link, subjects.STREAM, f"{subjects.EVENTS}*", everything):
+    async for message in headers_of(link, subjects.STREAM, f"{subjects.EVENTS}*"):
         run_id = message.headers.get(envelope.RUN_ID, "")
         heard = head_heard(ring, run_id, message.headers.get(envelope.HEAD, ""))
         if heard and message.subject in subjects.ENDINGS:

@@ -9,7 +9,7 @@ from agent_service.history.naming import LOOKED_AT, Candidate, is_whole, meant, 
 from agentic_client.clients import AsyncClient, Client
 from agentic_client.errors import AgenticError, Broken, Unreachable
 from groundwork.service.address import without_login
-from groundwork.service.exits import Exit, NotDone
+from groundwork.service.errors import Exit, NotDone
 from groundwork.service.invisible import visible
 
 AWAY_AT_MOST_S = 300.0

@@ -19,7 +19,7 @@ from agent_service.cli.output import Outcome
 from agent_service.cli.whereabouts import OWN
 from groundwork.service import installed, store_folder
 from groundwork.service.address import keeps_secrets, login_in
-from groundwork.service.exits import Exit, NotDone
+from groundwork.service.errors import Exit, NotDone
 from groundwork.service.installed import shipped
 from schemas.values import dataclass
 

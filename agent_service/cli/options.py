@@ -20,7 +20,7 @@ from agent_service.cli.client import Agent, Json
 from agent_service.history.plain import one_line, rfc3339
 from groundwork.service import installed
 from groundwork.service.commands import examples
-from groundwork.service.exits import NotDone
+from groundwork.service.errors import NotDone
 from schemas.operations import BY_NAME
 from schemas.values import dataclass
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console, RenderableType
 
 from groundwork.service import json_log
-from groundwork.service.exits import ClosedPipe, Exit, NotDone
+from groundwork.service.errors import ClosedPipe, Exit, NotDone
 from groundwork.service.invisible import json_visible, visible
 from schemas.values import dataclass
 

@@ -12,7 +12,7 @@ from agent_service.cli.client import PASSING, Json
 from agent_service.cli.options import REASON, Asking, Given, argument, flag, given, of_agent, of_run, option
 from agent_service.cli.output import Outcome
 from agent_service.history.asked import asked
-from groundwork.service.exits import Exit, NotDone
+from groundwork.service.errors import Exit, NotDone
 
 LOOK_AGAIN_S = 0.5
 SHOWN = 20

@@ -23,7 +23,7 @@ from agent_service.cli.options import (
     option,
 )
 from agent_service.cli.output import Outcome
-from groundwork.service.exits import Exit, NotDone
+from groundwork.service.errors import Exit, NotDone
 
 PAGE = 15
 """Entries, which have up to a mebibyte each."""

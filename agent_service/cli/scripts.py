@@ -7,8 +7,7 @@ import typer
 from agent_service.cli.options import argument, of_files
 from agent_service.cli.output import Outcome
 from agent_service.models.scripted_model import read_script
-from groundwork.service.errors import Misconfigured
-from groundwork.service.exits import Exit
+from groundwork.service.errors import Exit, Misconfigured
 
 commands = typer.Typer(no_args_is_help=True)
 

@@ -7,7 +7,7 @@ from agent_service import app, settings
 from agent_service.cli import whereabouts
 from agent_service.history.log_line import FOR_MACHINES
 from groundwork.service import serving
-from groundwork.service.exits import Exit
+from groundwork.service.errors import Exit
 
 
 def serve(config: Path | None, *, take_over: bool = False) -> Exit:

@@ -23,8 +23,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import MODE, Deviation, check_topology
 from groundwork.nats.topology import set_up as create_all
 from groundwork.service.commands import examples
-from groundwork.service.errors import Misconfigured, NoRoom
-from groundwork.service.exits import Exit
+from groundwork.service.errors import Exit, Misconfigured, NoRoom
 from schemas.values import dataclass
 
 commands = typer.Typer()

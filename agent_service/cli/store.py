@@ -13,8 +13,7 @@ from agent_service.cli.output import Outcome
 from agent_service.cli.whereabouts import nearby
 from agent_service.settings import AgentSettings, load
 from agent_service.trust.signing import Signing
-from groundwork.service.errors import Misconfigured
-from groundwork.service.exits import Exit
+from groundwork.service.errors import Exit, Misconfigured
 from groundwork.service.keys import Key, KeyRing, read, write
 
 Told = Outcome | Coroutine[Any, Any, Outcome]

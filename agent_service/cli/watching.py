@@ -12,7 +12,7 @@ from agent_service.cli.client import Json
 from agent_service.cli.options import Asking
 from agent_service.cli.output import Outcome, safe
 from agent_service.cli.render_run import hanging, new_rows
-from groundwork.service.exits import Exit, NotDone
+from groundwork.service.errors import Exit, NotDone
 
 OF_STATUS = {
     "done": Exit.OK,

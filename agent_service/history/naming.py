@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from agent_service.history.plain import one_line
-from groundwork.service.exits import Exit, NotDone
+from groundwork.service.errors import Exit, NotDone
 from schemas.values import dataclass
 
 LAST = "last"

@@ -17,7 +17,7 @@ from agent_service.workbench.dev_settings import DevOptions
 from agent_service.workbench.story import OUTBOX
 from agentic_client import AsyncClient, Run
 from groundwork.service import json_log
-from groundwork.service.exits import Exit
+from groundwork.service.errors import Exit
 from groundwork.service.process import tied_to_us
 from groundwork.service.serving import cancelled_by_signals
 

@@ -24,8 +24,7 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import set_up
 from groundwork.service import store_folder
-from groundwork.service.errors import Misconfigured
-from groundwork.service.exits import Exit
+from groundwork.service.errors import Exit, Misconfigured
 from groundwork.service.process import tied_to_us
 from schemas.values import dataclass, replace
 

@@ -21,8 +21,7 @@ from agent_service.models.scripted_model import read_script
 from agent_service.workbench.dev import LOOK_S, DevStack, Service, check_that_both_can_start, stack
 from agent_service.workbench.dev_settings import DevOptions, names_a_model
 from groundwork.service import json_log
-from groundwork.service.errors import Misconfigured
-from groundwork.service.exits import ClosedPipe, Exit
+from groundwork.service.errors import ClosedPipe, Exit, Misconfigured
 from groundwork.service.invisible import visible
 from groundwork.service.serving import cancelled_by_signals
 

@@ -16,7 +16,7 @@ from agent_service.cli.render import status
 from agent_service.history.plain import one_line
 from agent_service.workbench.evaluation.playing import Result, evaluate, totals, trials_of
 from agent_service.workbench.evaluation.scenario import own_folder, scenarios
-from groundwork.service.exits import Exit
+from groundwork.service.errors import Exit
 from groundwork.service.serving import cancelled_by_signals
 
 LONGEST_LINE = 1000

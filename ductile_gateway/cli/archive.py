@@ -33,7 +33,7 @@ from groundwork.nats.link import NatsLink, connect
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
-from groundwork.service.store_folder import ID_FILE, AlreadyRunning, ProcessLock, claimed, known_id
+from groundwork.service.store_folder import ID_FILE, AlreadyRunning, claimed, known_id, process_lock
 from groundwork.sqlite.file import SqliteFile, open_file
 from schemas import subjects
 from schemas.values import dataclass, replace
@@ -123,7 +123,7 @@ def held_alone(folder: Path) -> Iterator[None]:
     with ExitStack() as held:
         try:
             store_folder.closed(folder)
-            held.enter_context(ProcessLock(folder))
+            held.enter_context(process_lock(folder))
         except (AlreadyRunning, OSError) as error:
             raise Misconfigured(f"{error}. Nothing was changed") from error
         yield

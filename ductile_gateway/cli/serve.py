@@ -6,7 +6,7 @@ from pathlib import Path
 from ductile_gateway import app
 from ductile_gateway.settings import GatewaySettings, load, settings_file
 from groundwork.service import serving
-from groundwork.service.exits import Exit
+from groundwork.service.errors import Exit
 from groundwork.service.serving import ended_by_signals
 
 log = logging.getLogger(__name__)

@@ -30,10 +30,8 @@ from ductile_gateway.store import ahead
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, find_tools
 from groundwork.service import strict
-from groundwork.service.beginning import INTERRUPTED
 from groundwork.service.commands import examples
-from groundwork.service.errors import Misconfigured, TryAgain, Unreachable
-from groundwork.service.exits import Exit
+from groundwork.service.errors import Exit, Misconfigured, TryAgain, Unreachable
 from groundwork.service.installed import invocation
 from groundwork.service.serving import cancelled_by_signals
 from schemas.catalog import ToolCommand
@@ -189,7 +187,7 @@ def call(
     except TryAgain as error:
         raise Unreachable(str(error)) from error
     except asyncio.CancelledError:
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(Exit.INTERRUPTED) from None
     if artifacts:
         _keep(called, artifacts)
     sys.stdout.write(f"{json.dumps(_as_document(called), ensure_ascii=False)}\n" if as_json else _as_text(called))

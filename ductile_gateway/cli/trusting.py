@@ -18,8 +18,7 @@ from ductile_gateway.store.opening import log_of_gateways, open_alone
 from ductile_gateway.store.pins import Pin, RowPins
 from ductile_gateway.store.rows import Rows
 from ductile_gateway.trust import contested_of, first_of
-from groundwork.service.errors import Failure, Misconfigured, TryAgain
-from groundwork.service.exits import Exit
+from groundwork.service.errors import Exit, Failure, Misconfigured, TryAgain
 from groundwork.sqlite.file import open_for_reading
 from schemas.signing import AgentKey
 

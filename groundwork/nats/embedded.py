@@ -23,7 +23,7 @@ from groundwork.nats.settings import NatsSettings
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.process import tied_to_us
-from groundwork.service.store_folder import AlreadyRunning, ProcessLock
+from groundwork.service.store_folder import AlreadyRunning, process_lock
 
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
@@ -75,13 +75,17 @@ class EmbeddedNats:
         if self._process is not None:
             return
         binary = _find_binary()
-        self._take_folder()
+        store_folder.folder_of_ours(self._folder)
+        self._lock.close()
         try:
+            self._lock.enter_context(process_lock(self._folder))  # until `stop`: also while it is started again
             await self._stop_stale()
             self._port = _free_port(self._port)
             self._launch(binary)
             async with asyncio.timeout(START_SECONDS):
                 await self._until_ready()
+        except AlreadyRunning as error:
+            raise Misconfigured(f"the NATS server of this folder is another process's: {error}") from error
         except TimeoutError as error:
             await self.stop()
             raise self._failed(f"did not answer within {START_SECONDS:g} s") from error
@@ -103,30 +107,20 @@ class EmbeddedNats:
             self._process.wait()
             self._process = None
 
-    def _take_folder(self) -> None:
-        """Held until the server is stopped: also while it is started again after a crash."""
-        store_folder.folder_of_ours(self._folder)
-        self._lock.close()
-        try:
-            self._lock.enter_context(ProcessLock(self._folder))
-        except AlreadyRunning as error:
-            raise Misconfigured(f"the NATS server of this folder is another process's: {error}") from error
-
     async def _stop_stale(self) -> None:
-        try:
+        with contextlib.suppress(OSError, ValueError):
             pid = int(self._pid_file.read_text())
-        except (OSError, ValueError):
-            return
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if self._runs_our_server(pid):
-                log.warning("stopping the NATS server %d, which was left running in %s", pid, self._folder)
-                with contextlib.suppress(ProcessLookupError):
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                if self._is_ours(pid):
+                    log.warning("stopping the NATS server %d, which was left running in %s", pid, self._folder)
                     os.kill(pid, number)
-                await _wait_while(lambda: self._runs_our_server(pid), STOP_SECONDS)
+                    await _wait_while(lambda: self._is_ours(pid), STOP_SECONDS)
 
-    def _runs_our_server(self, pid: int) -> bool:
+    def _is_ours(self, pid: int) -> bool:
         """By its command line, for the number may be another program's by now."""
-        return str(self._config_file) in _command_line(pid)
+        command = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
+        told = subprocess.run(command, check=False, capture_output=True, text=True).stdout  # noqa: S603 - only a number varies
+        return str(self._config_file) in told
 
     def _launch(self, binary: str) -> None:
         store_folder.write(self._config_file, json.dumps(self._config(), indent=2, ensure_ascii=False))
@@ -204,16 +198,6 @@ async def _accepts(port: int) -> bool:
         return False
     writer.close()
     return True
-
-
-def _command_line(pid: int) -> str:
-    if not Path("/proc/self").exists():  # as on macOS
-        command = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
-        return subprocess.run(command, check=False, capture_output=True, text=True).stdout  # noqa: S603 - only a number varies
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
 
 
 async def _wait_while(holds: Callable[[], bool], within_s: float) -> None:

@@ -6,7 +6,7 @@ Where a message or heartbeats are missing, another consumer goes on from the las
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -28,6 +28,8 @@ PAUSE_S = 0.2
 MOST_AT_ONCE = 512
 _STALLED = "Nats-Consumer-Stalled"
 
+FROM_THE_FIRST: Mapping[str, object] = {"deliver_policy": "all"}
+NEWEST_OF_EACH: Mapping[str, object] = {"deliver_policy": "last_per_subject"}
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 log = logging.getLogger(__name__)
@@ -44,12 +46,20 @@ class Batch:
 
 
 class Following:
-    """`headers_only`: without bodies; and at first, behind nothing, of each subject the newest message alone."""
+    """`start`: where its consumer begins that is behind nothing."""
 
-    def __init__(self, link: NatsLink, stream: str, *, headers_only: bool = False) -> None:
-        self._link = link
-        self._stream = stream
-        self._headers_only = headers_only
+    def __init__(
+        self,
+        link: NatsLink,
+        stream: str,
+        *,
+        subject: str = ">",
+        headers_only: bool = False,
+        start: Mapping[str, object] = FROM_THE_FIRST,
+    ) -> None:
+        self._link, self._stream = link, stream
+        self._what = {"filter_subjects": [subject], "headers_only": headers_only}
+        self._start = start
 
     async def batches(self, after: int) -> AsyncGenerator[Batch, None]:
         """What is behind sequence `after`. Raises Misconfigured where there is no such stream."""
@@ -106,15 +116,12 @@ class Following:
                 await self._link.send(asked, b"")
 
     async def _made(self, name: str, inbox: str, after: int) -> bool:
-        newest_alone = self._headers_only and not after
-        start: dict[str, object] = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
-        if newest_alone:
-            start = {"deliver_policy": "last_per_subject", "filter_subjects": [">"]}
+        behind = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
         config = {
             "name": name,
             "deliver_subject": inbox,
-            **start,
-            "headers_only": self._headers_only,
+            **(behind if after else self._start),
+            **self._what,
             "ack_policy": "none",
             "max_deliver": 1,
             "flow_control": True,

@@ -101,7 +101,7 @@ class Notice:
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
-Notify = Callable[[Delivery, str, str], Notice]
+Notify = Callable[[Delivery, str, str], Notice | None]
 """The notice of a delivery that is buried, the stream that it came from, and why. Raises ValueError if it has none."""
 
 
@@ -109,7 +109,7 @@ Notify = Callable[[Delivery, str, str], Notice]
 class DeadLetters:
     subject: str
     max_deliveries: int = 5
-    notify: Notify | None = None
+    notify: Notify = lambda *_: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,54 +130,50 @@ class Settling:
             log.debug("%s: to be tried again: %s", self._name(delivery), _one_line(error))
             return nak(min(LONGEST_DELAY, error.delay_s))
         except GiveUp as error:
-            return await self._bury(delivery, _one_line(error))
+            reason = told = _one_line(error)
         except Fatal:
             raise
         except Exception as error:  # noqa: BLE001 - a handler's error is the message's fate, never the loop's
-            return await self._failed(delivery, error)
-        return ACK
-
-    async def _failed(self, delivery: Delivery, error: Exception) -> bytes:
-        kind = type(error).__name__
-        reason = f"{kind}: {_one_line(error)}"
-        log.error("%s: %s", self._name(delivery), reason)
-        if delivery.delivered >= self.dead_letters.max_deliveries:
+            kind = type(error).__name__
+            reason = f"{kind}: {_one_line(error)}"
+            log.error("%s: %s", self._name(delivery), reason)  # noqa: TRY400 - one line is enough
+            if delivery.delivered < self.dead_letters.max_deliveries:
+                return nak(min(LONGEST_DELAY, FIRST_DELAY * 2 ** (delivery.delivered - 1)))
             # What an error says that nobody foresaw may quote the message: that is for the operator alone.
             told = f"{kind} at each of {delivery.delivered} deliveries: the log and the dead letter say more"
-            return await self._bury(delivery, reason, told)
-        return nak(min(LONGEST_DELAY, FIRST_DELAY * 2 ** (delivery.delivered - 1)))
+        else:
+            return ACK
+        return await self._bury(delivery, reason, told)
 
-    async def _bury(self, delivery: Delivery, reason: str, told: str = "") -> bytes:
-        notice = self._notice(delivery, told or reason)
+    async def _bury(self, delivery: Delivery, reason: str, told: str) -> bytes:
+        untold, notice = "", None
+        try:
+            notice = self.dead_letters.notify(delivery, self.stream, told)
+        except ValueError as error:
+            untold = _one_line(error)
         try:
             await self._publish_dead_letter(delivery, reason, notice.about if notice else {})
         except Failure as error:
             name = self._name(delivery)
             log.error("%s: cannot be moved to the dead letters: %s", name, error)  # noqa: TRY400 - one line is enough
             return nak(LONGEST_DELAY)
-        facts = self._facts(delivery) | {"dead_letters": self.dead_letters.subject, "why": reason}
-        log.warning("a message became a dead letter", extra=facts | dict(notice.facts if notice else {}))
+        facts: dict[str, object] = {
+            "subject": delivery.subject,
+            "stream": self.stream,
+            "stream_seq": delivery.stream_seq,
+        }
+        facts |= {"consumer": self.durable, "deliveries": delivery.delivered}
+        facts |= {"dead_letters": self.dead_letters.subject, "why": reason, **(notice.facts if notice else {})}
+        log.warning("a message became a dead letter", extra=facts)
         if notice:
-            await self._give(notice, delivery)
+            said = notice.subject, notice.body
+            try:
+                await self.link.publish(*said, msg_id=notice.msg_id, headers=notice.headers, within_s=NOTICE_WITHIN_S)
+            except Failure as error:
+                untold = _one_line(error)
+        if untold:
+            log.warning("%s: nobody is told that it is a dead letter: %s", self._name(delivery), untold)
         return term(reason)
-
-    def _notice(self, delivery: Delivery, reason: str) -> Notice | None:
-        try:
-            return self.dead_letters.notify(delivery, self.stream, reason) if self.dead_letters.notify else None
-        except ValueError as error:
-            self._untold(delivery, error)
-            return None
-
-    async def _give(self, notice: Notice, delivery: Delivery) -> None:
-        try:
-            await self.link.publish(
-                notice.subject, notice.body, msg_id=notice.msg_id, headers=notice.headers, within_s=NOTICE_WITHIN_S
-            )
-        except Failure as error:
-            self._untold(delivery, error)
-
-    def _untold(self, delivery: Delivery, error: Exception) -> None:
-        log.warning("%s: nobody is told that it is a dead letter: %s", self._name(delivery), _one_line(error))
 
     async def _publish_dead_letter(self, delivery: Delivery, reason: str, about: Mapping[str, str]) -> None:
         msg_id = f"dead:{self.stream}:{self.durable}:{delivery.stream_seq}"
@@ -205,15 +201,6 @@ class Settling:
         if sum(map(len, (*own, *own.values()))) > MOST_HEADERS:
             return said | {"Dead-Letter-Headers": "left out: they are too large"}
         return own | said
-
-    def _facts(self, delivery: Delivery) -> dict[str, object]:
-        return {
-            "subject": delivery.subject,
-            "stream": self.stream,
-            "stream_seq": delivery.stream_seq,
-            "consumer": self.durable,
-            "deliveries": delivery.delivered,
-        }
 
     def _name(self, delivery: Delivery) -> str:
         return (

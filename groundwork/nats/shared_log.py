@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from groundwork.nats.following import Batch, Following
+from groundwork.nats.following import FROM_THE_FIRST, NEWEST_OF_EACH, Batch, Following
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
 from groundwork.nats.publishing import WRONG_SEQUENCE, Refused, StoredMessage
 from groundwork.service.errors import Misconfigured, TryAgain
@@ -104,9 +104,9 @@ class SharedLog:
     async def follow(self, after: int) -> AsyncGenerator[Batch, None]:
         """In order and without a gap, for ever. Raises Misconfigured where the stream is gone, or is another one."""
         made = (await self._patiently_extent()).created
-        async with aclosing(
-            Following(self._link, self._stream, headers_only=self._headers_only).batches(after)
-        ) as batches:
+        start = NEWEST_OF_EACH if self._headers_only else FROM_THE_FIRST
+        following = Following(self._link, self._stream, headers_only=self._headers_only, start=start)
+        async with aclosing(following.batches(after)) as batches:
             async for batch in batches:
                 if batch.again and (await self._patiently_extent()).created != made:
                     raise Misconfigured(f"the stream {self._stream} is another one than before: start again")

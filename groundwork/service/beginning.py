@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from groundwork.service.errors import Misconfigured
+from groundwork.service.errors import Exit, Misconfigured
 
 NEW_VALUES, YOUNG_ROUNDS, MIDDLE_ROUNDS = 50_000, 50, 100
 
@@ -33,9 +33,6 @@ def uncollected() -> Iterator[None]:
         gc.enable()
 
 
-INTERRUPTED = 130
-
-
 def run(main: str, serve: str) -> None:
     """Calls `main` (both are `module:name`), or for `serve` and `serve --config FILE` alone that. Ctrl-C ends the
     process without a traceback, also during imports. Raises SystemExit."""
@@ -49,7 +46,7 @@ def run(main: str, serve: str) -> None:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         command()
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(Exit.INTERRUPTED)
 
 
 def command_of(main: str, serve: str, arguments: Sequence[str]) -> Callable[[], None]:

@@ -14,7 +14,7 @@ import typer
 from typer._completion_shared import get_completion_script
 from typer.core import TyperCommand, TyperGroup
 
-from groundwork.service.exits import ClosedPipe, Exit, NotDone, complaint_of
+from groundwork.service.errors import ClosedPipe, Exit, NotDone, complaint_of
 from groundwork.service.installed import installed_version
 from groundwork.service.invisible import json_visible, visible
 

@@ -1,4 +1,5 @@
-"""The errors of both services, named by what to do about them. Each text says what happened and what to do now.
+"""The errors of both services, named by what to do about them; and how commands tell them: exit code and one line, or
+JSON. Each text says what happened and what to do now.
 
 TryAgain        not done for now, and nothing is lost: the same again, later
   NoRoom        the place is full until a person makes room
@@ -10,42 +11,37 @@ Fatal           this process cannot go on
 """
 
 from collections.abc import Iterator
+from enum import IntEnum
 
 
 class Failure(Exception):
-    """Any of the errors below."""
+    """Any of the errors above."""
 
 
 class TryAgain(Failure):
-    """Not done for now. `delay_s` is a good time to wait, in seconds."""
+    """`delay_s` is a good time to wait, in seconds."""
 
     def __init__(self, message: str, delay_s: float = 1.0) -> None:
         super().__init__(message)
         self.delay_s = delay_s
 
 
-class NoRoom(TryAgain):
-    """The place is full until a person makes room; the message says how."""
+class NoRoom(TryAgain): ...
 
 
-class GiveUp(Failure):
-    """Repeating it cannot help, and nothing else is in trouble: the message belongs with the dead letters."""
+class GiveUp(Failure): ...
 
 
-class Fatal(Failure):
-    """This process cannot go on."""
+class Fatal(Failure): ...
 
 
-class Broken(Fatal):
-    """What this process stands on has failed; the message says what."""
+class Broken(Fatal): ...
 
 
-class Unreachable(Broken):
-    """Nothing answers at any of the addresses."""
+class Unreachable(Broken): ...
 
 
-class Misconfigured(Fatal):
-    """Cannot start or go on like this; the message says what to change."""
+class Misconfigured(Fatal): ...
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
@@ -55,3 +51,71 @@ def causes(error: BaseException) -> Iterator[BaseException]:
             yield from causes(one)
     else:
         yield error
+
+
+class Exit(IntEnum):
+    """0 is success; a run that ended otherwise and a command that failed have codes of their own."""
+
+    OK = 0
+    FAILED = 1
+    """The run failed, a check found something wrong, or there is a fault of our own."""
+    USAGE = 2
+    """The command line is wrong."""
+    ESCALATED = 3
+    """The run escalated, or pauses for a person."""
+    CANCELLED = 4
+    NOT_FOUND = 5
+    """There is no such run, or no such dead letter."""
+    REFUSED = 6
+    """The agent refused the request; the message says why."""
+    UNREACHABLE = 69
+    """No agent or no bus answers (EX_UNAVAILABLE of sysexits.h)."""
+    TRY_AGAIN = 75
+    """Nothing was done for now: the same again, later (EX_TEMPFAIL)."""
+    MISCONFIGURED = 78
+    """A setting, a file or the environment has to be changed first (EX_CONFIG)."""
+    INTERRUPTED = 130
+    """Left with Ctrl-C."""
+    CLOSED_PIPE = 141
+    """The reader of the output went away, as `head` does."""
+
+
+class ClosedPipe(Exception):
+    """The reader of standard output is gone."""
+
+
+class NotDone(Exception):
+    """It was not done; `exit_code` says what kind of no it was. `facts`: what the agent's error said, by its names."""
+
+    def __init__(self, message: str, exit_code: Exit, facts: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.facts = facts or {}
+
+    def for_programs(self) -> dict[str, dict[str, str | int]]:
+        """In the form of the HTTP API's errors, with the exit code."""
+        code = self.exit_code.name.lower()
+        return {"error": {"code": code, **self.facts, "message": str(self), "exit_code": int(self.exit_code)}}
+
+
+def complaint_of(error: BaseException) -> NotDone | None:
+    """Returns None when an error, or one of a group, is not known."""
+    complaints = [_complaint(cause) for cause in causes(error)]
+    known = [complaint for complaint in complaints if complaint]
+    if not known or len(known) < len(complaints):
+        return None
+    return NotDone("; ".join(dict.fromkeys(map(str, known))), known[0].exit_code, known[0].facts)
+
+
+def _complaint(error: BaseException) -> NotDone | None:
+    match error:
+        case NotDone():
+            return error
+        case Failure():
+            codes = {Unreachable: Exit.UNREACHABLE, TryAgain: Exit.TRY_AGAIN}
+            code = next((code for kind, code in codes.items() if isinstance(error, kind)), Exit.MISCONFIGURED)
+            return NotDone(str(error), code)
+        case OSError(strerror=str(reason)):
+            place = f"{error.filename}: " if error.filename else ""
+            return NotDone(f"{place}{reason}", Exit.MISCONFIGURED)
+    return None

@@ -35,22 +35,15 @@ def fault_of(secret: str, *, shortest: int = SHORTEST) -> str:
 
 
 def equal_ones(secrets: Mapping[str, str]) -> tuple[str, ...]:
-    """Which of these, named by their places, are the same: whoever learns one has the other. One line for each pair."""
+    """Which of these, named by their places, are the same: whoever learns one has the other. One line for each pair. A
+    Ductile may have one secret for all that is relayed, both ways."""
     first: dict[str, str] = {}
     pairs = [(first.setdefault(secret, place), place) for place, secret in secrets.items()]
-    return tuple(f"{one} and {other} are the same secret" for one, other in pairs if _open_two_doors(one, other))
+    doors = (pair for pair in pairs if pair[0] != pair[1] and not all(map(_RELAYED.match, pair)))
+    return tuple(f"{one} and {other} are the same secret" for one, other in doors)
 
 
-_RELAYED = re.compile(
-    r"gateway\.(ingress\.peers\.(?P<peer>[^.]+)\.keys\.\d+|(outbound|ductile)\.relay"
-    r"|(outbound\.relays|ductiles)\.(?P<name>[^.]+)(\.relay)?)\.secret"
-)
-
-
-def _open_two_doors(one: str, other: str) -> bool:
-    """A Ductile has one secret for all that is relayed, both ways: with its name, or without one."""
-    ends = [found["peer"] or found["name"] or "" for place in (one, other) if (found := _RELAYED.fullmatch(place))]
-    return one != other and not (len(ends) > 1 and (ends[0] == ends[1] or "" in ends))
+_RELAYED = re.compile(r"gateway\.(ingress\.peers|outbound\.relay|ductiles?\.(.+\.)?relay)")
 
 
 def unfit(fault: str) -> PydanticCustomError:
@@ -68,10 +61,17 @@ class FileSecret(SecretStr):
 
     def get_secret_value(self) -> str:
         try:
-            if self._watched.look() and (text := self._watched.content) != self._secret_value:
-                self._take(text)
+            if not self._watched.look() or (text := self._watched.content) == self._secret_value:
+                return self._secret_value
+            fault = fault_of(text, shortest=min(SHORTEST_KEY, len(self._secret_value)))
         except (OSError, ValueError) as error:
-            self._stays(f"cannot be read ({type(error).__name__})")
+            text, fault = "", f"cannot be read ({type(error).__name__})"
+        if fault:
+            kept = "what is in a secret's file is not taken, and the secret before stays: it %s"
+            log.error(kept, fault, extra={"file": str(self._watched.path)})
+        else:
+            self._secret_value = text
+            log.info("a secret was changed", extra={"file": str(self._watched.path)})
         return self._secret_value
 
     def __eq__(self, other: object) -> bool:
@@ -79,17 +79,6 @@ class FileSecret(SecretStr):
 
     def __hash__(self) -> int:
         return hash(self.get_secret_value())
-
-    def _take(self, text: str) -> None:
-        if fault := fault_of(text, shortest=min(SHORTEST_KEY, len(self._secret_value))):
-            self._stays(fault)
-        else:
-            self._secret_value = text
-            log.info("a secret was changed", extra={"file": str(self._watched.path)})
-
-    def _stays(self, fault: str) -> None:
-        text = "what is in a secret's file is not taken, and the secret before stays: it %s"
-        log.error(text, fault, extra={"file": str(self._watched.path)})
 
 
 def _text(file: Path) -> str:

@@ -17,7 +17,7 @@ import uvloop
 
 from groundwork.service import beginning, json_log, process
 from groundwork.service.config_file import LogSettings, secrets_in
-from groundwork.service.exits import Exit, complaint_of
+from groundwork.service.errors import Exit, complaint_of
 from groundwork.service.secret import equal_ones
 
 log = logging.getLogger(__name__)

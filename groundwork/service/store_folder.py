@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
 from groundwork.service.machine import monotonic, token_hex
 
@@ -95,17 +95,13 @@ class WatchedFile(Generic[T]):
     """What `read` makes of a file, read again when it has changed. Raises what `read` raises, once for each change."""
 
     def __init__(self, path: Path, read: Callable[[Path], T], clock: Callable[[], float] = monotonic) -> None:
-        self.path = path
-        self._read = read
-        self._clock = clock
-        self._version = self._newest()
-        self._look_at = clock() + LOOK_EVERY_S
+        self.path, self._read, self._clock = path, read, clock
+        self._version, self._look_at = self._newest(), clock() + LOOK_EVERY_S
         self.content = read(path)
 
     def look(self) -> bool:
         """Whether there is other content than at the last look; looks once a second."""
-        now = self._clock()
-        if now < self._look_at:
+        if (now := self._clock()) < self._look_at:
             return False
         self._look_at = now + LOOK_EVERY_S
         if (version := self._newest()) == self._version:
@@ -122,50 +118,31 @@ LOCK_FILE = "process.lock"
 
 
 class AlreadyRunning(Exception):
-    """Another process works in the folder: stop it, or use another folder. `pid` is None if it was not readable."""
-
-    def __init__(self, path: Path, pid: int | None) -> None:
-        owner = "another process" if pid is None else f"process {pid}"
-        super().__init__(
-            f"{path} is locked by {owner}: one process at a time may use {path.parent}. Stop {owner}, or configure "
-            "another folder"
-        )
-        self.path = path
-        self.pid = pid
+    """Another process works in the folder: stop it, or use another folder."""
 
 
-class ProcessLock:
-    """`with ProcessLock(folder): …` holds the folder; entering raises AlreadyRunning, or OSError if it is not there."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / LOCK_FILE
-        self._file = -1
-
-    def __enter__(self) -> Self:
-        # Not inheritable, as Python opens all files: a child that outlives us does not keep the lock.
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        left_to_owner(self._path)
+@contextlib.contextmanager
+def process_lock(folder: Path) -> Iterator[None]:
+    """Holds the folder. Raises AlreadyRunning, or OSError if it is not there."""
+    path = folder / LOCK_FILE
+    # Not inheritable, as Python opens all files: a child that outlives us does not keep the lock.
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        left_to_owner(path)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            pid = _pid(self._file)
-            os.close(self._file)
-            if isinstance(error, BlockingIOError):
-                raise AlreadyRunning(self._path, pid) from error
-            raise
-        with contextlib.suppress(OSError):  # a full disk is no reason not to start
-            os.ftruncate(self._file, 0)
-            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._file)
-
-
-def _pid(file: int) -> int | None:
-    with contextlib.suppress(ValueError):
-        return int(os.pread(file, 32, 0))
-    return None
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = f"process {os.pread(file, 32, 0).decode().strip() or 'of another user'}"
+            raise AlreadyRunning(
+                f"{path} is locked by {owner}: one process at a time may use {folder}. Stop {owner}, or configure "
+                "another folder"
+            ) from error
+        with suppress(OSError):  # a full disk is no reason not to start
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(file)
 
 
 HAND_OVER_S = 15.0
@@ -177,18 +154,15 @@ log = logging.getLogger(__name__)
 
 async def once_free(take: Callable[[], T], *, within_s: float) -> T:
     """What `take` returns; while another holds it (OSError, AlreadyRunning) it is tried again for `within_s`."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + within_s
-    told = False
+    began = monotonic()
+    if within_s:
+        log.info("waiting for what another process may hold", extra={"at_most_s": within_s})
     while True:
         try:
             return take()
-        except (OSError, AlreadyRunning) as error:
-            if loop.time() >= deadline:
+        except (OSError, AlreadyRunning):
+            if monotonic() - began >= within_s:
                 raise
-            if not told:
-                log.info("waiting", extra={"why": str(error), "at_most_s": within_s})
-                told = True
             await asyncio.sleep(LOOK_S)
 
 
@@ -196,7 +170,7 @@ async def once_free(take: Callable[[], T], *, within_s: float) -> T:
 async def locked(folder: Path, *, within_s: float) -> AsyncIterator[None]:
     """The existing folder for this process alone, once another that has it has left. Raises AlreadyRunning, OSError."""
     with contextlib.ExitStack() as held:
-        await once_free(lambda: held.enter_context(ProcessLock(folder)), within_s=within_s)
+        await once_free(lambda: held.enter_context(process_lock(folder)), within_s=within_s)
         yield
 
 
@@ -206,8 +180,8 @@ def claimed(root: Path) -> Iterator[Path]:
     with contextlib.ExitStack() as held:
         for number in count():
             closed(folder := root / str(number))
-            with contextlib.suppress(AlreadyRunning):
-                held.enter_context(ProcessLock(folder))
+            with suppress(AlreadyRunning):
+                held.enter_context(process_lock(folder))
                 break
         yield folder
 
@@ -222,9 +196,6 @@ def known_id(folder: Path) -> str:
 
 def store_id(folder: Path) -> str:
     """The id of the store in an existing folder, made if it has none yet. Raises OSError."""
-    known = known_id(folder)
-    if known:
-        return known
-    made = f"store_{token_hex(8)}"
-    write(folder / ID_FILE, f"{made}\n")
-    return made
+    if not known_id(folder):
+        write(folder / ID_FILE, f"store_{token_hex(8)}\n")
+    return known_id(folder)

@@ -24,8 +24,7 @@ from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
-from groundwork.service.errors import Misconfigured, TryAgain
-from groundwork.service.exits import Exit, NotDone
+from groundwork.service.errors import Exit, Misconfigured, NotDone, TryAgain
 from groundwork.service.keys import KeyRing
 from schemas import envelope, subjects
 from tests.cli.calling import agentic_here

@@ -12,7 +12,7 @@ from agent_service.cli import whereabouts
 from agent_service.cli.client import Agent
 from agent_service.cli.whereabouts import HERE, address_of
 from ductile_gateway.settings import settings_file
-from groundwork.service.exits import Exit
+from groundwork.service.errors import Exit
 from schemas.bounded import LARGEST_JSON
 from tests.cli.calling import agentic_here
 from tests.models.wire import Call, Delivery, Response, WireServer

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.service.errors import Broken, Misconfigured, NoRoom
-from groundwork.service.exits import Exit, NotDone, complaint_of
+from groundwork.service.errors import Broken, Exit, Misconfigured, NoRoom, NotDone, complaint_of
 from groundwork.service.process import user_name
 from schemas import subjects
 from tests.cli.calling import Called, called

@@ -303,10 +303,6 @@ DOORS: list[tuple[dict[str, Any], str]] = [
     ({"gateway": {"ductile": RELAY, "outbound": RELAY}}, ""),
     ({"gateway": {"ingress": PEERS, "outbound": RELAY}}, ""),
     ({"gateway": {"ingress": PEERS, "outbound": {"relays": {"home": {"secret": ONE}}}}}, ""),
-    (
-        {"gateway": {"ingress": PEERS, "outbound": {"relays": {"work": {"secret": ONE}}}}},
-        "gateway.ingress.peers.home.keys.0.secret and gateway.outbound.relays.work.secret",
-    ),
 ]
 
 

@@ -27,7 +27,7 @@ from agent_service.views.journal import call_view, entry_view, made_call, timeli
 from agent_service.views.run import run_view, step_detail
 from agent_service.views.why import Seen, why_view
 from agent_service.workbench.dev_command import shown
-from groundwork.service.exits import NotDone
+from groundwork.service.errors import NotDone
 from tests.core.cues import PROOF, RUN_ID, a_retrying_run, due, reflects, returns
 from tests.core.script import Script
 from tests.projections.courses import no_model, retries

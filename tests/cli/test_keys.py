@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.service.exits import Exit
+from groundwork.service.errors import Exit
 from groundwork.service.keys import KeyRing, read
 from tests.cli.calling import Called, agentic_here
 

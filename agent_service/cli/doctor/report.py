@@ -21,8 +21,7 @@ from groundwork.nats.settings import NatsSettings
 from groundwork.service.address import without_login
 from groundwork.service.commands import examples
 from groundwork.service.config_file import WrongSettings
-from groundwork.service.errors import Misconfigured
-from groundwork.service.exits import Exit
+from groundwork.service.errors import Exit, Misconfigured
 from schemas.status import Finding
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "wrong": ("✗", "red")}

@@ -98,15 +98,22 @@ def demo(
     commands,
     "agentic eval",
     "agentic eval --config agentic.yaml --scenario 'injection-*'",
-    "agentic eval --folder my-scenarios --trail trails",
+    "agentic eval --config claude.yaml --config local.yaml --repeat 5",
+    "agentic eval --config claude.yaml --repeat 5 --against before.json",
     name="eval",
 )
 def evaluation(
     scenario: list[str] | None = option("Only these: a name, or a pattern like 'injection-*'.", metavar="NAME"),
     folder: list[Path] | None = option("A folder with scenarios of your own, besides.", metavar="FOLDER"),
-    config: Path | None = CONFIG,
+    config: list[Path] | None = option(
+        "The configuration file; several are compared. Without it: ./agentic.yaml, if there is one.", metavar="FILE"
+    ),
+    repeat: int = option("Play each scenario so many times.", default=1, min=1, metavar="TIMES"),
+    against: Path | None = option("Compare with what an earlier call printed with --json.", metavar="FILE"),
     jobs: int = option("Scenarios at a time.", default=4, min=1),
     trail: Path | None = option("Write the paper trail of every run there.", metavar="FOLDER"),
 ) -> Coroutine[Any, Any, Outcome]:
     """With a real model this costs money. Bus, tools, people and time are played."""
-    return evaluate.run(scenario or (), folder or (), config, jobs=jobs, trail=trail)
+    return evaluate.run(
+        scenario or (), folder or (), config or (), repeat=repeat, jobs=jobs, against=against, trail=trail
+    )

@@ -1,10 +1,11 @@
-"""`agentic eval`: scenarios played against the configured model, and a table of what came of them."""
+"""`agentic eval`: scenarios played against the configured models, and tables of what came of them."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -14,52 +15,72 @@ from agent_service import settings
 from agent_service.cli import output, whereabouts
 from agent_service.cli.render import status
 from agent_service.history.plain import one_line
-from agent_service.workbench.evaluation.playing import Result, evaluate, totals, trials_of
+from agent_service.workbench.evaluation.playing import evaluate, trials_of
+from agent_service.workbench.evaluation.results import Evaluation, Played, Rates, Result, read
 from agent_service.workbench.evaluation.scenario import own_folder, scenarios
 from groundwork.service.errors import Exit
 from groundwork.service.serving import cancelled_by_signals
 
 LONGEST_LINE = 1000
+TEXTS = ("scenario", "group", "model", "ended")
+TOKENS_PER_RUN = 35_000
+"""What a run of the shipped scenarios takes on average, as docs/EVALUATION.md says."""
 
 
 async def run(
-    names: Sequence[str], folders: Sequence[Path], config: Path | None, *, jobs: int, trail: Path | None
+    names: Sequence[str],
+    folders: Sequence[Path],
+    configs: Sequence[Path],
+    *,
+    repeat: int,
+    jobs: int,
+    against: Path | None,
+    trail: Path | None,
 ) -> output.Outcome:
-    results: list[Result] = []
+    """Each scenario `repeat` times with each configuration. `against`: what an earlier call printed with --json."""
+    earlier = read(against) if against else []
+    played: list[Played] = []
     code = Exit.INTERRUPTED
     with suppress(asyncio.CancelledError), cancelled_by_signals(lambda: output.complain("stopping")):
         found = scenarios((own_folder(), *folders), names)
         for scenario in (one for one in found if one.missing):
             needs = ", ".join(scenario.missing)
             output.complain(f"{scenario.name} is not played: there is no Python module {needs}")
-        chosen, loaded = [one for one in found if not one.missing], settings.load(whereabouts.own(config))
-        async with trials_of(chosen, loaded) as trials:
-            with output.console(stderr=True).status(f"{len(trials)} to be played") as told:
+        for config in configs or (None,):
+            loaded = settings.load(file := whereabouts.own(config))
+            played.append(one := Played(label=file.stem if file else "scripts", results=[]))
+            async with trials_of([one for one in found if not one.missing], loaded, repeat) as trials:
+                if loaded.model.provider != "scripted":
+                    tokens = f"{len(trials) * TOKENS_PER_RUN / 1e6:.1f} million tokens"
+                    output.complain(f"{one.label}: {len(trials)} runs are played, which may take some {tokens}")
+                with output.console(stderr=True).status(f"{len(trials)} to be played") as told:
 
-                def tell(result: Result) -> None:
-                    results.append(result)
-                    told.update(f"{len(results)} of {len(trials)} played")
+                    def tell(result: Result, results: list[Result] = one.results) -> None:
+                        results.append(result)
+                        told.update(f"{len(results)} of {len(trials)} played")
 
-                results[:] = await evaluate(trials, jobs=jobs, trail=trail, on_result=tell)
-        code = Exit.OK if all(result.passed for result in results) else Exit.FAILED
-    facts = {
-        "ok": code == Exit.OK,
-        "models": _models(results),
-        "scenarios": [result.for_programs() for result in results],
-        "totals": totals(results),
-    }
-    return output.Outcome(facts, Group(_heading(results), _table(results), *_unmet(results, trail)), code)
-
-
-def _models(results: Sequence[Result]) -> list[str]:
-    return list(dict.fromkeys(model for result in results for model in result.models))
+                    one.results[:] = await evaluate(trials, jobs=jobs, trail=trail, on_result=tell)
+        code = Exit.OK if all(result.passed for one in played for result in one.results) else Exit.FAILED
+    facts = Evaluation(ok=code == Exit.OK, played=played)
+    return output.Outcome(facts.model_dump(mode="json"), Group(*_report(earlier, played, trail)), code)
 
 
-def _heading(results: Sequence[Result]) -> RenderableType:
-    models = _models(results)
-    is_script = any(model.startswith("script:") for model in models)
-    who = "each scenario's own script, which does not think" if is_script else ", ".join(models) or "none answered"
-    return _line(Text.assemble(("model: ", "bold"), one_line(who, LONGEST_LINE), "\n"))
+def _report(earlier: Sequence[Played], now: Sequence[Played], trail: Path | None) -> Iterator[RenderableType]:
+    played = [one for one in (*earlier, *now) if one.results]
+    for one in played:
+        models = dict.fromkeys(model for result in one.results for model in result.models)
+        is_script = any(model.startswith("script:") for model in models)
+        who = "each scenario's own script, which does not think" if is_script else ", ".join(models) or "none answered"
+        told = "model: " if len(played) == 1 else f"{one.label}: "
+        yield _line(Text.assemble((told, "bold"), one_line(who, LONGEST_LINE)))
+    if len(played) == 1:
+        yield from ("", _scenarios(played[0]))
+    elif len(played) > 1:
+        yield from _differing(played)
+    if played:
+        yield from ("", _groups(played))
+    for one in now:
+        yield from _unmet(one, trail)
 
 
 def _line(text: Text) -> Text:
@@ -68,18 +89,29 @@ def _line(text: Text) -> Text:
     return text
 
 
-def _table(results: Sequence[Result]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", show_footer=True, collapse_padding=True)
-    summed = totals(results)
-    table.add_column("scenario", footer=f"{summed['passed']} of {summed['scenarios']} passed", overflow="fold")
-    table.add_column("ended", overflow="fold")
-    for column, sum_of in _numbers(summed).items():
-        table.add_column(column, footer=sum_of, justify="right", no_wrap=True)
-    for result in results:
-        mark = Text("✓ ", "green") if result.passed else Text("✗ ", "red")
-        name = result.name.replace(f"{result.scenario}-", "  ", 1)
-        table.add_row(mark + Text(name), _ended(result), *_numbers(result.for_programs()).values())
+def _table(columns: Sequence[str], footers: Sequence[str] = ()) -> Table:
+    made = Table(box=None, pad_edge=False, header_style="bold", show_footer=bool(footers), collapse_padding=True)
+    for column, footer in zip_longest(columns, footers, fillvalue=""):
+        is_text = column in TEXTS
+        made.add_column(column, footer, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
+    return made
+
+
+def _scenarios(played: Played) -> Table:
+    """A row for each scenario, with the means of its runs; the sums beneath."""
+    columns = ("scenario", "ended", "steps", "calls", "tokens", "USD", "cached")
+    table = _table(columns, (f"{_passed(played.results)} passed", "", *_numbers(played.results, sum)))
+    for name, results in played.by_name.items():
+        shown = next((result for result in results if not result.passed), results[0])
+        mark = Text("✓ ", "green") if shown.passed else Text("✗ ", "red")
+        times = f"{_passed(results)} " if len(results) > 1 else ""
+        row = mark + Text(times + name.replace(f"{shown.scenario}-", "  ", 1))
+        table.add_row(row, _ended(shown), *_numbers(results, fmean))
     return table
+
+
+def _passed(results: Sequence[Result]) -> str:
+    return f"{sum(result.passed for result in results)} of {len(results)}"
 
 
 def _ended(result: Result) -> Text:
@@ -89,17 +121,55 @@ def _ended(result: Result) -> Text:
     return status(result.status, said=one_line(said, 60))
 
 
-def _numbers(row: dict[str, Any]) -> dict[str, str]:
-    cost, share = row.get("cost_usd", 0.0), row["cache_share"]
-    return {
-        **{name: str(row.get(name, 0)) for name in ("steps", "calls", "tokens")},
-        "USD": "?" if cost is None else f"{cost:.4f}",
-        "cached": "-" if share is None else f"{share:.0%}",
-    }
+def _numbers(results: Sequence[Result], of: Callable[[Iterable[float]], float]) -> Iterator[str]:
+    for name in ("steps", "calls", "tokens"):
+        yield f"{of(getattr(result, name) for result in results):.0f}"
+    costs = [result.cost_usd for result in results if result.cost_usd is not None]
+    yield f"{of(costs):.4f}" if len(costs) == len(results) else "?"
+    sent, cached = (sum(getattr(one, name) for one in results) for name in ("input_tokens", "cache_read_tokens"))
+    yield f"{cached / sent:.0%}" if sent else "-"
 
 
-def _unmet(results: Sequence[Result], trail: Path | None) -> Iterator[Text]:
-    for result in (result for result in results if not result.passed):
+def _groups(played: Sequence[Played]) -> Table:
+    """A row for each group and each of `played`. Tokens, seconds and USD are of all runs, for each that passed."""
+    rates = ("passed", "rate", "95 %", "pass^k", "tokens", "seconds", "USD")
+    table = _table(("group", *rates) if len(played) == 1 else ("group", "model", *rates, "difference"))
+    for group in dict.fromkeys(group for one in played for group in one.rates):
+        first = played[0].rates.get(group)
+        for one in (one for one in played if group in one.rates):
+            told = _rates(rates_of := one.rates[group])
+            difference = _difference(rates_of, first) if first and one is not played[0] else ""
+            table.add_row(group, *told if len(played) == 1 else (one.label, *told, difference))
+    return table
+
+
+def _rates(rates: Rates) -> Iterator[str]:
+    yield f"{rates.passed} of {rates.runs}"
+    yield f"{rates.rate:.0%}"
+    yield f"{rates.low:.0%}-{rates.high:.0%}"
+    yield f"k={rates.k} {rates.pass_k:.0%}"
+    for value, form in ((rates.tokens, ".0f"), (rates.seconds, ".1f"), (rates.cost_usd, ".4f")):
+        yield "-" if value is None else format(value, form)
+
+
+def _difference(rates: Rates, first: Rates) -> str:
+    more, (low, high) = rates.since(first)
+    return f"{more:+.0%} ({low:+.0%} to {high:+.0%})"
+
+
+def _differing(played: Sequence[Played]) -> Iterator[RenderableType]:
+    """The scenarios that did not pass as often with all of `played`."""
+    table = _table(("scenario", *(one.label for one in played)))
+    for name in dict.fromkeys(name for one in played for name in one.by_name):
+        runs = [one.by_name.get(name, []) for one in played]
+        if len({fmean(result.passed for result in each) for each in runs if each}) > 1:
+            table.add_row(name, *(_passed(each) for each in runs))
+    if table.rows:
+        yield from ("", table)
+
+
+def _unmet(played: Played, trail: Path | None) -> Iterator[Text]:
+    for result in (result for result in played.results if not result.passed):
         yield _line(Text(f"\n✗ {result.name}: {one_line(result.title)}", "red"))
         yield from (_line(Text(f"  {one_line(line, LONGEST_LINE)}")) for line in result.unmet)
         advice = f"its paper trail, with --scenario {result.scenario} --trail FOLDER"

@@ -26,6 +26,34 @@ def test_a_model_that_cannot_be_asked_fails_each_scenario_with_the_reason(tmp_pa
     fake.close()
     assert called.code == 1
     assert called.out.startswith("model: none answered\n")
+    assert called.err.startswith("agentic: 1 runs are played, which may take some 0.0 million tokens")
     assert "✗ model_auth" in called.out
     assert "it is failed; the last entry" in called.out
     assert "sk-wrong" not in called.out + called.err
+
+
+def test_what_is_played_again_is_compared_with_what_an_earlier_call_printed(tmp_path: Path) -> None:
+    these = ("--folder", tmp_path, "--scenario", "small", "--scenario", "page-critique")
+    written(tmp_path, expect={"status": ["failed"]})
+    before = tmp_path / "before.json"
+    before.write_text(agentic_here("eval", *these, "--repeat", "2", "--json").out)
+    written(tmp_path)
+    called = agentic_here("eval", *these, "--against", before)
+    assert called.code == 0
+    assert called.out.splitlines()[:2] == [
+        "scripts (before): each scenario's own script, which does not think",
+        "scripts: each scenario's own script, which does not think",
+    ]
+    differing, groups = called.out.split("\n\n")[1:]
+    assert [line.split() for line in differing.splitlines()[1:]] == [["small", "0", "of", "2", "1", "of", "1"]]
+    first, second = [line.split() for line in groups.splitlines()[-2:]]
+    assert first[:8] == ["all", "scripts", "(before)", "2", "of", "4", "50%", "15%-85%"]
+    assert second[:6] == ["all", "scripts", "2", "of", "2", "100%"]
+    assert " ".join(second[-4:]) == "+50% (-24% to +85%)"
+
+
+def test_what_is_no_evaluation_is_refused_before_anything_is_played(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text("[]")
+    called = agentic_here("eval", "--against", tmp_path / "other.json")
+    assert (called.code, called.out) == (78, "")
+    assert "other.json is no document of `agentic eval --json`" in called.err

@@ -2,14 +2,11 @@
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from agent_service.admission.granting import LimitRefused
 from agent_service.core.events import ModelReplied
@@ -22,6 +19,7 @@ from agent_service.store.sqlite import SqliteStore
 from agent_service.views.folder.keeping import write
 from agent_service.views.folder.workspace import Workspace
 from agent_service.workbench.evaluation.expected import Expected
+from agent_service.workbench.evaluation.results import Result
 from agent_service.workbench.evaluation.scenario import Scenario, Script, follower_of
 from agent_service.workbench.evaluation.scoring import Observed, said_at_the_end, unmet
 from agent_service.workbench.evaluation.world import Endless, Mind, World
@@ -29,6 +27,7 @@ from schemas.values import dataclass, replace
 
 WAITS_S = (2.0, 10.0, 30.0, 60.0, 60.0)
 LONGEST_WAIT_S = 300.0
+SPENT = ("calls", "tokens", "input_tokens", "cache_read_tokens", "cost_usd")
 
 log = logging.getLogger(__name__)
 
@@ -62,17 +61,22 @@ class WaitingModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
+    """`nth`: of the runs of the same scenario, decided by the same model."""
+
     scenario: Scenario
     name: str
     expected: tuple[Expected, ...]
     mind: Mind
+    nth: int = 1
 
 
 @asynccontextmanager
-async def trials_of(scenarios: Sequence[Scenario], settings: AgentSettings) -> AsyncIterator[list[Trial]]:
+async def trials_of(
+    scenarios: Sequence[Scenario], settings: AgentSettings, repeat: int = 1
+) -> AsyncIterator[list[Trial]]:
     """For the configured model; with the scripted one, each scenario's own scripts decide. Raises Misconfigured."""
     if settings.model.provider == "scripted":
-        yield [trial for scenario in scenarios for trial in scripted(scenario)]
+        yield repeated((trial for scenario in scenarios for trial in scripted(scenario)), repeat)
         return
     async with open_model(settings.model) as model:
         mind = Mind(
@@ -81,7 +85,12 @@ async def trials_of(scenarios: Sequence[Scenario], settings: AgentSettings) -> A
             verifies=settings.verify and model.verifies,
             short_rules=settings.model.prompt == "short",
         )
-        yield [Trial(scenario=one, name=one.name, expected=(one.expect,), mind=mind) for one in scenarios]
+        each = (Trial(scenario=one, name=one.name, expected=(one.expect,), mind=mind) for one in scenarios)
+        yield repeated(each, repeat)
+
+
+def repeated(trials: Iterable[Trial], times: int) -> list[Trial]:
+    return [replace(trial, nth=nth) for trial in trials for nth in range(1, times + 1)]
 
 
 def scripted(scenario: Scenario) -> list[Trial]:
@@ -97,71 +106,33 @@ def scripted(scenario: Scenario) -> list[Trial]:
     return [*trials, trial(f"{scenario.name}-obeying", obeying, obeying.expect)] if obeying else trials
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """`numbers`: by their names, with those of runs that it started; `cost_usd` is null without a price."""
-
-    scenario: str
-    name: str
-    title: str
-    unmet: tuple[str, ...]
-    models: tuple[str, ...] = ()
-    run_id: str = ""
-    status: str = "none"
-    ending_class: str = ""
-    ending: str = ""
-    numbers: Mapping[str, float | None] = field(default_factory=dict)
-
-    @property
-    def passed(self) -> bool:
-        return not self.unmet
-
-    def for_programs(self) -> dict[str, Any]:
-        told = {name: value for name, value in asdict(self).items() if name != "numbers"}
-        return {"passed": self.passed, **told, **with_share(self.numbers)}
-
-
-def judged(trial: Trial, seen: Observed) -> Result:
+def judged(trial: Trial, seen: Observed, seconds: float) -> Result:
+    """`seconds`: how long its model calls took."""
     scenario, state = trial.scenario, seen.state
     lines = tuple(dict.fromkeys(line for one in trial.expected for line in unmet(one, seen)))
-    result = Result(scenario=scenario.name, name=trial.name, title=scenario.title, unmet=lines)
+    result = Result(
+        scenario=scenario.name,
+        name=trial.name,
+        title=scenario.title,
+        group=scenario.group,
+        unmet=lines,
+        seconds=seconds,
+    )
     if state is None:
         return result
     replies = [event.model for entry in seen.entries if isinstance(event := entry.decoded(), ModelReplied)]
-    spent = state.spent
-    return replace(
-        result,
-        models=tuple(dict.fromkeys(replies)),
-        run_id=state.run_id,
-        status=state.status.value,
-        ending_class=state.ending_class,
-        ending=said_at_the_end(state),
-        numbers={
-            "steps": state.step,
-            "tasks": sum(run.tasks(again=False) for run in seen.tree),
-            "children": sum(len(run.children) for run in seen.tree),
-            "calls": spent.calls,
-            "tokens": spent.tokens,
-            "cost_usd": spent.cost_usd,
-            "input_tokens": spent.input_tokens,
-            "cache_read_tokens": spent.cache_read_tokens,
-        },
-    )
-
-
-def totals(results: Sequence[Result]) -> dict[str, Any]:
-    sums = Counter[str]()
-    for result in results:
-        sums.update({name: value for name, value in result.numbers.items() if value is not None})
-    unknown = {name: None for result in results for name, value in result.numbers.items() if value is None}
-    counted = {"scenarios": len(results), "passed": sum(result.passed for result in results)}
-    return counted | with_share({**sums, **unknown})
-
-
-def with_share(numbers: Mapping[str, float | None]) -> dict[str, float | None]:
-    """And the share of the prompt that came from the provider's cache, null where nothing was sent."""
-    sent, read = numbers.get("input_tokens"), numbers.get("cache_read_tokens")
-    return {**numbers, "cache_share": (read or 0) / sent if sent else None}
+    more = {
+        "models": tuple(dict.fromkeys(replies)),
+        "run_id": state.run_id,
+        "status": state.status.value,
+        "ending_class": state.ending_class,
+        "ending": said_at_the_end(state),
+        "steps": state.step,
+        "tasks": sum(run.tasks(again=False) for run in seen.tree),
+        "children": sum(len(run.children) for run in seen.tree),
+        **{name: getattr(state.spent, name) for name in SPENT},
+    }
+    return result.model_copy(update=more)
 
 
 async def evaluate(
@@ -188,12 +159,13 @@ async def evaluate(
 async def play(trial: Trial, trail: Path | None = None) -> Result:
     with TemporaryDirectory(prefix="agentic-eval-") as folder:
         async with SqliteStore.open(Path(folder)) as store:
-            world = World(trial.scenario, store, trial.mind, name=trial.name, folder=Path(folder) / "plugins")
+            name = f"{trial.name} {trial.nth}" if trial.nth > 1 else trial.name
+            world = World(trial.scenario, store, trial.mind, name=name, folder=Path(folder) / "plugins")
             seen = await world.observed(await _trouble(world))
             for run in seen.tree if trail else ():
                 if trail and run.state:
                     await write(run.state.run_id, store, Workspace(trail), world.gateway.artifacts)
-    return judged(trial, seen)
+    return judged(trial, seen, world.model.seconds)
 
 
 async def _trouble(world: World) -> str:

@@ -15,6 +15,7 @@ from agent_service.models import scripted_model
 from agent_service.models.scripted_model import Pattern, Rule, ScriptedModel
 from agent_service.settings import AgentSettings, ContinuationSettings, LimitSettings
 from agent_service.workbench.evaluation.expected import Expected, Number, Strict
+from agent_service.workbench.evaluation.results import Group
 from groundwork.service.errors import Misconfigured
 from groundwork.service.installed import shipped
 from groundwork.service.strict import NotYaml, parse
@@ -177,13 +178,14 @@ def follower_of(name: str, script: Script) -> ScriptedModel:
 
 
 class Scenario(Strict):
-    """`why`: what it shows. `limits`, `continuations`: the operator's, as in its settings. `script` decides well; its
-    expectations add to `expect`. `obeying` obeys results; its own replace them.
+    """`why`: what it shows. `group`: whose rate it counts for. `limits`, `continuations`: the operator's, as in its
+    settings. `script` decides well; its expectations add to `expect`. `obeying` obeys results; its own replace them.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,47}$")]
     title: Text
     why: Text
+    group: Group = "work"
     goal: Goal
     context: JsonObject = Field(default_factory=dict)
     constraints: Allowance = Allowance()

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from time import monotonic
 
 from agent_service.admission.limits import Admission, Room, SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
@@ -47,12 +48,14 @@ class Mind:
 
 
 class SlowModel:
-    """Gives any model thinking time, in which a person may speak. Fills the port Model."""
+    """Gives any model thinking time, in which a person may speak; `seconds` are those it really took. Fills the port
+    Model."""
 
     def __init__(self, model: Model, clock: PlayedClock, meanwhile: Meanwhile) -> None:
         self._model = model
         self._clock = clock
         self._meanwhile = meanwhile
+        self.seconds = 0.0
 
     def prepare(self, question: Question) -> ModelCall:
         call = self._model.prepare(question)
@@ -61,7 +64,11 @@ class SlowModel:
     async def _make(self, call: ModelCall, question: Question) -> Answer:
         await self._clock.sleep(THINKING_S)
         await self._meanwhile(question)
-        return await call.make()
+        began = monotonic()
+        try:
+            return await call.make()
+        finally:
+            self.seconds += monotonic() - began
 
 
 MOST_ENTRIES = 1000
@@ -81,8 +88,9 @@ class World:
         self.gateway = PlayedGateway(scenario, self._bus, self._clock, folder)
         self._person = PlayedPerson(scenario, self._clock)
         self._runs: dict[str, RunState] = {}
+        self.model = SlowModel(mind.model, self._clock, self._while_thinking)
         model_caller = ModelCaller(
-            SlowModel(mind.model, self._clock, self._while_thinking),
+            self.model,
             ArgumentSchemas(),
             Evidence(store, self.gateway.artifacts),
             self._clock,

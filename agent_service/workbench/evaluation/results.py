@@ -1,0 +1,147 @@
+"""What came of an evaluation: a row for each run, and the rates of each group of scenarios. Pure."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from math import comb, sqrt
+from pathlib import Path
+from statistics import NormalDist, fmean
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
+
+from groundwork.service.errors import Misconfigured
+from schemas.values import dataclass
+
+Group = Literal["work", "people", "recovery", "injections"]
+ALL = "all"
+Z = NormalDist().inv_cdf(0.975)
+Interval = tuple[float, float]
+
+
+class Result(BaseModel):
+    """One run; its numbers count the runs that it started too. `seconds`: how long its model calls took; `cost_usd` is
+    null without a price."""
+
+    model_config = ConfigDict(frozen=True)
+
+    scenario: str
+    name: str
+    title: str
+    group: Group
+    unmet: tuple[str, ...]
+    models: tuple[str, ...] = ()
+    run_id: str = ""
+    status: str = "none"
+    ending_class: str = ""
+    ending: str = ""
+    steps: int = 0
+    tasks: int = 0
+    children: int = 0
+    calls: int = 0
+    tokens: int = 0
+    input_tokens: int = 0
+    cache_read_tokens: int = 0
+    cost_usd: float | None = 0.0
+    seconds: float = 0.0
+
+    @computed_field  # type: ignore[prop-decorator]  # pydantic's form
+    @property
+    def passed(self) -> bool:
+        return not self.unmet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """How often runs passed. `low` to `high`: the 95 % interval (Wilson) of `rate`. `pass_k`: the chance that `k` runs
+    of one scenario all pass, estimated without bias (tau-bench, arXiv 2406.12045). Tokens, seconds and USD of all runs
+    are divided by the runs that passed; null where none did, or without a price."""
+
+    runs: int
+    passed: int
+    rate: float
+    low: float
+    high: float
+    k: int
+    pass_k: float
+    tokens: float | None
+    seconds: float | None
+    cost_usd: float | None
+
+    @classmethod
+    def of(cls, results: Sequence[Result]) -> Self:
+        counts: dict[str, list[bool]] = defaultdict(list)
+        for result in results:
+            counts[result.name].append(result.passed)
+        runs, passed, k = len(results), sum(map(sum, counts.values())), min(map(len, counts.values()))
+        low, high = wilson(passed, runs)
+        costs = [result.cost_usd for result in results if result.cost_usd is not None]
+        return cls(
+            runs=runs,
+            passed=passed,
+            rate=passed / runs,
+            low=low,
+            high=high,
+            k=k,
+            pass_k=fmean(comb(sum(runs_of), k) / comb(len(runs_of), k) for runs_of in counts.values()),
+            tokens=_each(sum(result.tokens for result in results), passed),
+            seconds=_each(sum(result.seconds for result in results), passed),
+            cost_usd=_each(sum(costs), passed) if len(costs) == runs else None,
+        )
+
+    def since(self, before: "Rates") -> tuple[float, Interval]:
+        """By how much the rate is higher than `before`, and the 95 % interval of that (Newcombe)."""
+        higher = self.rate - before.rate
+        down = sqrt((self.rate - self.low) ** 2 + (before.high - before.rate) ** 2)
+        up = sqrt((self.high - self.rate) ** 2 + (before.rate - before.low) ** 2)
+        return higher, (higher - down, higher + up)
+
+
+def _each(whole: float, passed: int) -> float | None:
+    return whole / passed if passed else None
+
+
+def wilson(passed: int, runs: int) -> Interval:
+    """The 95 % interval of a rate."""
+    rate, spread = passed / runs, Z * Z / runs
+    middle = rate + spread / 2
+    half = Z * sqrt((rate * (1 - rate) + spread / 4) / runs)
+    return max(0.0, (middle - half) / (1 + spread)), min(1.0, (middle + half) / (1 + spread))
+
+
+class Played(BaseModel):
+    """All runs with one configuration, whose file is the label."""
+
+    label: str
+    results: list[Result]
+
+    @computed_field  # type: ignore[prop-decorator]  # pydantic's form
+    @property
+    def rates(self) -> Mapping[str, Rates]:
+        grouped: dict[str, list[Result]] = defaultdict(list)
+        for result in self.results:
+            grouped[result.group].append(result)
+        grouped[ALL] = self.results
+        return {group: Rates.of(results) for group, results in grouped.items() if results}
+
+    @property
+    def by_name(self) -> dict[str, list[Result]]:
+        found: dict[str, list[Result]] = defaultdict(list)
+        for result in self.results:
+            found[result.name].append(result)
+        return found
+
+
+class Evaluation(BaseModel):
+    """The document of `agentic eval --json`."""
+
+    ok: bool
+    played: list[Played]
+
+
+def read(file: Path) -> list[Played]:
+    """What an earlier evaluation printed with --json, labelled with the file too. Raises Misconfigured."""
+    try:
+        earlier = Evaluation.model_validate_json(file.read_bytes()).played
+    except (OSError, ValidationError) as error:
+        raise Misconfigured(f"{file} is no document of `agentic eval --json`: {error}") from error
+    return [Played(label=f"{one.label} ({file.stem})", results=one.results) for one in earlier if one.results]

@@ -1,4 +1,6 @@
-"""What a service counts and measures, kept by prometheus-client under OpenTelemetry's names.
+"""What a service counts and measures under OpenTelemetry's names; prometheus-client writes it out.
+
+Counts are kept here: prometheus-client's own take a lock and several calls for each, on the way of every step.
 
     calls = instruments.counter("agentic.calls", "Calls that were made", unit="{call}", attributes=("agentic.outcome",))
     calls.add("ok")
@@ -10,15 +12,16 @@ import asyncio
 import logging
 import re
 import time
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from itertools import accumulate
+from typing import TypeVar
 
-import prometheus_client
-from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics, generate_latest
-from prometheus_client.metrics import MetricWrapperBase
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from groundwork.service.beginning import loaded
 from groundwork.service.installed import installed_version
@@ -36,13 +39,11 @@ WITHIN_S = 2.0
 _UNITS = {"s": "seconds", "By": "bytes", "1": "ratio"}
 
 log = logging.getLogger(__name__)
-disable_created_metrics()  # type: ignore[no-untyped-call] # prometheus-client left its annotation out
 
 Attributes = tuple[str, ...]
 """The values of one series, in the order of its instrument's names for them."""
 Reading = float | Mapping[Attributes, float] | None
 """One number, one of each series, or none."""
-M = TypeVar("M", bound=MetricWrapperBase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,35 +71,57 @@ def prometheus_label(attribute: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_]", "_", attribute)
 
 
-class _Measured(Collector, Generic[M]):
-    def __init__(self, described: Description, metric: M) -> None:
+class Counter(Collector):
+    """One thread adds to it, another may read it meanwhile; so with a histogram."""
+
+    def __init__(self, described: Description) -> None:
         self.described = described
-        self._metric = metric
-        self._series: dict[Attributes, M] = {} if described.attributes else {(): metric}
+        self._values: dict[Attributes, float] = {} if described.attributes else {(): 0.0}
+
+    def add(self, *attributes: str, by: float = 1) -> None:
+        series = _series(self._values, attributes)
+        self._values[series] = self._values.get(series, 0.0) + by
 
     def collect(self) -> Iterable[Metric]:
-        return self._metric.collect()
-
-    def _of(self, values: Attributes) -> M:
-        if (found := self._series.get(values)) is None:
-            values = values if len(self._series) < MOST_SERIES else (OTHER,) * len(values)
-            found = self._series[values] = self._metric.labels(*values)
-        return found
+        described = self.described
+        family = CounterMetricFamily(described.prometheus_name, described.text, labels=described.labels)
+        for series, value in tuple(self._values.items()):
+            family.add_metric(series, value)
+        return [family]
 
 
-class Counter(_Measured[prometheus_client.Counter]):
-    def add(self, *attributes: str, by: float = 1) -> None:
-        self._of(attributes).inc(by)
+class Histogram(Collector):
+    def __init__(self, described: Description) -> None:
+        self.described = described
+        self._spreads: dict[Attributes, list[float]] = {}
+        """How many values were in each bucket and beyond the last one, and the sum of all."""
+        if not described.attributes:
+            self._begin(())
 
-    def begin(self, known: Iterable[Attributes]) -> None:
-        for series in known:
-            self._of(series)
-
-
-class Histogram(_Measured[prometheus_client.Histogram]):
     def record(self, value: float, *attributes: str) -> None:
         """One value; below zero counts as zero, for clocks of two machines may differ."""
-        self._of(attributes).observe(max(0.0, value))
+        series = _series(self._spreads, attributes)
+        spread, value = self._spreads.get(series) or self._begin(series), max(0.0, value)
+        spread[bisect_left(self.described.bounds, value)] += 1
+        spread[-1] += value
+
+    def _begin(self, series: Attributes) -> list[float]:
+        begun = self._spreads[series] = [0.0] * (len(self.described.bounds) + 2)
+        return begun
+
+    def collect(self) -> Iterable[Metric]:
+        described = self.described
+        family = HistogramMetricFamily(described.prometheus_name, described.text, labels=described.labels)
+        ends = *map(floatToGoString, described.bounds), "+Inf"
+        for series, spread in tuple(self._spreads.items()):
+            *counts, total = tuple(spread)
+            family.add_metric(series, list(zip(ends, accumulate(counts), strict=True)), total)
+        return [family]
+
+
+def _series(known: Mapping[Attributes, object], attributes: Attributes) -> Attributes:
+    is_one_more = attributes not in known and len(known) >= MOST_SERIES
+    return (OTHER,) * len(attributes) if is_one_more else attributes
 
 
 class Gauge(Collector):
@@ -142,10 +165,9 @@ class Instruments:
         known: Iterable[Attributes] = (),
     ) -> Counter:
         """`known`: series that are there from the start, at zero, so that the first event is seen as a change."""
-        made = Description(name, text, unit, attributes)
-        metric = prometheus_client.Counter(made.prometheus_name, text, made.labels, registry=None)
-        counter = self._added(Counter(made, metric))
-        counter.begin(known)
+        counter = self._added(Counter(Description(name, text, unit, attributes)))
+        for series in known:
+            counter.add(*series, by=0.0)
         return counter
 
     def gauge(self, name: str, text: str, *, unit: str = "", attributes: tuple[str, ...] = ()) -> Gauge:
@@ -161,9 +183,7 @@ class Instruments:
         bounds: tuple[float, ...] = SECONDS,
     ) -> Histogram:
         """`bounds`: the upper ends of its buckets, ascending."""
-        made = Description(name, text, unit, attributes, bounds)
-        metric = prometheus_client.Histogram(made.prometheus_name, text, made.labels, registry=None, buckets=bounds)
-        return self._added(Histogram(made, metric))
+        return self._added(Histogram(Description(name, text, unit, attributes, bounds)))
 
     def observe(self, read: Callable[[], Awaitable[None]], *gauges: Gauge) -> None:
         """Calls `read` to show `gauges` before they are read. Where it fails or takes too long they show nothing."""

@@ -32,6 +32,7 @@ from agent_service.store.opening import open_store
 from agent_service.store.sql.database import FILE, ahead
 from agent_service.views.folder.keeping import Folders
 from groundwork.http.listener import address, listening
+from groundwork.nats.asking import changes
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.nats.lease import may_join_anew
 from groundwork.service.beginning import loaded
@@ -46,6 +47,7 @@ from schemas.values import dataclass
 
 INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
 """The streams that are watched for what they forget."""
+HALT_LOOK_S = 5.0
 JOINS_AFTER_S = 0.5
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 
@@ -141,15 +143,16 @@ def _observe(agent: Agent) -> Instruments:
 async def _start(
     agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket, http: Http
 ) -> None:
-    changes = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
+    since = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
     await agent.halting.recall()
     agent.limits.recall(agent.store.taken, aside=agent.settings.shared)
     left = await agent.recovery.resume_all()
+    halts = changes(agent.ground.link, subjects.LEASE_BUCKET, subjects.HALT_KEY, every_s=HALT_LOOK_S)
     for work in (
         agent.skills.refuse_misspelt(),  # and asked for at once: runs that are to begin wait for them
         agent.receiving.run(),
         _keep_time(agent),
-        agent.halting.keep_shown(),
+        agent.halting.keep_shown(halts),
         agent.ground.link.until_lost(),
         keep_room(agent.room, agent.ground.link, agent.ground.folder, shared=agent.settings.shared),
         *(() if agent.several else (agent.starter.run(), agent.recovery.keep_trying())),
@@ -167,7 +170,7 @@ async def _start(
         agent.recovery.let_go(await agent.store.held(), agent.clock.now())
     if agent.traces:
         group.create_task(agent.traces.run())
-    inform = keep_informed(agent.ground.link, INFORMED, lambda: _inform_bus(agent, next(changes)))
+    inform = keep_informed(agent.ground.link, INFORMED, lambda: _inform_bus(agent, next(since)))
     for work in (agent.folders.run(), inform, _push(agent)):
         group.create_task(work)
     link, lease = agent.ground.link, agent.ground.lease

@@ -15,7 +15,7 @@ what follows is for another agent of the store, or the next start.
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -56,7 +56,6 @@ class KillSwitch:
             raise Stopped(why, LOOK_AGAIN_S if self.why else ELSEWHERE_AFTER_S)
 
 
-LOOK_S = 1.0
 TOLD_AT_ONCE = 64
 ON_THE_BUS = "written on the bus"
 SETTLED_WITHIN = timedelta(seconds=10)
@@ -143,10 +142,9 @@ class Halting:
             log.warning("everything goes on", extra={"by": halt.until_by})
             self._begin_again()
 
-    async def keep_shown(self) -> None:
-        """Keeps the bus showing what is in force, for ever."""
-        while True:
-            await asyncio.sleep(LOOK_S)
+    async def keep_shown(self, changes: AsyncIterator[None]) -> None:
+        """Keeps the bus showing what is in force, whenever it may show something else."""
+        async for _ in changes:
             with suppress(TryAgain):
                 await self.look()
 

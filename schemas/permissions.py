@@ -109,6 +109,8 @@ def _agent(login: str) -> Permissions:
             _inbox(login),
             subjects.TOOL_RESULT,
             f"{subjects.SERVICE_AGENT}.*",
+            *_leases(subjects.HALT_KEY),
+            *_elected(AGENT_CONSUMERS),
             *_listed(subjects.SERVICE_AGENT),
         ),
     )
@@ -134,7 +136,8 @@ def _gateway(login: str) -> Permissions:
         ),
         subscribe=(
             _inbox(login),
-            *_leases(GATEWAYS),
+            *_leases(GATEWAYS, subjects.HALT_KEY),
+            *_elected(GATEWAY_CONSUMERS),
             f"{subjects.SERVICE_GATEWAY}.*",
             *_listed(subjects.SERVICE_GATEWAY),
         ),
@@ -205,6 +208,10 @@ def _api(calls: Iterable[str], what: Iterable[str]) -> tuple[str, ...]:
 
 def _pairs(consumers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     return tuple(f"{stream}.{name}" for stream, name in consumers)
+
+
+def _elected(consumers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    return tuple(f"$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED.{pair}" for pair in _pairs(consumers))
 
 
 def _consuming(consumers: tuple[tuple[str, str], ...]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.ports import CannotKeep
 from groundwork.nats.artifact_bucket import ArtifactBucket
-from groundwork.nats.asking import newest
+from groundwork.nats.asking import changes, newest
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import NoSuchStream, Refused
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
@@ -103,7 +103,7 @@ class NatsAgentKeys:
             raise TryAgain(why, ASK_AGAIN_S) from error
 
 
-LOOK_S = 0.25
+LOOK_S, LOOK_AGAIN_S = 5.0, 0.25
 
 
 async def _see_halt(link: NatsLink, standstill: Standstill) -> None:
@@ -122,12 +122,11 @@ async def halt_at_last(link: NatsLink, standstill: Standstill) -> None:
         try:
             return await _see_halt(link, standstill)
         except TryAgain:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(LOOK_AGAIN_S)
 
 
 async def follow_halt(link: NatsLink, standstill: Standstill) -> None:
-    while True:
-        await asyncio.sleep(LOOK_S)
+    async for _ in changes(link, subjects.LEASE_BUCKET, subjects.HALT_KEY, every_s=LOOK_S):
         try:
             await _see_halt(link, standstill)
         except TryAgain as error:

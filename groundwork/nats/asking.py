@@ -1,8 +1,9 @@
-"""All answers to one question, and a value of a bucket, which is read from its stream's leader: nats-py's own key-value
-store reads any copy, which may be stale."""
+"""All answers to one question, and a value of a bucket, with its changes. It is read from its stream's leader:
+nats-py's own key-value store reads any copy, which may be stale."""
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 
 from nats.aio.msg import Msg
 
@@ -50,6 +51,27 @@ async def newest(link: NatsLink, bucket: str, key: str) -> StoredMessage:
     if found is None or _REMOVED in found.headers:
         return StoredMessage(subject, b"", seq=found.seq if found else 0)
     return found
+
+
+SETTLED_S = 0.25
+"""How long after it was written a value may still be read as it was before."""
+
+
+async def changes(link: NatsLink, bucket: str, key: str, *, every_s: float) -> AsyncGenerator[None, None]:
+    """Yields now, whenever somebody writes the value of a key, and when nothing was heard of it for so long."""
+    written = asyncio.Event()
+
+    async def heard(_: Msg) -> None:
+        written.set()
+
+    await link.subscribe(f"$KV.{bucket}.{key}", heard)
+    while True:
+        look_again_s = SETTLED_S if written.is_set() else every_s
+        written.clear()
+        yield
+        with suppress(TimeoutError):
+            async with asyncio.timeout(look_again_s):
+                await written.wait()
 
 
 async def replaced(link: NatsLink, bucket: str, key: str, body: bytes, *, after: int) -> int | None:

@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain
+from groundwork.service.machine import monotonic
 
-LOOK_S = 0.5
+LOOK_S, LOOK_AGAIN_S = 5.0, 0.5
+"""How often the streams are asked, and how often after it was away, until they answer and are informed."""
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,7 @@ class Sight:
         return gone_since or (had_any and self.first_seq > before.last_seq)
 
 
-async def keep_informed(link: NatsLink, streams: Iterable[str], inform: Callable[[], Awaitable[None]]) -> None:
+async def keep_informed(link: NatsLink, streams: Collection[str], inform: Callable[[], Awaitable[None]]) -> None:
     """Call `inform` now, and whenever one of the streams may have forgotten, until it raises no TryAgain. For ever."""
     before: dict[str, Sight] = {}
     told = False
@@ -40,7 +42,13 @@ async def keep_informed(link: NatsLink, streams: Iterable[str], inform: Callable
         if now and (forgotten or not told):
             told = await _informed(inform)
         before |= now
-        await asyncio.sleep(LOOK_S)
+        await _while_connected(link, LOOK_S if told and len(now) == len(streams) else LOOK_AGAIN_S)
+
+
+async def _while_connected(link: NatsLink, most_s: float) -> None:
+    reconnects, until = link.reconnects, monotonic() + most_s
+    while link.reconnects == reconnects and monotonic() < until:  # noqa: ASYNC110 - the client only counts
+        await asyncio.sleep(LOOK_AGAIN_S)
 
 
 async def _informed(inform: Callable[[], Awaitable[None]]) -> bool:

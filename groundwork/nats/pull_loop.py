@@ -1,7 +1,8 @@
 """The pull loop: messages of one durable consumer, each given to a handler of its own; `slots` of them at once.
 
-All pulls of one generation share a reply subject; when they can no longer be trusted, a new generation begins and only
-its messages count. The acknowledgement is the last thing that happens to a message: delivery is at least once, and
+All pulls of one generation share a reply subject. A new generation begins after a reconnect, where heartbeats fail to
+come, and when the consumer has a new leader, which knows nothing of what the one before was asked; then only its
+messages count. The acknowledgement is the last thing that happens to a message: delivery is at least once, and
 handlers have to bear repetitions. What a process that died had in hand comes again after the consumer's ack_wait; a
 process that is alone asks for it at once.
 """
@@ -22,10 +23,12 @@ from groundwork.nats.settling import IN_PROGRESS, NAK, Delivery, Settling, is_de
 from groundwork.service.errors import Failure, Fatal, Misconfigured, TryAgain
 from groundwork.service.machine import this
 
-HEARTBEAT_SECONDS = 1.0
-EXPIRES_SECONDS = 5.0
-"""Half of how long a bus belongs to a process that is stopped: it is given nothing any more when another begins."""
-SILENCE_SECONDS = 2.5 * HEARTBEAT_SECONDS
+EXPIRES_S, EXPIRES_ALONE_S = 15.0, 5.0
+"""How long a pull lasts. Alone, half of how long a bus belongs to a process that is stopped: it is given nothing any
+more when another begins. Of several, each costs the bus words while nothing happens."""
+HEARTBEATS, MISSED = 3, 2.5
+"""Of a pull; and after how many that fail to come the server is taken to have forgotten it."""
+NEW_LEADER = "$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED"
 PULSE_SECONDS = 0.25
 HOLD_SECONDS = 1.5
 """A third of the ack_wait of consumers: so often messages in hand are reported as in progress."""
@@ -49,9 +52,14 @@ class PullAccount:
 
     slots: int
     last: float
+    expires_s: float = EXPIRES_S
     want: int = 0
     generation: int = 1
     trouble: str = ""
+
+    @property
+    def silence_s(self) -> float:
+        return MISSED * self.expires_s / HEARTBEATS
 
     def to_ask(self, busy: int) -> int:
         free = self.slots - busy - self.want
@@ -79,7 +87,7 @@ class PullAccount:
             self.trouble = "" if usual else f"{code} {status.get('Description', '')}".strip()
 
     def silent(self, now: float) -> bool:
-        return self.want > 0 and now - self.last > SILENCE_SECONDS
+        return self.want > 0 and now - self.last > self.silence_s
 
     def start_over(self, now: float) -> None:
         self.generation += 1
@@ -104,7 +112,8 @@ class PullLoop:
         self._now = this().monotonic
         self.grace_s = grace_s
         self._on_stop = on_stop
-        self._account = PullAccount(slots, last=self._now())
+        expires_s = EXPIRES_ALONE_S if self._link.alone else EXPIRES_S
+        self._account = PullAccount(slots, last=self._now(), expires_s=expires_s)
         # A sequence alone does not name a message: a server that lost its newest ones gives their numbers out again.
         self._replies: dict[tuple[int, datetime], str] = {}
         """Where each message in hand is answered: as its newest delivery says."""
@@ -126,6 +135,8 @@ class PullLoop:
     async def run(self) -> None:
         """On cancel, handlers have `grace_s` to end. Raises Fatal, in an ExceptionGroup, when a handler did."""
         subscription = await self._link.subscribe(f"{self._inbox}.*", self._on_message)
+        elected = f"{NEW_LEADER}.{self._settling.stream}.{self._settling.durable}"
+        elections = await self._link.subscribe(elected, self._on_new_leader)
         holding = asyncio.create_task(self._hold())
         self._room.set()
         try:
@@ -138,10 +149,13 @@ class PullLoop:
                 await self._finish(subscription)
             finally:
                 holding.cancel()
+                with contextlib.suppress(nats.errors.Error, OSError):
+                    await elections.unsubscribe()
 
     async def _ask_for_more(self) -> None:
         """One pull for all slots that became free since the event loop last came by."""
-        expires, heartbeat = int(EXPIRES_SECONDS * 1e9), int(HEARTBEAT_SECONDS * 1e9)
+        expires = int(self._account.expires_s * 1e9)
+        waits = {"expires": expires, "idle_heartbeat": expires // HEARTBEATS}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._settling.stream}.{self._settling.durable}"
         while True:
             await self._room.wait()
@@ -149,7 +163,7 @@ class PullLoop:
             if self._link.alone and self._to_ask_back:  # before a pull, for what is on its way would come twice
                 await self._ask_back()
             if number := self._account.to_ask(busy=self.in_hand):
-                request = json.dumps({"batch": number, "expires": expires, "idle_heartbeat": heartbeat}).encode()
+                request = json.dumps({"batch": number, **waits}).encode()
                 if await self._link.send(subject, request, reply=f"{self._inbox}.{self._account.generation}"):
                     self._account.asked(number, self._now())
 
@@ -185,10 +199,17 @@ class PullLoop:
                 if self._link.reconnects != reconnects:
                     self._to_ask_back = TIMES_ASKED
                 reconnects = self._link.reconnects
-                self._account.start_over(self._now())
-                await self._say_in_progress()
+                await self._start_over()
             if not self._account.want or self._account.trouble:
                 self._room.set()
+
+    async def _on_new_leader(self, _: Msg) -> None:
+        await self._start_over()
+        self._room.set()
+
+    async def _start_over(self) -> None:
+        self._account.start_over(self._now())
+        await self._say_in_progress()
 
     async def _hold(self) -> None:
         while True:

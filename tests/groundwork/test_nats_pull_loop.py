@@ -12,12 +12,13 @@ from nats.aio.msg import Msg
 
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
-from groundwork.nats.pull_loop import SILENCE_SECONDS, PullAccount
+from groundwork.nats.pull_loop import EXPIRES_ALONE_S, PullAccount
 from groundwork.nats.settling import ACK, NAK, Delivery
 from tests.kit.bus import a_consumer, a_stream
 from tests.kit.consuming import Seen, consuming, left, publish
 from tests.kit.waiting import until
 
+SILENCE_S = PullAccount(1, last=0.0, expires_s=EXPIRES_ALONE_S).silence_s
 AT_ONCE_S = 5.0
 """Far less than ack_wait, which is 30 s, and enough for a machine that is busy."""
 
@@ -103,12 +104,13 @@ async def test_every_message_is_handled_while_the_server_is_killed_again_and_aga
 @pytest.mark.usefixtures("nats_server")
 async def test_messages_beyond_the_slots_are_given_back(tmp_path: Path, link: NatsLink, seen: Seen) -> None:
     pid = int((tmp_path / "nats" / "nats-server.pid").read_text())
+    link.alone = True
     async with consuming(link, seen, slots=5, grace_s=0.1) as loop:
         await publish(link, "before")
         await until(lambda: seen.finished == ["before"])
         seen.gate.clear()
         os.kill(pid, signal.SIGSTOP)
-        await asyncio.sleep(SILENCE_SECONDS + 0.5)  # the loop asks anew, but the server still knows the first pull
+        await asyncio.sleep(SILENCE_S + 0.5)  # the loop asks anew, but the server still knows the first pull
         os.kill(pid, signal.SIGCONT)
         await publish(link, *map(str, range(30)))
         await left(link, in_hand=lambda number: number > 5)
@@ -118,6 +120,20 @@ async def test_messages_beyond_the_slots_are_given_back(tmp_path: Path, link: Na
         await left(link)
     # One may come twice: the server reads pulls and acknowledgements each in its order, and two gave it back.
     assert set(seen.finished) == {"before", *map(str, range(30))}
+
+
+async def test_a_new_leader_of_the_consumer_is_asked_at_once(link: NatsLink, seen: Seen) -> None:
+    asked: list[Msg] = []
+
+    async def note(message: Msg) -> None:
+        asked.append(message)
+
+    async with consuming(link, seen):
+        await publish(link, "a")
+        await until(lambda: seen.finished == ["a"])
+        await link.subscribe("$JS.API.CONSUMER.MSG.NEXT.WORK.workers", note)
+        await link.send("$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED.WORK.workers", b"{}")
+        await until(lambda: asked, within_s=AT_ONCE_S)
 
 
 async def test_a_consumer_deleted_and_made_again_is_served_again(link: NatsLink, seen: Seen) -> None:
@@ -199,7 +215,7 @@ def anew(account: PullAccount) -> None:
 
 
 DELETED = told(101.0, Status="409", Description="Consumer Deleted")
-LATE = 100.0 + SILENCE_SECONDS + 0.1
+LATE = 100.0 + SILENCE_S + 0.05
 
 
 @pytest.mark.parametrize(
@@ -239,7 +255,7 @@ LATE = 100.0 + SILENCE_SECONDS + 0.1
 def test_a_pull_account_knows_what_to_ask_for_and_when_to_doubt(
     slots: int, deeds: list[Deed], busy: int, to_ask: int, trouble: str, *, silent_at_last: bool
 ) -> None:
-    account = PullAccount(slots, last=0.0)
+    account = PullAccount(slots, last=0.0, expires_s=EXPIRES_ALONE_S)
     for deed in deeds:
         deed(account)
     assert (account.to_ask(busy), account.trouble, account.silent(LATE)) == (to_ask, trouble, silent_at_last)

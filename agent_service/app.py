@@ -47,7 +47,7 @@ from schemas.values import dataclass
 
 INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
 """The streams that are watched for what they forget."""
-HALT_LOOK_S = 5.0
+HALT_LOOK_S = 30.0
 JOINS_AFTER_S = 0.5
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 

@@ -103,7 +103,7 @@ class NatsAgentKeys:
             raise TryAgain(why, ASK_AGAIN_S) from error
 
 
-LOOK_S, LOOK_AGAIN_S = 5.0, 0.25
+LOOK_S, LOOK_AGAIN_S = 30.0, 0.25
 
 
 async def _see_halt(link: NatsLink, standstill: Standstill) -> None:

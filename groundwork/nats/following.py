@@ -19,8 +19,8 @@ from groundwork.nats.settling import is_delivery, read_delivery
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import token_hex
 
-HEARTBEAT_S = 0.5
-MISSED_HEARTBEATS = 3
+HEARTBEAT_S = 2.0
+MISSED_HEARTBEATS = 2
 MADE_WITHIN_S = 1.5
 """Where it takes longer, the server has put it on a node that is away: another one may land elsewhere."""
 FORGOTTEN_AFTER_S = 30.0

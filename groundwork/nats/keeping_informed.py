@@ -10,7 +10,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.machine import monotonic
 
-LOOK_S, LOOK_AGAIN_S = 5.0, 0.5
+LOOK_S, LOOK_AGAIN_S = 10.0, 0.5
 """How often the streams are asked, and how often after it was away, until they answer and are informed."""
 
 log = logging.getLogger(__name__)

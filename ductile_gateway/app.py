@@ -3,16 +3,17 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from functools import partial
 
 from ductile_gateway.bus.micro_service import Questions, serve_questions
-from ductile_gateway.bus.outgoing import NatsAgentKeys, NatsArtifacts, NatsBus, NatsRuns, follow_halt, halt_at_last
+from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, agent_keys, follow_halt, halt_at_last, has_ended
 from ductile_gateway.bus.requests import requests_of
-from ductile_gateway.calls.answers import Answers, tell_of_left_over
+from ductile_gateway.calls.answers import tell_of_left_over
+from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.places import Lanes
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.waiting import Standstill
-from ductile_gateway.clock import SystemClock
-from ductile_gateway.ductile.runner import Ductiles, tend
+from ductile_gateway.ductile.runner import Ductiles
 from ductile_gateway.foundations import laid, open_tools
 from ductile_gateway.plugins.folders import InstalledPlugin
 from ductile_gateway.plugins.runner import LocalPlugins
@@ -20,14 +21,16 @@ from ductile_gateway.seen import Seen, seen
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tidying import Tidying
-from ductile_gateway.tools.catalog import Offers, ToolChoice
-from ductile_gateway.tools.toolbox import Tools, follow_folders, tools_at_last
-from ductile_gateway.trust import Trust
+from ductile_gateway.tools.catalog import Offers
+from ductile_gateway.tools.toolbox import follow_folders, keep_fresh, tools_at_last
+from ductile_gateway.trust import Pins, Trust
+from ductile_gateway.webhooks.outbound import Outbox
 from ductile_gateway.webhooks.sender import CallbackCheck
 from ductile_gateway.webhooks.service import serve_outbound
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.nats.lease import may_join_anew
+from groundwork.service.beginning import loaded
 from groundwork.service.errors import Failure, causes
 from groundwork.service.serving import head_start, tell_ready
 from schemas import subjects
@@ -57,80 +60,86 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
     offers, metrics = Offers(executor=settings.name), GatewayMetrics()
     laying = laid(settings, take_over=take_over, on_commit=metrics.store.committed)
     async with laying as stands_on, seen(settings, offers, stands_on, metrics) as told:
-        link = stands_on.ground.link
-        answering = serve_questions(link, told.status.tell, each=stands_on.me)
+        link, rows, outbox = stands_on.ground.link, stands_on.rows, Outbox(stands_on.rows)
+        agent = partial(agent_keys, link, progress=settings.outbound.wants_progress())
+        trust = Trust(Pins(rows), agent, given=settings.outbound.agent_keys, refused=metrics.refused.add)
+        told.status.looks["agent's word"] = trust.findings
+        answering = serve_questions(link, told.status.tell, each=rows.by)
         async with answering as questions, asyncio.TaskGroup() as group:
-            tidying = Tidying(stands_on.stores.rows, settings, SystemClock())
+            tidying = Tidying(rows, settings)
             await questions.answer_callbacks(CallbackCheck(settings.outbound.callbacks).flaw)
             await questions.answer_prune(tidying.prune)
-            gateway = _Gateway(settings, offers, told)
+            gateway = _Gateway(settings, offers, told, trust)
             for work in (
                 tidying.keep(),
                 link.until_lost(),
-                told.serve(settings, take_over=take_over),
-                gateway.trust.keep(),
+                told.serve(settings, lambda: outbox.backlog().waiting, take_over=take_over),
+                trust.keep(),
                 gateway.listens(),
-                gateway.tells_others(),
+                serve_outbound(
+                    settings.outbound,
+                    link,
+                    outbox,
+                    trust=trust,
+                    looks=told.status.looks,
+                    told=metrics.deliveries.add,
+                    permits=stands_on.permits,
+                ),
                 gateway.carries(questions),
             ):
                 group.create_task(work)
 
 
 class _Gateway:
-    def __init__(self, settings: GatewaySettings, offers: Offers, told: Seen) -> None:
+    def __init__(self, settings: GatewaySettings, offers: Offers, told: Seen, trust: Trust) -> None:
         self._settings = settings
         self._offers = offers
         self._told = told
-        self._stores, self._stands_on = told.stands_on.stores, told.stands_on
-        self._link, self._clock = told.stands_on.ground.link, SystemClock()
-        self._bus, self._artifacts = (
-            NatsBus(self._link),
-            NatsArtifacts(ArtifactBucket(self._link, subjects.ARTIFACT_BUCKET)),
-        )
-        agent = NatsAgentKeys(self._link, progress=settings.outbound.wants_progress())
-        given, refused = settings.outbound.agent_keys, told.metrics.refused.add
-        self.trust = Trust(pins=self._stores.pins, agent=agent, given=given, refused=refused)
-        told.status.looks["agent's word"] = self.trust.findings
+        self._trust = trust
+        self._stands_on = told.stands_on
+        self._link = told.stands_on.ground.link
+        self._bus = NatsBus(self._link)
+        self._artifacts = NatsArtifacts(ArtifactBucket(self._link, subjects.ARTIFACT_BUCKET))
+        self._choices = settings.choices() or {}
+
+    async def listens(self) -> None:
+        """To events from outside. What serves them takes a tenth of a second to load, which calls that a crash
+        interrupted must not wait for."""
+        settings = self._settings.ingress
+        if settings.listens():
+            await head_start()
+            inbound = loaded("ductile_gateway.webhooks.inbound:Inbound")
+            events = inbound(settings, self._bus, self._artifacts, self._offers.find)
+            await loaded("ductile_gateway.http:serve_ingress")(settings, events, told=self._told.metrics.received.add)
 
     async def carries(self, questions: Questions) -> None:
         """Requests, once it is known whether everything is stopped, and which tools there are."""
-        settings, offers, link, standstill = self._settings, self._offers, self._link, Standstill()
+        settings, offers, link, told, standstill = self._settings, self._offers, self._link, self._told, Standstill()
         await halt_at_last(link, standstill)
         tools = await tools_at_last(settings)
         offers.replace(tools.catalog, tools.problems, awaited=tools.awaited)
-        folder, lease = self._stands_on.ground.folder, self._stands_on.ground.lease
-        queues, sent = self._told.queues(), self._told.calls.sent
-        opening = open_tools(settings, tools, stores=self._stores, folder=folder, queues=queues, told=sent)
+        ground, ownership = self._stands_on.ground, self._stands_on.ownership
+        ledger = Ledger(self._stands_on.rows, run_bytes=settings.run_mb << 20)
+        opening = open_tools(settings, tools, ledger, ground.folder, queues=told.queues(), told=told.calls.sent)
         async with opening as runner, asyncio.TaskGroup() as group:
-            ledger, ownership, calls = self._stores.ledger, self._stands_on.ownership, self._told.calls
-            answers = Answers(
-                ledger=ledger,
-                artifacts=self._artifacts,
-                bus=self._bus,
-                ownership=ownership,
-                observer=calls,
-                clock=self._clock,
-            )
-            lanes = self._lanes()
             relay = Relay(
                 offers=offers,
                 runner=runner,
-                lanes=lanes,
+                lanes=self._lanes(),
                 escalated={name for name, choice in self._choices.items() if choice.on_rerun == "escalate"},
                 ledger=ledger,
                 artifacts=self._artifacts,
-                answers=answers,
-                runs=NatsRuns(link),
+                bus=self._bus,
+                has_ended=partial(has_ended, link),
                 ownership=ownership,
                 standstill=standstill,
-                observer=calls,
-                clock=self._clock,
+                observer=told.calls,
             )
             requests = requests_of(
                 link,
                 relay,
                 offers,
-                trust=self.trust if settings.require_signed_writes else None,
+                trust=self._trust if settings.require_signed_writes else None,
                 note_delivery=ownership.note_delivery,
                 slots=settings.slots + WAITING_IN_HAND + LOOKED_AT,
                 grace_s=settings.grace_s,
@@ -139,55 +148,29 @@ class _Gateway:
             group.create_task(requests.run())
             group.create_task(keep_informed(link, (subjects.STREAM_RESULTS,), relay.say_again))
             group.create_task(follow_halt(link, standstill))
-            self._told.carrying(requests, ledger, relay.waiting, standstill)
+            told.carrying(requests, ledger, relay.waiting, standstill)
             if isinstance(runner, Ductiles):
-                self._of_ductiles(runner, tools, answers, group)
+                told.status.looks["ductile calls"] = runner.findings
+                group.create_task(runner.follow_late(relay.answers.tell_late))
+                every_s = min(each.refresh_s for each in settings.every_ductile().values())
+                group.create_task(keep_fresh(settings, offers, runner.now_has, every_s=every_s, known=tools.ductiles))
             if isinstance(runner, LocalPlugins):
-                self._of_plugins(runner, lanes, answers, group)
+                self._of_plugins(runner, relay, group)
             tell_ready()
             names = [offer.name for offer in offers.catalog.tools]
-            log.info("ready", extra={"tools": names, "nats": link.server_version, "epoch": lease.epoch})
+            log.info("ready", extra={"tools": names, "nats": link.server_version, "epoch": ground.lease.epoch})
 
-    async def tells_others(self) -> None:
-        await serve_outbound(
-            self._settings.outbound,
-            self._link,
-            self._stores,
-            trust=self.trust,
-            clock=self._clock,
-            status=self._told.status,
-            told=self._told.metrics.deliveries.add,
-            permits=self._stands_on.permits,
-        )
-
-    async def listens(self) -> None:
-        """To events from outside."""
-        settings = self._settings.ingress
-        if not settings.listens():
-            return
-        await head_start()
-        # Starlette takes a tenth of a second to load, which calls that a crash interrupted must not wait for.
-        from ductile_gateway.webhooks.http import serve_ingress
-        from ductile_gateway.webhooks.inbound import Inbound
-
-        inbound = Inbound(settings, self._bus, self._artifacts, find_offer=self._offers.find, clock=self._clock)
-        await serve_ingress(settings, inbound, told=self._told.metrics.received.add)
-
-    def _of_ductiles(self, runner: Ductiles, tools: Tools, answers: Answers, group: asyncio.TaskGroup) -> None:
-        self._told.status.looks["ductile calls"] = runner.findings
-        group.create_task(tend(self._settings, tools, runner, self._offers, tell_late=answers.tell_late))
-
-    def _of_plugins(self, runner: LocalPlugins, lanes: Lanes, answers: Answers, group: asyncio.TaskGroup) -> None:
+    def _of_plugins(self, runner: LocalPlugins, relay: Relay, group: asyncio.TaskGroup) -> None:
         def take_up(plugins: Mapping[str, InstalledPlugin]) -> None:
             runner.now_has(plugins)
             if not self._choices:  # the lanes of tools that are chosen are there from the start
-                lanes.also(dict.fromkeys(plugins, self._settings.concurrency))
+                relay.lanes.also(dict.fromkeys(plugins, self._settings.concurrency))
 
         self._told.status.looks["plugins"] = runner.findings
         if self._settings.plugins.reload:
             group.create_task(follow_folders(self._settings, self._offers, take_up))
         if self._settings.shared:
-            group.create_task(tell_of_left_over(runner, self._stores.ledger, answers))
+            group.create_task(tell_of_left_over(runner, relay.answers))
 
     def _lanes(self) -> Lanes:
         """Also for tools that are chosen and not there yet: a Ductile may have them later."""
@@ -195,7 +178,3 @@ class _Gateway:
         names = {*chosen, *(offer.name for offer in self._offers.catalog.tools)}
         widths = {name: chosen.get(name) or self._settings.concurrency for name in names}
         return Lanes(widths, most=self._settings.slots, room=WAITING_IN_HAND, permits=self._stands_on.permits)
-
-    @property
-    def _choices(self) -> Mapping[str, ToolChoice]:
-        return self._settings.choices() or {}

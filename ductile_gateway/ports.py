@@ -1,13 +1,17 @@
-"""The ports of the gateway. Every instant is UTC. Methods that may wait for disk or network may also raise TryAgain
-(nothing is lost, the same again later), Broken or Misconfigured.
+"""The ports of calls. Every instant is UTC. Methods that may wait for disk or network may also raise TryAgain (nothing
+is lost, the same again later), Broken or Misconfigured.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from ductile_gateway.calls.call import Answer, Asked, Intent, Past, Receipt, ToolCall, ToolOutcome, Verdict, WantedName
+from ductile_gateway.calls.call import Asked, Intent, Receipt, ToolCall, ToolOutcome, Verdict
 from schemas.catalog import ToolCommand, ToolOffer
+from schemas.status import Finding
+
+Look = Callable[[], Sequence[Finding] | Awaitable[Sequence[Finding]]]
+"""How a part of the gateway is."""
 
 
 class Begin(Protocol):
@@ -20,48 +24,6 @@ class Begin(Protocol):
 
 async def unrecorded(receipt: Receipt | None = None) -> None:
     """Lets everything begin and remembers nothing."""
-
-
-class Ledger(Protocol):
-    """The record of all calls, by key: intent, answer. Of several gateways each owns the calls that it
-    began, until another adopts them."""
-
-    async def find(self, key: str) -> Past:
-        """What is known of the call."""
-
-    async def intend(self, intent: Intent, receipt: Receipt | None = None) -> None:
-        """Durable on return. A newer intent for the same key replaces the older one; a receipt does not replace one
-        that was not dropped: that raises AlreadyStarted, and nothing is changed. Raises TryAgain where another gateway
-        has begun or answered the call: `find` says so from then on."""
-
-    async def adopt(self, intent: Intent) -> None:
-        """The call is this gateway's now, durable on return. Raises TryAgain where it has changed meanwhile."""
-
-    async def answer(self, answer: Answer) -> Answer:
-        """Durable on return. The first answer to a key is kept for ever, and returned."""
-
-    async def name_artifacts(
-        self, run_id: str, key: str, wanted: Sequence[WantedName], *, at: datetime
-    ) -> tuple[str, ...]:
-        """For each artifact the first candidate that no other of the run has, durably. The same call gets the same
-        names; case does not tell names apart. Raises NoRoom."""
-
-    async def digest_of(self, run_id: str, name: str) -> str | None:
-        """The digest that was given with the name of the artifact; None where none was."""
-
-    async def answers_to_publish(self, since: datetime) -> Sequence[Answer]:
-        """Of this gateway, completed since; oldest first."""
-
-
-class Receipts(Protocol):
-    async def find(self, key: str) -> Receipt | None:
-        """None where there is none, or where it was dropped."""
-
-    async def accepted(self, key: str, job_id: str) -> None:
-        """A job was made of the call: durable on return."""
-
-    async def drop(self, key: str) -> None:
-        """The call was never sent: durable on return."""
 
 
 class ToolRunner(Protocol):
@@ -95,9 +57,9 @@ class CannotKeep(Exception):
     """The store will never take an artifact of this run id and name."""
 
 
-class Runs(Protocol):
-    async def has_ended(self, run_id: str) -> bool | None:
-        """Whether the run is known to have ended. None where nobody answers. Raises TryAgain while all is stopped."""
+HasEnded = Callable[[str], Awaitable[bool | None]]
+"""Whether the run of this id is known to have ended. None where no agent answers. Raises TryAgain while all is
+stopped."""
 
 
 class Ownership(Protocol):
@@ -125,14 +87,11 @@ class Bus(Protocol):
 class Observer(Protocol):
     """Hears what becomes of calls. Returns at once, raises nothing, and changes nothing."""
 
-    def begun(self, asked: Asked) -> None:
-        """The intent is written: its tool is started next, perhaps once more."""
+    def begun(self, asked: Asked) -> None: ...
 
-    def put_off(self, asked: Asked) -> None:
-        """Nothing is lost, and it is tried again later."""
+    def put_off(self, asked: Asked) -> None: ...
 
-    def answered(self, asked: Asked, outcome: ToolOutcome) -> None:
-        """The answer is durable."""
+    def answered(self, asked: Asked, outcome: ToolOutcome) -> None: ...
 
     def known(self, asked: Asked) -> None:
         """It came again, and had been answered before."""
@@ -148,7 +107,3 @@ class Offers(Protocol):
 
     def flaw(self, asked: Asked) -> str | None:
         """What is wrong with the arguments; None also where there is no schema to check against."""
-
-
-class Clock(Protocol):
-    def now(self) -> datetime: ...

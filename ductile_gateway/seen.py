@@ -1,45 +1,114 @@
-"""All by which the gateway is seen from outside, put together: findings, probes, metrics, lines of the log, spans."""
+"""How the gateway is seen from outside: findings for `agentic doctor`, probes, metrics, lines of the log, spans."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+import logging
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from ductile_gateway.bus.prerequisites import ROLE
-from ductile_gateway.calls.waiting import Standstill, WaitingCalls, look_at_standstill
-from ductile_gateway.clock import SystemClock
+from ductile_gateway.calls.excerpts import printable
+from ductile_gateway.calls.ledger import Ledger
+from ductile_gateway.calls.waiting import Standstill, WaitingCalls, look_at_standstill, look_at_waiting
 from ductile_gateway.ductile.discovery import DuctileHealth
 from ductile_gateway.ductile.discovery import look as look_at_ductile
 from ductile_gateway.foundations import Foundations
-from ductile_gateway.probes.server import Readiness, serve_probes
-from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.status import Look, Status, look_at_offers, look_at_store
-from ductile_gateway.store.calls import CallLedger
+from ductile_gateway.ports import Look
+from ductile_gateway.settings import GatewaySettings, HttpSettings
 from ductile_gateway.telling.calls import CallsTold, open_spans
-from ductile_gateway.telling.metrics import (
-    GatewayMetrics,
-    observe_calls,
-    observe_ductiles,
-    observe_outbox,
-    observe_readiness,
-)
+from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tools.catalog import Offers
+from groundwork.http.listener import listening
 from groundwork.nats.connection import Needs
 from groundwork.nats.lease import look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
+from groundwork.service.beginning import loaded
+from groundwork.service.errors import Broken, Failure, Misconfigured, TryAgain
 from groundwork.service.installed import installed_version
 from groundwork.service.serving import head_start
 from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.telemetry.metrics import push
 from schemas import subjects
 from schemas.permissions import indispensable
+from schemas.status import Finding, GatewayStatus, WaitingCall
 from schemas.values import dataclass
 
 _MAY = indispensable("gateway")
+NEEDS = Needs(_MAY.publish, _MAY.subscribe, "give it the permissions of the role gateway (docs/BUS.md, Permissions)")
 UNANSWERED_S = 15.0
 """Longer than a cluster takes to elect a leader."""
-NEEDS = Needs(_MAY.publish, _MAY.subscribe, "give it the permissions of the role gateway (docs/BUS.md, Permissions)")
+TOOLS_ARE_SET_BY = "see docs/TOOLS.md; and docs/CONFIGURATION.md, gateway.tools"
+LOOK_WITHIN_S = 3.0
+FRESH_S = 1.0
+NEARLY_FULL, MUCH_ROOM = 0.8, 20 << 30
+"""The share of a disk that is taken, and how much free room is enough whatever that share is."""
+
+log = logging.getLogger(__name__)
+
+
+class Readiness(dict[str, Callable[[], str]]):
+    """What has to be there, by name: what is wrong with it, in words for a person; empty where nothing is."""
+
+    def wrong(self) -> dict[str, str]:
+        return {name: printable(check()) for name, check in self.items()}
+
+
+@dataclass(kw_only=True, eq=False)
+class Status:
+    """Asks all parts, by name, at most once in FRESH_S seconds. `name`: of this gateway among those that share a
+    ledger. `number`: how many live; None for one alone."""
+
+    looks: dict[str, Look]
+    version: str
+    executor: str | None = None
+    within_s: float = LOOK_WITHIN_S
+    name: str = ""
+    number: Callable[[], Awaitable[int]] | None = None
+    waiting: Callable[[], tuple[WaitingCall, ...]] = tuple
+
+    def __post_init__(self) -> None:
+        self._told: GatewayStatus | None = None
+        self._told_at = float("-inf")
+        self._asking = asyncio.Lock()
+
+    async def tell(self) -> GatewayStatus:
+        async with self._asking:
+            clock = asyncio.get_running_loop().time
+            if self._told is None or clock() - self._told_at > FRESH_S:
+                parts = await asyncio.gather(*(self._ask(name, look) for name, look in self.looks.items()))
+                waiting = self.waiting()
+                self._told = GatewayStatus(
+                    version=self.version,
+                    findings=(*(finding for part in parts for finding in part), *look_at_waiting(waiting)),
+                    waiting=waiting,
+                    executor=self.executor,
+                    gateway=self.name,
+                    gateways=await self._gateways(),
+                )
+                self._told_at = clock()
+            return self._told
+
+    async def _gateways(self) -> int:
+        with contextlib.suppress(Failure):
+            return max(1, await self.number()) if self.number else 1
+        return 1
+
+    async def _ask(self, name: str, look: Look) -> Sequence[Finding]:
+        try:
+            async with asyncio.timeout(self.within_s):
+                found = look()
+                return await found if isinstance(found, Awaitable) else found
+        except TimeoutError:
+            why = f"it did not say within {self.within_s:g} s how it is"
+        except (TryAgain, Broken) as error:
+            why = printable(error)
+        except Exception as error:  # whoever asks is told of the other parts all the same
+            log.exception("a part of the gateway cannot say how it is", extra={"part": name})
+            why = f"it cannot say how it is ({type(error).__name__})"
+        return [Finding(name=name, mark="warning", text=why, remedy="ask again; see the gateway's log")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,63 +124,77 @@ class Seen:
         """How many jobs each Ductile is known to have, by its name."""
         return {name: partial(getattr, health, "queue") for name, health in self.healths.items()}
 
-    async def serve(self, settings: GatewaySettings, *, take_over: bool) -> None:
+    async def serve(self, settings: GatewaySettings, outbox: Callable[[], int], *, take_over: bool) -> None:
+        """`outbox`: how many deliveries wait."""
         instruments = self.metrics.instruments
-        observe_readiness(instruments, self.readiness.wrong)
-        observe_outbox(instruments, lambda: self.stands_on.stores.outbox.backlog().waiting)
-        metrics = partial(instruments.exposed, subjects.SERVICE_GATEWAY)
+        self.metrics.observe_gateway(self.readiness.wrong, outbox)
+        exposed = partial(instruments.exposed, subjects.SERVICE_GATEWAY)
         async with asyncio.TaskGroup() as group:
             within_s = HAND_OVER_S if take_over else 0.0
-            group.create_task(serve_probes(settings.http, self.readiness, metrics=metrics, within_s=within_s))
+            group.create_task(_serve_probes(settings.http, self.readiness, exposed, within_s=within_s))
             if self.healths:
-                self.readiness["ductile"] = partial(_trouble, self.healths.values())
-                observe_ductiles(instruments, self.healths)
+                self.readiness["ductile"] = self._trouble
+                self.metrics.observe_ductiles(self.healths)
             for health in self.healths.values():
                 group.create_task(health.follow())
             if receiver := settings.telemetry.receiver("metrics"):
                 await head_start()
                 group.create_task(push(instruments, receiver, subjects.SERVICE_GATEWAY))
 
-    def carrying(self, requests: PullLoop, ledger: CallLedger, waiting: WaitingCalls, standstill: Standstill) -> None:
+    def carrying(self, requests: PullLoop, ledger: Ledger, waiting: WaitingCalls, standstill: Standstill) -> None:
         store = self.stands_on.store
         self.status.looks["gateway store"] = lambda: look_at_store(store.trouble, store.path.parent)
         self.status.looks["gateway halt"] = partial(look_at_standstill, standstill)
         self.status.waiting = waiting.told
         self.readiness["requests"] = lambda: requests.trouble
-        observe_calls(
-            self.metrics.instruments,
-            in_hand=lambda: requests.in_hand,
-            waiting=waiting.told,
-            open_intents=ledger.number_open,
-        )
+        self.metrics.observe_calls(lambda: requests.in_hand, waiting.told, ledger.number_open)
+
+    def _trouble(self) -> str:
+        troubles = [health.trouble for health in self.healths.values()]
+        return "; ".join(troubles) if all(troubles) else ""
 
 
 @contextlib.asynccontextmanager
 async def seen(
     settings: GatewaySettings, offers: Offers, stands_on: Foundations, metrics: GatewayMetrics
 ) -> AsyncIterator[Seen]:
-    metrics.listen_to(stands_on.ground.link)
+    link, store, version = stands_on.ground.link, stands_on.store, installed_version()
+    metrics.listen_to(link)
     ductiles = settings.every_ductile() if settings.runner == "ductile" else {}
-    urls = {name: each.url for name, each in ductiles.items()}
+    looks: dict[str, Look] = {"gateway": partial(_look_at_offers, offers, version=version, runner=settings.runner)}
+    look = partial(look_at_ductile, offers=offers, others=settings.ductiles)
+    looks |= {each.label: partial(look, each) for each in ductiles.values()}
+    number = partial(_living, link) if settings.shared else None
     async with open_spans(settings.telemetry) as ended:
         yield Seen(
             stands_on=stands_on,
-            status=_status(settings, offers, stands_on),
-            readiness=_readiness(offers, stands_on),
+            status=Status(looks=looks, version=version, executor=settings.name, name=stands_on.rows.by, number=number),
+            readiness=Readiness(
+                nats=lambda: _trouble_of_nats(link),
+                store=lambda: store.trouble,
+                tools=lambda: "" if offers.catalog.tools else "it waits until it is told its tools",
+                requests=lambda: "none is taken yet",
+            ),
             metrics=metrics,
-            calls=CallsTold(metrics, ended, urls=urls, clock=SystemClock()),
+            calls=CallsTold(metrics, ended, urls={name: each.url for name, each in ductiles.items()}),
             healths={name: DuctileHealth(each) for name, each in ductiles.items()},
         )
 
 
-def _readiness(offers: Offers, stands_on: Foundations) -> Readiness:
-    link, store = stands_on.ground.link, stands_on.store
-    return Readiness(
-        nats=lambda: _trouble_of_nats(link),
-        store=lambda: store.trouble,
-        tools=lambda: "" if offers.catalog.tools else "it waits until it is told its tools",
-        requests=lambda: "none is taken yet",
-    )
+async def _serve_probes(
+    settings: HttpSettings, readiness: Readiness, metrics: Callable[[], Awaitable[bytes]], *, within_s: float
+) -> None:
+    """Their socket at once, answers once the calls go on that a crash interrupted. Returns where the default address is
+    taken. `within_s`: wait for another gateway to leave it. Raises Misconfigured."""
+    try:
+        async with listening(settings.host, settings.port, who="gateway", within_s=within_s) as listener:
+            await head_start()
+            answer_probes = loaded("ductile_gateway.http:answer_probes")  # takes a tenth of a second
+            await answer_probes(listener, readiness.wrong, metrics, allowed_hosts=settings.allowed_hosts)
+    except Misconfigured as error:
+        if settings.is_chosen():
+            raise
+        log.warning("no probes are answered: %s Set `gateway.http.port` where there are to be two", error)
 
 
 def _trouble_of_nats(link: NatsLink) -> str:
@@ -122,20 +205,31 @@ def _trouble_of_nats(link: NatsLink) -> str:
     return NEEDS.unmet(link.denials)
 
 
-def _trouble(healths: Iterable[DuctileHealth]) -> str:
-    troubles = [health.trouble for health in healths]
-    return "; ".join(troubles) if all(troubles) else ""
-
-
-def _status(settings: GatewaySettings, offers: Offers, stands_on: Foundations) -> Status:
-    version = installed_version()
-    looks: dict[str, Look] = {"gateway": partial(look_at_offers, offers, version=version, runner=settings.runner)}
-    if settings.runner == "ductile":
-        every, look = settings.every_ductile(), partial(look_at_ductile, offers=offers, others=settings.ductiles)
-        looks |= {each.label: partial(look, each) for each in every.values()}
-    number = partial(_living, stands_on.ground.link) if settings.shared else None
-    return Status(looks=looks, version=version, executor=settings.name, name=stands_on.me, number=number)
-
-
 async def _living(link: NatsLink) -> int:
     return sum(not record.free for record in await look_at_all(link, ROLE))
+
+
+def look_at_store(trouble: str, folder: Path) -> Sequence[Finding]:
+    if trouble:
+        text = f"nothing could be stored at the last try: {printable(trouble)}"
+        return [Finding(name="gateway store", mark="wrong", text=text, remedy="make room: requests wait on the bus")]
+    size, _, free = shutil.disk_usage(folder)
+    if free >= size * (1 - NEARLY_FULL) or free >= MUCH_ROOM:
+        return ()
+    text, remedy = (
+        f"the disk of {folder} is {1 - free / size:.0%} full",
+        "free space soon: without it nothing can be stored",
+    )
+    return [Finding(name="gateway store", mark="warning", text=text, remedy=remedy)]
+
+
+def _look_at_offers(offers: Offers, *, version: str, runner: str) -> Sequence[Finding]:
+    if not offers.catalog.tools:
+        text, remedy = f"{version}, waits until it is told its tools", "see below; requests wait on the bus until then"
+        return [Finding(name="gateway", mark="wrong", text=text, remedy=remedy)]
+    text = f"{version}, {len(offers.catalog.tools)} tools, runner {runner}"
+    left_out = [
+        Finding(name="gateway tools", mark="warning", text=printable(problem), remedy=TOOLS_ARE_SET_BY)
+        for problem in offers.problems
+    ]
+    return [Finding(name="gateway", mark="ok", text=text), *left_out]

@@ -10,16 +10,15 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
+from ductile_gateway.calls.ledger import ArtifactNames, Call
 from ductile_gateway.plugins.call_folder import CallFolder, old_folders
-from ductile_gateway.ports import Clock
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store.artifact_names import ArtifactNames
-from ductile_gateway.store.calls import Call
 from ductile_gateway.store.carriers import OLD
 from ductile_gateway.store.rows import Rows, kind_of
 from ductile_gateway.webhooks.notifications import Notification
 from ductile_gateway.webhooks.service import KEPT
 from groundwork.service.errors import TryAgain
+from groundwork.service.machine import utc_now
 from groundwork.sqlite.file import instant, microseconds
 from schemas.status import GatewayPruned
 
@@ -41,12 +40,11 @@ log = logging.getLogger(__name__)
 class Tidying:
     """Of one gateway. All methods raise TryAgain."""
 
-    def __init__(self, rows: Rows, settings: GatewaySettings, clock: Clock) -> None:
+    def __init__(self, rows: Rows, settings: GatewaySettings) -> None:
         self._rows = rows
         self._file = rows.carrier.file
         self._settings = settings
         self._answers = timedelta(days=settings.ledger_days)
-        self._clock = clock
         self._turn = asyncio.Lock()
 
     async def prune(self, dry_run: bool) -> GatewayPruned:
@@ -75,7 +73,7 @@ class Tidying:
             for name, kinds in _KINDS.items():
                 for kind in kinds:
                     await self._rows.forget(kind, ages[name])
-            if ages[ANSWERS] <= self._clock.now() - self._answers:
+            if ages[ANSWERS] <= utc_now() - self._answers:
                 return
 
     async def clear(self) -> None:
@@ -95,11 +93,11 @@ class Tidying:
             await asyncio.sleep(LOOK_S)
 
     async def _folders(self) -> list[CallFolder]:
-        before = self._clock.now() - self._answers
+        before = utc_now() - self._answers
         return await asyncio.to_thread(old_folders, self._settings.private_folder() / "calls", before)
 
     async def _ages(self) -> dict[str, datetime]:
-        now = self._clock.now()
+        now = utc_now()
         answers = max(now - self._answers, await self._too_much(now))
         return {ANSWERS: answers, "notifications": now - KEPT}
 

@@ -10,14 +10,15 @@ key revokes others by telling them no longer. While no key is known, nothing cou
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NoReturn
 
+from ductile_gateway.store.rows import Rows
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import verifies
-from groundwork.service.machine import monotonic
+from groundwork.service.machine import monotonic, utc_now
 from schemas import signing
-from schemas.signing import AgentKey, AgentKeys
+from schemas.signing import AgentKey
 from schemas.status import Finding
 from schemas.values import dataclass
 
@@ -27,6 +28,7 @@ ASK_EVERY_S = 1.0
 LOOK_EVERY_S = 60.0
 """How often the agent is asked without a reason: a key that it gave up is soon trusted no longer."""
 SHOWN = "`ductile-gateway trust` shows whose word counts"
+_PINNED = "SELECT subject, head, body FROM rows WHERE kind = 'pinned'"
 
 FIRST_CONTACT = "the keys of the agent are known from now on"
 
@@ -37,31 +39,59 @@ class NotTheAgents(Exception):
     """Somebody else said it: it never counts. The text says why."""
 
 
-class Pins(Protocol):
+@dataclass(frozen=True, slots=True)
+class Pin:
+    id: str
+    public: str
+    pinned_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    pins: tuple[Pin, ...]
+    body: bytes = b""
+
+
+class Pins:
+    """The keys of the agent that are trusted, pinned: a row, the newest first. All methods raise TryAgain."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
     def all(self) -> Mapping[str, str]:
-        """The public keys by their ids. Raises TryAgain."""
+        """The public keys by their ids."""
+        return {pin.id: pin.public for row in self._rows.listed(Pinned, _PINNED) for pin in row.pins}
+
+    async def newest(self) -> tuple[Pin, ...]:
+        row = await self._rows.read(Pinned)
+        return row.pins if row else ()
 
     async def trust(self, keys: Sequence[AgentKey]) -> None:
-        """These and no others. Durable on return. Raises TryAgain, also where they were changed meanwhile."""
+        """These and no others. Durable on return. Raises TryAgain also where they were changed meanwhile."""
+        seen, at = await self.newest(), utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        since = {(pin.id, pin.public): pin.pinned_at for pin in seen}
+        wanted = tuple(Pin(key.id, key.public, since.get((key.id, key.public), at)) for key in keys)
+
+        def instead(row: Pinned | None) -> Pinned:
+            if (row.pins if row else ()) != seen:
+                raise TryAgain("another gateway has pinned keys of the agent meanwhile")
+            return Pinned(wanted)
+
+        await self._rows.change(Pinned, instead)
 
 
-class Agent(Protocol):
-    async def keys(self) -> AgentKeys:
-        """What the agent tells of its keys. Raises TryAgain where nobody answers."""
-
-
-@dataclass(kw_only=True, eq=False)
+@dataclass(eq=False)
 class Trust:
-    """`given`: the configured public keys; then nothing is pinned. `refused` is called for each refused message."""
+    """`ask`: what the agent tells of its keys; raises TryAgain. `given`: the configured public keys; then nothing is
+    pinned. `refused` is called for each refused message."""
 
     pins: Pins
-    agent: Agent
+    ask: Callable[[], Awaitable[Sequence[AgentKey]]]
     given: Sequence[str] = ()
     refused: Callable[[], object] = lambda: None
-    clock: Callable[[], float] = monotonic
 
     def __post_init__(self) -> None:
-        self._began_at = self.clock()
+        self._began_at = monotonic()
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
         self._contested: tuple[str, ...] = ()
@@ -89,7 +119,7 @@ class Trust:
         """The public key of this id, if it is trusted: where it is not known, the agent is asked."""
         if not (known := self.pins.all()) or (key_id and key_id not in known):
             async with self._asking:
-                if self.clock() - self._asked_at >= ASK_EVERY_S:
+                if monotonic() - self._asked_at >= ASK_EVERY_S:
                     await self._learn()
                 elif not again:  # it was asked before this was said, perhaps
                     raise TryAgain("the agent is asked for its keys again", ASK_EVERY_S)
@@ -99,13 +129,13 @@ class Trust:
 
     async def _learn(self) -> None:
         try:
-            told = (await self.agent.keys()).keys
+            told = await self.ask()
             if not self.given:
                 await self._pin(told)
         except TryAgain as error:
             self._trouble = str(error)
             raise
-        self._trouble, self._asked_at = "", self.clock()
+        self._trouble, self._asked_at = "", monotonic()
         trusted = {key.id: key.public for key in told if key.public in self.given} if self.given else self.pins.all()
         self._contested = contested_of(told[:1], trusted)
 
@@ -130,14 +160,16 @@ class Trust:
 
     def findings(self) -> Sequence[Finding]:
         found = []
-        if not self.given and not self.pins.all() and self.clock() - self._began_at > PATIENCE_S:
+        if not self.given and not self.pins.all() and monotonic() - self._began_at > PATIENCE_S:
             why = self._trouble or "it was not asked yet"
             text = f"no agent has told the keys that it signs with, so nobody is told of runs: {why}"
             found.append(_warning(text, "start the agent"))
         if self._contested:
             text = f"the agent tells a key that is not trusted here: {', '.join(self._contested)}"
-            remedy = "if it is your agent, with new keys: `ductile-gateway trust --again`; until then what it says of "
-            found.append(_warning(text, f"{remedy}runs becomes dead letters"))
+            remedy = (
+                "if it is your agent, with new keys: stop the gateway, then `ductile-gateway trust --again`; until "
+            )
+            found.append(_warning(text, f"{remedy}then what it says of runs becomes dead letters"))
         if self._refused:
             text = f"{self._refused} messages since the start were not the agent's word: nothing came of them"
             remedy = "see them with `agentic dlq ls`, and who may publish what on the bus: docs/BUS.md, Permissions"

@@ -14,12 +14,13 @@ from pydantic import JsonValue, ValidationError
 from ductile_gateway.calls import policy, results
 from ductile_gateway.calls.artifacts import artifact_arguments, content_type_of, path_of, text_in
 from ductile_gateway.calls.call import Asked, Intent, Receipt, ToolCall, ToolOutcome, failed, read_again
+from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.results import Kept, made_fit
 from ductile_gateway.foundations import open_tools
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import ToolRunner
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store.opening import Stores, open_alone
+from ductile_gateway.store.opening import open_alone
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, find_tools
 from schemas import subjects
@@ -53,10 +54,10 @@ async def call(settings: GatewaySettings, tool: str, command: str, arguments: Ar
     with TemporaryDirectory(prefix="agentic-call-") as place:
         folder = Path(place)
         async with (
-            open_alone(folder, run_bytes=settings.run_mb << 20) as stores,
-            open_tools(settings, tools, stores=stores, folder=folder) as runner,
+            open_alone(folder) as rows,
+            open_tools(settings, tools, ledger := Ledger(rows), folder) as runner,
         ):
-            return await _called(ToolCall.of(intent, given), intent, offer, runner, stores)
+            return await _called(ToolCall.of(intent, given), intent, offer, runner, ledger)
 
 
 def _ready(tools: Tools, tool: str, command: str, arguments: Arguments) -> tuple[Intent, ToolOffer, Arguments]:
@@ -113,9 +114,9 @@ def _asked(offer: ToolOffer, command: str, arguments: Arguments) -> Asked:
     return read_again(offer.route, message.body(), trace=None)
 
 
-async def _called(call: ToolCall, intent: Intent, offer: ToolOffer, runner: ToolRunner, stores: Stores) -> Called:
+async def _called(call: ToolCall, intent: Intent, offer: ToolOffer, runner: ToolRunner, ledger: Ledger) -> Called:
     async def begin(receipt: Receipt | None = None) -> None:
-        await stores.ledger.intend(intent, receipt)
+        await ledger.intend(intent, receipt)
 
     began = time.monotonic()
     try:

@@ -3,8 +3,10 @@ whether everything is stopped.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
+from collections.abc import Sequence
 
 from pydantic import ValidationError
 
@@ -18,7 +20,7 @@ from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
 from groundwork.service.json_log import Outage
 from schemas import subjects
 from schemas.fields import flaws_of
-from schemas.signing import AgentKeys, KeysWanted
+from schemas.signing import AgentKey, AgentKeys, KeysWanted
 from schemas.status import Halt
 
 NO_STREAM_S = 2.0
@@ -65,42 +67,34 @@ class NatsArtifacts:
             return None
 
 
-class NatsRuns:
-    def __init__(self, link: NatsLink) -> None:
-        self._link = link
-
-    async def has_ended(self, run_id: str) -> bool | None:
-        question = json.dumps({"run_id": run_id}).encode()
-        try:
-            told = json.loads(await self._link.request(subjects.RUN_STANDING, question, timeout_s=ANSWER_WITHIN_S))
-        except Failure:  # no agent, or none that may be asked
-            return None
-        except ValueError:  # an agent that does not know the run
-            return False
-        if not isinstance(told, dict):
-            return False
-        if told.get("stopped"):  # which the record on the bus tells a moment later
-            raise TryAgain(str(told["stopped"]), STOPPED_S)
-        return told.get("status") in ENDED
+async def has_ended(link: NatsLink, run_id: str) -> bool | None:
+    question = json.dumps({"run_id": run_id}).encode()
+    try:
+        told = json.loads(await link.request(subjects.RUN_STANDING, question, timeout_s=ANSWER_WITHIN_S))
+    except Failure:  # no agent, or none that may be asked
+        return None
+    except ValueError:  # an agent that does not know the run
+        return False
+    if not isinstance(told, dict):
+        return False
+    if told.get("stopped"):  # which the record on the bus tells a moment later
+        raise TryAgain(str(told["stopped"]), STOPPED_S)
+    return told.get("status") in ENDED
 
 
-class NatsAgentKeys:
-    """The agent's signing keys, asked anew each time. Fills the port Agent. `progress`: it has to sign progress,
-    too."""
-
-    def __init__(self, link: NatsLink, *, progress: bool = False) -> None:
-        self._link = link
-        self._question = KeysWanted(progress=progress).model_dump_json().encode()
-
-    async def keys(self) -> AgentKeys:
-        try:
-            told = await self._link.request(subjects.AGENT_KEYS, self._question, timeout_s=ANSWER_WITHIN_S)
-            return AgentKeys.model_validate_json(told)
-        except Failure as error:
-            raise TryAgain(f"no agent answers on {subjects.AGENT_KEYS}: {error}", ASK_AGAIN_S) from error
-        except ValidationError as error:
-            why = f"what answers on {subjects.AGENT_KEYS} tells no keys: {flaws_of(error)}"
-            raise TryAgain(why, ASK_AGAIN_S) from error
+async def agent_keys(link: NatsLink, *, progress: bool = False) -> Sequence[AgentKey]:
+    """What the agent tells of its signing keys. `progress`: it has to sign progress, too. Raises TryAgain where none
+    answers."""
+    question = KeysWanted(progress=progress).model_dump_json().encode()
+    try:
+        return AgentKeys.model_validate_json(
+            await link.request(subjects.AGENT_KEYS, question, timeout_s=ANSWER_WITHIN_S)
+        ).keys
+    except Failure as error:
+        raise TryAgain(f"no agent answers on {subjects.AGENT_KEYS}: {error}", ASK_AGAIN_S) from error
+    except ValidationError as error:
+        why = f"what answers on {subjects.AGENT_KEYS} tells no keys: {flaws_of(error)}"
+        raise TryAgain(why, ASK_AGAIN_S) from error
 
 
 LOOK_S, LOOK_AGAIN_S = 30.0, 0.25
@@ -119,15 +113,11 @@ async def _see_halt(link: NatsLink, standstill: Standstill) -> None:
 
 async def halt_at_last(link: NatsLink, standstill: Standstill) -> None:
     while True:
-        try:
+        with contextlib.suppress(TryAgain):
             return await _see_halt(link, standstill)
-        except TryAgain:
-            await asyncio.sleep(LOOK_AGAIN_S)
+        await asyncio.sleep(LOOK_AGAIN_S)
 
 
 async def follow_halt(link: NatsLink, standstill: Standstill) -> None:
     async for _ in changes(link, subjects.LEASE_BUCKET, subjects.HALT_KEY, every_s=LOOK_S):
-        try:
-            await _see_halt(link, standstill)
-        except TryAgain as error:
-            log.debug("whether everything is stopped cannot be seen", extra={"why": str(error)})
+        await halt_at_last(link, standstill)

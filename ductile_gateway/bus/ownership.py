@@ -10,13 +10,15 @@ import asyncio
 import json
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
-from typing import Protocol
+from datetime import UTC, datetime, timedelta
 
 from pydantic import TypeAdapter, ValidationError
+from ulid import ULID
 
 from ductile_gateway.bus.prerequisites import ROLE
 from ductile_gateway.calls.call import ALONE, Asked, Intent
+from ductile_gateway.store.opening import Mark
+from ductile_gateway.store.rows import Rows
 from groundwork.archive.series import backup_in
 from groundwork.nats.asking import newest, replaced
 from groundwork.nats.lease import Lease, Record, look
@@ -24,6 +26,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Refused
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import monotonic
+from groundwork.sqlite.file import microseconds
 from schemas import subjects
 from schemas.values import replace
 
@@ -32,10 +35,45 @@ BACK_WITHIN_S = 15.0
 """Of a gateway that is gone: it is started again by then, or not at all."""
 
 
-class RestoredCalls(Protocol):
-    def doubt(self, asked: Asked) -> str: ...
+_ASKED_BEFORE = """
+SELECT 1 FROM rows
+WHERE kind = 'call' AND state = 'answered' AND at > ? AND run_id = ?
+    AND json_extract(head, '$.digest') = ? AND json_extract(head, '$.step') < ? AND instr(body, CAST(? AS BLOB)) > 0
+LIMIT 1
+"""
+_IN_DOUBT = '"in_doubt"'
 
-    def lost(self, intent: Intent) -> str: ...
+
+class AfterRestore:
+    """Of the rows that were restored: a write of a run that is older than that is in doubt, and a person is asked once
+    about it."""
+
+    def __init__(self, restored: Mark, rows: Rows) -> None:
+        self._restored = restored
+        self._rows = rows
+        self._taken = f"{restored.taken:%Y-%m-%d %H:%M} UTC"
+
+    def doubt(self, asked: Asked) -> str:
+        """Why a call that is new may have been made in the time that was lost; empty where it cannot."""
+        request, at = asked.request, self._restored.at
+        same = microseconds(at), request.run_id, asked.digest, request.step, _IN_DOUBT
+        if self._restored.moved or _begun_at(request.run_id) > at or self._rows.look_up(_ASKED_BEFORE, same):
+            return ""
+        backup = f"its run was restored from the backup of {self._taken}"
+        return f"{backup}, and may have done this after that, before it was lost"
+
+    def lost(self, intent: Intent) -> str:
+        """A call that was under way when the backup was made: what it left on the machine then is lost."""
+        if intent.asked.request.requested_at > self._restored.at:
+            return ""
+        return f"it was under way in the backup of {self._taken}, which was restored"
+
+
+def _begun_at(run_id: str) -> datetime:
+    try:
+        return ULID.from_str(run_id.removeprefix("run_")).datetime
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)
 
 
 class BusOwnership:
@@ -49,14 +87,12 @@ class BusOwnership:
         *,
         link: NatsLink | None = None,
         me: str = ALONE,
-        restored: RestoredCalls | None = None,
-        clock: Callable[[], float] = monotonic,
+        restored: AfterRestore | None = None,
     ) -> None:
         self._lease = lease
         self._link = link
         self._me = me
         self._restored = restored
-        self._clock = clock
         self._predecessor = predecessor.owner if predecessor else None
         self._until = predecessor.renewed_at + timedelta(seconds=predecessor.owner.ttl_s) if predecessor else None
         self._ours: set[str] = set()
@@ -93,7 +129,7 @@ class BusOwnership:
         return (self._restored.lost(intent) if self._restored else "") or why
 
     def _wait_for(self, gateway: str) -> None:
-        now = self._clock()
+        now = monotonic()
         if now - self._missed_since.setdefault(gateway, now) < BACK_WITHIN_S:
             raise TryAgain(f"the gateway that began it is gone, and may be back soon ({gateway})", COME_BACK_S)
 

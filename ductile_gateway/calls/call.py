@@ -239,6 +239,24 @@ class Receipt:
     newest: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Ductile's job of a call; of a pipeline the first of several. `of`: plugin and command, where known. `ductile`:
+    the name of the one that has it."""
+
+    job_id: str
+    pipeline: bool
+    of: tuple[str, str] | None = None
+    ductile: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OverdueJob:
+    key: str
+    job: Job
+    since: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
     """The tool is about to be run, until `deadline_at`. `by`: the gateway that begins it; empty where the ledger has

@@ -15,7 +15,7 @@ from functools import partial
 from weakref import WeakValueDictionary
 
 from ductile_gateway.calls import policy, results
-from ductile_gateway.calls.answers import Answers, Contents
+from ductile_gateway.calls.answers import Answers
 from ductile_gateway.calls.call import (
     AlreadyStarted,
     Answer,
@@ -30,10 +30,12 @@ from ductile_gateway.calls.call import (
     Unwanted,
     Verdict,
 )
+from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.places import FULL, Lanes
-from ductile_gateway.calls.waiting import Standstill, WaitingCalls, Wanted
-from ductile_gateway.ports import Artifacts, Clock, Ledger, Observer, Offers, Ownership, Runs, ToolRunner
+from ductile_gateway.calls.waiting import A_MOMENT, Standstill, WaitingCalls, check_wanted, waited
+from ductile_gateway.ports import Artifacts, Bus, HasEnded, Observer, Offers, Ownership, ToolRunner
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
+from groundwork.service.machine import utc_now
 from schemas.values import dataclass, replace
 
 PUBLISHED_AGAIN = timedelta(seconds=60)
@@ -53,17 +55,15 @@ class Relay:
     escalated: Container[str] = frozenset()
     ledger: Ledger
     artifacts: Artifacts
-    answers: Answers
-    runs: Runs
+    bus: Bus
+    has_ended: HasEnded
     ownership: Ownership
     standstill: Standstill
     observer: Observer
-    clock: Clock
 
     def __post_init__(self) -> None:
-        self.waiting = WaitingCalls(self.clock)
-        self._contents = Contents(self.artifacts, self.ledger)
-        self._wanted = Wanted(self.runs, self.clock)
+        self.answers = Answers(self.ledger, self.artifacts, self.bus, self.ownership, self.observer)
+        self.waiting = WaitingCalls()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def take(self, asked: Asked, check: Callable[[], Awaitable[None]] | None = None) -> None:
@@ -92,7 +92,7 @@ class Relay:
     async def say_again(self) -> None:
         """Publish the answers of late: the bus may have forgotten them. The request of one that was never published is
         delivered again."""
-        since = self.clock.now() - PUBLISHED_AGAIN
+        since = utc_now() - PUBLISHED_AGAIN
         answers = await self.ledger.answers_to_publish(since)
         if answers:
             log.info("saying again", extra={"to_publish": len(answers)})
@@ -120,7 +120,7 @@ class Relay:
                 await place.enter_async_context(self.lanes.enter(request.run_id, request.tool))
             self.standstill.check()
             offer, flaw = self.offers.find(request.tool), self.offers.flaw(asked)
-            admitted = policy.admit(asked, offer, flaw=flaw, now=self.clock.now())
+            admitted = policy.admit(asked, offer, flaw=flaw, now=utc_now())
             if isinstance(admitted, Intent):
                 return await self._run(admitted)
             told = {"error_class": admitted.error_class, "why": admitted.message}
@@ -139,13 +139,14 @@ class Relay:
     async def _call(self, intent: Intent) -> ToolCall | ToolOutcome:
         request = intent.asked.request
         command = self.offers.command(request.tool, request.tool_command)
-        payload = await self._contents.into(intent.asked, command)
+        payload = await self.answers.arguments(intent.asked, command)
         return ToolCall.of(intent, payload) if isinstance(payload, dict) else payload
 
     async def _start(self, intent: Intent, call: ToolCall) -> ToolOutcome:
         doubt = self.ownership.doubt(intent.asked)
         try:
-            await self._wanted.check_early(intent)
+            if waited(intent) > A_MOMENT:  # its run may have ended, and what is away is waited for
+                await check_wanted(intent, self.has_ended)
             if doubt and not intent.may_repeat:
                 verdict: Verdict = Unknown(doubt)
             else:
@@ -155,7 +156,7 @@ class Relay:
         return self._of_reruns(policy.after_run(verdict, intent), intent)
 
     async def _begin(self, intent: Intent, receipt: Receipt | None = None) -> None:
-        await self._wanted.check(intent)
+        await check_wanted(intent, self.has_ended)
         self.standstill.check()
         await self.ownership.held()
         if receipt or not intent.may_repeat:  # else, if a crash takes it, the call is repeated: it may be

@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 
 from ductile_gateway.calls.call import Asked, Intent, Unwanted
 from ductile_gateway.calls.excerpts import printable
-from ductile_gateway.ports import Clock, Runs
+from ductile_gateway.ports import HasEnded
 from groundwork.service.errors import TryAgain
+from groundwork.service.machine import utc_now
 from schemas.status import Finding, Halt, WaitingCall
 from schemas.values import dataclass, replace
 
@@ -37,8 +38,7 @@ class _Wait:
 class WaitingCalls:
     """By key: calls that were put off, and those that wait in hand."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._put_off: dict[str, _Wait] = {}
         self._in_line: dict[str, _Wait] = {}
 
@@ -61,7 +61,7 @@ class WaitingCalls:
             del self._in_line[asked.key]
 
     def _wait(self, asked: Asked, why: str) -> _Wait:
-        now, known = self._clock.now(), self._put_off.get(asked.key)
+        now, known = utc_now(), self._put_off.get(asked.key)
         return _Wait(asked, known.since if known else now, now, why)
 
     def why(self, key: str) -> str | None:
@@ -69,7 +69,7 @@ class WaitingCalls:
         return wait.why if wait else None
 
     def told(self) -> tuple[WaitingCall, ...]:
-        now = self._clock.now()
+        now = utc_now()
         self._put_off = {key: wait for key, wait in self._put_off.items() if now - wait.seen < FORGOTTEN_AFTER}
         waits = (self._put_off | self._in_line).values()
         long = [wait for wait in waits if now - wait.since >= WORTH_TELLING]
@@ -97,28 +97,20 @@ WAITED_FOR_LONG = timedelta(seconds=30)
 ASK_AGAIN_S = 0.5
 
 
-class Wanted:
-    def __init__(self, runs: Runs, clock: Clock) -> None:
-        self._runs = runs
-        self._clock = clock
+async def check_wanted(intent: Intent, has_ended: HasEnded) -> None:
+    """Raises Unwanted, and TryAgain."""
+    request = intent.asked.request
+    if intent.may_repeat and waited(intent) <= WAITED_FOR_LONG:
+        return
+    ended = await has_ended(request.run_id)
+    if ended:
+        raise Unwanted
+    if ended is None and not intent.may_repeat and request.executor and waited(intent) > A_MOMENT:
+        raise TryAgain("no agent says whether the run of this write goes on", ASK_AGAIN_S)
 
-    async def check_early(self, intent: Intent) -> None:
-        """Stops a call of an ended run from waiting for a Ductile that is away. Raises Unwanted or TryAgain."""
-        if self._waited(intent) > A_MOMENT:
-            await self.check(intent)
 
-    async def check(self, intent: Intent) -> None:
-        request, waited = intent.asked.request, self._waited(intent)
-        if intent.may_repeat and waited <= WAITED_FOR_LONG:
-            return
-        has_ended = await self._runs.has_ended(request.run_id)
-        if has_ended:
-            raise Unwanted
-        if has_ended is None and not intent.may_repeat and request.executor and waited > A_MOMENT:
-            raise TryAgain("no agent says whether the run of this write goes on", ASK_AGAIN_S)
-
-    def _waited(self, intent: Intent) -> timedelta:
-        return self._clock.now() - intent.asked.request.requested_at
+def waited(intent: Intent) -> timedelta:
+    return utc_now() - intent.asked.request.requested_at
 
 
 COME_BACK_S = 0.25

@@ -1,8 +1,9 @@
 """`ductile-gateway backup` and `restore`: the ledger, and the keys of agents that it trusts, in a backup file.
 
-A ledger is restored where there is none. In a folder it is written beside its place, and moved there last: killed
-before, it has restored nothing. Killed on its way into the stream of several gateways, it bars them until the same
-command has finished it. What was under way, and what runs may have done since, is in doubt (store/moving).
+A ledger is restored where there is none: its rows are written one by one, and what is there already stays. Until all
+are there no gateway begins on it, and the same command finishes a restore that was killed. Open calls of a shared
+ledger belong to the backup, which never comes back, so that gateways adopt them. What was under way, and what runs may
+have done since, is in doubt (bus/ownership).
 """
 
 import asyncio
@@ -13,20 +14,32 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import asdict, field
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ductile_gateway.bus.prerequisites import nobody_at_work, require
+from ductile_gateway.calls.ledger import OPEN
 from ductile_gateway.cli.options import AsJson, Config, settings_of
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, MIGRATIONS
 from ductile_gateway.store.carriers import InFile, InStream
-from ductile_gateway.store.moving import Mark, bring, left, mark_of, put_mark
-from ductile_gateway.store.opening import ANEW, COPY, check_shared, kept_copy, log_of_gateways, open_alone
-from ductile_gateway.store.rows import Rows
-from groundwork.archive.files import put_in_place, set_aside, snapshot, staging, write_out
+from ductile_gateway.store.opening import (
+    ANEW,
+    COPY,
+    Mark,
+    check_shared,
+    kept_copy,
+    log_of_gateways,
+    mark_of,
+    open_alone,
+    put_mark,
+)
+from ductile_gateway.store.rows import NOTHING, Overtaken, Rows, columns_of, head_of
+from ductile_gateway.webhooks.notifications import WAITING
+from groundwork.archive.files import set_aside, snapshot, staging, write_out
 from groundwork.archive.format import Archive
 from groundwork.archive.series import KEYS, Series, of_backup
 from groundwork.nats.link import NatsLink, connect
@@ -44,7 +57,10 @@ Place = Annotated[str, typer.Argument(help="The backup file, or a folder for it.
 GATEWAY = "gateway"
 LOOKING = "looking"
 """Where the copies of a shared ledger are that a backup makes, beside those of gateways."""
+TOGETHER = 64
 _WITHOUT_OWNERS = "UPDATE rows SET by = NULL, head = json_remove(head, '$.by', '$.position')"
+_ROWS = "SELECT kind, subject, head, body FROM rows WHERE kind <> 'mark' ORDER BY kind = 'notification', position"
+_CALLS = "SELECT count(*) FROM rows WHERE kind = 'call'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +98,7 @@ async def _ledger(settings: GatewaySettings, *, leave: bool) -> AsyncIterator[Pa
         if not settings.shared:
             if leave:
                 held.enter_context(held_alone(settings.store))
-                stores = await held.enter_async_context(open_alone(settings.store, run_bytes=0))
-                await held.enter_async_context(left(stores.rows))
+                await held.enter_async_context(_left(await held.enter_async_context(open_alone(settings.store))))
             yield settings.store / FILE
             return
         folder = held.enter_context(claimed(settings.cache / LOOKING))
@@ -91,11 +106,24 @@ async def _ledger(settings: GatewaySettings, *, leave: bool) -> AsyncIterator[Pa
         log = log_of_gateways(link)
         await check_shared(log)
         if leave:
-            await held.enter_async_context(left(Rows(InStream(log))))
+            await held.enter_async_context(_left(Rows(InStream(log))))
             await nobody_at_work(link)
         async with kept_copy(log, folder):
             pass
         yield folder / COPY
+
+
+@asynccontextmanager
+async def _left(rows: Rows) -> AsyncIterator[None]:
+    """Inside, and afterwards unless it fails, no gateway begins on it."""
+    before = await mark_of(rows)
+    mark = replace(before, state="left")
+    await put_mark(rows, mark, before=before)
+    try:
+        yield
+    except BaseException:
+        await put_mark(rows, before, before=mark)
+        raise
 
 
 def _backed_up(settings: GatewaySettings, ledger: Path, place: str, *, with_keys: bool, leave: bool) -> BackedUp:
@@ -105,7 +133,7 @@ def _backed_up(settings: GatewaySettings, ledger: Path, place: str, *, with_keys
             if settings.shared:
                 connection.execute(_WITHOUT_OWNERS)
                 connection.execute("DELETE FROM replica")
-            ((calls,),) = connection.execute("SELECT count(*) FROM rows WHERE kind = 'call'").fetchall()
+            ((calls,),) = connection.execute(_CALLS).fetchall()
         archive.add_file(FILE, copy)
         if (folder / ID_FILE).exists():
             archive.add(ID_FILE, (folder / ID_FILE).read_bytes())
@@ -153,82 +181,83 @@ async def restore(
     with series.opened(backup) as (name, opened):
         archive = opened.within(GATEWAY) or opened
         series.ring_for(settings.keys_path(), archive, new_keys=new_keys)
-        moved = moved or archive.manifest.moved
         with held_alone(settings.private_folder()):
             async with linked(settings, "restore") as link:
                 await require(link, shared=settings.shared)
                 await nobody_at_work(link)
-                if settings.shared:
-                    await _into_stream(settings, archive, link, name, moved=moved)
-                else:
-                    await _into_folder(settings, archive, name, moved=moved)
+                async with _ready(settings, link, name) as rows:
+                    await _bring(settings, archive, rows, name, moved=moved or archive.manifest.moved)
     where = f"the stream {subjects.STREAM_LEDGER}" if settings.shared else str(settings.store)
     told = {"backup": name, "store": where, "calls": archive.manifest.about.get("calls", 0)}
     sys.stdout.write(f"{json.dumps(told)}\n" if as_json else f"✓ {where} is as it was in {name}\n")
 
 
-async def _into_folder(settings: GatewaySettings, archive: Archive, backup: str, *, moved: bool) -> None:
-    folder = settings.store
-    if (folder / FILE).exists():
-        async with open_file(folder / FILE, MIGRATIONS) as there:
-            known = await mark_of(Rows(InFile(there)))
-            ((calls,),) = await there.read("SELECT count(*) FROM rows WHERE kind = 'call'")
-        if known.backup == backup and known.state == "here":
-            return
-        if calls and known.state == "here":
-            raise Misconfigured(
-                f"{folder} has a ledger of {calls} calls, and nothing is overwritten: move it away, then run this again"
-            )
-    async with _written_out(settings, archive) as beside:
-        async with open_file(beside / FILE, MIGRATIONS) as file:
-            before = await mark_of(rows := Rows(InFile(file)))
-            await put_mark(rows, _mark(before, archive, backup, moved=moved), before=before)
-        set_aside(folder, FILE)
-        for name in (ID_FILE, FILE):
-            if (beside / name).exists():
-                put_in_place(beside / name, folder / name)
-
-
-async def _into_stream(
-    settings: GatewaySettings, archive: Archive, link: NatsLink, backup: str, *, moved: bool
-) -> None:
-    log = log_of_gateways(link)
-    there = await mark_of(rows := Rows(InStream(log)))
-    if (there.state, there.backup) == ("here", backup):
+@asynccontextmanager
+async def _ready(settings: GatewaySettings, link: NatsLink, backup: str) -> AsyncIterator[Rows]:
+    """The rows that it goes into: none, or those of this backup."""
+    file, nothing = settings.store / FILE, "and nothing is overwritten"
+    if settings.shared:
+        log = log_of_gateways(link)
+        rows = Rows(InStream(log))
+        if not _is_of(backup, await mark_of(rows)) and await log.end():
+            raise Misconfigured(f"the stream {subjects.STREAM_LEDGER} is not empty, {nothing}: {ANEW}")
+        yield rows
         return
-    async with _opened(settings, archive) as file:
-        if (there.state, there.backup) != ("coming", backup):
-            if await log.end():
-                where = f"the stream {subjects.STREAM_LEDGER} is not empty"
-                raise Misconfigured(f"{where}, and nothing is overwritten: {ANEW}")
-            before = await mark_of(Rows(InFile(file)))
-            coming = replace(_mark(before, archive, backup, moved=moved), state="coming")
-            await put_mark(rows, coming, before=there)
-            there = coming
-        await bring(log, file, owner=of_backup(there.backup))
+    if file.exists():
+        async with open_file(file, MIGRATIONS) as there:
+            known, ((calls,),) = await mark_of(Rows(InFile(there))), await there.read(_CALLS)
+        if not (is_ours := _is_of(backup, known)) and calls and known.state != "left":
+            where = f"{settings.store} has a ledger of {calls} calls"
+            raise Misconfigured(f"{where}, {nothing}: move it away, then run this again")
+        if not is_ours:
+            set_aside(settings.store, FILE)
+    async with open_file(file, MIGRATIONS) as made:
+        yield Rows(InFile(made))
+
+
+def _is_of(backup: str, mark: Mark) -> bool:
+    return mark.backup == backup and mark.state != "left"
+
+
+async def _bring(settings: GatewaySettings, archive: Archive, rows: Rows, name: str, *, moved: bool) -> None:
+    there = await mark_of(rows)
+    if there.backup == name and there.state == "here":
+        return
+    with staging(settings.private_folder()) as beside:
+        write_out(archive.pieces(FILE), beside / FILE)
+        async with open_file(beside / FILE, MIGRATIONS) as kept:
+            if there.state != "coming":
+                before, taken = await mark_of(Rows(InFile(kept))), archive.manifest.at
+                at = taken if moved else datetime.now(UTC)
+                moved = moved and (not before.backup or before.moved)  # what was left in doubt stays so
+                coming = Mark("coming", name, taken, at, moved)
+                await put_mark(rows, coming, before=there)
+                there = coming
+            await _bring_rows(kept, rows, owner=of_backup(name) if settings.shared else "")
+    if ID_FILE in archive.manifest.files and not settings.shared:
+        store_folder.write(settings.store / ID_FILE, archive.read(ID_FILE).decode())
     await put_mark(rows, replace(there, state="here"), before=there)
 
 
-def _mark(before: Mark, archive: Archive, backup: str, *, moved: bool) -> Mark:
-    """What an earlier restore left in doubt stays so after a move."""
-    taken = archive.manifest.at
-    at = taken if moved else datetime.now(UTC)
-    return Mark(backup=backup, taken=taken, at=at, moved=moved and (not before.backup or before.moved))
+async def _bring_rows(kept: SqliteFile, rows: Rows, *, owner: str) -> None:
+    for is_owed, some in groupby(await kept.read(_ROWS), key=lambda row: row[0] == "notification"):
+        found, size = list(some), 1 if is_owed else TOGETHER  # notifications have an order
+        for at in range(0, len(found), size):
+            await asyncio.gather(*(_bring_row(rows, *row[1:], owner=owner) for row in found[at : at + size]))
 
 
-@asynccontextmanager
-async def _opened(settings: GatewaySettings, archive: Archive) -> AsyncIterator[SqliteFile]:
-    async with _written_out(settings, archive) as beside, open_file(beside / FILE, MIGRATIONS) as file:
-        yield file
-
-
-@asynccontextmanager
-async def _written_out(settings: GatewaySettings, archive: Archive) -> AsyncIterator[Path]:
-    with staging(settings.private_folder()) as beside:
-        write_out(archive.pieces(FILE), beside / FILE)
-        if ID_FILE in archive.manifest.files:
-            write_out([archive.read(ID_FILE)], beside / ID_FILE)
-        yield beside
+async def _bring_row(rows: Rows, subject: str, head: str, body: bytes, *, owner: str) -> None:
+    """What is there already stays. Raises Misconfigured where it is not as it was."""
+    columns = columns_of(head)
+    if owner and columns.get("state") in (OPEN, WAITING):
+        columns["by"] = owner
+    try:
+        await rows.carrier.store(subject, columns, body, NOTHING)
+    except Overtaken:
+        there = await rows.carrier.load(subject)
+        if (there.head, there.body) != (head_of(columns), body):
+            where = f"{subject} is there, but not as it was"
+            raise Misconfigured(f"{where}: somebody else writes there") from None
 
 
 @commands.command("backup")

@@ -8,16 +8,15 @@ from typing import Annotated
 
 import typer
 
-from ductile_gateway.bus.outgoing import NatsAgentKeys
+from ductile_gateway.bus.outgoing import agent_keys
 from ductile_gateway.cli.archive import held_alone, linked
 from ductile_gateway.cli.options import Config, settings_of
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, MIGRATIONS
 from ductile_gateway.store.carriers import InFile, InStream
 from ductile_gateway.store.opening import log_of_gateways, open_alone
-from ductile_gateway.store.pins import Pin, RowPins
 from ductile_gateway.store.rows import Rows
-from ductile_gateway.trust import contested_of, first_of
+from ductile_gateway.trust import Pin, Pins, contested_of, first_of
 from groundwork.service.errors import Exit, Failure, Misconfigured, TryAgain
 from groundwork.sqlite.file import open_for_reading
 from schemas.signing import AgentKey
@@ -32,7 +31,7 @@ async def trust(settings: GatewaySettings, *, again: bool) -> bool:
         raise Misconfigured("gateway.outbound.agent_keys names the keys that are trusted: change them there")
     try:
         async with linked(settings, "trust") as link:
-            told += (await NatsAgentKeys(link).keys()).keys
+            told += await agent_keys(link)
     except Failure as error:
         if again:
             raise
@@ -46,18 +45,18 @@ async def trust(settings: GatewaySettings, *, again: bool) -> bool:
 
 
 @asynccontextmanager
-async def _pins(settings: GatewaySettings, *, to_be_changed: bool) -> AsyncIterator[RowPins]:
+async def _pins(settings: GatewaySettings, *, to_be_changed: bool) -> AsyncIterator[Pins]:
     """Raises Misconfigured where they are to be changed beside a gateway that is alone."""
     if settings.shared:
         async with linked(settings, "trust") as link:
-            yield RowPins(Rows(InStream(log_of_gateways(link))))
+            yield Pins(Rows(InStream(log_of_gateways(link))))
     elif to_be_changed or not (settings.store / FILE).exists():
         with held_alone(settings.store):
-            async with open_alone(settings.store, run_bytes=0) as stores:
-                yield stores.pins
+            async with open_alone(settings.store) as rows:
+                yield Pins(rows)
     else:
         async with open_for_reading(settings.store / FILE, MIGRATIONS) as file:
-            yield RowPins(Rows(InFile(file)))
+            yield Pins(Rows(InFile(file)))
 
 
 def _shown(pins: Sequence[Pin], given: Sequence[str], told: Sequence[AgentKey]) -> bool:

@@ -3,105 +3,95 @@
     intent and receipt durable ─▶ start ─▶ job id durable ─▶ wait for the job ─▶ verdict
 
 Before a write Ductile is asked whether it is there: a write that something on the way answers in its place would have
-to be looked for, or by a person. Each Ductile has its own event stream; receipts and late jobs of all are kept
-together.
+to be looked for, or by a person. A job that outlives its call is followed on, also across restarts. Each Ductile has
+its own event stream.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
+from typing import NoReturn
 
 import httpx2
 
-from ductile_gateway.calls.call import NeverStarted, Receipt, ToolCall, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.calls.call import (
+    Job,
+    NeverStarted,
+    OverdueJob,
+    Receipt,
+    ToolCall,
+    ToolOutcome,
+    Unknown,
+    Verdict,
+    failed,
+)
+from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent
 from ductile_gateway.ductile.api import DuctileApi, open_api
 from ductile_gateway.ductile.catalog import DuctileTools
-from ductile_gateway.ductile.events import DuctileEvents
 from ductile_gateway.ductile.jobs import Going
-from ductile_gateway.ductile.relay import RelayStarts, open_relay_starts
+from ductile_gateway.ductile.relay import open_relay_ingress
 from ductile_gateway.ductile.settings import DuctileSettings, own_name, owner
-from ductile_gateway.ductile.starts import ApiStarts, Sent, ToldOfSent, untold
-from ductile_gateway.ductile.watch import Job, JobWatch, LateJobs, Overdue, Pace, Tell
-from ductile_gateway.ports import Begin, Clock, Receipts, unrecorded
-from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.tools.catalog import Offers
-from ductile_gateway.tools.toolbox import Tools, keep_fresh
-from groundwork.service.errors import TryAgain
+from ductile_gateway.ductile.starts import ApiStarts, RelayStarts, Sent, ToldOfSent, untold
+from ductile_gateway.ductile.watch import DuctileEvents, JobWatch, Pace
+from ductile_gateway.ports import Begin, unrecorded
+from groundwork.service.errors import Broken, Misconfigured, TryAgain
+from groundwork.service.machine import utc_now
 from schemas.status import Finding
-from schemas.values import replace
+from schemas.values import dataclass, replace
 
 COME_BACK_S = 1.0
 HEALTHY_WITHIN_S = 5.0
 QUEUE_COME_BACK_S = 5.0
+FOR = timedelta(hours=24)
+"""As long as Ductile keeps its jobs. Its attempts at one take a quarter of an hour."""
 
 Queue = Callable[[], int | None]
 """The number of jobs waiting or running in a Ductile; None where that is not known."""
+Tell = Callable[[str, Verdict], Awaitable[bool]]
+"""Takes the key of a call and what came of it after all; False while the call has no answer yet."""
 
 log = logging.getLogger(__name__)
 
 
+def unqueued() -> None:
+    """Nothing is known of the queue."""
+
+
+@dataclass(kw_only=True, eq=False)
 class DuctileRunner:
     """Runs calls in one Ductile. `relayed`: how calls of these routes are started."""
 
-    def __init__(
-        self,
-        receipts: Receipts,
-        watch: JobWatch,
-        api: ApiStarts,
-        relayed: Mapping[str, RelayStarts],
-        *,
-        settings: DuctileSettings,
-        queue: Queue,
-        clock: Clock,
-        told: ToldOfSent,
-    ) -> None:
-        self._receipts = receipts
-        self._told = told
-        self._api = api
-        self._relayed = relayed
-        self._queue = queue
-        self._name, self._queue_most = settings.name, settings.queue_most
-        self._clock = clock
-        self.watch = watch
-
-    def now_has(self, tools: DuctileTools) -> None:
-        self._api.tools = tools
+    settings: DuctileSettings
+    ledger: Ledger
+    watch: JobWatch
+    api: ApiStarts
+    relayed: Mapping[str, RelayStarts]
+    queue: Queue
+    told: ToldOfSent
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         """Raises AlreadyStarted for a key that was begun and not forgotten, TryAgain when nothing was sent, and what
         `begin` raises."""
-        left_s = (call.deadline_at - self._clock.now()).total_seconds()
-        if left_s <= 0:
+        if call.deadline_at <= utc_now():
             return failed("expired", "the deadline had passed before the call was sent to Ductile", retryable=True)
-        depth = self._queue()
-        if depth is not None and self._queue_most is not None and depth > self._queue_most:
-            why = f"Ductile has {depth} jobs waiting or running, more than {self._queue_most}"
-            raise TryAgain(why, QUEUE_COME_BACK_S)
-        return await self._run(call, begin)
-
-    async def resume(self, call: ToolCall) -> Verdict:
-        """The verdict on a call that may have been sent before: of the same job, if it is known or can be found."""
-        receipt = await self._receipts.find(call.key)
-        if receipt is None:
-            return NeverStarted()
-        if receipt.job_id is None:
-            return await self._found(call, receipt)
-        return await self._watched(call, receipt.job_id, receipt)
-
-    async def _run(self, call: ToolCall, begin: Begin) -> Verdict:
-        starts = self._relayed.get(call.plugin, self._api)
+        depth, most = self.queue(), self.settings.queue_most
+        if depth is not None and most is not None and depth > most:
+            raise TryAgain(f"Ductile has {depth} jobs waiting or running, more than {most}", QUEUE_COME_BACK_S)
+        starts = self.relayed.get(call.plugin, self.api)
         receipt = await self._before(call, starts)
         await begin(receipt)
         try:
             job_id = await self._start(call, starts)
         except NotSent as error:
-            await self._receipts.drop(call.key)
+            await self.ledger.never_sent(call.key)
             raise TryAgain(str(error), COME_BACK_S) from error
         except DuctileRefused as refusal:
-            await self._receipts.drop(call.key)
+            await self.ledger.never_sent(call.key)
             return _refused(refusal)
         except Lost as error:
             found = await self._lost(call, receipt, error)
@@ -110,21 +100,30 @@ class DuctileRunner:
             return found
         return await self._accepted(call, job_id, receipt)
 
+    async def resume(self, call: ToolCall) -> Verdict:
+        """The verdict on a call that may have been sent before: of the same job, if it is known or can be found."""
+        receipt = await self.ledger.receipt(call.key)
+        if receipt is None:
+            return NeverStarted()
+        if receipt.job_id is None:
+            return await self._found(call, receipt)
+        return await self._watched(call, receipt.job_id, receipt)
+
     async def _before(self, call: ToolCall, starts: ApiStarts | RelayStarts) -> Receipt:
         """The receipt of a call that is to be sent now. Raises TryAgain where a stranger would answer a write."""
         way = starts.way(call)
         if call.may_repeat or way == "event":  # repeated, both do no harm
-            return Receipt(self._clock.now(), way=way)
+            return Receipt(utc_now(), way=way)
         try:
             async with asyncio.timeout(HEALTHY_WITHIN_S):
-                newest = await self._api.before(call)
+                newest = await self.api.before(call)
         except (Away, TimeoutError) as error:
             why = error or "Ductile does not say how it is"
             raise TryAgain(f"not sent: {why}", COME_BACK_S) from error
-        return Receipt(self._clock.now(), way=way, newest=newest)
+        return Receipt(utc_now(), way=way, newest=newest)
 
     async def _start(self, call: ToolCall, starts: ApiStarts | RelayStarts) -> str:
-        began_at, sent = self._clock.now(), partial(Sent, fate="lost")
+        began_at, sent = utc_now(), partial(Sent, fate="lost")
         try:
             job_id = await starts.start(call)
             sent = partial(Sent, fate="accepted", status=httpx2.codes.ACCEPTED, job_id=job_id)
@@ -135,16 +134,16 @@ class DuctileRunner:
             sent = partial(Sent, fate="refused", status=refusal.status or None)
             raise
         finally:
-            self._told(call, sent(path=starts.path(call), began_at=began_at, ended_at=self._clock.now()))
+            self.told(call, sent(path=starts.path(call), began_at=began_at, ended_at=utc_now()))
         return job_id
 
     async def _found(self, call: ToolCall, receipt: Receipt) -> Verdict:
-        starts = self._relayed.get(call.plugin) if receipt.way == "event" else self._api
+        starts = self.relayed.get(call.plugin) if receipt.way == "event" else self.api
         if starts is None:
             return Unknown("its event in Ductile was not answered, and its route is not called by events any more")
         found = await starts.find(call, receipt)
         if isinstance(found, NeverStarted):
-            await self._receipts.drop(call.key)
+            await self.ledger.never_sent(call.key)
         return await self._accepted(call, found, receipt) if isinstance(found, str) else found
 
     async def _lost(self, call: ToolCall, receipt: Receipt, error: Lost) -> Verdict:
@@ -153,16 +152,16 @@ class DuctileRunner:
         return replace(found, reason=f"{found.reason} ({error})") if isinstance(found, Unknown) else found
 
     async def _accepted(self, call: ToolCall, job_id: str, receipt: Receipt) -> Verdict:
-        self._api.know(job_id)
+        self.api.known.append(job_id)
         try:
-            await self._receipts.accepted(call.key, job_id)
+            await self.ledger.accepted(call.key, job_id)
         except TryAgain as error:  # the job runs, and this process knows it: only a crash would make it doubtful
             log.warning("a job id is not stored", extra=call.facts() | {"job_id": job_id, "why": str(error)})
         return await self._watched(call, job_id, receipt)
 
     async def _watched(self, call: ToolCall, job_id: str, receipt: Receipt) -> Verdict:
         of = (call.plugin, call.command) if receipt.way == "plugin" else None
-        job = Job(job_id, pipeline=receipt.way != "plugin", of=of, ductile=self._name)
+        job = Job(job_id, pipeline=receipt.way != "plugin", of=of, ductile=self.settings.name)
         try:
             return await self.watch.verdict(job, call)
         except Lost as error:
@@ -180,11 +179,9 @@ async def open_runner(
     api: DuctileApi,
     tools: DuctileTools,
     settings: DuctileSettings,
+    ledger: Ledger,
     *,
-    receipts: Receipts,
-    overdue: Overdue,
-    clock: Clock,
-    queue: Queue = lambda: None,
+    queue: Queue = unqueued,
     told: ToldOfSent = untold,
     pace: Pace | None = None,
     relay_transport: httpx2.AsyncBaseTransport | None = None,
@@ -192,88 +189,102 @@ async def open_runner(
     """`relay_transport`: in place of the network, for Ductile's relay ingress."""
     pace = pace or Pace(most_s=settings.poll_most_s)
     events = DuctileEvents(api)
-    following = asyncio.create_task(events.follow()) if settings.events else None
-    watch = JobWatch(api, events, overdue=overdue, pace=pace, clock=clock, secrets=settings.secrets())
-    starts = ApiStarts(api, watch, tools=tools, send_call_id=settings.send_call_id, pace=pace, clock=clock)
-    try:
-        async with open_relay_starts(settings, pace=pace, clock=clock, transport=relay_transport) as relayed:
+    watch = JobWatch(api, events, ledger, pace, settings.secrets())
+    starts, relayed = ApiStarts(api, tools, settings, pace), dict[str, RelayStarts]()
+    async with contextlib.AsyncExitStack() as opened:
+        if us := settings.relay:
+            timeout_s, wire = settings.request_timeout_s, relay_transport
+            opening = open_relay_ingress(settings.url, us, timeout_s=timeout_s, transport=wire)
+            events_to = RelayStarts(await opened.enter_async_context(opening), us, settings, pace)
+            relayed = dict.fromkeys(us.routes, events_to)
+        following = asyncio.create_task(events.follow()) if settings.events else None
+        try:
             yield DuctileRunner(
-                receipts, watch, starts, relayed, settings=settings, queue=queue, clock=clock, told=told
+                settings=settings, ledger=ledger, watch=watch, api=starts, relayed=relayed, queue=queue, told=told
             )
-    finally:
-        if following:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+        finally:
+            if following:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
 
 
+@dataclass(eq=False)
 class Ductiles:
-    finds_anywhere = True
+    """`runners` by the name of their Ductile. Jobs that outlived the deadlines of their calls are all looked at every
+    `every_s` seconds."""
 
-    def __init__(
-        self,
-        runners: Mapping[str, DuctileRunner],
-        receipts: Receipts,
-        overdue: Overdue,
-        *,
-        every_s: float,
-        clock: Clock,
-    ) -> None:
-        self._runners = runners
-        self._receipts = receipts
-        self.late = LateJobs(self._look, overdue, every_s=every_s, clock=clock)
+    runners: Mapping[str, DuctileRunner]
+    ledger: Ledger
+    every_s: float
+    finds_anywhere = True
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         name, its = self._of(call)
-        return await self._runners[name].run(its, begin)
+        return await self.runners[name].run(its, begin)
 
     async def resume(self, call: ToolCall) -> Verdict:
         name, its = self._of(call)
-        if name not in self._runners:
+        if name not in self.runners:
             return Unknown(f"it was made in a Ductile that the settings do not name any more ({call.plugin})")
-        return await self._runners[name].resume(its)
+        return await self.runners[name].resume(its)
 
     async def forget(self, key: str) -> None:
-        await self._receipts.drop(key)
+        await self.ledger.never_sent(key)
 
     def now_has(self, tools: Mapping[str, DuctileTools]) -> None:
         for name, found in tools.items():
-            self._runners[name].now_has(found)
+            self.runners[name].api.tools = found
 
     def findings(self) -> Sequence[Finding]:
         text, remedy = "{} jobs have outlived their calls", "wait: what comes of them is told on the bus"
-        names = {f"ductile {name}".rstrip(): late for name, late in self.late.waiting().items()}
+        late = Counter(f"ductile {late.job.ductile}".rstrip() for late in self.ledger.late())
         return [
-            Finding(name=f"{name} calls", mark="warning", text=text.format(late), remedy=remedy)
-            for name, late in names.items()
+            Finding(name=f"{name} calls", mark="warning", text=text.format(number), remedy=remedy)
+            for name, number in late.items()
         ]
 
-    async def _look(self, job: Job) -> Going | Away | Verdict:
-        if job.ductile not in self._runners:
+    async def follow_late(self, tell: Tell) -> NoReturn:
+        while True:
+            try:
+                for late in self.ledger.late():
+                    await self._look(late, tell)
+            except TryAgain as error:
+                log.warning("late results are looked for again later", extra={"why": str(error)})
+            await asyncio.sleep(self.every_s)
+
+    async def _look(self, late: OverdueJob, tell: Tell) -> None:
+        over = utc_now() >= late.since + FOR
+        try:
+            reading = await self._reading(late.job)
+            if isinstance(reading, Going | Away):
+                if not over:
+                    return
+                reading = Unknown(f"job {late.job.job_id} of Ductile had not ended {FOR} after the deadline")
+            is_told = await tell(late.key, reading)
+        except (TryAgain, Broken, Misconfigured):
+            raise
+        except Exception:  # what cannot be told now cannot be told in an hour
+            log.exception("what came of a late job cannot be told", extra={"call": late.key, "job": late.job.job_id})
+            is_told = True
+        if is_told or over:
+            await self.ledger.told_late(late.key)
+
+    async def _reading(self, job: Job) -> Going | Away | Verdict:
+        if job.ductile not in self.runners:
             return Unknown(f"the settings do not name the Ductile {job.ductile} any more, which has job {job.job_id}")
-        return await self._runners[job.ductile].watch.look(job)
+        return await self.runners[job.ductile].watch.look(job)
 
     def _of(self, call: ToolCall) -> tuple[str, ToolCall]:
-        name = owner(call.plugin, self._runners)
+        name = owner(call.plugin, self.runners)
         return name, replace(call, plugin=own_name(call.plugin, of=name))
-
-
-async def tend(settings: GatewaySettings, tools: Tools, runner: Ductiles, offers: Offers, *, tell_late: Tell) -> None:
-    """Discover tools again and follow late jobs, until cancelled. `tools`: found at the start. Raises Broken or
-    Misconfigured."""
-    every_s = min(ductile.refresh_s for ductile in settings.every_ductile().values())
-    async with asyncio.TaskGroup() as group:
-        group.create_task(runner.late.follow(tell_late))
-        group.create_task(keep_fresh(settings, offers, runner.now_has, every_s=every_s, known=tools.ductiles))
 
 
 @contextlib.asynccontextmanager
 async def open_ductiles(
     every: Mapping[str, DuctileSettings],
     tools: Mapping[str, DuctileTools],
+    ledger: Ledger,
     *,
-    receipts: Receipts,
-    overdue: Overdue,
-    clock: Clock,
     queues: Mapping[str, Queue],
     told: ToldOfSent,
 ) -> AsyncIterator[Ductiles]:
@@ -282,16 +293,6 @@ async def open_ductiles(
         runners = dict[str, DuctileRunner]()
         for name, settings in every.items():
             api, found = await stack.enter_async_context(open_api(settings)), tools.get(name, DuctileTools())
-            opening = open_runner(
-                api,
-                found,
-                settings,
-                receipts=receipts,
-                overdue=overdue,
-                clock=clock,
-                queue=queues.get(name, lambda: None),
-                told=told,
-            )
+            opening = open_runner(api, found, settings, ledger, queue=queues.get(name, unqueued), told=told)
             runners[name] = await stack.enter_async_context(opening)
-        every_s = min(settings.poll_most_s for settings in every.values())
-        yield Ductiles(runners, receipts, overdue, every_s=every_s, clock=clock)
+        yield Ductiles(runners, ledger, min(settings.poll_most_s for settings in every.values()))

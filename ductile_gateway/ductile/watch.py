@@ -1,24 +1,25 @@
 """Waits for a job of a Ductile, until its end or the call's deadline, which is ours: Ductile cannot cancel.
 
-An event is a hint to look. A Ductile that is away is waited for, beyond the deadline for as long as the answer is
-wanted. A job that outlives its call is followed on, also across restarts.
+A Ductile that is away is waited for, beyond the deadline for as long as the answer is wanted. Its stream of events is a
+hint that a job may have ended: sooner than by looking, never instead of it. Ductile cuts the stream every ten minutes,
+drops events that are not read at once and begins its ids anew with each start: whenever the stream begins, all who wait
+look.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
-from ductile_gateway.calls.call import JobFacts, ToolCall, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.calls.call import Job, JobFacts, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.excerpts import masked
-from ductile_gateway.ductile.answers import Away, Lost, Unreadable
+from ductile_gateway.calls.ledger import Ledger
+from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, Unreadable, fields_of
 from ductile_gateway.ductile.api import Document, DuctileApi
-from ductile_gateway.ductile.events import DuctileEvents
 from ductile_gateway.ductile.jobs import Going, SeeLog, facts_of, last_error, read_job, read_log, read_tree
-from ductile_gateway.ports import Clock
-from groundwork.service.errors import Broken, Misconfigured, TryAgain
+from groundwork.service.machine import utc_now
 from schemas.values import dataclass, replace
 
 LAST_LOOK_S = 2.0
@@ -26,10 +27,55 @@ LAST_LOOK_S = 2.0
 MOST_STEPS = 20
 SOON_S = 0.02
 """After an event: Ductile publishes it shortly before it has written down what it tells of."""
-FOR = timedelta(hours=24)
-"""As long as Ductile keeps its jobs. Its attempts at one take a quarter of an hour."""
+SILENT_AT_MOST_S = 45.0
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
+ENDINGS = frozenset({"job.completed", "job.failed", "job.timed_out", "job.skipped", "job.retry_exhausted"})
 
 log = logging.getLogger(__name__)
+
+
+class DuctileEvents:
+    """One stream for all who wait. `follow` has to run beside them."""
+
+    def __init__(self, api: DuctileApi) -> None:
+        self._api = api
+        self._waiting: dict[str, asyncio.Event] = {}
+
+    @contextlib.contextmanager
+    def of(self, job_id: str) -> Iterator[asyncio.Event]:
+        hint = self._waiting.setdefault(job_id, asyncio.Event())
+        try:
+            yield hint
+        finally:
+            self._waiting.pop(job_id, None)
+
+    async def follow(self) -> None:
+        """Follow the stream until cancelled, or until the token turns out not to allow it. Errors are logged."""
+        try:
+            await self._follow()
+        except DuctileRefused as refusal:
+            log.warning("jobs are looked at without Ductile's events", extra={"why": str(refusal)})
+        except Exception:
+            log.exception("jobs are looked at without Ductile's events: reading them failed")
+
+    async def _follow(self) -> NoReturn:
+        pause_s, clock = SHORTEST_PAUSE_S, asyncio.get_running_loop()
+        while True:
+            begun_at = clock.time()
+            with contextlib.suppress(Away):
+                await self._listen()
+            has_lasted = clock.time() - begun_at >= LONGEST_PAUSE_S
+            pause_s = SHORTEST_PAUSE_S if has_lasted else min(2 * pause_s, LONGEST_PAUSE_S)
+            await asyncio.sleep(pause_s)
+
+    async def _listen(self) -> None:
+        async with self._api.events(silent_s=SILENT_AT_MOST_S) as stream:
+            for hint in self._waiting.values():
+                hint.set()
+            async for event in stream:
+                job_id = fields_of(event.data.encode()).get("job_id") if event.event in ENDINGS else None
+                if isinstance(job_id, str) and job_id in self._waiting:
+                    self._waiting[job_id].set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,67 +96,32 @@ class Pace:
         """How long to wait for the next look, after so many seconds: an eighth, so that no end is told much later."""
         return min(self.most_s, max(self.first_s, waited_s / 8))
 
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Ductile's job of a call; of a pipeline the first of several. `of`: plugin and command, where known. `ductile`:
-    the name of the one that has it."""
-
-    job_id: str
-    pipeline: bool
-    of: tuple[str, str] | None = None
-    ductile: str = ""
+    def patient_until(self, call: ToolCall) -> datetime:
+        return max(call.deadline_at, call.wanted_until or utc_now() + timedelta(seconds=self.patience_s))
 
 
-@dataclass(frozen=True, slots=True)
-class OverdueJob:
-    key: str
-    job: Job
-    since: datetime
-
-
-class Overdue(Protocol):
-    async def add(self, key: str, job: Job, at: datetime) -> None:
-        """Durable on return; again changes nothing. Raises TryAgain."""
-
-    def all(self) -> list[OverdueJob]:
-        """The longest overdue first. Raises TryAgain."""
-
-    async def drop(self, key: str) -> None:
-        """Durable on return. Raises TryAgain."""
-
-
+@dataclass(eq=False)
 class JobWatch:
-    def __init__(
-        self,
-        api: DuctileApi,
-        events: DuctileEvents,
-        *,
-        overdue: Overdue,
-        pace: Pace,
-        clock: Clock,
-        secrets: Sequence[str],
-    ) -> None:
-        """`secrets`: what is not to be told of what a job has said."""
-        self._secrets = secrets
-        self._api = api
-        self._events = events
-        self._overdue = overdue
-        self._pace = pace
-        self._clock = clock
+    """`secrets`: what is not to be told of what a job has said."""
+
+    api: DuctileApi
+    events: DuctileEvents
+    ledger: Ledger
+    pace: Pace
+    secrets: Sequence[str]
 
     async def verdict(self, job: Job, call: ToolCall) -> Verdict:
         """How the job ended, or `timeout` at the deadline of the call. Raises Lost where it is another call's job."""
-        most, deadline_at = self.patient_until(call), call.deadline_at
-        looked_at = begun_at = self._clock.now()
-        delay_s, is_away = self._pace.first_s, False
-        with self._events.of(job.job_id) as hint:
+        most, deadline_at = self.pace.patient_until(call), call.deadline_at
+        looked_at = begun_at = utc_now()
+        delay_s, is_away = self.pace.first_s, False
+        with self.events.of(job.job_id) as hint:
             while True:
                 hint.clear()
                 reading = await self._look_in_time(job, most)
                 if not isinstance(reading, Going | Away):
                     return reading
-                now = self._clock.now()
+                now = utc_now()
                 if is_away:  # the time in which Ductile is away is not the tool's
                     deadline_at = min(most, deadline_at + (now - looked_at))
                 is_away, looked_at = isinstance(reading, Away) and not reading.refused, now
@@ -118,19 +129,7 @@ class JobWatch:
                 if left_s <= 0:
                     return await self._given_up(job, call, reading)
                 hinted = await _hinted(hint, within_s=min(delay_s, left_s))
-                delay_s = SOON_S if hinted else self._pace.after((now - begun_at).total_seconds())
-
-    def patient_until(self, call: ToolCall) -> datetime:
-        at_least = self._clock.now() + timedelta(seconds=self._pace.patience_s)
-        return max(call.deadline_at, call.wanted_until or at_least)
-
-    async def _look_in_time(self, job: Job, most: datetime) -> Going | Away | Verdict:
-        left_s = (most - self._clock.now()).total_seconds()
-        try:
-            async with asyncio.timeout(max(left_s, 0) + LAST_LOOK_S):
-                return await self.look(job)
-        except TimeoutError:
-            return Away("Ductile did not answer in time")
+                delay_s = SOON_S if hinted else self.pace.after((now - begun_at).total_seconds())
 
     async def look(self, job: Job) -> Going | Away | Verdict:
         """What the job has come to by now, with what is known of how; Away where Ductile does not say."""
@@ -142,16 +141,24 @@ class JobWatch:
                 return replace(reading, job=await self._facts(job, is_error=reading.status == "error"))
         return reading
 
+    async def _look_in_time(self, job: Job, most: datetime) -> Going | Away | Verdict:
+        left_s = (most - utc_now()).total_seconds()
+        try:
+            async with asyncio.timeout(max(left_s, 0) + LAST_LOOK_S):
+                return await self.look(job)
+        except TimeoutError:
+            return Away("Ductile did not answer in time")
+
     async def _facts(self, job: Job, *, is_error: bool) -> JobFacts:
         try:
             async with asyncio.timeout(LAST_LOOK_S):
                 ids = [job.job_id]
                 if job.pipeline:
-                    ids = [str(step.get("job_id")) for step in await self._api.tree(job.job_id)][:MOST_STEPS]
-                logs = await asyncio.gather(*(self._api.log(step, results=False) for step in ids))
+                    ids = [str(step.get("job_id")) for step in await self.api.tree(job.job_id)][:MOST_STEPS]
+                logs = await asyncio.gather(*(self.api.log(step, results=False) for step in ids))
         except (Away, Unreadable, TimeoutError):
             return JobFacts(job.job_id)
-        return facts_of(job.job_id, [entry for log in logs for entry in log], is_error=is_error, secrets=self._secrets)
+        return facts_of(job.job_id, [entry for log in logs for entry in log], is_error=is_error, secrets=self.secrets)
 
     async def _readable(self, job: Job) -> Going | Away | Verdict:
         try:
@@ -168,7 +175,7 @@ class JobWatch:
 
     async def _reading(self, job: Job) -> Going | Verdict:
         try:
-            found = await self._api.job(job.job_id)
+            found = await self.api.job(job.job_id)
         except Unreadable:
             return read_log(await self._log(job, results=False))
         if found is None:
@@ -182,23 +189,23 @@ class JobWatch:
 
     async def _log(self, job: Job, *, results: bool) -> list[Document]:
         try:
-            entries = await self._api.log(job.job_id, results=results)
+            entries = await self.api.log(job.job_id, results=results)
         except Unreadable:
             if not results:
                 raise
-            entries = await self._api.log(job.job_id, results=False)
+            entries = await self.api.log(job.job_id, results=False)
         for entry in entries:
             _check(job, entry)
         return entries
 
     async def _of_pipeline(self, job: Job) -> Going | Verdict:
-        before = await self._api.tree(job.job_id)
+        before = await self.api.tree(job.job_id)
         await asyncio.sleep(SOON_S)
-        again = await self._api.tree(job.job_id)
+        again = await self.api.tree(job.job_id)
         return read_tree(again) if len(again) == len(before) else Going()
 
     async def _given_up(self, job: Job, call: ToolCall, reading: Going | Away) -> ToolOutcome:
-        await self._overdue.add(call.key, job, self._clock.now())
+        await self.ledger.outlived(call.key, job, utc_now())
         why, said = f"job {job.job_id} of Ductile has not ended", ""
         if isinstance(reading, Away):
             why = f"Ductile is away ({reading})"
@@ -211,10 +218,10 @@ class JobWatch:
     async def _last_error(self, job: Job) -> str:
         try:
             async with asyncio.timeout(LAST_LOOK_S):
-                tree = await self._api.tree(job.job_id)
+                tree = await self.api.tree(job.job_id)
         except (Away, Unreadable, TimeoutError):
             return "it did not say what"
-        return masked(last_error(tree), self._secrets)
+        return masked(last_error(tree), self.secrets)
 
 
 def _check(job: Job, found: Document) -> None:
@@ -230,48 +237,3 @@ async def _hinted(hint: asyncio.Event, *, within_s: float) -> bool:
             return await hint.wait()
     except TimeoutError:
         return False
-
-
-Look = Callable[[Job], Awaitable[Going | Away | Verdict]]
-Tell = Callable[[str, Verdict], Awaitable[bool]]
-"""Takes the key of a call and what came of it after all; False while the call has no answer yet."""
-
-
-class LateJobs:
-    """Jobs that outlived the deadlines of their calls, all polled every `every_s` seconds."""
-
-    def __init__(self, look: Look, overdue: Overdue, *, every_s: float, clock: Clock) -> None:
-        self._look_at = look
-        self._overdue = overdue
-        self._every_s = every_s
-        self._clock = clock
-
-    async def follow(self, tell: Tell) -> NoReturn:
-        while True:
-            try:
-                for late in self._overdue.all():
-                    await self._look(late, tell)
-            except TryAgain as error:
-                log.warning("late results are looked for again later", extra={"why": str(error)})
-            await asyncio.sleep(self._every_s)
-
-    def waiting(self) -> Mapping[str, int]:
-        """How many, by the name of their Ductile."""
-        return Counter(late.job.ductile for late in self._overdue.all())
-
-    async def _look(self, late: OverdueJob, tell: Tell) -> None:
-        over = self._clock.now() >= late.since + FOR
-        try:
-            reading = await self._look_at(late.job)
-            if isinstance(reading, Going | Away):
-                if not over:
-                    return
-                reading = Unknown(f"job {late.job.job_id} of Ductile had not ended {FOR} after the deadline")
-            is_told = await tell(late.key, reading)
-        except (TryAgain, Broken, Misconfigured):
-            raise
-        except Exception:  # what cannot be told now cannot be told in an hour
-            log.exception("what came of a late job cannot be told", extra={"call": late.key, "job": late.job.job_id})
-            is_told = True
-        if is_told or over:
-            await self._overdue.drop(late.key)

@@ -1,5 +1,7 @@
-"""All that the gateway remembers, opened: its own database, or the stream that several gateways share and the own copy
-of it.
+"""The rows, opened: the own database, or the stream that several gateways share and the own copy of it; and the mark
+that says whether gateways may begin on them.
+
+    coming ─▶ here ─▶ left
 
 A copy that was not kept for a day is made anew, because deletions are no longer told. Its file name differs from the
 database of a gateway that is alone.
@@ -9,73 +11,88 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
 
-from ductile_gateway.calls.call import ALONE
 from ductile_gateway.store import FILE, MIGRATIONS
-from ductile_gateway.store.calls import CallLedger, CallReceipts, OverdueJobs
 from ductile_gateway.store.carriers import InFile, InStream, copy
-from ductile_gateway.store.moving import mark_of
-from ductile_gateway.store.outbox import OwedNotifications
-from ductile_gateway.store.pins import RowPins
 from ductile_gateway.store.rows import Rows
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import SharedLog
+from groundwork.service.errors import Misconfigured
 from groundwork.service.machine import epoch_seconds
 from groundwork.sqlite.file import open_file
 from groundwork.sqlite.group_commit import OnCommit, nobody
 from groundwork.sqlite.replica import Replica
 from schemas import subjects
+from schemas.values import dataclass
 
 COPY = "ledger-copy.db"
 KEPT_S = 86400.0
 """Less than the shortest time after which anything is forgotten."""
 ANEW = f"make the stream anew: `nats stream rm {subjects.STREAM_LEDGER}`, then `agentic setup --shared`"
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
-@dataclass(slots=True, kw_only=True)
-class Stores:
-    rows: Rows
-    ledger: CallLedger
-    receipts: CallReceipts
-    overdue: OverdueJobs
-    outbox: OwedNotifications
-    pins: RowPins
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """`state`: coming, here or left. Of a ledger that was restored the `backup`, when it was `taken`, and until when
+    anything may have been done that it does not know (`at`). `moved`: a person says that nothing happened since."""
 
-    @classmethod
-    def of(cls, rows: Rows, *, run_bytes: int, by: str = ALONE) -> Self:
-        """`by`: this gateway among others."""
-        return cls(
-            rows=rows,
-            ledger=CallLedger(rows, by=by, run_bytes=run_bytes),
-            receipts=CallReceipts(rows, by=by),
-            overdue=OverdueJobs(rows),
-            outbox=OwedNotifications(rows, by=by),
-            pins=RowPins(rows),
-        )
+    state: str = "here"
+    backup: str = ""
+    taken: datetime = _EPOCH
+    at: datetime = _EPOCH
+    moved: bool = False
+    body: bytes = b""
+
+    def check(self, place: str, *, anew: str) -> None:
+        """Raises Misconfigured where no gateway may begin."""
+        if self.state == "left":
+            raise Misconfigured(
+                f"the ledger of {place} was backed up to be moved: set gateway.store to where it was restored; or, if "
+                f"it was restored nowhere, {anew}"
+            )
+        if self.state == "coming":
+            raise Misconfigured(
+                f"the ledger of {place} is being restored, and that was not finished: run `ductile-gateway restore "
+                f"FILE --backup {self.backup}` again; or {anew}"
+            )
+
+
+async def mark_of(rows: Rows) -> Mark:
+    return await rows.read(Mark) or Mark()
+
+
+async def put_mark(rows: Rows, mark: Mark, *, before: Mark) -> None:
+    """In place of the mark before. Raises Misconfigured where another has moved it meanwhile."""
+
+    def instead(there: Mark | None) -> Mark:
+        found = there or Mark()
+        if found not in (mark, before):
+            raise Misconfigured(f"another command moves the ledger: it is {found.state} now. Try again once it ended")
+        return mark
+
+    await rows.change(Mark, instead)
 
 
 @asynccontextmanager
-async def open_alone(folder: Path, *, run_bytes: int, on_commit: OnCommit = nobody) -> AsyncIterator[Stores]:
-    """The stores of the file in an existing folder. Raises Misconfigured, also where its content was moved."""
+async def open_alone(folder: Path, *, on_commit: OnCommit = nobody) -> AsyncIterator[Rows]:
+    """Those of the file in an existing folder. Raises Misconfigured, also where its content was moved."""
     async with open_file(folder / FILE, MIGRATIONS, on_commit) as file:
         rows = Rows(InFile(file))
         (await mark_of(rows)).check(str(folder), anew="restore it here")
-        yield Stores.of(rows, run_bytes=run_bytes)
+        yield rows
 
 
 @asynccontextmanager
-async def open_shared(
-    folder: Path, link: NatsLink, me: str, *, run_bytes: int, on_commit: OnCommit = nobody
-) -> AsyncIterator[Stores]:
-    """The stores, once the copy has all of the stream. The folder has one process. Raises Misconfigured where there is
-    no stream; also later, in an ExceptionGroup."""
+async def open_shared(folder: Path, link: NatsLink, me: str, *, on_commit: OnCommit = nobody) -> AsyncIterator[Rows]:
+    """Those of the stream, once the copy has all of them. The folder has one process. Raises Misconfigured where there
+    is no stream; also later, in an ExceptionGroup."""
     log = log_of_gateways(link)
     await check_shared(log)
-    async with kept_copy(log, folder, on_commit) as rows:
-        yield Stores.of(rows, run_bytes=run_bytes, by=me)
+    async with kept_copy(log, folder, on_commit, me=me) as rows:
+        yield rows
 
 
 def log_of_gateways(link: NatsLink) -> SharedLog:
@@ -87,7 +104,7 @@ async def check_shared(log: SharedLog) -> None:
 
 
 @asynccontextmanager
-async def kept_copy(log: SharedLog, folder: Path, on_commit: OnCommit = nobody) -> AsyncIterator[Rows]:
+async def kept_copy(log: SharedLog, folder: Path, on_commit: OnCommit = nobody, *, me: str = "") -> AsyncIterator[Rows]:
     """Over a copy that goes on from what this folder has of the last time, and has all when this is entered. Raises as
     `open_shared`."""
     _leave_what_is_old(folder / COPY)
@@ -96,7 +113,7 @@ async def kept_copy(log: SharedLog, folder: Path, on_commit: OnCommit = nobody) 
         replica = Replica(log, file, copy, forget=_forget_all)
         copying = group.create_task(replica.run())
         await replica.caught_up()
-        yield Rows(InStream(log, file, replica.wait))
+        yield Rows(InStream(log, file, replica.wait), by=me)
         copying.cancel()
 
 

@@ -77,10 +77,12 @@ class Carrier(Protocol):
 
 
 class Rows:
-    """All methods raise TryAgain and Broken, also for a row that cannot be read, which then stays as it is."""
+    """All methods raise TryAgain and Broken, also for a row that cannot be read, which then stays as it is. `by`: this
+    gateway among others."""
 
-    def __init__(self, carrier: Carrier) -> None:
+    def __init__(self, carrier: Carrier, *, by: str = "") -> None:
         self.carrier = carrier
+        self.by = by
 
     async def read(self, kind: type[R], *names: str) -> R | None:
         subject = subject_of(kind, *names)

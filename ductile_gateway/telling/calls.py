@@ -15,10 +15,9 @@ from urllib.parse import urlsplit
 from ductile_gateway.calls.call import Asked, ToolCall, ToolOutcome
 from ductile_gateway.ductile.settings import owner
 from ductile_gateway.ductile.starts import Sent
-from ductile_gateway.ports import Clock
 from ductile_gateway.telling.metrics import GatewayMetrics
 from groundwork.service.beginning import loaded
-from groundwork.service.machine import in_daemon_thread
+from groundwork.service.machine import in_daemon_thread, utc_now
 from groundwork.service.serving import head_start
 from groundwork.telemetry.settings import Receiver, TelemetrySettings
 from groundwork.telemetry.span import Kind, Span, Value, span_id
@@ -86,15 +85,14 @@ log = logging.getLogger(__name__)
 class CallsTold:
     """Fills the port Observer, and hears of starts. `ended` takes spans; `urls`: of each Ductile, by name."""
 
-    def __init__(self, metrics: GatewayMetrics, ended: Ended | None, *, urls: Mapping[str, str], clock: Clock) -> None:
+    def __init__(self, metrics: GatewayMetrics, ended: Ended | None, *, urls: Mapping[str, str]) -> None:
         self._metrics = metrics
         self._ended = ended
         self._urls = urls
-        self._clock = clock
         self._began: dict[str, datetime] = {}
 
     def begun(self, asked: Asked) -> None:
-        now = self._began[asked.key] = self._clock.now()
+        now = self._began[asked.key] = utc_now()
         self._metrics.waits.record((now - asked.request.requested_at).total_seconds(), asked.request.tool)
         log.info("call begun", extra=self._line(asked, "call_begun", "asked->begun"))
 
@@ -103,7 +101,7 @@ class CallsTold:
         log.debug("call put off", extra=self._line(asked, "call_put_off", "asked->asked"))
 
     def answered(self, asked: Asked, outcome: ToolOutcome) -> None:
-        now, began_at, job = self._clock.now(), self._began.pop(asked.key, None), outcome.job
+        now, began_at, job = utc_now(), self._began.pop(asked.key, None), outcome.job
         since, was_run = began_at or job.began_at or now, bool(job.job_id or job.began_at)
         self._metrics.answered(asked, outcome, (now - since).total_seconds())
         transition = "begun->answered" if began_at or was_run else "asked->answered"
@@ -123,7 +121,7 @@ class CallsTold:
             self._ended(sent_span(call.asked, sent, url=self._urls[owner(call.asked.route, self._urls)]))
 
     def _line(self, asked: Asked, event: str, transition: str) -> dict[str, object]:
-        took = (self._clock.now() - asked.request.requested_at).total_seconds()
+        took = (utc_now() - asked.request.requested_at).total_seconds()
         facts = {"event": event, "state_transition": transition, "latency_ms": max(0, round(took * 1000))}
         return asked.facts() | facts
 

@@ -91,46 +91,38 @@ class GatewayMetrics:
         link.was_there = lambda: self.dedupe.add("publish")
         link.tries_again = lambda: self.retries.add("publish", "try_again")
 
+    def observe_gateway(self, wrong: Callable[[], Mapping[str, str]], outbox: Callable[[], int]) -> None:
+        """`wrong`: what the gateway needs, by its name, as /readyz says it. `outbox`: how many deliveries wait."""
 
-def observe_readiness(instruments: Instruments, wrong: Callable[[], Mapping[str, str]]) -> None:
-    """What the gateway needs, by its name: 1 where nothing is wrong with it, as /readyz says it."""
-    text = "1 for each thing that is needed and works, else 0"
+        def ready() -> Mapping[Attributes, float]:
+            return {(name,): float(not why) for name, why in wrong().items()}
 
-    def ready() -> Mapping[Attributes, float]:
-        return {(name,): float(not why) for name, why in wrong().items()}
+        text = "1 for each thing that is needed and works, else 0"
+        self.instruments.level("agentic.ready", text, ready, attributes=("agentic.check",))
+        self.instruments.level("agentic.outbound.waiting", "Deliveries to others that wait", outbox, unit="{event}")
 
-    instruments.level("agentic.ready", text, ready, attributes=("agentic.check",))
+    def observe_ductiles(self, healths: Mapping[str, DuctileHealth]) -> None:
+        which = ("agentic.ductile.name",) if any(healths) else ()
 
+        def each(read: Callable[[DuctileHealth], float | None]) -> Callable[[], Mapping[Attributes, float]]:
+            def readings() -> Mapping[Attributes, float]:
+                read_of = {(name,) if which else (): read(health) for name, health in healths.items()}
+                return {series: reading for series, reading in read_of.items() if reading is not None}
 
-def observe_ductiles(instruments: Instruments, healths: Mapping[str, DuctileHealth]) -> None:
-    which = ("agentic.ductile.name",) if any(healths) else ()
+            return readings
 
-    def each(read: Callable[[DuctileHealth], float | None]) -> Callable[[], Mapping[Attributes, float]]:
-        def readings() -> Mapping[Attributes, float]:
-            read_of = {(name,) if which else (): read(health) for name, health in healths.items()}
-            return {series: reading for series, reading in read_of.items() if reading is not None}
+        up, queue = each(lambda health: not health.trouble), each(lambda health: health.queue)
+        self.instruments.level("agentic.ductile.up", "1 while Ductile answers, else 0", up, attributes=which)
+        text = "Jobs waiting or running in Ductile, whoever made them"
+        self.instruments.level("agentic.ductile.queue", text, queue, unit="{job}", attributes=which)
 
-        return readings
-
-    up, queue = each(lambda health: not health.trouble), each(lambda health: health.queue)
-    instruments.level("agentic.ductile.up", "1 while Ductile answers, else 0", up, attributes=which)
-    text = "Jobs waiting or running in Ductile, whoever made them"
-    instruments.level("agentic.ductile.queue", text, queue, unit="{job}", attributes=which)
-
-
-def observe_calls(
-    instruments: Instruments,
-    *,
-    in_hand: Callable[[], int],
-    waiting: Callable[[], Sequence[object]],
-    open_intents: Callable[[], int],
-) -> None:
-    """`open_intents`: calls that the ledger has begun and not answered."""
-    instruments.level("agentic.gateway.calls.in_hand", "Requests in hand", in_hand, unit="{call}")
-    text = "Calls that are put off for some time"
-    instruments.level("agentic.gateway.calls.waiting", text, lambda: len(waiting()), unit="{call}")
-    instruments.level("agentic.ledger.open", "Calls that were begun and are not answered", open_intents, unit="{call}")
-
-
-def observe_outbox(instruments: Instruments, waiting: Callable[[], int]) -> None:
-    instruments.level("agentic.outbound.waiting", "Deliveries to others that wait", waiting, unit="{event}")
+    def observe_calls(
+        self, in_hand: Callable[[], int], waiting: Callable[[], Sequence[object]], open_intents: Callable[[], int]
+    ) -> None:
+        """`open_intents`: calls that the ledger has begun and not answered."""
+        for name, text, read in (
+            ("agentic.gateway.calls.in_hand", "Requests in hand", in_hand),
+            ("agentic.gateway.calls.waiting", "Calls that are put off for some time", lambda: len(waiting())),
+            ("agentic.ledger.open", "Calls that were begun and are not answered", open_intents),
+        ):
+            self.instruments.level(name, text, read, unit="{call}")

@@ -11,13 +11,14 @@ be anybody's.
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from datetime import UTC
 from secrets import token_bytes
 
 from pydantic import JsonValue
 
 from ductile_gateway.ductile.answers import FORBIDDEN
-from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Clock
+from ductile_gateway.ports import Artifacts, Bus, CannotKeep
 from ductile_gateway.webhooks.github import agrees
 from ductile_gateway.webhooks.inbound_settings import IngressSettings
 from ductile_gateway.webhooks.mapping import (
@@ -33,9 +34,11 @@ from ductile_gateway.webhooks.results import FindOffer
 from ductile_gateway.webhooks.signatures import KEY_ID, PEER, Claim, claimed, signed_by_any
 from groundwork.service import strict
 from groundwork.service.errors import TryAgain
+from groundwork.service.machine import utc_now
 from groundwork.telemetry.span import context_of
 from schemas import envelope
 from schemas.envelope import TRACEPARENT
+from schemas.values import dataclass
 
 SOURCE = "/agentic-loop/ductile-gateway/ingress"
 ANY_TYPE = "*"
@@ -48,33 +51,23 @@ Taken = tuple[str, Outgoing]
 """The type of an event from outside, and what came of it."""
 
 
+@dataclass(eq=False)
 class Inbound:
     """All methods raise RequestRefused, and TryAgain where the bus does not take the event in time. `headers`: by
     lower-case name, without repeated ones."""
 
-    def __init__(
-        self,
-        settings: IngressSettings,
-        bus: Bus,
-        artifacts: Artifacts,
-        *,
-        find_offer: FindOffer,
-        clock: Clock,
-        within_s: float = WITHIN_S,
-    ) -> None:
-        self._settings = settings
-        self._bus = bus
-        self._artifacts = artifacts
-        self._find_offer = find_offer
-        self._clock = clock
-        self._within_s = within_s
-        self._unknown = (token_bytes(32),)
-        """The key of a sender that is not known: its signature is looked at like any other."""
+    settings: IngressSettings
+    bus: Bus
+    artifacts: Artifacts
+    find_offer: FindOffer
+    within_s: float = WITHIN_S
+    unknown: Sequence[bytes] = field(default_factory=lambda: (token_bytes(32),))
+    """The key of a sender that is not known: its signature is looked at like any other."""
 
     async def relay(self, path: str, headers: Mapping[str, str], body: bytes) -> Taken:
         """An event that a Ductile relays by POST."""
-        now, name = self._clock.now(), headers.get(PEER.lower(), "").strip()
-        peer, claim = self._settings.peers.get(name), claimed("relay", headers, body, path=path, now=now)
+        now, name = utc_now(), headers.get(PEER.lower(), "").strip()
+        peer, claim = self.settings.peers.get(name), claimed("relay", headers, body, path=path, now=now)
         keys = peer.secrets(now, headers.get(KEY_ID.lower(), "").strip()) if peer else ()
         if not self._is_signed(name, keys, claim) or peer is None:
             raise RequestRefused(403, FORBIDDEN)
@@ -87,13 +80,13 @@ class Inbound:
         carried = (relayed.baggage or {}).get(TRACEPARENT)
         traceparent = carried if isinstance(carried, str) else headers.get(TRACEPARENT)
         origin = Origin(source=name, event_id=event_id, at=now, keeps_names=True, traceparent=traceparent)
-        outgoing = of_relayed(relayed, peer.events.get(kind), origin, self._find_offer)
+        outgoing = of_relayed(relayed, peer.events.get(kind), origin, self.find_offer)
         return await self._take(kind, outgoing, origin)
 
     async def webhook(self, name: str, headers: Mapping[str, str], body: bytes) -> Taken | None:
         """None for an event that is not mapped."""
-        now = self._clock.now()
-        hook = self._settings.webhooks.get(name)
+        now = utc_now()
+        hook = self.settings.webhooks.get(name)
         scheme, header = (hook.scheme, hook.signature_header) if hook else ("ductile", "")
         claim = claimed(scheme, headers, body, path="", now=now, header=header)
         if not self._is_signed(name, hook.secrets(now) if hook else (), claim) or hook is None:
@@ -109,12 +102,12 @@ class Inbound:
         by_body = hook.delivery_id is not None and hook.scheme == "ductile"
         event_id = _id_at(hook.delivery_id or "", document) if by_body else claim.delivery_id
         origin = Origin(source=name, event_id=event_id, at=now, strange=True, traceparent=headers.get(TRACEPARENT))
-        event = of_document(mapping, document, origin, self._find_offer)
+        event = of_document(mapping, document, origin, self.find_offer)
         return await self._take(event_type, event, origin)
 
     def _is_signed(self, name: str, keys: Sequence[bytes], claim: Claim) -> bool:
         """A sender without a key is looked at like any other."""
-        signed = signed_by_any(keys or self._unknown, claim.message, claim.digests)
+        signed = signed_by_any(keys or self.unknown, claim.message, claim.digests)
         if not (signed and keys):
             why = "no key that holds has signed it" if keys else "there is no such sender, or none of its keys holds"
             log.info("not signed", extra={"sender": name[:48], "why": why if claim.digests else "no usable signature"})
@@ -123,18 +116,18 @@ class Inbound:
     async def _take(self, event_type: str, event: Outgoing, origin: Origin) -> Taken:
         """Durable on return."""
         try:
-            async with asyncio.timeout(self._within_s):
+            async with asyncio.timeout(self.within_s):
                 await self._keep(event)
-                await self._bus.publish(event.subject, event.body, key=event.key, headers=_headers(event, origin))
+                await self.bus.publish(event.subject, event.body, key=event.key, headers=_headers(event, origin))
         except TimeoutError as error:
-            raise TryAgain(f"the bus did not take the event within {self._within_s:g} s") from error
+            raise TryAgain(f"the bus did not take the event within {self.within_s:g} s") from error
         log.info("event from outside", extra={"source": origin.source, "event": event.subject, "key": event.key})
         return event_type, event
 
     async def _keep(self, event: Outgoing) -> None:
         for one in event.artifacts:
             try:
-                await self._artifacts.put(event.about, one.name, one.artifact.content, one.artifact.content_type)
+                await self.artifacts.put(event.about, one.name, one.artifact.content, one.artifact.content_type)
             except CannotKeep as error:
                 told = "the result is too large for an event, and for a run of this name no artifact can be stored"
                 raise RequestRefused(422, told) from error

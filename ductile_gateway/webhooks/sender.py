@@ -20,7 +20,6 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 import httpx2
 
 from ductile_gateway.ductile.relay import SECRETS_DIFFER, RelayIngress, open_relay_ingress
-from ductile_gateway.ports import Clock
 from ductile_gateway.webhooks.destinations import Destination, Forbidden, check_address, read_destination
 from ductile_gateway.webhooks.notifications import CALLBACK, RELAY, SUBSCRIPTION, Notification, Try, target_of
 from ductile_gateway.webhooks.outbound_settings import (
@@ -31,6 +30,7 @@ from ductile_gateway.webhooks.outbound_settings import (
 )
 from ductile_gateway.webhooks.signatures import standard_headers
 from groundwork.http.tls import usual_authorities
+from groundwork.service.machine import utc_now
 
 RESOLVERS, CHECKERS = 16, 4
 """Names looked up at the same time: in threads of their own, so that a slow name server holds up nothing else."""
@@ -56,14 +56,12 @@ class WebhookSender:
         receivers: Mapping[str, _Receiver],
         *,
         timeout_s: float,
-        clock: Clock,
     ) -> None:
         self._client = client
         self._addresses = addresses
         self._relays = relays
         self._receivers = receivers
         self._timeout_s = timeout_s
-        self._clock = clock
 
     async def send(self, notification: Notification) -> Try:
         target, relayed = notification.target, notification.is_relayed
@@ -111,7 +109,7 @@ class WebhookSender:
     async def _post(
         self, notification: Notification, keys: Sequence[bytes], destination: Destination, *, address: str
     ) -> Try:
-        at = self._clock.now()
+        at = utc_now()
         host = f"[{address}]" if ":" in address else address
         signed = standard_headers(webhook_id(notification.key), notification.body, keys, at=at)
         headers = {"Host": destination.authority, "Content-Type": "application/json", "User-Agent": USER_AGENT}
@@ -195,7 +193,7 @@ class CallbackCheck:
 
 @contextlib.asynccontextmanager
 async def open_sender(
-    settings: OutboundSettings, *, clock: Clock, resolve: Resolve = resolve_name, tls: ssl.SSLContext | None = None
+    settings: OutboundSettings, *, resolve: Resolve = resolve_name, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[WebhookSender]:
     """`tls`: trusted certificates, by default those of the usual authorities."""
     receivers: dict[str, _Receiver] = {CALLBACK: settings.callbacks}
@@ -203,7 +201,7 @@ async def open_sender(
     async with contextlib.AsyncExitStack() as opened:
         relays = dict[str, RelayIngress]()
         for name, relay in settings.every_relay().items():
-            ingress = open_relay_ingress(relay.url, relay, timeout_s=settings.timeout_s, clock=clock)
+            ingress = open_relay_ingress(relay.url, relay, timeout_s=settings.timeout_s)
             relays[target_of(RELAY, name)] = await opened.enter_async_context(ingress)
         client = httpx2.AsyncClient(
             verify=tls or usual_authorities(),
@@ -216,4 +214,4 @@ async def open_sender(
         addresses = Addresses(resolve, most=RESOLVERS)
         opened.callback(addresses.close)
         await opened.enter_async_context(client)
-        yield WebhookSender(client, addresses, relays, receivers, timeout_s=settings.timeout_s, clock=clock)
+        yield WebhookSender(client, addresses, relays, receivers, timeout_s=settings.timeout_s)

@@ -12,13 +12,10 @@ from functools import partial
 
 from ductile_gateway.bus.ownership import Permits
 from ductile_gateway.bus.requests import rejection_of
-from ductile_gateway.ports import Clock
-from ductile_gateway.status import Status
-from ductile_gateway.store.opening import Stores
-from ductile_gateway.store.outbox import OwedNotifications
+from ductile_gateway.ports import Look
 from ductile_gateway.trust import NotTheAgents, Trust
 from ductile_gateway.webhooks.notifications import LifecycleEvent, Notification, Unreadable, read_event
-from ductile_gateway.webhooks.outbound import Outbound, Told
+from ductile_gateway.webhooks.outbound import Outbound, Outbox, Told
 from ductile_gateway.webhooks.outbound_settings import OutboundSettings
 from ductile_gateway.webhooks.sender import open_sender
 from groundwork.nats.link import NatsLink
@@ -27,6 +24,7 @@ from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Delivery, Settling
 from groundwork.service import strict
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
+from groundwork.service.machine import utc_now
 from schemas import envelope as headers
 from schemas import subjects
 from schemas.status import Finding
@@ -46,19 +44,18 @@ log = logging.getLogger(__name__)
 async def serve_outbound(
     settings: OutboundSettings,
     link: NatsLink,
-    stores: Stores,
+    outbox: Outbox,
     *,
     trust: Trust,
-    clock: Clock,
-    status: Status,
+    looks: dict[str, Look],
     told: Told,
     permits: Permits | None,
 ) -> None:
     """Until cancelled; `told` of each try. One gateway takes the events, and sends what it took: of several with
     `permits` one at a time. Raises Misconfigured or Broken."""
-    async with open_sender(settings, clock=clock) as sender, asyncio.TaskGroup() as group:
-        outbound = Outbound(settings, stores.outbox, sender, NatsOutboundBus(link), clock=clock, told=told)
-        status.looks["outbound"] = partial(_look, stores.outbox, outbound, clock)
+    async with open_sender(settings) as sender, asyncio.TaskGroup() as group:
+        outbound = Outbound(settings, outbox, sender, NatsOutboundBus(link), told)
+        looks["outbound"] = partial(_look, outbound)
         hears = partial(hear, link, trust=trust, take=outbound.take)
         streams = {subjects.STREAM: subjects.DURABLE_LIFECYCLE}
         if settings.wants_progress():
@@ -69,10 +66,10 @@ async def serve_outbound(
             group.create_task(permits.as_one(f"events-{durable}", hearing) if permits else hearing())
 
 
-async def _look(outbox: OwedNotifications, outbound: Outbound, clock: Clock) -> Sequence[Finding]:
-    backlog = outbox.backlog()
+def _look(outbound: Outbound) -> Sequence[Finding]:
+    backlog = outbound.outbox.backlog()
     found = list[tuple[str, str]]()
-    if backlog.oldest and clock.now() - backlog.oldest > LONG:
+    if backlog.oldest and utc_now() - backlog.oldest > LONG:
         text = f"{backlog.waiting} deliveries wait, the oldest since {backlog.oldest:%Y-%m-%dT%H:%M:%SZ}"
         found.append((text, f"see what is wrong at {backlog.lane}: {backlog.why}" if backlog.why else "see the log"))
     if backlog.dead:

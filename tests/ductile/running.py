@@ -11,14 +11,13 @@ from typing import Any
 import httpx2
 
 from ductile_gateway.calls.call import CALL_ID, Intent, Receipt, ToolCall, ToolOutcome, Verdict
-from ductile_gateway.clock import SystemClock
+from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
-from ductile_gateway.ductile.runner import DuctileRunner, Queue, open_runner
+from ductile_gateway.ductile.runner import DuctileRunner, Ductiles, Queue, open_runner, unqueued
 from ductile_gateway.ductile.settings import DuctileSettings
-from ductile_gateway.ductile.watch import LateJobs, Pace
+from ductile_gateway.ductile.watch import Pace
 from ductile_gateway.ports import Begin
-from ductile_gateway.store.calls import CallLedger
 from tests.ductile.under_test import DuctileUnderTest, Execution
 from tests.gateway.parts import a_request, asked_for
 from tests.ledger.kit import embedded
@@ -45,8 +44,8 @@ def settings_for(ductile: DuctileUnderTest, **changed: Any) -> DuctileSettings:
 class Recorded:
     """A runner whose calls are written down as the relay does it."""
 
-    def __init__(self, runner: DuctileRunner, ledger: CallLedger, late: LateJobs) -> None:
-        self._runner, self._ledger, self.late = runner, ledger, late
+    def __init__(self, runner: DuctileRunner, ledger: Ledger, several: Ductiles) -> None:
+        self._runner, self._ledger, self.several = runner, ledger, several
 
     async def run(self, call: ToolCall, begin: Begin | None = None) -> Verdict:
         async def intended(receipt: Receipt | None = None) -> None:
@@ -68,7 +67,7 @@ async def gateway(
     pace: Pace = QUICK,
     transport: httpx2.AsyncBaseTransport | None = None,
     wire: httpx2.AsyncBaseTransport | None = None,
-    queue: Queue = lambda: None,
+    queue: Queue = unqueued,
     **changed: Any,
 ) -> AsyncIterator[Recorded]:
     """A runner, with these settings changed. `transport`, `wire`: the ways to the API and to the relay ingress."""
@@ -80,16 +79,13 @@ async def gateway(
             api,
             tools,
             settings,
-            receipts=stores.receipts,
-            overdue=stores.overdue,
-            clock=SystemClock(),
+            stores.ledger,
             pace=pace,
             queue=queue,
             relay_transport=wire,
         ) as runner,
     ):
-        late = LateJobs(runner.watch.look, stores.overdue, every_s=pace.most_s, clock=SystemClock())
-        yield Recorded(runner, stores.ledger, late)
+        yield Recorded(runner, stores.ledger, Ductiles({"": runner}, stores.ledger, pace.most_s))
 
 
 def outcome(verdict: Verdict) -> ToolOutcome:

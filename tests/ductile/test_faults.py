@@ -6,15 +6,16 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
 
-from ductile_gateway.calls.call import NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict
+from ductile_gateway.calls.call import Job, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import Going
-from ductile_gateway.ductile.watch import FOR, Job, LateJobs, Pace
+from ductile_gateway.ductile.runner import FOR, DuctileRunner, Ductiles
+from ductile_gateway.ductile.watch import Pace
 from groundwork.service.errors import TryAgain
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.fake.behaviours import (
@@ -42,6 +43,7 @@ from tests.ductile.running import (
     ran,
 )
 from tests.ductile.under_test import Execution
+from tests.kit.fakes import still
 from tests.kit.waiting import until
 from tests.ledger.kit import an_answer, embedded
 
@@ -252,12 +254,12 @@ async def test_late_jobs_are_told_once_they_can_be_and_given_up_after_a_day(tmp_
     told: dict[str, Verdict] = {}
     refused: list[str] = []
 
-    async def look(job: Job) -> Going | ToolOutcome:
-        return Going() if job.job_id == "never" else ToolOutcome("ok", text=job.job_id)
+    class Watch:
+        async def look(self, job: Job) -> Going | ToolOutcome:
+            return Going() if job.job_id == "never" else ToolOutcome("ok", text=job.job_id)
 
-    class Later:
-        def now(self) -> datetime:
-            return datetime.now(UTC) + FOR + timedelta(minutes=1)
+    class Runner:
+        watch = Watch()
 
     async def take(key: str, verdict: Verdict) -> bool:
         if key == "poison":
@@ -273,10 +275,11 @@ async def test_late_jobs_are_told_once_they_can_be_and_given_up_after_a_day(tmp_
         for number, key in enumerate(("poison", "never", "fine", "not answered yet")):
             since = datetime.now(UTC) + timedelta(days=number == 3, seconds=number)
             await kept.ledger.answer(replace(an_answer(), key=key))
-            await kept.overdue.add(key, Job(key, pipeline=False), since)
-        late = LateJobs(look, kept.overdue, every_s=0.01, clock=Later())
-        following = asyncio.create_task(late.follow(take))
-        await until(lambda: not late.waiting())
+            await kept.ledger.outlived(key, Job(key, pipeline=False), since)
+        still(datetime.now(UTC) + FOR + timedelta(minutes=1))
+        several = Ductiles({"": cast("DuctileRunner", Runner())}, kept.ledger, 0.01)
+        following = asyncio.create_task(several.follow_late(take))
+        await until(lambda: not several.findings())
         assert not following.done()
         following.cancel()
     assert (set(told), refused) == ({"never", "fine", "not answered yet"}, ["not answered yet"])

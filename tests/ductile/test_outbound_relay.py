@@ -4,11 +4,11 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from ductile_gateway.clock import SystemClock
 from ductile_gateway.webhooks.notifications import Notification, Try, notifications_of
 from ductile_gateway.webhooks.outbound import Outbound
 from ductile_gateway.webhooks.outbound_settings import OutboundSettings, RelaySettings
 from ductile_gateway.webhooks.sender import WebhookSender, open_sender
+from groundwork.service.machine import utc_now
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.outbound.kit import Town, an_event, read
@@ -25,12 +25,12 @@ def settings(ductile: DuctileUnderTest, *, secret: str = "") -> RelaySettings:
 
 
 def a_sender(ductile: DuctileUnderTest, *, secret: str = "") -> AbstractAsyncContextManager[WebhookSender]:
-    return open_sender(OutboundSettings(relay=settings(ductile, secret=secret)), clock=SystemClock())
+    return open_sender(OutboundSettings(relay=settings(ductile, secret=secret)))
 
 
 def a_delivery(ductile: DuctileUnderTest, kind: str = "completed") -> Notification:
     told = OutboundSettings(relay=settings(ductile))
-    [delivery] = notifications_of(read(an_event(kind)), told, at=SystemClock().now())
+    [delivery] = notifications_of(read(an_event(kind)), told, at=utc_now())
     return delivery
 
 
@@ -54,8 +54,8 @@ async def test_each_of_several_ductiles_is_told_by_its_own_secret_and_one_that_i
     fake.kill()
     told = OutboundSettings(relay=settings(ductile), relays={"work": settings(fake)})
     town = Town(tmp_path)
-    async with embedded(tmp_path)() as stores, open_sender(told, clock=SystemClock()) as sender:
-        outbound = Outbound(told, stores.outbox, sender, town, clock=SystemClock(), told=lambda *_: None, look_s=0.05)
+    async with embedded(tmp_path)() as stores, open_sender(told) as sender:
+        outbound = Outbound(told, stores.outbox, sender, town, lambda *_: None, look_s=0.05)
         running = asyncio.create_task(outbound.run())
         await outbound.take(read(an_event("completed")))
         await until(lambda: len(ductile.executions) == 1)

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import httpx2
 import pytest
 
-from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.relay import signed_headers
 from ductile_gateway.ductile.settings import RelayPeerSettings
 from tests.ductile.fake import FakeDuctile
@@ -58,7 +57,7 @@ def relayed(ductile: DuctileUnderTest, event: Mapping[str, Any], changed: Mappin
     """The answer to an event that is signed, but for the headers that are changed."""
     body, peer = json.dumps(event).encode(), ductile.peer
     ours = RelayPeerSettings.model_validate({"peer": peer.name, "key_id": peer.key_id, "secret": peer.secret})
-    headers = {**signed_headers(ours, body, clock=SystemClock()), **changed}
+    headers = {**signed_headers(ours, body), **changed}
     return httpx2.post(ductile.url + peer.path, content=body, headers=headers, trust_env=False)
 
 

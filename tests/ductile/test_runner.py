@@ -62,7 +62,7 @@ async def test_a_job_that_outlives_its_call_is_told_once_by_the_next_gateway(
     call = a_call(within_s=1.5, do="hold", until=str(tmp_path / "gate"))
     async with gateway(shared, tmp_path) as runner:
         assert outcome(await runner.run(call)).error_class == "timeout"
-        assert runner.late.waiting() == {"": 1}
+        assert len(runner.several.findings()) == 1
     told: list[tuple[str, Verdict]] = []
 
     async def take(key: str, verdict: Verdict) -> bool:
@@ -71,9 +71,9 @@ async def test_a_job_that_outlives_its_call_is_told_once_by_the_next_gateway(
 
     for _ in range(2):
         async with gateway(shared, tmp_path) as runner:
-            following = asyncio.create_task(runner.late.follow(take))
+            following = asyncio.create_task(runner.several.follow_late(take))
             (tmp_path / "gate").touch()
-            await until(lambda runner=runner: not runner.late.waiting())  # type: ignore[misc]
+            await until(lambda runner=runner: not runner.several.findings())  # type: ignore[misc]
             following.cancel()
     ((key, verdict),) = told
     assert (key, outcome(verdict).status, len(ran(shared, call))) == (call.key, "ok", 1)

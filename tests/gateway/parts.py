@@ -9,7 +9,6 @@ from typing import Any, TypeVar, cast
 
 from ductile_gateway import store
 from ductile_gateway.bus.ownership import BusOwnership
-from ductile_gateway.calls.answers import Answers
 from ductile_gateway.calls.call import (
     AlreadyStarted,
     Asked,
@@ -19,11 +18,11 @@ from ductile_gateway.calls.call import (
     Verdict,
     read_request,
 )
+from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.places import Lanes
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.waiting import Standstill
-from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Ledger, Observer, ToolRunner, unrecorded
-from ductile_gateway.store.calls import CallLedger
+from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Observer, ToolRunner, unrecorded
 from ductile_gateway.store.carriers import InFile
 from ductile_gateway.store.rows import Rows
 from ductile_gateway.telling.calls import CallsTold
@@ -35,7 +34,7 @@ from schemas import envelope as headers
 from schemas import keys, subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolRequest, ToolResult
-from tests.kit.fakes import FakeClock
+from tests.kit.fakes import still
 
 Part = TypeVar("Part")
 
@@ -132,11 +131,6 @@ def memory_rows() -> Rows:
     return Rows(InFile(cast("SqliteFile", MemoryFile())))
 
 
-class MemoryLedger(CallLedger):
-    def __init__(self) -> None:
-        super().__init__(memory_rows())
-
-
 class FakeRunner:
     """Answers with `verdict`, once `gate` is open. What was started is `left` to be resumed."""
 
@@ -219,15 +213,15 @@ class World:
         artifacts: Artifacts | None = None,
         bus: Bus | None = None,
     ) -> None:
-        self.ledger: Any = ledger or MemoryLedger()
+        self.ledger: Any = ledger or Ledger(memory_rows())
         self.runner: Any = runner or FakeRunner()
         self.artifacts: Any = artifacts or MemoryArtifacts()
         self.bus: Any = bus or MemoryBus()
         self.ended: set[str] = set()
         self.agent_away = False
         self.ownership: Any = BusOwnership(cast("Any", Lease()))
-        self.clock = FakeClock(NOON)
-        self.observer: Observer = CallsTold(GatewayMetrics(), None, urls={"": ""}, clock=self.clock)
+        self.clock = still(NOON)
+        self.observer: Observer = CallsTold(GatewayMetrics(), None, urls={"": ""})
 
     def relay(self, catalog: Catalog = CATALOG) -> Relay:
         return Relay(
@@ -236,26 +230,15 @@ class World:
             lanes=Lanes({offer.name: 4 for offer in catalog.tools}, most=32, room=16),
             ledger=self.ledger,
             artifacts=self.artifacts,
-            answers=self.answers(),
-            runs=self,
+            bus=self.bus,
+            has_ended=self.has_ended,
             ownership=self.ownership,
             standstill=Standstill(),
             observer=self.observer,
-            clock=self.clock,
         )
 
     async def has_ended(self, run_id: str) -> bool | None:
         return None if self.agent_away else run_id in self.ended
-
-    def answers(self) -> Answers:
-        return Answers(
-            ledger=self.ledger,
-            artifacts=self.artifacts,
-            bus=self.bus,
-            ownership=self.ownership,
-            observer=self.observer,
-            clock=self.clock,
-        )
 
 
 def outcomes(world: World) -> list[str]:

@@ -9,6 +9,7 @@ from ductile_gateway.bus.micro_service import serve_questions
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus
 from ductile_gateway.bus.prerequisites import require
 from ductile_gateway.calls.call import Answer, ProducedArtifact, ToolOutcome
+from ductile_gateway.calls.ledger import Ledger
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, object_bucket, set_up
@@ -17,7 +18,7 @@ from schemas import subjects
 from schemas.events import Envelope, Rejected
 from schemas.status import Finding, GatewayStatus
 from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, dead_letters, requests_of, results, send
-from tests.gateway.parts import RUN, FakeRunner, MemoryLedger, World, a_request, message_of
+from tests.gateway.parts import RUN, FakeRunner, World, a_request, memory_rows, message_of
 from tests.kit.waiting import until
 
 
@@ -76,14 +77,14 @@ async def test_a_server_that_was_not_set_up_is_named_with_the_remedy(link: NatsL
 async def test_trouble_of_its_own_ends_the_gateway_and_buries_no_request(
     link: NatsLink, error: type[Exception]
 ) -> None:
-    class Failing(MemoryLedger):
+    class Failing(Ledger):
         async def answer(self, _: object) -> Answer:
             raise error("the disk failed")
 
     await a_bus(link)
     await send(link, a_request())
     with pytest.raises(ExceptionGroup) as failure:
-        await requests_of(link, a_world(link, ledger=Failing()).relay()).run()
+        await requests_of(link, a_world(link, ledger=Failing(memory_rows())).relay()).run()
     assert failure.group_contains(error, match="the disk failed")
     assert (await dead_letters(link), await all_acknowledged(link)) == ([], False)
 

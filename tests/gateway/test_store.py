@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import Receipt
-from ductile_gateway.clock import SystemClock
 from ductile_gateway.plugins.call_folder import CallFolders
+from ductile_gateway.seen import look_at_store
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.status import look_at_store
 from ductile_gateway.store import FILE
 from ductile_gateway.tidying import Tidying
 from groundwork.service.errors import TryAgain
-from tests.kit.fakes import FakeClock
+from tests.kit.fakes import still
 from tests.ledger.kit import an_answer, an_intent, embedded
 
 STEP = "json_extract(head, '$.step')"
@@ -74,7 +73,7 @@ async def test_old_answers_and_folders_that_nobody_asks_for_go_and_what_is_open_
         for step in range(1, 4):
             await stores.ledger.intend(an_intent(step))
         await stores.ledger.answer(replace(an_answer(), completed_at=datetime(1970, 1, 1, tzinfo=UTC)))
-        tidying = Tidying(stores.rows, GatewaySettings(store=tmp_path), SystemClock())
+        tidying = Tidying(stores.rows, GatewaySettings(store=tmp_path))
 
         async def pruned(*, dry_run: bool = False) -> tuple[int, int]:
             rows = (await tidying.prune(dry_run)).rows
@@ -94,18 +93,18 @@ async def test_old_answers_and_folders_that_nobody_asks_for_go_and_what_is_open_
 async def test_while_the_ledger_takes_too_much_the_oldest_answers_go_and_those_of_the_last_day_stay(
     tmp_path: Path,
 ) -> None:
-    now = datetime(2026, 11, 21, tzinfo=UTC)
+    now = still(datetime(2026, 11, 21, tzinfo=UTC)).now()
     async with embedded(tmp_path)() as stores:
         file = stores.rows.carrier.file
         for number in range(60):
             at = now - timedelta(days=number / 4)
             await stores.ledger.answer(replace(an_answer(number + 1), completed_at=at, body=b"x" * 40_000))
         settings = GatewaySettings(store=tmp_path, ledger_mb=1)
-        tidying = Tidying(stores.rows, settings, FakeClock(now))
+        tidying = Tidying(stores.rows, settings)
         assert (await tidying.would_go())["answers"] > 0
         assert (await tidying.tidy())["answers"] > 0
         assert await file.used() <= 1 << 20
         ((first, last, number),) = await file.read(f"SELECT min({STEP}), max({STEP}), count(*) FROM rows")  # noqa: S608 - ours
         assert (first, last) == (1, number), "the oldest went"
-        await Tidying(stores.rows, settings.model_copy(update={"ledger_mb": 0}), FakeClock(now)).tidy()
+        await Tidying(stores.rows, settings.model_copy(update={"ledger_mb": 0})).tidy()
         assert await file.read(f"SELECT max({STEP}) FROM rows") == [(5,)]  # noqa: S608 - ours

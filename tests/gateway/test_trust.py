@@ -4,20 +4,22 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from nats.aio.msg import Msg
 
 from agent_service.trust.signing import Signing
-from ductile_gateway.store.pins import RowPins
-from ductile_gateway.trust import NotTheAgents, Trust
+from ductile_gateway.trust import NotTheAgents, Pins, Trust
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
+from groundwork.service import machine
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import Key, KeyRing, write
 from schemas import subjects
 from schemas.signing import AgentKey, AgentKeys
+from schemas.values import replace
 from tests.gateway.parts import memory_rows
 from tests.kit.agent_keys import AGENT, STRANGER, Signer
 
@@ -26,19 +28,20 @@ SECOND, THIRD = Signer("second"), Signer("third")
 
 
 class Town:
-    """A gateway and the agent that it knows, which tells these keys unless it is away. Fills the port Agent."""
+    """A gateway and the agent that it knows, which tells these keys unless it is away."""
 
     def __init__(self, *keys: AgentKey) -> None:
         self.of_agent = keys
         self.agent_away = False
-        self.pins = RowPins(memory_rows())
+        self.pins = Pins(memory_rows())
         self.now = 0.0
-        self.trust = Trust(pins=self.pins, agent=self, clock=lambda: self.now)
+        machine.use(replace(machine.this(), monotonic=lambda: self.now))
+        self.trust = Trust(self.pins, self.keys)
 
-    async def keys(self) -> AgentKeys:
+    async def keys(self) -> Sequence[AgentKey]:
         if self.agent_away:
             raise TryAgain("no agent answers")
-        return AgentKeys(keys=self.of_agent)
+        return self.of_agent
 
     async def passes(self, signer: Signer, *, again: bool = False) -> bool:
         """Whether what that one says is passed on. A second goes by."""
@@ -120,6 +123,7 @@ async def test_who_answers_in_the_agents_place_later_is_not_believed(forged: Age
     assert not await town.passes(Signer("another"))
     assert town.pins.all() == {AGENT.id: AGENT.public}
     assert "the agent tells a key that is not trusted here" in town.told()
+    assert any("stop the gateway, then `ductile-gateway trust --again`" in one.remedy for one in town.trust.findings())
     town.of_agent = (AGENT.told(),)
     assert await town.passes(AGENT)
 

@@ -1,7 +1,9 @@
 """Fakes of the ports, for tests of what stands on them. Each passes the conformance suite of its port."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
+from groundwork.service import machine
 from schemas.status import Halt
 from tests.kit.runs import NOON, run_id
 
@@ -19,9 +21,20 @@ class FakeClock:
     def advance(self, seconds: float) -> None:
         self._now += timedelta(seconds=seconds)
 
+    def rule(self) -> None:
+        """This context, and the tasks that are started in it, go by it from now on."""
+        machine.use(replace(machine.this(), wall=self.now))
+
     def new_run_id(self) -> str:
         self._runs += 1
         return run_id(self._runs)
+
+
+def still(now: datetime = NOON) -> FakeClock:
+    """The clock that this context, and the tasks that are started in it, go by from now on."""
+    clock = FakeClock(now)
+    clock.rule()
+    return clock
 
 
 class MemoryArtifacts:

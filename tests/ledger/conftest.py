@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.store.opening import Stores
-from tests.ledger.kit import RUN_BYTES, Opener, embedded, joined, ledger_stream
+from tests.ledger.kit import RUN_BYTES, Opener, Stores, embedded, joined, ledger_stream
 
 
 @pytest.fixture(params=["sqlite", "bus"])

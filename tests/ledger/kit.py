@@ -5,18 +5,19 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 from agent_service.bus.topology import topology
 from ductile_gateway.calls.call import Answer, Intent, ToolOutcome, WantedName
+from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.results import answer_to
 from ductile_gateway.store import FILE, MIGRATIONS
-from ductile_gateway.store.calls import CallLedger
 from ductile_gateway.store.carriers import InStream, copy
-from ductile_gateway.store.opening import Stores, open_alone, open_shared
+from ductile_gateway.store.opening import open_alone, open_shared
 from ductile_gateway.store.rows import Rows
+from ductile_gateway.trust import Pins
 from ductile_gateway.webhooks.notifications import Notification
+from ductile_gateway.webhooks.outbound import Outbox
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from groundwork.sqlite.file import open_file
@@ -26,8 +27,17 @@ from tests.gateway.parts import NOON, RUN, a_request, asked_for
 from tests.kit.memory_log import MemoryCopy, MemoryLog
 
 SECOND = timedelta(seconds=1)
+RUN_BYTES = 100
 NAMES = ("a.md", "a-02.md", "a-x.md")
 FIRST = AgentKey(id="k1", public="A" * 43)
+
+
+class Stores:
+    """All that a gateway keeps in its rows."""
+
+    def __init__(self, rows: Rows, *, run_bytes: int = 1 << 30) -> None:
+        self.rows = rows
+        self.ledger, self.outbox, self.pins = Ledger(rows, run_bytes=run_bytes), Outbox(rows), Pins(rows)
 
 
 class Crowd:
@@ -44,7 +54,7 @@ class Crowd:
         async with open_file(folder / FILE, MIGRATIONS) as file, asyncio.TaskGroup() as group:
             own = self.copies[name] = MemoryCopy(self.log, file, copy)
             copying = group.create_task(own.run())
-            yield Stores.of(Rows(InStream(self.log, file, own.wait)), run_bytes=1 << 30, by=name)
+            yield Stores(Rows(InStream(self.log, file, own.wait), by=name))
             copying.cancel()
 
     async def caught_up(self) -> None:
@@ -54,19 +64,23 @@ class Crowd:
 
 Opener = Callable[[], AbstractAsyncContextManager[Stores]]
 """Opens the same stores each time it is called; they are closed in between."""
-RUN_BYTES = 100
 
 
 def embedded(folder: Path) -> Opener:
-    return partial(open_alone, folder, run_bytes=RUN_BYTES)
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Stores]:
+        async with open_alone(folder) as rows:
+            yield Stores(rows, run_bytes=RUN_BYTES)
+
+    return opened
 
 
 @asynccontextmanager
 async def joined(folder: Path, link: NatsLink, name: str, *, run_bytes: int = 1 << 30) -> AsyncIterator[Stores]:
     """A gateway of this name, with its copy in a folder of its own."""
     (own := folder / name).mkdir(exist_ok=True)
-    async with open_shared(own, link, name, run_bytes=run_bytes) as stores:
-        yield stores
+    async with open_shared(own, link, name) as rows:
+        yield Stores(rows, run_bytes=run_bytes)
 
 
 async def ledger_stream(link: NatsLink) -> None:
@@ -82,7 +96,7 @@ def an_answer(step: int = 1, *, seconds: int = 0, text: str = "done") -> Answer:
     return answer_to(an_intent(step).asked, ToolOutcome("ok", text=text), (), at=NOON + seconds * SECOND)
 
 
-async def named(ledger: CallLedger, run_id: str, key: str, *candidates: tuple[str, ...]) -> tuple[str, ...]:
+async def named(ledger: Ledger, run_id: str, key: str, *candidates: tuple[str, ...]) -> tuple[str, ...]:
     return await ledger.name_artifacts(run_id, key, [WantedName(one, f"of {key}", 1) for one in candidates], at=NOON)
 
 

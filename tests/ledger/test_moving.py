@@ -10,23 +10,32 @@ from typing import Any, Literal
 
 import pytest
 
-from ductile_gateway.calls.call import Intent, Receipt
+from ductile_gateway.calls.call import Intent, Job, Receipt
+from ductile_gateway.calls.ledger import Call
 from ductile_gateway.cli.archive import backup, restore
-from ductile_gateway.ductile.watch import Job
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store.calls import Call
 from ductile_gateway.store.carriers import InStream
-from ductile_gateway.store.moving import Mark, mark_of, put_mark
-from ductile_gateway.store.opening import Stores, log_of_gateways, open_alone
-from ductile_gateway.store.outbox import OVERDUE
+from ductile_gateway.store.opening import Mark, log_of_gateways, mark_of, put_mark
 from ductile_gateway.store.rows import Rows, subject_of
+from ductile_gateway.webhooks.outbound import OVERDUE
 from groundwork.archive.series import Series, of_backup
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
 from schemas import subjects
 from tests.gateway.parts import NOON, RUN
-from tests.ledger.kit import FIRST, a_delivery, an_answer, an_intent, joined, ledger_stream, named, owed
+from tests.ledger.kit import (
+    FIRST,
+    Stores,
+    a_delivery,
+    an_answer,
+    an_intent,
+    embedded,
+    joined,
+    ledger_stream,
+    named,
+    owed,
+)
 
 Kind = Literal["jetstream", "sqlite"]
 KINDS: tuple[Kind, ...] = ("jetstream", "sqlite")
@@ -51,7 +60,7 @@ class Kept:
             async with joined(self.folder, self.link, "a") as stores:
                 yield stores
         else:
-            async with open_alone(self.store, run_bytes=1000) as stores:
+            async with embedded(self.store)() as stores:
                 yield stores
 
     def of(self, kind: Kind) -> GatewaySettings:
@@ -96,8 +105,8 @@ async def kept(tmp_path: Path, some_server: EmbeddedNats, link: NatsLink) -> Kep
     kept = Kept(tmp_path, some_server, link)
     async with kept.opened("sqlite") as stores:
         await stores.ledger.intend(IN_DUCTILE, Receipt(NOON))
-        await stores.receipts.accepted(IN_DUCTILE.key, "j-1")
-        await stores.overdue.add(IN_DUCTILE.key, Job("j-1", pipeline=False), NOON)
+        await stores.ledger.accepted(IN_DUCTILE.key, "j-1")
+        await stores.ledger.outlived(IN_DUCTILE.key, Job("j-1", pipeline=False), NOON)
         await stores.ledger.intend(READS)
         for step in (4, 5):
             await stores.ledger.answer(an_answer(step))
@@ -115,8 +124,8 @@ async def found(stores: Stores, intent: Intent) -> Intent:
 
 
 async def holds_all(stores: Stores) -> None:
-    assert await stores.receipts.find(IN_DUCTILE.key) == Receipt(NOON, "j-1")
-    assert [late.job for late in stores.overdue.all()] == [Job("j-1", pipeline=False)]
+    assert await stores.ledger.receipt(IN_DUCTILE.key) == Receipt(NOON, "j-1")
+    assert [late.job for late in stores.ledger.late()] == [Job("j-1", pipeline=False)]
     assert await stores.ledger.find(an_answer(4).key) == an_answer(4)
     later = sorted(await stores.ledger.answers_to_publish(NOON), key=attrgetter("step"))  # all are of one instant
     assert [one for one in later if one.key not in (READS.key, BY_A_PLUGIN.key)] == [an_answer(4), an_answer(5)]

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.calls.call import Intent, Receipt
-from ductile_gateway.store.calls import Call
-from ductile_gateway.store.outbox import OVERDUE
+from ductile_gateway.calls.ledger import Call
 from ductile_gateway.store.rows import subject_of
+from ductile_gateway.webhooks.outbound import OVERDUE
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, RUN
 from tests.ledger.kit import NAMES, SECOND, Crowd, a_delivery, an_answer, an_intent, named, owed
@@ -28,11 +28,11 @@ async def test_of_two_that_adopt_a_call_one_does_and_its_first_gateway_has_it_no
         await b.ledger.adopt(found)
         with pytest.raises(TryAgain, match="another gateway sees to"):
             await c.ledger.adopt(found)
-        await a.receipts.accepted(KEY, "j-of-another-life")
-        await a.receipts.drop(KEY)
+        await a.ledger.accepted(KEY, "j-of-another-life")
+        await a.ledger.never_sent(KEY)
         with pytest.raises(TryAgain):
             await a.ledger.intend(an_intent())
-        assert await b.receipts.find(KEY) == Receipt(NOON)
+        assert await b.ledger.receipt(KEY) == Receipt(NOON)
 
 
 async def test_what_is_asked_by_key_is_known_though_the_own_copy_is_behind(crowd: Crowd) -> None:
@@ -41,7 +41,7 @@ async def test_what_is_asked_by_key_is_known_though_the_own_copy_is_behind(crowd
         await a.ledger.intend(an_intent(), Receipt(NOON))
         assert await named(a.ledger, RUN, "call-1", NAMES) == ("a.md",)
         assert await b.ledger.find(KEY) == an_intent()
-        assert await b.receipts.find(KEY) == Receipt(NOON)
+        assert await b.ledger.receipt(KEY) == Receipt(NOON)
         assert await b.ledger.digest_of(RUN, "A.md") == "of call-1"
         assert await named(b.ledger, RUN, "call-2", NAMES) == ("a-02.md",)
         assert b.ledger.number_open() == 0

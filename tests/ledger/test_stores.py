@@ -7,9 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ductile_gateway.calls.call import AlreadyStarted, Receipt, WantedName
-from ductile_gateway.store.artifact_names import ArtifactNames
-from ductile_gateway.store.calls import Call
-from ductile_gateway.store.opening import Stores
+from ductile_gateway.calls.ledger import ArtifactNames, Call
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas.signing import AgentKey
 from tests.gateway.parts import NOON, RUN
@@ -19,6 +17,7 @@ from tests.ledger.kit import (
     RUN_BYTES,
     SECOND,
     Opener,
+    Stores,
     a_delivery,
     an_answer,
     an_intent,
@@ -47,7 +46,7 @@ async def test_a_receipt_is_written_with_its_intent_and_never_over_another_one(s
     with pytest.raises(AlreadyStarted):
         await stores.ledger.intend(an_intent(may_repeat=True), Receipt(NOON + SECOND))
     assert await stores.ledger.find(an_intent().key) == an_intent()
-    assert await stores.receipts.find(an_intent().asked.key) == Receipt(NOON)
+    assert await stores.ledger.receipt(an_intent().asked.key) == Receipt(NOON)
 
 
 async def test_of_two_that_begin_a_call_at_once_one_does_and_its_answers_agree(stores: Stores) -> None:
@@ -61,11 +60,11 @@ async def test_of_two_that_begin_a_call_at_once_one_does_and_its_answers_agree(s
 
 async def test_a_call_begins_anew_once_its_receipt_is_dropped(stores: Stores) -> None:
     await stores.ledger.intend(an_intent(), Receipt(NOON))
-    await stores.receipts.accepted(an_intent().key, "j-1")
-    await stores.receipts.drop(an_intent().key)
-    assert await stores.receipts.find(an_intent().key) is None
+    await stores.ledger.accepted(an_intent().key, "j-1")
+    await stores.ledger.never_sent(an_intent().key)
+    assert await stores.ledger.receipt(an_intent().key) is None
     await stores.ledger.intend(an_intent(), Receipt(NOON + SECOND))
-    assert await stores.receipts.find(an_intent().key) == Receipt(NOON + SECOND)
+    assert await stores.ledger.receipt(an_intent().key) == Receipt(NOON + SECOND)
 
 
 async def test_all_is_there_for_the_next_process(opener: Opener) -> None:

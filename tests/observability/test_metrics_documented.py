@@ -23,8 +23,7 @@ from agent_service.metrics.levels import (
 )
 from agent_service.metrics.runs import AgentMetrics
 from ductile_gateway.ductile.discovery import DuctileHealth
-from ductile_gateway.telling.metrics import GatewayMetrics, observe_calls, observe_ductiles, observe_outbox
-from ductile_gateway.telling.metrics import observe_readiness as observe_gateway
+from ductile_gateway.telling.metrics import GatewayMetrics
 from groundwork.http.requests import request_durations
 from groundwork.nats.link import NatsLink
 from groundwork.telemetry.metrics import Counter, Instrument, Instruments
@@ -53,12 +52,11 @@ def documented(text: str) -> set[Row]:
 
 
 def of_the_gateway() -> Instruments:
-    instruments = GatewayMetrics().instruments
-    observe_gateway(instruments, dict)
-    observe_ductiles(instruments, {"": cast("DuctileHealth", None)})
-    observe_calls(instruments, in_hand=lambda: 0, waiting=tuple, open_intents=lambda: 0)
-    observe_outbox(instruments, lambda: 0)
-    return instruments
+    metrics = GatewayMetrics()
+    metrics.observe_gateway(dict, lambda: 0)
+    metrics.observe_ductiles({"": cast("DuctileHealth", None)})
+    metrics.observe_calls(lambda: 0, tuple, lambda: 0)
+    return metrics.instruments
 
 
 def of_the_agent() -> Instruments:

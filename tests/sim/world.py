@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ductile_gateway.store.carriers import put
-from ductile_gateway.store.moving import Mark
+from ductile_gateway.store.opening import Mark
 from ductile_gateway.store.rows import columns_in, subject_of
 from schemas import keys, subjects
 from tests.sim.course import Course

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from ductile_gateway.calls.call import CALL_ID
 from ductile_gateway.ductile.catalog import DuctileTools, read_tools, wanted
-from ductile_gateway.ductile.relay import of_call
 from ductile_gateway.ductile.settings import DuctileSettings
+from ductile_gateway.ductile.starts import of_call
 from ductile_gateway.plugins.manifest import Manifest, read_manifest
 from ductile_gateway.tools.catalog import ToolChoice, draw_catalog
 from schemas.catalog import Catalog, ToolCommand, ToolOffer

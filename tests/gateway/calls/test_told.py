@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from ductile_gateway.calls.call import JobFacts, failed
-from ductile_gateway.status import Status
+from ductile_gateway.seen import Status
 from ductile_gateway.telling.calls import CallsTold
 from ductile_gateway.telling.metrics import GatewayMetrics
 from groundwork.telemetry.span import Span
@@ -24,7 +24,7 @@ async def test_each_committed_step_of_a_call_is_one_line_with_its_trace_and_its_
     spans: list[Span] = []
     ran = JobFacts(exit_code=1, began_at=NOON + timedelta(seconds=1), ended_at=NOON + timedelta(seconds=3))
     world = World(runner=FakeRunner(replace(failed("not_found", "no such page", retryable=False), job=ran)))
-    world.observer = CallsTold(GatewayMetrics(), spans.append, urls={"": ""}, clock=world.clock)
+    world.observer = CallsTold(GatewayMetrics(), spans.append, urls={"": ""})
     world.clock.advance(0.25)
     await world.relay().take(asked_for())
     begun, answered = (vars(record) for record in caplog.records if getattr(record, "state_transition", None))

@@ -12,8 +12,8 @@ from typing import Any
 import httpx2
 from starlette.types import ASGIApp
 
+from ductile_gateway.http import create_ingress
 from ductile_gateway.ports import Bus
-from ductile_gateway.webhooks.http import create_app
 from ductile_gateway.webhooks.inbound import Inbound
 from ductile_gateway.webhooks.inbound_settings import IngressSettings
 from groundwork.http.listener import listening
@@ -21,7 +21,7 @@ from groundwork.http.server import serve_http
 from schemas.catalog import ToolOffer
 from schemas.events import INBOUND
 from tests.gateway.parts import NOON, RUN, MemoryArtifacts, MemoryBus
-from tests.kit.fakes import FakeClock
+from tests.kit.fakes import still
 
 INGEST = "/ingest/ductile"
 SECRET, NEXT_SECRET = "the secret of v1", "the secret of v2"
@@ -61,10 +61,10 @@ class Ingress:
         chosen = IngressSettings.model_validate({"peers": PEERS} | settings)
         self.bus: Any = bus or OnceBus()
         self.artifacts: Any = MemoryArtifacts()
-        self.clock = FakeClock(NOON)
+        self.clock = still(NOON)
         find_offer = {offer.name: offer for offer in offers}.get
-        inbound = Inbound(chosen, self.bus, self.artifacts, find_offer=find_offer, clock=self.clock, within_s=within_s)
-        self.app: ASGIApp = create_app(chosen, inbound, told=lambda *_: None)
+        inbound = Inbound(chosen, self.bus, self.artifacts, find_offer, within_s=within_s)
+        self.app: ASGIApp = create_ingress(chosen, inbound, told=lambda *_: None)
 
     async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> httpx2.Response:
         raw = {name.encode(): value.encode("latin-1") for name, value in headers.items()}

@@ -9,9 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ductile_gateway.store.outbox import OwedNotifications
 from ductile_gateway.webhooks.notifications import LifecycleEvent, Notification, Try, read_event
-from ductile_gateway.webhooks.outbound import Outbound
+from ductile_gateway.webhooks.outbound import Outbound, Outbox
 from ductile_gateway.webhooks.outbound_settings import OutboundSettings
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, RUN
@@ -51,7 +50,7 @@ class Town:
         self.outcomes: Counter[tuple[str, str]] = Counter()
         """How many deliveries ended how, by their target."""
         self.agent_away = False
-        self.outbox: OwedNotifications
+        self.outbox: Outbox
         named = {name: {"url": f"https://{name}.example/", "secret": SECRET} for name in subscribers}
         relay = {"url": "http://localhost:1", "secret": "a-relay-secret-for-tests", "types": sorted(relayed)}
         told = {"relay": relay if relayed else None, "subscriptions": named}
@@ -79,9 +78,10 @@ class Town:
     async def telling(self) -> AsyncIterator[Outbound]:
         """A gateway at work, until the end of the block."""
         self.outcomes.clear()
+        self.clock.rule()
         async with embedded(self.folder)() as stores:
             self.outbox = stores.outbox
-            outbound = Outbound(self.settings, self.outbox, self, self, clock=self.clock, told=self._note, look_s=0.01)
+            outbound = Outbound(self.settings, self.outbox, self, self, self._note, look_s=0.01)
             running = asyncio.create_task(outbound.run())
             try:
                 yield outbound

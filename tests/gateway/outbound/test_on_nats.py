@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,8 @@ import pytest
 from nats.aio.msg import Msg
 
 from agent_service.bus.topology import topology
-from ductile_gateway.bus.outgoing import NatsAgentKeys
-from ductile_gateway.clock import SystemClock
-from ductile_gateway.status import Status
+from ductile_gateway.bus.outgoing import agent_keys
+from ductile_gateway.seen import Status
 from ductile_gateway.trust import Trust
 from ductile_gateway.webhooks.outbound_settings import OutboundSettings
 from ductile_gateway.webhooks.service import serve_outbound
@@ -53,17 +53,15 @@ class Telling:
 
     @contextlib.asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
-        clock, asked = SystemClock(), NatsAgentKeys(self.link)
         async with embedded(self.folder)() as stores:
-            trust = Trust(pins=stores.pins, agent=asked, given=self.settings.agent_keys)
+            trust = Trust(stores.pins, partial(agent_keys, self.link), given=self.settings.agent_keys)
             self.status.looks["agent's word"] = trust.findings
             serving = serve_outbound(
                 self.settings,
                 self.link,
-                stores,
+                stores.outbox,
                 trust=trust,
-                clock=clock,
-                status=self.status,
+                looks=self.status.looks,
                 told=lambda *_: None,
                 permits=None,
             )

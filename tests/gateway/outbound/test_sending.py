@@ -20,7 +20,7 @@ from ductile_gateway.webhooks.signatures import standard_headers
 from groundwork.service.json_log import set_up
 from tests.gateway.outbound.kit import KEY, SECRET, an_event, read
 from tests.gateway.parts import NOON, RUN
-from tests.kit.fakes import FakeClock
+from tests.kit.fakes import still
 from tests.kit.logs import logging_kept
 from tests.ledger.kit import a_delivery
 from tests.plugins.serving import HANG_UP, Site, serving
@@ -49,7 +49,8 @@ async def sent(
 ) -> Try:
     told = {"callbacks": {"secret": SECRET, "network": network}, "timeout_s": timeout_s}
     settings = OutboundSettings.model_validate(told)
-    async with open_sender(settings, clock=FakeClock(NOON), resolve=names, tls=tls) as sender:
+    still(NOON)
+    async with open_sender(settings, resolve=names, tls=tls) as sender:
         return await sender.send(replace(a_delivery(target="callback"), url=url))
 
 

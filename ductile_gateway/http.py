@@ -1,19 +1,21 @@
-"""The ingress over HTTP: two addresses for events. Errors are `{"error": "<text>"}`.
+"""What the gateway answers over HTTP: events from outside at one listener; liveness, readiness and metrics at another.
 
-202: the event is durable on the bus, now or before. 200: a webhook's delivery is not mapped. Path and Host are checked
-before any route: a browser that was tricked into another name for this address is turned away.
+An event. 202: it is durable on the bus, now or before. 200: a webhook's delivery is not mapped. Errors are
+`{"error": "<text>"}`. Path and Host are checked before any route: a browser that was tricked into another name for this
+address is turned away. Probes are answered under any Host, metrics only under those of the settings.
 """
 
 import asyncio
 import contextlib
 import logging
+import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -25,9 +27,10 @@ from groundwork.http.listener import address, listening
 from groundwork.http.requests import Bodies, BodyRefused, has_a_path, host
 from groundwork.http.server import serve_http
 from groundwork.service.errors import Failure, TryAgain
+from groundwork.telemetry.metrics import CONTENT_TYPE
 
 NOTHING = "there is nothing at this path"
-WRONG_HOST = "this service does not answer to this Host: add it to `allowed_hosts`"
+WRONG_HOST = "this service does not answer to this Host: add it to `{}allowed_hosts`"
 
 log = logging.getLogger(__name__)
 
@@ -35,14 +38,44 @@ Told = Callable[[str, str], None]
 """Takes how an event came, `relay` or `webhook`, and what came of it."""
 
 
+async def answer_probes(
+    listener: socket.socket,
+    wrong: Callable[[], Mapping[str, str]],
+    metrics: Callable[[], Awaitable[bytes]],
+    *,
+    allowed_hosts: Collection[str],
+) -> None:
+    """`wrong`: what is wrong with each thing that has to be there; empty where nothing is."""
+    allowed = frozenset(map(str.lower, allowed_hosts))
+
+    async def healthz(_: Request) -> Response:
+        return JSONResponse({"alive": True})
+
+    async def readyz(_: Request) -> Response:
+        checks = wrong()
+        ready = not any(checks.values())
+        told = {name: why or "ok" for name, why in checks.items()}
+        return JSONResponse({"ready": ready, "checks": told}, 200 if ready else 503)
+
+    async def counted(request: Request) -> Response:
+        if host(request.scope) not in allowed:
+            return JSONResponse({"error": WRONG_HOST.format("gateway.http.")}, 421)
+        return Response(await metrics(), headers={"Content-Type": CONTENT_TYPE})
+
+    app = Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", counted)])
+    app.router.redirect_slashes = False
+    log.info("probes are answered", extra={"http": address(listener)})
+    await serve_http(app, listener)
+
+
 async def serve_ingress(settings: IngressSettings, inbound: Inbound, *, told: Told) -> None:
     """Take events from outside until cancelled; `told` of each. Raises Misconfigured or Broken."""
     async with listening(settings.host, settings.port, who="gateway") as listener, asyncio.TaskGroup() as group:
-        group.create_task(serve_http(create_app(settings, inbound, told=told), listener))
+        group.create_task(serve_http(create_ingress(settings, inbound, told=told), listener))
         log.info("events from outside are taken", extra={"http": address(listener)})
 
 
-def create_app(settings: IngressSettings, inbound: Inbound, *, told: Told) -> ASGIApp:
+def create_ingress(settings: IngressSettings, inbound: Inbound, *, told: Told) -> ASGIApp:
     bodies, allowed = Bodies(settings.max_body_bytes), frozenset(map(str.lower, settings.allowed_hosts))
 
     async def relay(request: Request) -> JSONResponse:
@@ -50,23 +83,22 @@ def create_app(settings: IngressSettings, inbound: Inbound, *, told: Told) -> AS
             headers, body = await _read(bodies, request)
             taken = await inbound.relay(request.scope["path"], headers, body)
         told("relay", "accepted")
-        peer = headers[PEER.lower()].strip()
-        return JSONResponse({"status": "accepted", "peer": peer} | _said(taken), 202)
+        return JSONResponse({"status": "accepted", "peer": headers[PEER.lower()].strip()} | _said(taken), 202)
 
     async def webhook(request: Request) -> JSONResponse:
         with _telling(told, "webhook"):
             taken = await inbound.webhook(request.path_params["name"], *await _read(bodies, request))
         told("webhook", "accepted" if taken else "ignored")
-        return (
-            JSONResponse({"status": "accepted"} | _said(taken), 202) if taken else JSONResponse({"status": "ignored"})
-        )
+        if taken is None:
+            return JSONResponse({"status": "ignored"})
+        return JSONResponse({"status": "accepted"} | _said(taken), 202)
 
-    routes = [
-        Route("/ingest/ductile", relay, methods=["POST"]),
-        Route("/webhooks/{name}", webhook, methods=["POST"]),
-    ]
     app = Starlette(
-        routes=routes, exception_handlers=dict.fromkeys((RequestRefused, HTTPException, Failure, Exception), _failed)
+        routes=[
+            Route("/ingest/ductile", relay, methods=["POST"]),
+            Route("/webhooks/{name}", webhook, methods=["POST"]),
+        ],
+        exception_handlers=dict.fromkeys((RequestRefused, HTTPException, Failure, Exception), _failed),
     )
     app.router.redirect_slashes = False
 
@@ -75,7 +107,7 @@ def create_app(settings: IngressSettings, inbound: Inbound, *, told: Told) -> AS
         if scope["type"] == "http" and not has_a_path(scope):
             answer = JSONResponse({"error": NOTHING}, 404)
         elif scope["type"] == "http" and host(scope) not in allowed:
-            answer = JSONResponse({"error": WRONG_HOST}, 421)
+            answer = JSONResponse({"error": WRONG_HOST.format("")}, 421)
         await answer(scope, receive, send)
 
     return guarded

@@ -1,0 +1,257 @@
+"""The ledger: the row of each call, the names of each run's artifacts, and every change of both, which is pure.
+
+A call belongs to the gateway that began it (`by`), until another adopts it or it turns out that it was never sent. The
+first answer is kept, of any gateway.
+"""
+
+import sys
+from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from ductile_gateway.calls.call import (
+    ALONE,
+    AlreadyStarted,
+    Answer,
+    Asked,
+    Intent,
+    Job,
+    OverdueJob,
+    Past,
+    Receipt,
+    WantedName,
+    read_again,
+)
+from ductile_gateway.store.rows import COME_BACK_S, Rows
+from groundwork.service.errors import NoRoom, TryAgain
+from groundwork.sqlite.file import microseconds
+from groundwork.telemetry.span import Context
+from schemas.events import ToolRequest
+from schemas.values import dataclass, replace
+
+EPOCH = datetime.fromtimestamp(0, UTC)
+OPEN, ANSWERED = "open", "answered"
+
+_CALLS = "SELECT subject, head, body FROM rows WHERE kind = 'call' AND"
+_NUMBER_OPEN = "SELECT count(*) FROM rows WHERE kind = 'call' AND state = 'open'"
+_ANSWERED = f"{_CALLS} state = 'answered' AND at >= ? AND coalesce(by, '') IN ('', ?) ORDER BY position"
+_LATE = f"{_CALLS} is_late"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """`state`: open or answered; `at`: when it was completed. `body`: of the answer, else of the request.
+    `begun`: its receipt. `late`: the job that outlived it."""
+
+    key: str
+    digest: str
+    state: str
+    trace: Context
+    run_id: str
+    step: int
+    dedupe_key: str = ""
+    by: str | None = ALONE
+    route: str = ""
+    may_repeat: bool = False
+    deadline_at: datetime | None = None
+    begun: Receipt | None = None
+    late: OverdueJob | None = None
+    at: datetime | None = None
+    body: bytes = b""
+
+    @property
+    def past(self) -> Intent | Answer:
+        by = self.by or ALONE
+        if self.state == OPEN and self.deadline_at:
+            asked = read_again(self.route, self.body, trace=self.trace)
+            return Intent(asked=asked, may_repeat=self.may_repeat, deadline_at=self.deadline_at, by=by)
+        return Answer(
+            key=self.key,
+            digest=self.digest,
+            trace=self.trace,
+            run_id=self.run_id,
+            step=self.step,
+            dedupe_key=self.dedupe_key,
+            body=self.body,
+            completed_at=self.at or EPOCH,
+            by=by,
+        )
+
+
+def intended(call: Call | None, intent: Intent, receipt: Receipt | None, by: str) -> Call:
+    if call and call.state != OPEN:
+        raise TryAgain(f"the call {call.key} was answered meanwhile", COME_BACK_S)
+    if call and call.by not in (ALONE, by):
+        raise TryAgain(f"another gateway has begun the call {call.key} ({call.by})", COME_BACK_S)
+    if call and call.begun and receipt:
+        raise AlreadyStarted(call.key)
+    return replace(
+        call or _new(intent.asked, intent.asked.request),
+        by=by,
+        body=intent.asked.body,
+        route=intent.asked.route,
+        may_repeat=intent.may_repeat,
+        deadline_at=intent.deadline_at,
+        begun=receipt,
+    )
+
+
+def adopted(call: Call | None, intent: Intent, by: str) -> Call:
+    if not call or call.state != OPEN or call.by not in (intent.by, by) or call.digest != intent.asked.digest:
+        raise TryAgain(f"another gateway sees to the call {intent.key} ({call and call.by})", COME_BACK_S)
+    return replace(call, by=by)
+
+
+def answered(call: Call | None, answer: Answer, by: str) -> Call:
+    if call and call.state != OPEN:
+        return call
+    return replace(
+        call or _new(answer, answer),
+        state=ANSWERED,
+        at=answer.completed_at,
+        by=by,
+        dedupe_key=answer.dedupe_key,
+        body=answer.body,
+        begun=None,
+    )
+
+
+def accepted(call: Call | None, job_id: str, by: str) -> Call | None:
+    return replace(call, begun=replace(call.begun, job_id=job_id)) if call and call.begun and call.by == by else call
+
+
+def never_sent(call: Call | None, by: str) -> Call | None:
+    """Its receipt is needed no more: any gateway may begin it."""
+    return replace(call, by=ALONE, begun=None) if call and call.begun and call.by == by else call
+
+
+def outlived(call: Call | None, job: Job, at: datetime) -> Call | None:
+    return call if not call or call.late else replace(call, late=OverdueJob(call.key, replace(job, of=None), at))
+
+
+def told_late(call: Call | None) -> Call | None:
+    return call and replace(call, late=None)
+
+
+def _new(call: Asked | Answer, of: ToolRequest | Answer) -> Call:
+    return Call(key=call.key, digest=call.digest, state=OPEN, trace=call.trace, run_id=of.run_id, step=of.step)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """`key`: of its call. `sha256` in hex, `size` in bytes."""
+
+    name: str
+    key: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactNames:
+    """`at`: when the newest was named."""
+
+    run_id: str
+    at: datetime
+    all: tuple[Artifact, ...]
+    state: str = "named"
+    body: bytes = b""
+
+
+def named(
+    kept: ArtifactNames | None, run_id: str, key: str, wanted: Sequence[WantedName], most: int, at: datetime
+) -> ArtifactNames:
+    """With those of the call in place of what it had."""
+    found = [one for one in kept.all if one.key != key] if kept else []
+    size, more = sum(one.size for one in found), sum(one.size for one in wanted)
+    if size + more > most:
+        may = f"the {most >> 20} MiB that a run may keep (gateway.run_mb)"
+        raise NoRoom(f"its artifacts take {size} bytes already, and with {more} more they would take more than {may}")
+    for one in wanted:
+        name = _free({other.name.lower() for other in found}, key, one.candidates)
+        found.append(Artifact(name, key, one.sha256, one.size))
+    return kept if kept and list(kept.all) == found else ArtifactNames(at=at, run_id=run_id, all=tuple(found))
+
+
+def _free(taken: Collection[str], key: str, candidates: Sequence[str]) -> str:
+    for name in candidates:
+        if name.lower() not in taken:
+            return name
+    raise ValueError(f"all names for an artifact of {key} are taken: {', '.join(candidates)}")
+
+
+class Ledger:
+    """Everything is durable on return. `run_bytes`: what the artifacts of one run may take together."""
+
+    def __init__(self, rows: Rows, *, run_bytes: int = sys.maxsize) -> None:
+        self._rows = rows
+        self._run_bytes = run_bytes
+
+    async def find(self, key: str) -> Past:
+        call = await self._rows.read(Call, key)
+        return call.past if call else None
+
+    async def intend(self, intent: Intent, receipt: Receipt | None = None) -> None:
+        """The tool is about to be run by this gateway. Raises AlreadyStarted where another receipt was not dropped, and
+        TryAgain where another gateway has begun or answered the call: `find` says so from then on."""
+        await self._change(intent.key, intended, intent=intent, receipt=receipt, by=self._rows.by)
+
+    async def adopt(self, intent: Intent) -> None:
+        """The call is this gateway's now. Raises TryAgain where it has changed meanwhile."""
+        await self._change(intent.key, adopted, intent=intent, by=self._rows.by)
+
+    async def answer(self, answer: Answer) -> Answer:
+        """Returns the first answer to the key, which is kept for ever."""
+        kept = await self._change(answer.key, answered, answer=answer, by=self._rows.by)
+        past = kept and kept.past
+        return past if isinstance(past, Answer) else answer
+
+    async def name_artifacts(
+        self, run_id: str, key: str, wanted: Sequence[WantedName], *, at: datetime
+    ) -> tuple[str, ...]:
+        """For each artifact the first candidate that no other of the run has. The same call gets the same names; case
+        does not tell names apart. Raises NoRoom, and ValueError where all candidates for a name are taken."""
+        naming = partial(named, run_id=run_id, key=key, wanted=wanted, most=self._run_bytes, at=at)
+        kept = await self._rows.change(ArtifactNames, naming, run_id)
+        return tuple(one.name for one in kept.all if one.key == key) if kept else ()
+
+    async def digest_of(self, run_id: str, name: str) -> str | None:
+        """The digest that was given with the name of the artifact; None where none was."""
+        kept = await self._rows.read(ArtifactNames, run_id)
+        return next((one.sha256 for one in kept.all if one.name.lower() == name.lower()), None) if kept else None
+
+    def number_open(self) -> int:
+        ((number,),) = self._rows.look_up(_NUMBER_OPEN)
+        return int(number)
+
+    async def answers_to_publish(self, since: datetime) -> Sequence[Answer]:
+        """Of this gateway, completed since; oldest first."""
+        found = self._rows.listed(Call, _ANSWERED, (microseconds(since), self._rows.by))
+        return [past for call in found if isinstance(past := call.past, Answer)]
+
+    async def receipt(self, key: str) -> Receipt | None:
+        call = await self._rows.read(Call, key)
+        return call.begun if call else None
+
+    async def accepted(self, key: str, job_id: str) -> None:
+        """A job was made of the call."""
+        await self._change(key, accepted, job_id=job_id, by=self._rows.by)
+
+    async def never_sent(self, key: str) -> None:
+        await self._change(key, never_sent, by=self._rows.by)
+
+    async def outlived(self, key: str, job: Job, at: datetime) -> None:
+        """The job has outlived the deadline of the call."""
+        await self._change(key, outlived, job=job, at=at)
+
+    def late(self) -> list[OverdueJob]:
+        """The longest overdue first."""
+        late = [call.late for call in self._rows.listed(Call, _LATE) if call.late]
+        return sorted(late, key=lambda late: late.since)
+
+    async def told_late(self, key: str) -> None:
+        await self._change(key, told_late)
+
+    async def _change(self, key: str, change: Callable[..., Call | None], **given: Any) -> Call | None:
+        return await self._rows.change(Call, partial(change, **given), key)

@@ -1,1 +1,0 @@
-"""How the gateway is, over HTTP: for balancers, kubelets and Prometheus."""

@@ -2,7 +2,7 @@
 
 import json
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -82,32 +82,40 @@ class Wanted:
 EVERY_RUN = Wanted()
 
 
-_AS_IT_IS = ("run_id", "wake_id", "status", "accepted_at", "updated_at", "ended_at", "ending_class")
-
-
 def line_of(run: RunState) -> RunLine:
+    columns = list_columns(run)
+    del columns["tools"]
     return RunLine(
-        **{name: getattr(run, name) for name in _AS_IT_IS},
+        run_id=run.run_id,
+        status=run.status,
+        wake_id=run.wake_id,
         caller=run.brief.caller,
         goal=run.brief.goal,
         summary=str(run.summary),
-        steps=run.step,
-        tool=_newest_tool(run),
-        tokens=run.spent.tokens,
-        cost_usd=run.spent.cost_usd,
-        waiting_for=waits_for(run),
+        accepted_at=run.accepted_at,
+        updated_at=run.updated_at,
+        **columns,
     )
 
 
 _LINE = TypeAdapter(RunLine)
-_OF_STATE = {"ended_at", "ending_class", "steps", "tool", "tokens", "cost_usd", "waiting_for"}
 
 
-def list_columns(run: RunState) -> str:
-    """What lists show of a run besides its row, as JSON; and all tools that it used, or is to use."""
-    tools = {done.tool for done in run.completed} | {action.tool for action in (run.plan.actions if run.plan else ())}
-    told = _LINE.dump_json(line_of(run), include=_OF_STATE, by_alias=False, exclude_none=True).decode()
-    return f'{told[:-1]},"tools":{json.dumps(sorted(tools))}}}'
+def list_columns(run: RunState) -> dict[str, Any]:
+    """What lists show of a run besides its row, for JSON; and all tools that it used, or is to use."""
+    tools = {done.tool for done in run.completed}
+    tools.update(action.tool for action in (run.plan.actions if run.plan else ()))
+    told = {
+        "ended_at": run.ended_at,
+        "ending_class": run.ending_class,
+        "steps": run.step,
+        "tool": _newest_tool(run),
+        "tokens": run.spent.tokens,
+        "cost_usd": run.spent.cost_usd,
+        "waiting_for": waits_for(run),
+        "tools": sorted(tools),
+    }
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def line_in(row: dict[str, object], columns: str) -> RunLine:

@@ -11,6 +11,8 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
+from pydantic_core import to_json
+
 from agent_service.run.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
 from agent_service.run.lines import list_columns
 from groundwork.sqlite.file import instant, microseconds
@@ -85,7 +87,7 @@ def rows_of(commit: Commit, told: int = 0) -> Rows:
             encode_state(state),
             entry.run_id,
             told,
-            list_columns(state),
+            to_json(list_columns(state)).decode(),
         ),
         brief=(entry.run_id, brief.goal, encode_brief(brief)) if brief else None,
         entry=(entry.run_id, entry.seq, at, entry.kind, entry.event, entry.facts, previous, head),

@@ -6,7 +6,6 @@ must do without an added field; else VERSION is raised, and older agents leave t
 are µs since 1970 UTC; hashes are hex digits.
 """
 
-import json
 from contextlib import suppress
 from typing import Annotated, Any, Self, TypeVar
 
@@ -177,7 +176,7 @@ class RunRow(Said):
             goal=brief.goal[:GOAL],
             caller=brief.caller,
             parent=brief.parent.run_id if brief.parent else "",
-            line=json.loads(list_columns(state)),
+            line=list_columns(state),
             reserved_usd=(state.reserve.cost_usd or 0.0) if state.reserve else None,
             still=isinstance(state.waiting, Thinking) and state.waiting.still_since is not None,
             has_artifacts=bool(state.artifacts),

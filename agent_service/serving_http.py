@@ -8,7 +8,7 @@ from agent_service.admission.spending import SETTING, Spending
 from agent_service.api.http import create_app
 from agent_service.api.inspection import Inspection, WhyCalls
 from agent_service.api.micro import Fresh
-from agent_service.api.operating import DrainCalls, PruneCalls
+from agent_service.api.operating import DrainCalls, PruneCalls, UsageCalls
 from agent_service.api.people import InboxCalls, LetterCalls
 from agent_service.api.service import HealthCalls, Look, Part, ServiceCalls, ToolCalls
 from agent_service.api.sse import EventStreams, Slots
@@ -66,6 +66,7 @@ def _rooms(agent: Agent, observed: Instruments) -> Iterator[object]:
     yield InboxCalls(store, store.inbox, letters)
     yield LetterCalls(letters)
     yield HealthCalls(agent.ready, looks)
+    yield UsageCalls(store)
     yield DrainCalls(agent.draining)
     yield PruneCalls(agent.pruning, partial(prune_rows, link))
     yield ToolCalls(skills, lambda: skills.complaints)

@@ -303,12 +303,14 @@ class Waiting(FromUs):
     command: ToolName | None = None
     arguments: JsonObject | None = None
     arguments_json: Annotated[Text | None, Field(exclude_if=lambda text: text is None)] = None
-    """The same as compact JSON with sorted names: to be shown where a reader of JSON would round its numbers."""
+    """The same as compact JSON in the order of the tool's schema: shown where a reader of JSON would round numbers."""
     arguments_hash: Text | None = None
     question: Text | None = None
     choices: tuple[Text, ...] = ()
     tried: Text | None = None
     would_change: Text | None = None
+    untrusted: Text = ""
+    """What brought untrusted content into the run, whose author may be behind the ask; empty where nothing did."""
     expires_at: Instant | None = None
     trace_url: Text | None = None
     has_callback: bool = False

@@ -19,7 +19,7 @@ Tag = Literal["runs", "people", "insight", "dead letters", "operation", "service
 
 RUN = "/v1/runs/{run_id}"
 LETTER = "/v1/dead-letters/{seq}"
-SHOWS_RUNS = ("/v1/runs", "/v1/counts", "/v1/inbox", "/v1/events")
+SHOWS_RUNS = ("/v1/runs", "/v1/counts", "/v1/usage", "/v1/inbox", "/v1/events")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +93,7 @@ OPERATIONS = (
     ),
     _look("list_runs", "/v1/runs", "lists runs, newest first"),
     _look("count_runs", "/v1/counts", "how many there are of each status"),
+    _look("show_usage", "/v1/usage", "runs, failures, tools, models and cost by day"),
     Operation(
         name="show_run",
         path=RUN,

@@ -1,18 +1,22 @@
-"""Operations on the whole agent: stop everything, let it go on, drain this process, delete expired runs; its keys."""
+"""Operations on the whole agent: stop and resume everything, drain this process, delete expired runs; usage, keys."""
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, timedelta
+from typing import Annotated, Protocol
 
 from pydantic import Field
 
-from agent_service.api.requests import Caller, DrainRequest, Nothing, PruneRequest, StopRequest
+from agent_service.api.requests import Caller, DrainRequest, Nothing, PruneRequest, Query, StopRequest
 from agent_service.archive.pruning import Pruning
 from agent_service.archive.retention import Pruned
 from agent_service.core.waiting import Status
 from agent_service.history.plain import View
 from agent_service.kill_switch import Draining, Halting
+from agent_service.run.lines import Sum
+from agent_service.run.ports import Archive
 from agent_service.trust.identity import by as told_by
 from agent_service.trust.signing import Signing
+from groundwork.service.machine import utc_now
 from schemas.fields import Instant
 from schemas.signing import AgentKeys, KeysWanted
 from schemas.status import GatewayPruned, Halt
@@ -64,6 +68,38 @@ class PruneView(View):
     """How many of each kind in the gateway's ledger, by its settings."""
     not_reached: str = ""
     """Why the gateway could not be asked, and what to do."""
+
+
+class UsageQuery(Query):
+    """Which days."""
+
+    days: Annotated[int, Field(ge=1, le=92)] = 14
+    """How many, until today."""
+
+
+class UsageOfDay(View):
+    """Sums over the runs that were accepted on a day (UTC); the cost of a run is that of its whole life."""
+
+    day: date
+    sums: tuple[Sum, ...]
+
+
+class UsageDays(View):
+    """Newest first."""
+
+    days: tuple[UsageOfDay, ...]
+
+
+class UsageCalls:
+    def __init__(self, archive: Archive, *, now: Callable[[], datetime] = utc_now) -> None:
+        self._archive = archive
+        self._now = now
+
+    async def show_usage(self, query: UsageQuery) -> UsageDays:
+        """Of each day: how many runs there were of each status, failure, tool and model, and what they cost."""
+        today = self._now().date()
+        days = [today - timedelta(days=ago) for ago in range(query.days)]
+        return UsageDays(days=tuple([UsageOfDay(day=day, sums=tuple(await self._archive.sums(day))) for day in days]))
 
 
 class SwitchCalls:

@@ -33,14 +33,10 @@ Readiness = Callable[[], Awaitable[Mapping[str, str]]]
 MetricsText = Callable[[], Awaitable[bytes]]
 
 _READY: Mapping[str, tuple[Part, str, str]] = {
-    "bus": ("nats", "the agent hears the bus and holds its lease", "see the agent's log; `agentic doctor` says more"),
-    "store": ("store", "it can be read and written", "see the agent's log: mend its disk, or make room there"),
-    "halt": ("agent", "nobody has stopped it", "`agentic go-on` lets everything go on"),
-    "skills": (
-        "gateway",
-        "tools are on offer",
-        "start `ductile-gateway serve`",
-    ),
+    "bus": ("nats", "the agent hears the bus and holds its lease", "see the agent's log"),
+    "store": ("store", "it can be read and written", "see the agent's log: repair its disk, or make room there"),
+    "halt": ("agent", "it is not stopped", "resume everything once the reason is settled"),
+    "skills": ("gateway", "tools are on offer", "start the gateway"),
     "model": ("model", "no run has met trouble with it in the last minute", "correct the section agent.model"),
 }
 """What the agent needs to be ready: its part, what is said when all is well, and what to do when it is not."""

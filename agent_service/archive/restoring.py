@@ -29,6 +29,7 @@ from agent_service.store.shared_log.marks import Mark, is_moved_away, mark_in, p
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sqlite import SqliteStore
 from groundwork.archive.files import put_in_place, set_aside, staging, write_out
+from groundwork.archive.format import Archive
 from groundwork.archive.series import Series
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
@@ -54,19 +55,22 @@ async def restore(
     place: str,
     *,
     backup: str | None = None,
+    dry_run: bool = False,
     stopped: bool = False,
     moved: bool = False,
     new_keys: bool = False,
 ) -> Report:
-    """`backup`: its name, or the newest. `stopped`: kill switch on. `moved`: nothing happened since. Raises
-    Misconfigured for runs in the way, a flawed archive, a bus that was not set up; and TryAgain."""
+    """`backup`: its name, or the newest. `dry_run`: only looks. `stopped`: kill switch on. `moved`: nothing happened
+    since. Raises Misconfigured for runs in the way, a flawed archive, a bus that was not set up; and TryAgain."""
     loaded = settings.load(config)
     series = Series(place, AGENT)
     with series.opened(backup) as (name, archive):
         manifest, runs = archive.manifest, Runs(archive)
-        series.ring_for(loaded.keys_path(), archive, new_keys=new_keys)
         for file, flaw in archive.flaws():
             raise Misconfigured(f"{archive.path} is damaged: {file} {flaw}. Nothing was restored: use another copy")
+        if dry_run:
+            return await _looked_at(loaded, archive, runs, name)
+        series.ring_for(loaded.keys_path(), archive, new_keys=new_keys)
         moved = moved or manifest.moved
         async with alone(loaded) as link:
             await _refuse_to_overwrite(loaded, link, name)
@@ -82,6 +86,17 @@ async def restore(
     found |= {"calls": calls, "artifacts": artifacts}
     found["left_out"] = {part: f"when the backup was made: {why}" for part, why in manifest.left_out.items()}
     return Report(found, "\n".join(_told(found)), ok=not found["flawed"])
+
+
+async def _looked_at(loaded: AgentSettings, archive: Archive, runs: Runs, name: str) -> Report:
+    if loaded.keys_path().exists():
+        archive.prove(KeyRing.open(loaded.keys_path()))
+    async with bus_at_hand(loaded) as link:
+        await _refuse_to_overwrite(loaded, link, name)
+    open_runs = [run.run_id for run in runs.all if run.status in OPEN]
+    facts = {"dry_run": True, "backup": name, "runs": len(runs.all), "under_way": open_runs}
+    text = f"would restore {len(runs.all)} runs of {archive.manifest.at.isoformat()}, {len(open_runs)} of them open"
+    return Report(facts, f"{text}. Nothing was changed")
 
 
 def _told(found: Mapping[str, Any]) -> Iterator[str]:

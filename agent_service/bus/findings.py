@@ -52,14 +52,14 @@ async def dead_letters(letters: NatsDeadLetters) -> Finding:
     if waiting:
         newest = waiting[-1].subject[:80]
         text = f"{len(waiting)} messages could not be handled, the newest of them on {newest}"
-        return warning("dead letters", text, remedy="see `agentic dlq ls`, then retry or drop each")
+        return warning("dead letters", text, remedy="retry or discard each in the inbox")
     return ok("dead letters", "there are none that wait for anybody")
 
 
 async def gateway(troubles: "NatsTroubles") -> tuple[Finding, ...]:
     status = await troubles.status()
     if status is None:
-        return (wrong("gateway", "no gateway says how it is", remedy="start `ductile-gateway serve`"),)
+        return (wrong("gateway", "no gateway says how it is", remedy="start the gateway"),)
     return status.findings
 
 
@@ -180,7 +180,7 @@ def observe_bus(instruments: Instruments, link: NatsLink, *, shared: bool = Fals
     async def unsettled() -> float:
         return sum(not letter.settled for letter in await letters.all())
 
-    text = "Dead letters that nobody has settled"
+    text = "Unsettled dead letters"
     instruments.level("agentic.dead_letters", text, unsettled, unit="{message}")
 
 

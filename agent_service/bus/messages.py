@@ -131,7 +131,7 @@ class NatsIntake:
 
     @property
     def trouble(self) -> str:
-        return "; ".join(loop.trouble for loop in self._loops.values() if loop.trouble)
+        return "; ".join(dict.fromkeys(loop.trouble for loop in self._loops.values() if loop.trouble))
 
     async def run(self) -> None:
         """Consume until cancelled, by `leave` too. Raises Fatal when the agent cannot go on (a disk that fails)."""

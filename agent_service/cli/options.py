@@ -113,6 +113,7 @@ CONFIG_NEARBY = option(
     "`agentic dev`; without any of them the defaults and the environment.",
     metavar="FILE",
 )
+DRY_RUN = flag("Change nothing; only say what would change.", "--dry-run")
 REASON = option("The reason, which is recorded.", metavar="TEXT")
 Given = dict[str, Any] | None
 """Of a parameter that stands for a group of options, by its name: those that are given."""

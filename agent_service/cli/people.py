@@ -9,14 +9,25 @@ import typer
 
 from agent_service.cli import output, render
 from agent_service.cli.client import PASSING, Json
-from agent_service.cli.options import REASON, Asking, Given, argument, flag, given, of_agent, of_run, option
+from agent_service.cli.options import (
+    DRY_RUN,
+    REASON,
+    Asking,
+    Given,
+    argument,
+    flag,
+    given,
+    of_agent,
+    of_run,
+    option,
+)
 from agent_service.cli.output import Outcome
 from agent_service.history.asked import asked
 from groundwork.service.errors import Exit, NotDone
 
 LOOK_AGAIN_S = 0.5
 SHOWN = 20
-NO_RULES = "no run goes: agent.keep_runs has no rule, so all are kept for ever (docs/OPERATIONS.md#keep)"
+NO_RULES = "nothing is deleted: agent.keep_runs has no rule, so all runs are kept (docs/OPERATIONS.md#keep)"
 Kind = Literal["message", "resume", "raise_budget"]
 
 commands = typer.Typer()
@@ -117,27 +128,35 @@ def dismiss(asking: Asking) -> Outcome:
     return Outcome(told, f"{asking.run_id} is dismissed by {told['by']}")
 
 
-@of_agent(commands, "agentic stop-all --reason 'it mails everybody'")
-def stop_all(asking: Asking, reason: str | None = REASON) -> Outcome:
-    """Work under way ends by itself, and its result is kept. `agentic go-on` lets everything go on."""
+@of_agent(commands, "agentic stop-all --dry-run", "agentic stop-all --reason 'it mails everybody'")
+def stop_all(asking: Asking, reason: str | None = REASON, dry_run: bool = DRY_RUN) -> Outcome:
+    """Work under way ends by itself, and its result is kept. `agentic go-on` resumes everything."""
+    if dry_run:
+        counts = asking.ask("count_runs")["by_status"]
+        text = "would stop {running} running and {queued} queued runs, and refuse new ones".format_map(counts)
+        return Outcome({"dry_run": True, **counts}, text)
     told = asking.ask("stop_all", given(reason=reason))
     return Outcome(
-        told, f"everything is stopped since {told['since'][:19]}Z, by {told['by']}; `agentic go-on` lets it go on"
+        told, f"everything is stopped since {told['since'][:19]}Z, by {told['by']}; `agentic go-on` resumes it"
     )
 
 
 @of_agent(commands, "agentic go-on")
 def go_on(asking: Asking) -> Outcome:
-    return Outcome(asking.ask("go_on", {}), "everything goes on")
+    return Outcome(asking.ask("go_on", {}), "everything is resumed")
 
 
 @of_agent(commands, "agentic drain", "agentic drain --within 300")
 def drain(
     asking: Asking,
     within: float = option("How long what is in hand may take, in seconds.", default=60.0, min=0, max=3600),
+    dry_run: bool = DRY_RUN,
 ) -> Outcome:
-    """It returns when it has ended. Name that very process, and no address that several share. Model calls under way
-    are waited for; what follows from them is left to another agent of the same store, or to the next start."""
+    """It returns when the agent has ended. Name that very process, and no address that several share. It finishes model
+    calls under way; another agent of the same store, or the next start, goes on from there."""
+    if dry_run:
+        now = asking.ask("show_drain")
+        return Outcome({**now, "dry_run": True}, f"would end after {now['model_calls']} model calls under way")
     told = asking.ask("drain", {"within_s": within})
     try:  # it has ended, unless another process answers in its place
         while asking.ask("show_drain")["draining"]:
@@ -149,9 +168,8 @@ def drain(
 
 
 @of_agent(commands, "agentic prune --dry-run", "agentic prune")
-def prune(asking: Asking, dry_run: bool = flag("Only say what would go.", "--dry-run")) -> Outcome:
-    """Nothing of an open run goes, nor of one that an open run needs. What went says so: its paths answer 410, and its
-    wake id stays taken."""
+def prune(asking: Asking, dry_run: bool = DRY_RUN) -> Outcome:
+    """Open runs stay, and runs that they need. The paths of a deleted run answer 410, and its wake id stays taken."""
     answers = [asking.ask("prune", {"dry_run": dry_run})]
     while answers[-1]["more"]:
         answers.append(asking.ask("prune", {}))
@@ -163,11 +181,11 @@ def prune(asking: Asking, dry_run: bool = flag("Only say what would go.", "--dry
 
 
 def _pruned(pruned: Json) -> Iterator[str]:
-    would = "would go" if pruned["dry_run"] else "went"
+    would = "would be deleted" if pruned["dry_run"] else "were deleted"
     counts: Json = {"runs": pruned["runs"], "runs whose artifacts": pruned["artifacts"]}
     total = sum(number for rules in counts.values() for number in rules.values())
     yield f"{total} runs {would}" if pruned["rules"] else NO_RULES
-    for what, rules in (*counts.items(), ("dead letters", pruned["dead_letters"])):
+    for what, rules in counts.items():
         yield from (f"{number:>8} {what} {would} by {rule}" for rule, number in rules.items())
     yield from (f"{number:>8} {kind} of the gateway {would}" for kind, number in pruned["gateway"].items() if number)
     yield from (f"  {run['run_id']}  {run['status']:<9}  {run['ended_at'][:19]}Z" for run in pruned["listed"][:SHOWN])
@@ -192,28 +210,32 @@ NUMBERS = argument("As `agentic dlq ls` shows them.", "ID", min=1)
 @of_agent(dlq, "agentic dlq show 17")
 def show(asking: Asking, number: int = NUMBER) -> Outcome:
     """Show one: where it came from, why it was refused, and its body."""
-    found = asking.ask("list_letters", id=number)["letters"]
-    if not found:
-        raise NotDone(f"there is no dead letter {number}", Exit.NOT_FOUND, {"code": "unknown_letter"})
-    return Outcome(found[0], render.whole)
+    return Outcome(_letter(asking, number), render.whole)
+
+
+def _letter(asking: Asking, number: int) -> Json:
+    for letter in asking.ask("list_letters", id=number)["letters"]:
+        return dict(letter)
+    raise NotDone(f"there is no dead letter {number}", Exit.NOT_FOUND, {"code": "unknown_letter"})
 
 
 @of_agent(dlq, "agentic dlq retry 17", "agentic dlq retry 17 18 19")
-def retry(asking: Asking, numbers: list[int] = NUMBERS) -> None:
-    """Send the refused message again, as it was, to where it was sent: once its cause is mended.
-
-    It goes out once, under an id of its own and with its dedupe_key unchanged; that you did it is recorded.
-    """
-    _settle(asking, "retry_letter", numbers, "was sent again")
+def retry(asking: Asking, numbers: list[int] = NUMBERS, dry_run: bool = DRY_RUN) -> None:
+    """Publish the refused message again, once its cause is corrected. Its dedupe_key stays; your name is recorded."""
+    _settle(asking, "retry_letter", numbers, "sent again", dry_run=dry_run)
 
 
 @of_agent(dlq, "agentic dlq drop 17")
-def drop(asking: Asking, numbers: list[int] = NUMBERS) -> None:
-    """Delete a dead letter; that you did it is recorded, and `ls --all` shows it."""
-    _settle(asking, "discard_letter", numbers, "was dropped")
+def drop(asking: Asking, numbers: list[int] = NUMBERS, dry_run: bool = DRY_RUN) -> None:
+    """Delete a dead letter. Your name is recorded, and `ls --all` shows it."""
+    _settle(asking, "discard_letter", numbers, "dropped", dry_run=dry_run)
 
 
-def _settle(asking: Asking, operation: str, numbers: list[int], done: str) -> None:
+def _settle(asking: Asking, operation: str, numbers: list[int], done: str, *, dry_run: bool) -> None:
     for number in numbers:
-        told = asking.ask(operation, {}, {"seq": str(number)})
-        output.tell(told, f"dead letter {number} {done}", as_json=asking.as_json)
+        if dry_run:
+            told = _letter(asking, number)
+            text = f"dead letter {number} would be {done}: {told['subject']}, {told['reason']}"
+        else:
+            told, text = asking.ask(operation, {}, {"seq": str(number)}), f"dead letter {number} was {done}"
+        output.tell(told, text, as_json=asking.as_json)

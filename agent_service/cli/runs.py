@@ -70,7 +70,7 @@ def _wake(asking: Asking, goal: str, limits: Given, order: Json) -> Json:
 
 def _context(text: str | None) -> Json | None:
     try:
-        found = json.loads(text) if text is not None else None
+        found = json.loads(text, parse_constant=int) if text is not None else None  # int refuses NaN
     except ValueError:
         found = text
     if not isinstance(found, dict | None):

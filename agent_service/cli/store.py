@@ -8,7 +8,7 @@ import typer
 
 from agent_service.archive import restoring, verifying, writing
 from agent_service.archive.records import Report
-from agent_service.cli.options import CONFIG_NEARBY, argument, flag, named, of_files, option
+from agent_service.cli.options import CONFIG_NEARBY, DRY_RUN, argument, flag, named, of_files, option
 from agent_service.cli.output import Outcome
 from agent_service.cli.whereabouts import nearby
 from agent_service.settings import AgentSettings, load
@@ -89,7 +89,7 @@ def backup(
 
 @of_files(
     commands,
-    "agentic restore /backups/",
+    "agentic restore /backups/ --dry-run",
     "agentic restore /backups/ --stopped",
     "agentic restore /backups/ --backup 20261123T030000Z",
     "agentic restore --artifacts",
@@ -97,6 +97,7 @@ def backup(
 def restore(
     place: str | None = argument("The backup file, or the folder that it is in.", "FILE|FOLDER", default=None),
     backup: str | None = option("Which backup of the folder; the newest without it.", metavar="NAME"),
+    dry_run: bool = DRY_RUN,
     stopped: bool = flag("Leave everything stopped, until `agentic go-on`.", "--stopped"),
     moved: bool = flag("Nothing was done since the backup, as in a move: no write is in doubt for it.", "--moved"),
     new_keys: bool = flag("Take it unproved, with new keys: the old ones are lost.", "--new-keys"),
@@ -109,9 +110,10 @@ def restore(
     it is finished by the same command. With --artifacts both may run, and exit code 1 says that some are lost."""
     if artifacts == (place is not None):
         raise typer.BadParameter("name a backup, or give --artifacts by itself")
-    how: dict[str, Any] = {"backup": backup, "stopped": stopped, "moved": moved, "new_keys": new_keys}
-    file = nearby(config)
-    return _told(restoring.restore(file, place, **how) if place else restoring.bring_back(file))
+    if not place:
+        return _told(restoring.bring_back(nearby(config)))
+    how: dict[str, Any] = {"stopped": stopped, "moved": moved, "new_keys": new_keys}
+    return _told(restoring.restore(nearby(config), place, backup=backup, dry_run=dry_run, **how))
 
 
 @of_files(commands, "agentic export RUN", "agentic export last /tmp/it.zip", "agentic export --all /tmp/all.zip")
@@ -139,21 +141,25 @@ def list_keys(config: Path | None = CONFIG_NEARBY) -> Outcome:
 
 
 @of_files(keys, "agentic keys rotate")
-def rotate(config: Path | None = CONFIG_NEARBY) -> Outcome:
-    """Make a newer key. The older ones go on checking what was made with them."""
+def rotate(dry_run: bool = DRY_RUN, config: Path | None = CONFIG_NEARBY) -> Outcome:
+    """Make a new key, which signs from now on. The older ones still verify what they signed."""
     settings, held = _held(config)
+    if dry_run:
+        return _listed(settings, held, "a new key would sign from now on, and these would verify")
     made = Key.fresh()
     write(settings.keys_path(), (made, *held))
-    return _listed(settings, (made, *held), f"{made.id} makes from now on; the older ones go on checking")
+    return _listed(settings, (made, *held), f"{made.id} signs from now on; the older ones still verify")
 
 
 @of_files(keys, "agentic keys retire k1f2e3d4")
 def retire(
-    key: str = argument("As `agentic keys list` shows it.", "ID"), config: Path | None = CONFIG_NEARBY
+    key: str = argument("As `agentic keys list` shows it.", "ID"),
+    dry_run: bool = DRY_RUN,
+    config: Path | None = CONFIG_NEARBY,
 ) -> Outcome:
-    """Give an older key up: what was made with it is believed no longer, and requests that are out are not answered.
+    """Delete an older key. Data that it signed is trusted no longer, and open requests of its time get no answer.
 
-    Wait until no run is older than the key after it.
+    Wait until every run is younger than the key after it.
     """
     settings, held = _held(config)
     left = tuple(one for one in held if one.id != key)
@@ -161,9 +167,11 @@ def retire(
         place = settings.keys_path()
         raise Misconfigured(f"{place} holds no key {key[:40]}: `agentic keys list` shows those that it holds")
     if held[0].id == key:
-        raise Misconfigured(f"{key} is the newest key, with which all is made: run `agentic keys rotate` first")
+        raise Misconfigured(f"{key} is the newest key, which signs everything: run `agentic keys rotate` first")
+    if dry_run:
+        return _listed(settings, left, f"{key} would be deleted, and these would stay")
     write(settings.keys_path(), left)
-    return _listed(settings, left, f"{key} is given up")
+    return _listed(settings, left, f"{key} is deleted")
 
 
 def _held(config: Path | None) -> tuple[AgentSettings, tuple[Key, ...]]:

@@ -1,4 +1,4 @@
-"""What a run asks of a person, in words, as the API shows it: commands load this without the core."""
+"""The ask of a run in words, from its API view: commands load this without the core."""
 
 import json
 from collections.abc import Iterator
@@ -17,8 +17,10 @@ def asked(asks: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
         case "question":
             yield "asks", asks["question"]
             yield from (("choice", choice) for choice in asks["choices"])
-            told = (("tried", asks["tried"]), ("changes", asks["would_change"]), ("because", asks["reason"]))
+            told = (("tried", asks["tried"]), ("why", asks["would_change"]), ("because", asks["reason"]))
             yield from ((name, text) for name, text in told if text)
+    if asks["untrusted"]:
+        yield "warning", f"{asks['untrusted']} brought untrusted content, whose author may be behind this"
     if asks["expires_at"]:
         yield "until", f"{asks['expires_at'][:10]} {asks['expires_at'][11:19]} UTC"
 

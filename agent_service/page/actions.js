@@ -5,10 +5,12 @@
 
 import { answer, approve, reject, resolve } from "./answers.js";
 import { call, freshId } from "./api.js";
-import { confirm, field, say } from "./dialogs.js";
-import { h } from "./dom.js";
+import { save } from "./copying.js";
+import { confirm, field, overlay, say } from "./dialogs.js";
+import { fill, h } from "./dom.js";
 import { limitsOf, raiseFields } from "./limits.js";
 import { go } from "./routes.js";
+import { text } from "./views/values.js";
 
 /**
  * By name: {label, scope, danger?, run(subject)}. A subject has run_id; seq for a letter; class, asks and perhaps a choice
@@ -28,6 +30,8 @@ const ACTIONS = {
   cancel: { label: "Cancel", scope: "control", danger: true, run: cancel },
   start_again: { label: "Start again", scope: "wake", run: startAgain },
   dismiss: { label: "Dismiss", scope: "control", run: dismiss },
+  go_on: { label: "Resume everything", scope: "operate", run: goOn },
+  export: { label: "Export", scope: "read", run: exported },
   retry: { label: "Send it again", scope: "operate", run: (subject) => letter(subject, "retry") },
   discard: { label: "Discard", scope: "operate", danger: true, run: (subject) => letter(subject, "discard") },
 };
@@ -81,6 +85,34 @@ function cancel({ run_id }) {
   return confirm({ title: "Cancel this run", text: "It ends now and cannot go on. A tool that is under way may still finish: what it brings is recorded and ignored.", fields: [reason], action: "Cancel the run", danger: true, act });
 }
 
+function goOn() {
+  const act = () => call("v1/go-on", { body: {} });
+  return confirm({ title: "Resume everything", text: "All runs go on from where they were stopped.", action: "Resume everything", act });
+}
+
+/** The run as JSON, to look at or to keep: its view, its timeline and its journal. */
+async function exported({ run_id }) {
+  const body = h("div.stack", null, h("p.quiet", null, "Loading…"));
+  overlay("The run as JSON", body, { kind: "drawer" });
+  try {
+    const content = JSON.stringify(await whole(run_id), null, 2);
+    fill(body, h("p", null, h("button", { type: "button", on: { click: () => save(`${run_id}.json`, content) } }, "Download")), text(content));
+  } catch (error) {
+    fill(body, h("p.trouble", { role: "alert" }, error.message));
+  }
+}
+
+async function whole(run_id) {
+  const [run, timeline] = await Promise.all([call(`v1/runs/${encodeURIComponent(run_id)}`), call(runs(run_id, "timeline"))]);
+  const entries = [];
+  for (let after = 0; after !== null; ) {
+    const page = await call(runs(run_id, "entries"), { query: { after, limit: 200 } });
+    entries.push(...page.entries);
+    after = page.next_after;
+  }
+  return { run, timeline: timeline.items, entries };
+}
+
 async function startAgain({ run_id }) {
   go(["new"], { again: run_id });
   return null;
@@ -93,6 +125,6 @@ function dismiss({ run_id }) {
 
 function letter({ seq }, what) {
   const act = () => call(`v1/dead-letters/${seq}/${what}`, { body: {} });
-  if (what === "retry") return confirm({ title: "Send it again", text: "The message goes onto the bus once more, as it was. If what refused it is not mended, it comes back here.", action: "Send it again", act });
-  return confirm({ title: "Discard", text: "Nobody will act on this message any more, and it cannot be had back. That you did this is kept.", action: "Discard", danger: true, act });
+  if (what === "retry") return confirm({ title: "Send it again", text: "The message is published once more, as it was. It comes back here if the cause of its refusal is still there.", action: "Send it again", act });
+  return confirm({ title: "Discard", text: "The message is deleted and cannot be brought back. A record of who discarded it is kept.", action: "Discard", danger: true, act });
 }

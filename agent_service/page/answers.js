@@ -1,4 +1,4 @@
-/** What a person decides and answers when a run asks: it is bound to what was shown, and kept in the journal with their name. */
+/** A person's decisions and answers to a run: bound to what was shown, and kept in the journal with their name. */
 
 import { call, freshId } from "./api.js";
 import { confirm, field, say } from "./dialogs.js";
@@ -42,7 +42,7 @@ export async function answer(subject) {
   return confirm({ title: asked ? "Answer" : "Answer and reopen", text, fields: [words, ...raised], action: asked ? "Answer" : "Reopen it", act });
 }
 
-/** Say what became of a write of which nobody knows, in one of the words of OF_DOUBT. */
+/** Say what became of a write in doubt, in one of the words of OF_DOUBT. */
 export function resolve({ run_id }, outcome) {
   const { action, label, text } = OF_DOUBT[outcome];
   const words = field("answer", label, { kind: "area", maxlength: 8192 });

@@ -1,6 +1,6 @@
 /**
  * The agent's calls. The token is held in memory, or in the session of this tab if its owner says so; it is sent as a
- * header, to this place only. Whoever needs one is asked for it once, however many calls wait for it.
+ * header, to this place only. A person is asked for it once, however many calls wait for it.
  */
 
 import { learn } from "./clock.js";
@@ -10,7 +10,7 @@ let token = sessionStorage.getItem(KEPT) ?? "";
 let asked = null;
 let ask = async () => null;
 
-/** An answer that is none: `status` 0 when nobody answered. Its message is for people. */
+/** An answer that is none: `status` 0 without an answer. Its message is for people. */
 export class Refused extends Error {
   constructor(status, message, code = "", field = "") {
     super(message);
@@ -46,7 +46,7 @@ export async function bytes(path, { signal } = {}) {
   return new Uint8Array(await (await open(path, { signal })).arrayBuffer());
 }
 
-/** What the page asks for by itself: nobody is asked for a token because of it. Null where it was refused. */
+/** A question of the page itself, which asks no person for a token. Null where it was refused. */
 export const glance = (path, query) => call(path, { query, silent: true }).catch(() => null);
 
 /** The answer itself, once it is a good one. Raises Refused, and AbortError when `signal` says so. */

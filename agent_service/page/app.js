@@ -12,6 +12,7 @@ import { InboxView } from "./views/inbox.js";
 import { NewView } from "./views/new.js";
 import { RunView } from "./views/run.js";
 import { RunsView } from "./views/runs.js";
+import { UsageView } from "./views/usage.js";
 
 const TITLE = "Agentic Loop";
 const COUNTED_MS = 15_000;
@@ -19,7 +20,6 @@ const TOKEN_NEEDED = "This agent answers only to those who have a token.";
 const TITLES = { 0: "No answer", 401: "A token is needed", 403: "Not allowed", 404: "Not found", 410: "Kept no longer" };
 const LIVE = { live: "", away: "Reconnecting…", over: "" };
 const main = document.getElementById("main");
-const strip = healthStrip();
 const skip = document.querySelector(".skip");
 const places = h("nav.places", { "aria-label": "Places" });
 const liveness = h("span.liveness", { role: "status" });
@@ -55,7 +55,7 @@ const page = {
     drawPlaces();
   },
 
-  /** Whether the caller's token allows `scope`; true as long as nobody knows. */
+  /** Whether the caller's token allows `scope`; true as long as that is not known. */
   may: (scope) => page.scopes === null || page.scopes.includes(scope),
 
   /** Back from a run, its line has the focus again. */
@@ -70,6 +70,8 @@ const page = {
   },
 };
 
+const strip = healthStrip(page);
+
 function trouble(error) {
   const text = error.status === 401 ? TOKEN_NEEDED : error instanceof Refused ? capital(error.message) : String(error);
   const title = TITLES[error.status] ?? "This did not work";
@@ -81,6 +83,7 @@ function trouble(error) {
 function viewOf([place = "runs", id]) {
   if (place === "runs" && id) return { key: `run ${id}`, name: "runs", title: "Run", make: () => new RunView(page, id) };
   if (place === "inbox") return { key: "inbox", name: "inbox", title: "Inbox", make: () => new InboxView(page) };
+  if (place === "usage") return { key: "usage", name: "usage", title: "Usage", make: () => new UsageView(page) };
   if (place === "new") return { key: `new ${location.hash}`, name: "new", title: "New run", make: () => new NewView(page) };
   return { key: "runs", name: "runs", title: "Runs", make: () => new RunsView(page) };
 }
@@ -116,7 +119,7 @@ function focusIsFree() {
 function drawPlaces() {
   const waiting = page.waiting ? h("span.badge", null, String(page.waiting), h("span.unseen", null, " wait for a person")) : null;
   const place = (name, label, ...more) => h("a", { href: hashOf([name]), "aria-current": current?.name === name ? "page" : null }, label, ...more);
-  fill(places, place("runs", "Runs"), place("inbox", "Inbox", waiting), place("new", "New run"));
+  fill(places, place("runs", "Runs"), place("inbox", "Inbox", waiting), place("usage", "Usage"), place("new", "New run"));
 }
 
 function drawHead() {
@@ -165,6 +168,7 @@ listen({
   "/": () => (current?.name === "runs" && main.querySelector("[data-filter]") ? main.querySelector("[data-filter]").focus() : go(["runs"])),
   g: () => go(["runs"]),
   i: () => go(["inbox"]),
+  u: () => go(["usage"]),
   n: () => go(["new"]),
   t: changeTheme,
   Escape: () => current?.key !== "runs" && Boolean((location.hash = page.list)),

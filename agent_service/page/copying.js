@@ -1,8 +1,15 @@
-/** Copying what is shown. */
+/** Copying and saving what is shown. */
 
 import { say } from "./dialogs.js";
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
+
+/** Hand out a file of this name, as bytes that no browser would run. */
+export function save(name, content) {
+  const url = URL.createObjectURL(new Blob([content], { type: "application/octet-stream" }));
+  h("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
 
 /** A button that copies `text`. */
 export function copyButton(text, label) {

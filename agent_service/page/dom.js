@@ -40,6 +40,15 @@ export function fill(parent, ...children) {
   return parent;
 }
 
+/** `element`, of which the first `lines` lines are shown; a button shows the rest, where there is any. */
+export function folded(element, lines) {
+  if (element.textContent.length < 80 * lines && element.textContent.split("\n").length <= lines) return element;
+  element.classList.add("clamped");
+  element.style.setProperty("--lines", lines);
+  const more = h("button.link", { type: "button", on: { click: () => (element.classList.remove("clamped"), more.remove()) } }, "Show all");
+  return h("div", null, element, more);
+}
+
 /** A drawing of 16 by 16, in the colour of its text; its `paths` are ours. Programs that read aloud pass over it. */
 export function drawing(paths, name) {
   const svg = document.createElementNS(SVG, "svg");

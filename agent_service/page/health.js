@@ -1,5 +1,6 @@
 /** The strip that says how all is: one part each, with its word; what is wrong, and what to do, one press away. */
 
+import { buttons } from "./actions.js";
 import { call } from "./api.js";
 import { overlay } from "./dialogs.js";
 import { fill, h } from "./dom.js";
@@ -10,11 +11,11 @@ const MARKS = { ok: ["done", "ok"], warning: ["escalated", "warning"], wrong: ["
 const WORST = ["wrong", "warning", "ok"];
 const NAMES = { agent: "agent", gateway: "gateway", nats: "NATS", ductile: "Ductile", model: "model", store: "store" };
 
-/** The strip, which looks again by itself. */
-export function healthStrip() {
+/** The strip, which looks again by itself. `page` says what the caller may do. */
+export function healthStrip(page) {
   const node = h("ul.health", { "aria-label": "Health" });
   const look = async () => {
-    if (!document.hidden) show(node, await call("v1/health", { silent: true }).catch(unreachable));
+    if (!document.hidden) show(node, page, await call("v1/health", { silent: true }).catch(unreachable));
   };
   setInterval(look, EVERY_MS);
   document.addEventListener("visibilitychange", look);
@@ -24,21 +25,21 @@ export function healthStrip() {
 
 function unreachable(error) {
   if (error.status) return null;
-  return { checks: [{ part: "agent", name: "the page", mark: "wrong", text: error.message, remedy: "agentic serve" }] };
+  return { checks: [{ part: "agent", name: "the page", mark: "wrong", text: error.message, remedy: "Start the agent." }] };
 }
 
-function show(node, health) {
+function show(node, page, health) {
   node.hidden = !health;
   if (!health) return;
   const parts = [...new Set(health.checks.map((check) => check.part))];
-  fill(node, parts.map((part) => one(part, health.checks.filter((check) => check.part === part))));
+  fill(node, parts.map((part) => one(node, page, part, health.checks.filter((check) => check.part === part))));
 }
 
-function one(part, checks) {
+function one(node, page, part, checks) {
   const worst = WORST.find((mark) => checks.some((check) => check.mark === mark));
   const [drawing, word] = MARKS[worst];
   const halt = checks.find((check) => check.name === "halt" && check.mark === "wrong");
-  const press = () => overlay(`Health: ${NAMES[part] ?? part}`, checks.map(told));
+  const press = () => overlay(`Health: ${NAMES[part] ?? part}`, [checks.map(told), halt && buttons(page, ["go_on"], {}, { done: node.look, loud: true })]);
   return h("li", null, h("button", { type: "button", class: `part is-${worst}`, on: { click: press } }, icon(drawing), NAMES[part] ?? part, h(worst === "ok" ? "span.unseen" : "span", null, ` ${halt ? halt.text : word}`)));
 }
 

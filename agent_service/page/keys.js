@@ -11,7 +11,7 @@ const LINES = "[data-line]";
 const TYPED_INTO = "input, textarea, select, [contenteditable]";
 const HELP = [
   ["/", "find runs"], ["j  k", "next and previous line of a list; arrows do the same inside it"], ["Enter", "open the line"],
-  ["Esc", "close what is open; leave the filter; back to the list"], ["g", "runs"], ["i", "inbox"], ["n", "new run"],
+  ["Esc", "close what is open; leave the filter; back to the list"], ["g", "runs"], ["i", "inbox"], ["u", "usage"], ["n", "new run"],
   ["t", "appearance: as the system, light, dark"], ["?", "this help"],
 ];
 

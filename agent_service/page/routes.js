@@ -1,4 +1,4 @@
-/** Where one is, in the part of the address after `#`: `#/runs?status=paused`, `#/runs/RUN/journal`, `#/inbox`, `#/new`. */
+/** Where one is, in the part of the address after `#`: `#/runs?status=paused`, `#/runs/RUN/journal`, `#/inbox`, `#/usage?day=2026-12-24`, `#/new`. */
 
 /** {path: [...], query} of an address. */
 export function here() {

@@ -1,6 +1,6 @@
 /**
  * Server-sent events over fetch, which can carry a token. A stream that is cut comes back with the id it has seen last,
- * later each time in vain. A tab that nobody sees holds no stream: a browser has few connections for all its tabs.
+ * later each time in vain. A hidden tab holds no stream: a browser has few connections for all its tabs.
  */
 
 import { open } from "./api.js";

@@ -40,14 +40,14 @@ def human_task(state: RunState) -> HumanTask | None:
             doubted = {(came.step, came.task or "", came.round or 0) for came in ended.came}
             pending = next((one for one in pendings if one.name in doubted), pendings[0])
             about = _named(pending.step, pending.task, pending.round)
-            return _of(state, "in_doubt", reason=str(stop.reason), **about, **_call(pending.action))
+            return _of(state, "in_doubt", reason=str(stop.reason), **about, **_call(state, pending.action))
     return None
 
 
 def _of(state: RunState, kind: str, **fields: object) -> HumanTask:
     has_callback = state.brief.callback is not None
     about = {"run_id": state.run_id, "kind": kind, "trace_url": state.brief.trace_url, "has_callback": has_callback}
-    return HumanTask.model_validate(about | fields)
+    return HumanTask.model_validate(about | {"untrusted": str(state.tainted_by)} | fields)
 
 
 def _for_approval(state: RunState, asked: Approval, expires_at: datetime | None) -> HumanTask:
@@ -55,7 +55,7 @@ def _for_approval(state: RunState, asked: Approval, expires_at: datetime | None)
     match asked.proposal:
         case Plan(action=action):
             about = _named(asked.step or state.step + 1, asked.task, asked.round)
-            return _of(state, "approval", **about, **_call(action), **fields)
+            return _of(state, "approval", **about, **_call(state, action), **fields)
         case Framing() as framing:
             proposed: dict[str, JsonValue] = {
                 "goal_statement": framing.goal_statement,
@@ -69,22 +69,21 @@ def _named(step: int, task: str, asked_in: int) -> dict[str, object]:
     return {"step": step, "task": task or None, "round": asked_in or None}
 
 
-def _call(action: Action) -> dict[str, object]:
-    return {"tool": action.tool, "command": action.command, **_arguments(action.payload)}
+def _call(state: RunState, action: Action) -> dict[str, object]:
+    """Its arguments are in the order of the tool's schema."""
+    command, sent = state.brief.command(action), action.payload
+    named = [name for name in command.input_schema.get("properties", ()) if name in sent] if command else []
+    return {"tool": action.tool, "command": action.command, **_arguments({name: sent[name] for name in named} | sent)}
 
 
 def _arguments(sent: dict[str, JsonValue]) -> dict[str, object]:
-    text = json.dumps(sent, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-    return {"arguments": sent, "arguments_json": text}
+    return {"arguments": sent, "arguments_json": json.dumps(sent, ensure_ascii=False, separators=(",", ":"))}
 
 
 def _why_asked(state: RunState) -> str:
     steps = _doubted(state)
     settles = f"; an answer with the outcome ran or did_not_run settles whether {steps} was carried out"
-    warned = (
-        f"; {state.tainted_by} brought what strangers wrote, who may be behind the question" if state.tainted_by else ""
-    )
-    return f"the model asks{settles if steps else ''}{warned}; {NEVER}"
+    return f"the model asks{settles if steps else ''}; {NEVER}"
 
 
 def _for_answer(state: RunState, question: Question, expires_at: datetime | None) -> HumanTask:
@@ -112,41 +111,38 @@ class Remedy:
         return f"{self.text}: {self.command}"
 
 
-_FIND_OUT = (
-    "find out whether {asked} was done: by what it should have changed, and by its job in Ductile if the reason names "
-    "one (`ductile job inspect JOB`)"
-)
 _FIRST = {
-    "configuration": "mend what the reason names",
-    "not_allowed": "mend what the reason names",
-    "tool_exhausted": "see why {tool} fails: `agentic entries {run_id}` has every attempt",
-    "budget_attempts": "see why {tool} fails: `agentic entries {run_id}` has every attempt",
+    "configuration": "correct what the reason names",
+    "not_allowed": "correct what the reason names",
+    "tool_exhausted": "find out from the attempts of step {step} why {tool} fails",
+    "budget_attempts": "find out from the attempts of step {step} why {tool} fails",
     "unanswered": "decide what the reason asks for",
     "approval_expired": "decide what the reason asks for",
-    "in_doubt": _FIND_OUT,
-    **dict.fromkeys(RAISED_BY, "decide what it may have more ({option})"),
+    "in_doubt": "find out whether {asked} was done: look at what it changes, and at the job that the reason names",
+    **dict.fromkeys(RAISED_BY, "decide how much more it may spend"),
 }
-"""What to do before a run goes on, or another is asked for, by the class of the ending."""
-_READ = "read in decisions.md of its workspace how it came to this, and decide what goal or context should say more"
-_ANEW = f"then ask for a new run; {FINAL}", "agentic run {goal}"
-_LOOK = "with --look it looks by itself before anything is repeated{within}"
-_LOOKS = "agentic answer --look {run_id}"
+"""The first thing to do, by the class of the ending."""
+_READ = "read in decisions.md how it came to this, and decide what goal or context should add"
+_ANEW = f"then start a new run; {FINAL}", "agentic run {goal}"
 _REMEDIES = {
-    "approval": ("allow it, or refuse it with `agentic reject {run_id}`", "agentic approve {run_id}"),
-    "question": ("answer it{settles}, and it goes on", "agentic answer {run_id} 'TEXT'"),
-    "paused by a budget": ("grant it more, and it goes on", "agentic signal {option} … {run_id} raise_budget"),
-    "paused": ("once that is mended, let it go on", "agentic signal {run_id} resume"),
+    "approval": ("approve or reject it", "agentic approve {run_id}"),
+    "question": ("answer it{settles}", "agentic answer {run_id} 'TEXT'"),
+    "paused by a budget": ("raise its budget", "agentic signal {option} … {run_id} raise_budget"),
+    "paused": ("resume it once that is corrected", "agentic signal {run_id} resume"),
     "child": (
-        "nothing: it was step {parent.step} of another run, which has heard of it and decides what follows",
+        "nothing: it was step {parent.step} of another run, which decides what follows",
         "agentic show {parent.run_id}",
     ),
     "closed": ("{first}, " + _ANEW[0], _ANEW[1]),
-    "in doubt": ("{first}, then say so with --ran (and what it brought) or --did-not-run; " + _LOOK, _LOOKS),
-    "escalated by a budget": ("grant it more, and it goes on{within}", "agentic answer {option} … {run_id} 'go on'"),
+    "in doubt": (
+        "{first}; then say that it ran or did not run, or let it look before it repeats anything{within}",
+        "agentic answer --look {run_id}  # or --ran, --did-not-run",
+    ),
+    "escalated by a budget": ("raise its budget{within}", "agentic answer {option} … {run_id} 'go on'"),
     "escalated": ("{first}, then tell it so{within}", "agentic answer {run_id} 'TEXT'"),
-    "failed": ("mend what the reason names, " + _ANEW[0], _ANEW[1]),
+    "failed": ("correct what the reason names, " + _ANEW[0], _ANEW[1]),
 }
-"""Text and command, by how a run stopped."""
+"""Text and command, by how a run stopped. The page shows the text alone, so no text names a command."""
 
 
 def remedy(state: RunState) -> Remedy | None:
@@ -158,8 +154,9 @@ def remedy(state: RunState) -> Remedy | None:
         "option": RAISED_BY.get(state.ending_class),
         "parent": state.brief.as_step,
         "goal": shlex.quote(goal) if len(goal) <= LONGEST_GOAL else "GOAL",
-        "within": f"; an answer sets it going again within {state.brief.limits.reopen_days:g} days",
-        "settles": f", with --ran or --did-not-run if it says whether {steps} was carried out" if steps else "",
+        "within": f"; it can be answered for {state.brief.limits.reopen_days:g} days",
+        "settles": f"; say also whether {steps} was carried out, if you know" if steps else "",
+        "step": state.step,
         "tool": f"{state.plan.action.tool} {state.plan.action.command}" if state.plan else "the tool",
     }
     asked = human_task(state)

@@ -40,7 +40,8 @@ class WaitsFor:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLine:
     """A run in a list. `class` names its ending or why it pauses; `steps` is how many were begun, `tool` the newest's;
-    `cost_usd` is null where a price is not known. `caller` is as quotas know it.
+    `cost_usd` is null where a price is not known. Steps, tokens and cost include those of its children; a child has a
+    `parent_run_id`. `models` are those that replied. `caller` is as quotas know it.
 
     `damaged`: what of it cannot be read, so that it is left alone; empty where all is well.
     """
@@ -59,8 +60,24 @@ class RunLine:
     tool: str | None = None
     tokens: int = 0
     cost_usd: float | None = None
+    models: tuple[str, ...] = ()
+    parent_run_id: str | None = None
     waiting_for: WaitsFor | None = None
     damaged: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Over runs that have something in common: their status, the class of their failure, a model or a tool. Steps of a
+    child count for its parent, but its tools for itself. `unpriced` runs have an unknown cost.
+    """
+
+    kind: Literal["status", "failure", "model", "tool"]
+    name: str
+    runs: int
+    unpriced: int
+    cost_usd: float
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,10 +125,12 @@ def list_columns(run: RunState) -> dict[str, Any]:
     told = {
         "ended_at": run.ended_at,
         "ending_class": run.ending_class,
-        "steps": run.step,
+        "steps": run.step + run.spent.child_steps,
         "tool": _newest_tool(run),
         "tokens": run.spent.tokens,
         "cost_usd": run.spent.cost_usd,
+        "models": tuple(run.measured),
+        "parent_run_id": run.brief.parent.run_id if run.brief.parent else None,
         "waiting_for": waits_for(run),
         "tools": sorted(tools),
     }

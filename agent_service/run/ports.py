@@ -1,7 +1,7 @@
 """The ports of the agent; adapters fill them, one library each. Instants are UTC. Errors are named in `errors`."""
 
 from collections.abc import Callable, Coroutine, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, Protocol
 
 from agent_service.archive.retention import ArtifactsGone, Tombstone
@@ -11,7 +11,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve, Status
 from agent_service.errors import Damaged
 from agent_service.run.journal import Commit, Entry, Run
-from agent_service.run.lines import EVERY_RUN, RunLine, Wanted
+from agent_service.run.lines import EVERY_RUN, RunLine, Sum, Wanted
 from schemas.catalog import Catalog
 from schemas.status import Halt
 from schemas.values import dataclass
@@ -116,6 +116,9 @@ class Archive(Protocol):
 
     async def unsettled(self, since: datetime) -> Sequence[str]:
         """Runs that have not ended, and those with an entry at or after `since`."""
+
+    async def sums(self, day: date) -> Sequence[Sum]:
+        """Over the runs that were accepted on a day (UTC)."""
 
     async def counts(self) -> dict[Status, int]:
         """How many runs there are of each status."""

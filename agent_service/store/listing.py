@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, date, datetime, time
 from typing import Any
 
 from agent_service.core.waiting import Status
-from agent_service.run.lines import RunLine, Wanted, line_in
+from agent_service.run.lines import RunLine, Sum, Wanted, line_in
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 
 AFTER_EVERY_ID = "~"
@@ -33,6 +34,12 @@ async def read_list(
         found += map(_line, rows)
         below = next_below
     return found
+
+
+async def read_sums(database: SqliteFile, sql: dict[str, str], day: date) -> Sequence[Sum]:
+    """Over the runs that were accepted on a day (UTC)."""
+    begins = microseconds(datetime.combine(day, time(), UTC))
+    return [Sum(*row) for row in await database.read(sql["sums"], (begins, begins + 86_400_000_000))]
 
 
 async def _stretch(database: SqliteFile, sql: dict[str, str], wanted: Wanted, below: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -19,9 +19,9 @@ from agent_service.archive.retention import ArtifactsGone, Tombstone
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.run.journal import Commit, Entry, Run
-from agent_service.run.lines import EVERY_RUN, RunLine, Wanted
+from agent_service.run.lines import EVERY_RUN, RunLine, Sum, Wanted
 from agent_service.run.ports import Place, Undispatched, Wake
-from agent_service.store.listing import read_list
+from agent_service.store.listing import read_list, read_sums
 from agent_service.store.retention import SqliteForgetting, SqliteGraves
 from agent_service.store.rows import Loaded, Rows, Writing, entry_of, rows_of
 from agent_service.store.side_tables import SqliteHalts, SqliteInbox, SqliteTaken
@@ -232,6 +232,9 @@ class SqliteStore(Alone):
         async with self._searching if wanted.text or wanted.tool else contextlib.nullcontext():
             lines = await read_list(self._database, self._sql, wanted, limit=limit, before=before)
         return [replace(line, damaged=self._quarantine.why(line.run_id) or line.damaged) for line in lines]
+
+    async def sums(self, day: date) -> Sequence[Sum]:
+        return await read_sums(self._database, self._sql, day)
 
     async def queued(self, limit: int) -> Sequence[str]:
         rows = self._database.look_up(self._sql["queued"], (limit + len(self._quarantine),))

@@ -68,6 +68,7 @@ async def test_what_is_approved_is_shown_in_full_and_carried_out(tmp_path: Path)
         await expect(asked).to_contain_text("post handle")
         await expect(asked).to_contain_text("ann@example.org")
         await expect(asked).to_contain_text("The last words.")
+        await expect(asked).to_contain_text("Untrusted content is in this run: the request itself")
         await pressed(seen.page, "Approve", then="Approve it")
         await until(lambda: _is(house, run, Status.RUNNING))
         (ruling,) = (await house.state(run)).rulings

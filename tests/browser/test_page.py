@@ -12,7 +12,7 @@ from tests.kit.waiting import until
 expect = pytest.importorskip("playwright.async_api", reason=MISSING).expect
 pytestmark = [pytest.mark.browser, needs_browser]
 
-PLACES = ("#/runs", "#/inbox", "#/new")
+PLACES = ("#/runs", "#/inbox", "#/usage", "#/new")
 
 
 async def test_a_run_that_is_started_here_is_seen_to_its_end(page: Any) -> None:
@@ -68,15 +68,17 @@ async def test_everything_is_reached_by_keyboard_alone(page: Any, dev: Dev) -> N
     await expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
 
 
-async def test_everybody_sees_that_everything_is_stopped_and_what_lets_it_go_on(page: Any, dev: Dev) -> None:
+async def test_everybody_sees_that_everything_is_stopped_and_can_resume_it(page: Any, dev: Dev) -> None:
     run_id = dev("wake", "--json", "stay for a while").document["run_id"]
     dev("stop-all", "--reason", "it mails everybody")
     try:
         await page.goto(f"/#/runs/{run_id}")
         await expect(page.get_by_label("What to know")).to_contain_text("it mails everybody")
-        await expect(page.get_by_label("What to know")).to_contain_text("agentic go-on")
         await page.reload()
         await expect(page.get_by_role("list", name="Health")).to_contain_text("it mails everybody")
+        await page.get_by_role("main").get_by_role("button", name="Resume everything").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Resume everything").click()
+        await expect(page.get_by_label("What to know")).to_have_count(0)
     finally:
         dev("go-on")
     dev("cancel", run_id)

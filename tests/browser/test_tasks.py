@@ -5,11 +5,23 @@ from pathlib import Path
 import pytest
 
 from tests.browser.home import at_home
+from tests.core.cues import a_waiting_parent, child_of
 from tests.kit.browser import MISSING, needs_browser, serious_flaws
 from tests.projections.journals import commits_of, two_rounds
 
 expect = pytest.importorskip("playwright.async_api", reason=MISSING).expect
 pytestmark = [pytest.mark.browser, needs_browser]
+
+
+async def test_a_child_stands_under_its_parent_in_the_list(tmp_path: Path) -> None:
+    async with at_home(tmp_path) as (house, seen):
+        parent = a_waiting_parent()
+        first, child = await house.play(commits_of(parent)), await house.play(commits_of(child_of(parent)))
+        await seen.page.goto("/#/runs")
+        lines = seen.page.get_by_role("list", name="Runs").get_by_role("listitem")
+        await expect(lines).to_have_count(2)
+        assert [await line.get_attribute("data-key") for line in await lines.all()] == [first, child]
+        assert [await line.get_attribute("class") for line in await lines.all()] == [None, "inside"]
 
 
 async def test_the_tasks_of_a_step_stand_beneath_it_and_are_told_in_full_behind_it(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from agent_service.admission.spending import Spending
 from agent_service.api.feed import Feed
 from agent_service.api.http import create_app
 from agent_service.api.inspection import Inspection, WhyCalls
-from agent_service.api.operating import DrainCalls, PruneCalls, SwitchCalls
+from agent_service.api.operating import DrainCalls, PruneCalls, SwitchCalls, UsageCalls
 from agent_service.api.people import InboxCalls, LetterCalls
 from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.api.runs import Executors, RunCalls
@@ -286,6 +286,7 @@ async def open_house(
             InboxCalls(store, store.inbox, letters, now=clock.now),
             LetterCalls(letters),
             HealthCalls(readiness, {}),
+            UsageCalls(store, now=clock.now),
             DrainCalls(draining),
             PruneCalls(Pruning(store.forgetting, belongings, rules, 7.0, clock), outside.prune),
             ToolCalls(outside),

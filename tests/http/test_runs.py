@@ -50,8 +50,20 @@ async def test_runs_are_listed_newest_first_and_page_by_page(client: httpx2.Asyn
         [run_id(1)],
     ]
     stands = {"run_id", "wake_id", "caller", "status", "goal", "summary", "class", "waiting_for", "damaged"}
-    counts = {"accepted_at", "updated_at", "ended_at", "steps", "tool", "tokens", "cost_usd"}
+    counts = {"accepted_at", "updated_at", "ended_at", "steps", "tool", "tokens", "cost_usd", "models", "parent_run_id"}
     assert stands | counts == found[0]["runs"][0].keys()
+
+
+async def test_usage_is_summed_by_day_over_statuses_failures_and_tools(
+    client: httpx2.AsyncClient, house: House
+) -> None:
+    await house.play(whole_run(1))
+    await house.play([accepted(2)])
+    today, before = (await client.get("/v1/usage", params={"days": 2})).json()["days"]
+    told = {(one["kind"], one["name"]): (one["runs"], one["cost_usd"]) for one in today["sums"]}
+    cost = (await house.state(run_id(1))).spent.cost_usd
+    assert told == {("status", "done"): (1, cost), ("status", "queued"): (1, 0.0), ("tool", "search"): (1, cost)}
+    assert (today["day"] > before["day"], before["sums"]) == (True, [])
 
 
 async def test_runs_are_listed_by_what_is_asked_of_them(client: httpx2.AsyncClient, house: House) -> None:

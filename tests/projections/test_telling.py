@@ -9,22 +9,28 @@ from agent_service.core import events, facts
 from agent_service.history.items import HEARD
 from agent_service.history.log_line import log_line
 from agent_service.models.prompts.prompt import as_text
+from agent_service.run.asks import human_task, remedy
 from agent_service.run.changes import retell
 from agent_service.run.ports import PromptText
 from agent_service.views.journal import JournalReader, call_view, made_call
 from agent_service.views.pages import pages_of
 from agent_service.views.spans.trace import stretch
 from tests.core.cues import (
+    POST,
     RUN_ID,
     a_reflecting_run,
+    frames,
     plan,
     reflection,
     replies,
     returns,
+    started,
 )
 from tests.core.script import Script
+from tests.projections.courses import STANDING
 from tests.projections.fakes import Journals
-from tests.projections.journals import GOAL, MADE, entries_of, priced_example, worked_example
+from tests.projections.journals import GOAL, MADE, entries_of, priced_example, second_by_second, worked_example
+from tests.projections.people import asked
 
 TOLD_BY_OTHERS = {events.ToolReturned, events.TimerFired, events.TurnBroke, facts.ClaimsJudged, facts.Decided}
 TOLD_BY_OTHERS |= {facts.CallLost, facts.Ruled, facts.LimitsRaised}
@@ -48,6 +54,27 @@ def test_what_models_and_tools_said_is_in_spans_only_when_it_is_asked_for() -> N
     words = ("critique", "Matt Joyce", "mattjoyce.ai", "goal_statement", "You decide")
     assert not [word for word in words if word in repr(stretch(entries))]
     assert [word for word in words if word in repr(stretch(entries, content=as_text))] == [*words]
+
+
+def test_arguments_are_asked_in_the_order_of_the_schema_of_their_tool() -> None:
+    schema = {"type": "object", "properties": {"to": {}, "subject": {}, "text": {}}}
+    (command,) = POST.commands
+    post = POST.model_copy(update={"commands": (command.model_copy(update={"input_schema": schema}),)})
+    wake = asked("tell ann", untrusted=True)
+    run = second_by_second(wake, started((post,)), frames(), replies(plan("post", text="It is up.", to="ann", at=7)))
+    ask = human_task(run.state)
+    assert ask is not None
+    assert (list(ask.arguments or {}), ask.arguments_json) == (
+        ["to", "text", "at"],
+        '{"to":"ann","text":"It is up.","at":7}',
+    )
+    assert ask.untrusted == "the request itself"
+
+
+@pytest.mark.parametrize("course", STANDING)
+def test_no_text_of_what_to_do_names_a_command(course: str) -> None:
+    told = remedy(STANDING[course]().state)
+    assert told is None or not [word for word in ("`", "agentic ", "--") if word in told.text]
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,23 @@
 /**
- * What a run asks of a person, with the answers beside it: to allow what it planned, a question, what became of a write.
- * Whoever allows something sees all of it as it will be sent; what the model says about it stands apart.
+ * What a run asks of a person, with the answers beside it: to approve an action, a question, what became of a write. An
+ * approver sees all of an action as it will be sent; the model's words about it stand apart.
  */
 
 import { buttons } from "../actions.js";
 import { until } from "../clock.js";
 import { h } from "../dom.js";
+import { icon } from "../icons.js";
 import { exactly, facts, inLines } from "./values.js";
 
 const PARTS = { approval, question, in_doubt: doubt };
 const REPLIES = { approval: ["approve", "reject"], question: ["answer"], in_doubt: ["ran", "did_not_run", "look"] };
 
-/** What is asked, in full; null where the reason of the run says it all. */
+/** What is asked, in full, with a warning where others may be behind it; null where the reason of the run says it all. */
 export function asked(asks) {
-  return asks && PARTS[asks.kind] ? h("div.ask", null, PARTS[asks.kind](asks)) : null;
+  return asks && PARTS[asks.kind] ? h("div.ask", null, PARTS[asks.kind](asks), untrusted(asks)) : null;
 }
+
+const untrusted = (asks) => asks.untrusted && h("p.warns", null, icon("escalated"), `Untrusted content is in this run: ${asks.untrusted} brought it. Its author may be behind this.`);
 
 /** A button for each way to answer `subject`, a run that can be answered; `done` is called after one was used. */
 export function replies(page, subject, done) {
@@ -24,13 +27,12 @@ export function replies(page, subject, done) {
 }
 
 function approval(asks) {
-  const unless = asks.expires_at ? ["Decided without anybody ", until(asks.expires_at), "."] : null;
-  return [action(asks), h("p.told.quiet", null, asks.reason), unless && h("p.quiet", null, unless)];
+  return [action(asks), h("p.told.quiet", null, asks.reason), asks.expires_at && h("p.quiet", null, "Rejected automatically ", until(asks.expires_at), ".")];
 }
 
 function question(asks) {
   const end = asks.expires_at && until(asks.expires_at);
-  return [h("p.lead.told", null, asks.question), h("p.told.quiet", null, asks.reason), facts([["Tried", asks.tried], ["An answer changes", asks.would_change], ["Nobody waits any more", end]])];
+  return [h("p.lead.told", null, asks.question), h("p.told.quiet", null, asks.reason), facts([["Tried", asks.tried], ["Why it asks", asks.would_change], ["Expires", end]])];
 }
 
 function doubt(asks) {

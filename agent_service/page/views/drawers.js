@@ -69,7 +69,7 @@ export function callDrawer(run, number, closed) {
 export function whyDrawer(run, _, closed) {
   return drawer(run, "Why does it wait?", "/why", closed, (why) => [
     h("p.lead.told", null, why.verdict),
-    why.remedy && remedy({ text: why.remedy.text }),
+    why.remedy && remedy(why.remedy),
     why.waiting_for && facts([["Waits for", why.waiting_for.text], ["Since", instant(why.waiting_for.since)], ["Until", why.waiting_for.until && instant(why.waiting_for.until)]]),
     section("What was found", facts(why.facts.map((fact) => [fact.what, fact.text]))),
   ]);

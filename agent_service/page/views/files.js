@@ -4,6 +4,7 @@
  */
 
 import { bytes, call } from "../api.js";
+import { save } from "../copying.js";
 import { fill, h, list } from "../dom.js";
 import { markdown } from "../markdown.js";
 import { hashOf, here } from "../routes.js";
@@ -127,12 +128,7 @@ function decoded(content) {
   }
 }
 
-/** A button that hands the file out, as bytes that no browser would run. */
 function download(run, path) {
-  const press = async () => {
-    const url = URL.createObjectURL(new Blob([await fileOf(run, path)], { type: "application/octet-stream" }));
-    h("a", { href: url, download: path.split("/").at(-1) }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 1000);
-  };
-  return h("button", { type: "button", on: { click: press } }, `Download ${path.split("/").at(-1)}`);
+  const name = path.split("/").at(-1);
+  return h("button", { type: "button", on: { click: async () => save(name, await fileOf(run, path)) } }, `Download ${name}`);
 }

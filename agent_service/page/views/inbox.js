@@ -57,7 +57,7 @@ export class InboxView {
       h("p.card-kind", null, h("span.mark", { class: `mark is-${item.kind}` }, icon(drawing), kind), item.class && item.class !== item.kind ? h("code", null, item.class) : null, h("span.quiet", null, since(item.since))),
       h("h2", null, title),
       asked(item.asks) ?? h("p.told", null, item.text),
-      item.remedy && !SAYS_ALL.has(item.kind) && !item.actions.includes("answer") && remedy({ text: item.remedy.text }),
+      item.remedy && !SAYS_ALL.has(item.kind) && !item.actions.includes("answer") && remedy(item.remedy),
       h("div.buttons", null, this.answers(item), item.seq ? this.letter(item) : null));
   }
 

@@ -42,7 +42,7 @@ export class NewView {
     if (run?.class !== "in_doubt") return;
     const step = run.steps.at(-1);
     const choices = [["", "Choose what you found"], ["was done", "It was done"], ["was not done", "It was not done"]];
-    this.doubt = field(`step_${step.step}`, `Was step ${step.step} (${step.tool} ${step.command}) done?`, { kind: "choice", choices, hint: "Nobody but you can find out. The new run is told." });
+    this.doubt = field(`step_${step.step}`, `Was step ${step.step} (${step.tool} ${step.command}) done?`, { kind: "choice", choices, hint: "Only you can find out. The new run is told." });
     fill(this.found, this.doubt.node);
   }
 

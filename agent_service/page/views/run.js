@@ -34,7 +34,7 @@ export class RunView {
     this.tabs = h("nav.tabs", { "aria-label": "Parts of the run" });
     this.panel = h("section.panel", { "aria-label": "Timeline" });
     this.word = h("div");
-    this.body = h("div.run-body", { hidden: true }, this.side, h("div.run-main", null, this.tabs, this.panel));
+    this.body = h("div.run-body", { hidden: true }, h("div.run-main", null, this.tabs, this.panel), this.side);
     this.node = h("article.run-view", null, this.word, this.head, this.body);
   }
 

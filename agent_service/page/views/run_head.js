@@ -3,7 +3,7 @@
 import { buttons } from "../actions.js";
 import { now, since, took, until } from "../clock.js";
 import { copyButton } from "../copying.js";
-import { h, list } from "../dom.js";
+import { folded, h, list } from "../dom.js";
 import { icon } from "../icons.js";
 import { hashOf } from "../routes.js";
 import { FINAL, capital, stateMark, waitsFor } from "../words.js";
@@ -12,15 +12,14 @@ import { asked, replies } from "./asks.js";
 const ASKED = { approval: "It asks for approval", question: "It asks", in_doubt: "Was this done?" };
 const HEADINGS = { paused: "Why it paused", escalated: "Why it escalated", failed: "Why it failed", cancelled: "Why it was cancelled" };
 const ANSWERED = new Set(["approval", "question"]);
-const LONG_GOAL = 240;
 const STUCK = new Set(["paused", "escalated", "failed"]);
 
 /** Show it in `head`, each part anew only when what it shows has changed. `done` is called after an action. */
 export function runHead(head, page, run, done) {
   const { run_id, parent_run_id, children, status, goal, accepted_at, ended_at, waiting_for, pending, models, trace_url, outcome, reason, remedy, asks, reopens_until } = run;
   const parts = [
-    { part: "title", run_id, goal, status, class: run.class, asks, reopens_until },
-    { part: "facts", run_id, parent_run_id, children, status, accepted_at, ended_at, waiting_for, pending, models, trace_url, reopened: run.reopened, deadline_at: run.budget.deadline_at },
+    { part: "title", run_id, parent_run_id, goal, status, class: run.class, asks, reopens_until },
+    { part: "facts", run_id, children, status, accepted_at, ended_at, waiting_for, pending, models, trace_url, reopened: run.reopened, deadline_at: run.budget.deadline_at },
     { part: "callout", run_id, status, class: run.class, outcome, reason, remedy, asks, reopens_until, stopped: run.stopped, summary: FINAL.has(status) ? run.summary : "" },
   ];
   const draw = { title: (one) => title(page, one, done), facts, callout: (one) => callout(page, one, done) };
@@ -28,18 +27,13 @@ export function runHead(head, page, run, done) {
 }
 
 function title(page, run, done) {
+  const parent = run.parent_run_id && [h("a", { href: hashOf(["runs", run.parent_run_id]), title: "The run that asked for this one" }, `parent ${run.parent_run_id.slice(-6)}`), slash()];
   return h("div", null,
-    h("p.crumbs", null, h("a", { href: page.list }, "Runs"), h("span", { "aria-hidden": "true" }, "/"), copied(run.run_id)),
-    h("div.run-title", null, goal(run.goal), h("div.buttons", null, buttons(page, acts(run), run, { done, loud: STUCK.has(run.status) && !run.asks && !reopens(run) }))));
+    h("p.crumbs", null, h("a", { href: page.list }, "Runs"), slash(), parent, copied(run.run_id)),
+    h("div.run-title", null, folded(h("h1", { tabindex: -1 }, run.goal), 3), h("div.buttons", null, buttons(page, [...acts(run), "export"], run, { done, loud: STUCK.has(run.status) && !run.asks && !reopens(run) }))));
 }
 
-function goal(text) {
-  const title = h("h1", { tabindex: -1 }, text);
-  if (text.length <= LONG_GOAL) return title;
-  title.classList.add("clamped");
-  const more = h("button.link", { type: "button", on: { click: () => (title.classList.remove("clamped"), more.remove()) } }, "Show the whole goal");
-  return h("div", null, title, more);
-}
+const slash = () => h("span", { "aria-hidden": "true" }, "/");
 
 function acts(run) {
   if (ANSWERED.has(run.asks?.kind)) return ["message", "cancel"];
@@ -55,13 +49,12 @@ function facts(run) {
   return h("p.facts", null, stateMark(run.status),
     waits && h("span", null, run.status === "paused" && !ANSWERED.has(waits.kind) ? "Waits for a person" : capital(waitsFor(waits)), " for ", took(waits.since)),
     waits?.until && waits.until !== run.deadline_at ? h("span", null, waits.kind.endsWith("retry") || waits.kind === "time" ? "goes on " : "at the latest ", until(waits.until)) : null,
-    run.pending && run.pending.present === false ? h("span.warns", null, icon("escalated"), `nobody serves ${run.pending.tool} now`) : null,
+    run.pending && run.pending.present === false ? h("span.warns", null, icon("escalated"), `no executor serves ${run.pending.tool} now`) : null,
     run.pending?.trouble ? h("span.warns", null, icon("escalated"), run.pending.trouble) : null,
     h("span", null, "accepted ", since(run.accepted_at)),
     h("span", null, run.ended_at ? "took " : "for ", took(run.accepted_at, run.ended_at)),
     run.reopened ? h("span", null, run.reopened === 1 ? "reopened once" : `reopened ${run.reopened} times`) : null,
-    run.parent_run_id ? h("span", null, "for ", related(run.parent_run_id)) : null,
-    run.children.length ? h("span", null, "asked ", run.children.map((child, place) => [place ? ", " : "", related(child.run_id)])) : null,
+    run.children.length ? h("span", null, "children ", run.children.map((child, place) => [place ? ", " : "", related(child.run_id)])) : null,
     run.models?.length ? h("span", null, run.models.join(", ")) : null,
     traced(run),
     waits && h("a", { href: hashOf(["runs", run.run_id], { why: "1" }) }, "Why?"));
@@ -78,7 +71,7 @@ function traced(run) {
 /** How it ended or why it stands still, and what a person does now. */
 function callout(page, run, done) {
   const { asks } = run;
-  if (run.stopped) return halted(run.stopped);
+  if (run.stopped) return halted(page, run, done);
   const good = run.status === "done";
   const what = asked(asks);
   const text = good ? run.outcome || run.summary : run.reason || run.summary;
@@ -87,23 +80,18 @@ function callout(page, run, done) {
   const named = run.class && !good && run.class !== run.status ? h("code", null, run.class) : null;
   return h("section.callout", { class: `callout ${kind}`, "aria-label": "What to know" },
     h("h2", null, (what && ASKED[asks.kind]) ?? HEADINGS[run.status] ?? "Outcome", named),
-    what ?? h("p.told", null, text),
-    ANSWERED.has(asks?.kind) || reopens(run) ? h("div.buttons", null, replies(page, run, done)) : run.remedy && remedy({ text: run.remedy.text }));
+    what ?? folded(h("p.told", null, text), 6),
+    ANSWERED.has(asks?.kind) || reopens(run) ? h("div.buttons", null, replies(page, run, done)) : run.remedy && remedy(run.remedy));
 }
 
-/** Somebody has stopped everything. */
-function halted(text) {
+/** An operator has stopped everything. */
+function halted(page, run, done) {
   return h("section.callout", { class: "callout warn", "aria-label": "What to know" },
-    h("h2", null, "Stopped"), h("p.told", null, text), remedy({ text: "once that is settled, let everything go on", command: "agentic go-on" }));
+    h("h2", null, "Stopped"), h("p.told", null, run.stopped), h("div.buttons", null, buttons(page, ["go_on"], run, { done, loud: true })));
 }
 
-/** What to do now; `command` is for what no button does. */
-export function remedy({ text, command }) {
-  return h("div.remedy", null, h("p", null, h("strong", null, "What to do now: "), ticked(text)), command && h("p.command", null, h("code", null, command), copyButton(command, "Copy the command")));
-}
-
-/** Our own words, with what stands in backticks as code. */
-const ticked = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", null, part) : part));
+/** What to do now, in words. The command for a terminal is left out. */
+export const remedy = ({ text }) => h("p.remedy", null, h("strong", null, "What to do now: "), text);
 
 function copied(run_id) {
   return h("span.id", null, h("code", null, run_id), copyButton(run_id, "Copy the run id"));

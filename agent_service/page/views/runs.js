@@ -84,7 +84,7 @@ export class RunsView {
   }
 
   draw() {
-    list(this.lines, this.shown, (run) => run.run_id, line);
+    list(this.lines, nested(this.shown), (run) => run.run_id, line);
     fill(this.word, this.shown.length ? null : this.nothing());
     const cursor = this.query.get("cursor");
     const newer = cursor && this.turn("Newer", this.before.get(cursor) ?? "", "prev");
@@ -120,7 +120,7 @@ export class RunsView {
     }, NEWS_MS);
   }
 
-  /** Its line changes in place; another comes in where it belongs, if that disturbs nobody. Says whether to draw. */
+  /** Its line changes in place; another comes in where it belongs, if no reader is disturbed. Says whether to draw. */
   takeUp(run) {
     const place = this.shown.findIndex((one) => one.run_id === run.run_id);
     if (place >= 0) this.shown[place] = run;
@@ -191,17 +191,26 @@ function instantOf(hours) {
   return hours ? new Date(Date.now() - parseInt(hours, 10) * 3_600_000).toISOString() : null;
 }
 
+/** Each child under its parent, where that is here. */
+function nested(runs, parent = null, depth = 0) {
+  const here = new Set(runs.map((run) => run.run_id));
+  const parentOf = (run) => (here.has(run.parent_run_id) ? run.parent_run_id : null);
+  return runs.filter((run) => parentOf(run) === parent).flatMap((run) => [{ ...run, depth, alone: !depth && Boolean(run.parent_run_id) }, ...nested(runs, run.run_id, depth + 1)]);
+}
+
 /** One run as a line: everything in it is its link's name. */
 function line(run) {
   const cells = [
     h("span.cell.state", null, stateMark(run.status)),
-    h("span.cell.what", null, h("span.goal", null, run.goal), h("span.sub", null, second(run))),
+    h("span.cell.what", null, h("span.goal", null, run.goal), h("span.sub", null, run.alone && `child of ${run.parent_run_id.slice(-6)} · `, second(run))),
     h("span.cell.tool", null, run.tool),
     h("span.cell.number.steps", null, run.steps !== undefined && plural(run.steps, "step")),
     h("span.cell.number.spent", null, run.tokens ? h("span", null, tokens(run.tokens), h("span.unit", null, " tokens")) : null, run.cost_usd ? h("span.sub", null, usd(run.cost_usd)) : null),
     h("span.cell.number.time", null, FINAL.has(run.status) ? took(run.accepted_at, run.ended_at ?? run.updated_at) : took(run.accepted_at), h("span.sub", null, since(run.accepted_at))),
   ];
-  return h("li", null, h("a.line.run", { href: hashOf(["runs", run.run_id]), "data-line": true }, cells));
+  const shown = h("li", { class: run.depth ? "inside" : null }, h("a.line.run", { href: hashOf(["runs", run.run_id]), "data-line": true }, cells));
+  shown.style.setProperty("--depth", run.depth);
+  return shown;
 }
 
 function second(run) {

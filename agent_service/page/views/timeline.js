@@ -1,14 +1,16 @@
-/** The timeline of a run: its phases, steps with their attempts, and waits, on one scale of time. */
+/** The timeline of a run as a waterfall: phases, steps with their attempts, and waits, a line each, on one scale of time. */
 
 import { call } from "../api.js";
 import { now, took, until } from "../clock.js";
-import { h, list } from "../dom.js";
+import { fill, h, list } from "../dom.js";
 import { hashOf } from "../routes.js";
-import { FINAL, itemMark, statusWord, tokens, usd } from "../words.js";
+import { FINAL, duration, itemMark, statusWord, tokens, usd } from "../words.js";
 
 const EVERY_MS = 1000;
+const TICKS = [0, 0.25, 0.5, 0.75];
 const UNTIL = { wait: "goes on ", pause: "at the latest " };
 const AT_ONCE = new Set(["ending", "person"]);
+const AT_ENDS = new Set(["accepted", "ending"]);
 
 export class TimelinePart {
   constructor(run) {
@@ -16,7 +18,8 @@ export class TimelinePart {
     this.items = [];
     this.lines = h("ol.timeline");
     this.word = h("div");
-    this.node = h("div", null, this.word, this.lines);
+    this.axis = h("p.line.item.axis", { "aria-hidden": "true" });
+    this.node = h("div", null, this.word, this.axis, this.lines);
     this.timer = setInterval(() => FINAL.has(run.told.status) || this.scale(), EVERY_MS);
   }
 
@@ -39,6 +42,7 @@ export class TimelinePart {
     const from = Date.parse(this.items[0].started_at);
     const end = FINAL.has(this.run.told.status) ? Math.max(...this.items.map((item) => Date.parse(item.ended_at ?? item.started_at))) : now();
     const span = Math.max(1, end - from);
+    fill(this.axis, h("span.cell.when", null, TICKS.map((part) => h("span", null, duration(span * part))), h("span", null, duration(span))));
     this.items.forEach((item, place) => {
       const bar = this.lines.children[place]?.querySelector(".when-bar");
       const until = item.ended_at ? Date.parse(item.ended_at) : isOpen(item) ? end : Date.parse(item.started_at);
@@ -63,21 +67,29 @@ const markOf = (item) => {
   return { person: "person", wait: "waiting" }[item.kind] ?? item.status;
 };
 
+/** How it ended is told above the timeline, and the goal, too. */
+const textOf = (item) => (AT_ENDS.has(item.kind) || (item.error && item.text.includes(item.error.message)) ? "" : item.text);
+
 function line(item) {
   const content = [
     itemMark(item.mark),
     h("span.cell.what", null,
-      h("span.title", null, item.title, h("span.unseen", null, `, ${statusWord(item.status)}`)),
-      item.text && !(item.error && item.text.includes(item.error.message)) && h("span.sub", null, item.text),
-      item.error && h("span.wrong", null, h("code", null, item.error.class), ` ${item.error.message}`),
-      item.until && isOpen(item) ? h("span.sub", null, UNTIL[item.id.split(":", 1)[0]] ?? "given up ", until(item.until)) : null),
+      h("span.title", null, item.title, h("span.unseen", null, `, ${statusWord(item.status)}`)), " ",
+      item.error && item.kind !== "ending" && h("span.wrong", null, h("code", null, item.error.class), ` ${item.error.message} `),
+      item.until && isOpen(item) ? h("span.sub", null, UNTIL[item.id.split(":", 1)[0]] ?? "given up ", until(item.until), " ") : null,
+      h("span.sub", null, textOf(item))),
     h("span.cell.when", { "aria-hidden": "true" }, h("span", { class: `when-bar is-${item.mark}` })),
     h("span.cell.number.time", null, (item.ended_at || isOpen(item)) && !AT_ONCE.has(item.kind) ? took(item.started_at, item.ended_at) : null),
-    h("span.cell.number.spent", null, item.tokens ? h("span", null, tokens(item.tokens.input + item.tokens.output), h("span.unit", null, " tok")) : null, item.cost_usd ? h("span.sub", null, usd(item.cost_usd)) : null),
+    h("span.cell.number.spent", null, item.cost_usd ? usd(item.cost_usd) : item.tokens?.input ? [tokens(item.tokens.input + item.tokens.output), h("span.unit", null, " tok")] : null),
   ];
   const target = item.step && item.kind !== "wait" ? { step: item.step } : item.call ? { call: item.call } : null;
-  const inside = target ? h("a.line.item", { href: hashOf(["runs", item.run_id], target), "data-line": true }, content) : h("div.line.item", null, content);
+  const inside = target ? h("a.line.item", { href: hashOf(["runs", item.run_id], target), "data-line": true }, content) : h("button.line.item", { type: "button", "data-line": true, "aria-expanded": "false", on: { click: unfold } }, content);
   const told = h("li", { class: `item-${item.kind}${item.depth ? " inside" : ""}` }, inside);
   told.style.setProperty("--depth", item.depth);
   return told;
+}
+
+/** Show the whole text of a line, or its first line again. */
+function unfold({ currentTarget: line }) {
+  line.setAttribute("aria-expanded", String(line.classList.toggle("whole")));
 }

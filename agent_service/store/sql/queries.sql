@@ -155,6 +155,25 @@ UNION ALL
 SELECT run_id FROM runs INDEXED BY runs_ended
 WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?1;
 
+-- name: sums
+-- Of the runs that were accepted from ?1 on and before ?2. A child's cost is in that of its parent.
+WITH listed AS (
+    SELECT status, CASE WHEN json_valid(line) THEN line ELSE '{}' END AS line, wake_id LIKE 'child:%' AS is_child
+    FROM runs WHERE accepted_at >= ?1 AND accepted_at < ?2
+), counted AS (
+    SELECT 'status' AS kind, status AS name, line FROM listed WHERE NOT is_child
+    UNION ALL
+    SELECT 'failure', json_extract(line, '$.ending_class'), line FROM listed
+    WHERE status IN ('failed', 'escalated') AND NOT is_child
+    UNION ALL
+    SELECT 'model', value, line FROM listed, json_each(line, '$.models') WHERE NOT is_child
+    UNION ALL
+    SELECT 'tool', value, line FROM listed, json_each(line, '$.tools')
+)
+SELECT kind, coalesce(name, ''), count(*), sum(json_extract(line, '$.cost_usd') IS NULL),
+    total(json_extract(line, '$.cost_usd')), sum(coalesce(json_extract(line, '$.tokens'), 0))
+FROM counted GROUP BY kind, name ORDER BY kind, count(*) DESC, name;
+
 -- name: counts
 SELECT status, runs FROM tallies;
 

@@ -20,6 +20,7 @@ CREATE TABLE runs (
 ) STRICT;
 
 CREATE INDEX runs_by_status ON runs (status, run_id);
+CREATE INDEX runs_by_accepted_at ON runs (accepted_at);
 CREATE INDEX runs_by_due_at ON runs (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX runs_ended ON runs (touched_at) WHERE status IN ('done', 'escalated', 'failed', 'cancelled');
 CREATE INDEX runs_untold ON runs (run_id) WHERE told < version;

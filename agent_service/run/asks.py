@@ -72,7 +72,8 @@ def _named(step: int, task: str, asked_in: int) -> dict[str, object]:
 def _call(state: RunState, action: Action) -> dict[str, object]:
     """Its arguments are in the order of the tool's schema."""
     command, sent = state.brief.command(action), action.payload
-    named = [name for name in command.input_schema.get("properties", ()) if name in sent] if command else []
+    known = command.input_schema.get("properties") if command else None
+    named = [name for name in known if name in sent] if isinstance(known, dict) else []
     return {"tool": action.tool, "command": action.command, **_arguments({name: sent[name] for name in named} | sent)}
 
 

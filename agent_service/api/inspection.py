@@ -21,7 +21,6 @@ from agent_service.views.folder.keeping import ArtifactChanged, Folders
 from agent_service.views.folder.workspace import IllegalName, Listed, Listing, TooLarge, Unsafe
 from agent_service.views.inbox import DeadLetter
 from agent_service.views.journal import (
-    MOST_ENTRIES,
     CallView,
     EntryView,
     JournalReader,
@@ -109,7 +108,7 @@ class Inspection:
     async def show_step(self, run_id: str, step: Number) -> StepDetail:
         """Its arguments, why it was planned, and all that came back of each attempt."""
         run = await present(self._store, run_id)
-        found = step_detail(run.state, await self._reader.records(run_id, 0, MOST_ENTRIES), step)
+        found = step_detail(run.state, await self._reader.records(run_id), step)
         if found is None:
             raise Refusal(Code.UNKNOWN_STEP, "the run has not taken this step", run_id=run_id)
         return found

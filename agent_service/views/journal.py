@@ -18,7 +18,6 @@ from agent_service.run.ports import PromptText, Question
 
 HIDDEN = "(hidden)"
 REMEMBERED_RUNS = 64
-MOST_ENTRIES = 1_000_000
 
 
 class EntryView(View):
@@ -73,7 +72,7 @@ class JournalReader:
         self._journals = journals
         self._histories: OrderedDict[str, History] = OrderedDict()
 
-    async def records(self, run_id: str, after: int, limit: int) -> Sequence[Record]:
+    async def records(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Record]:
         return [entry.record() for entry in await self._journals.entries(run_id, after, limit)]
 
     async def changes(self, run_id: str) -> Sequence[ChangeRecord]:

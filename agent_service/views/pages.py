@@ -70,6 +70,7 @@ def _templates() -> Any:
         finalize=worded,
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,
     )
     filters = (Marked, inline, sentence, code, fenced, json_block, tier, values, words.limits, words.speaker, words.usd)
     made.filters |= {one.__name__.lower(): one for one in filters}

@@ -191,16 +191,14 @@ def _of_a_sent_attempt(run: RunState, pending: Pending, seen: Seen) -> Iterator[
 
 
 def _by_its_request(what: str, pending: Pending, seen: Seen) -> Verdict:
-    stands, until = (
-        {one.stands for one in seen.request.holders} if seen.request else set(),
-        instant(pending.deadline_at),
-    )
+    until = instant(pending.deadline_at)
     if seen.request is None:
         return f"the request of {what} is not on the bus: the agent says it again when it starts", LOG
-    if "in_hand" in stands:
-        return f"{what} is being carried out; it is given up at {until}", None
-    if "ahead" in stands:
-        return f"the request of {what} waits on the bus until an executor takes it", SERVE
-    if not stands:
-        return f"no consumer takes requests of route {pending.route}", SERVE
+    match sorted(one.stands for one in seen.request.holders):
+        case []:
+            return f"no consumer takes requests of route {pending.route}", SERVE
+        case [*_, "in_hand"]:
+            return f"{what} is being carried out; it is given up at {until}", None
+        case ["ahead", *_]:
+            return f"the request of {what} waits on the bus until an executor takes it", SERVE
     return f"{what} was taken and no result came; it is given up at {until}, by itself", None

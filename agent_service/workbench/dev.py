@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,17 +124,13 @@ class DevStack:
 async def stack(options: DevOptions) -> AsyncIterator[DevStack]:
     """Start everything, and stop it at the end. Raises Misconfigured with the log of what cannot start."""
     options = replace(options, folder=options.folder.resolve())
-    store_folder.closed(options.folder)
-    with told(options) if options.story else nullcontext(options) as whole:
-        async with _started(whole) as made:
-            yield made
-
-
-@asynccontextmanager
-async def _started(options: DevOptions) -> AsyncIterator[DevStack]:
-    folder = options.folder
-    http_port = options.http_port or free_port()
-    async with EmbeddedNats(folder / "nats", port=options.nats_port, sync_interval=options.sync_interval) as nats:
+    folder, http_port = options.folder, options.http_port or free_port()
+    store_folder.closed(folder)
+    async with AsyncExitStack() as opened:
+        if options.story:
+            options = opened.enter_context(told(options))
+        nats = EmbeddedNats(folder / "nats", port=options.nats_port, sync_interval=options.sync_interval)
+        await opened.enter_async_context(nats)
         await _set_up(nats.url)
         config = await write_settings(options, nats.url, http_port, free_port())
         store_folder.write(folder / LOGIN_OF_DEV, f"{nats.url}\n")
@@ -148,9 +144,9 @@ async def _started(options: DevOptions) -> AsyncIterator[DevStack]:
             agent=Service("agent", "agent_service", folder, config),
             gateway=Service("gateway", "ductile_gateway", folder, config),
         )
-        async with _kept_running(_keep_nats(nats), made.gateway.run(), made.agent.run()):
-            await until_ready(made)
-            yield made
+        await opened.enter_async_context(_kept_running(_keep_nats(nats), made.gateway.run(), made.agent.run()))
+        await until_ready(made)
+        yield made
 
 
 async def _keep_nats(nats: EmbeddedNats) -> None:

@@ -45,12 +45,10 @@ MAX_ARTIFACTS, MAX_TOTAL = 100, 4 * MAX_BYTES
 log = logging.getLogger(__name__)
 
 
-class Runs(Journals, Protocol):
+class Store(Journals, Protocol):
     async def load(self, run_id: str) -> Run | None:
         """Raises Damaged and TryAgain."""
 
-
-class Store(Runs, Protocol):
     async def unsettled(self, since: datetime) -> Sequence[str]:
         """Runs that have not ended, and those with an entry at or after `since`."""
 
@@ -70,14 +68,14 @@ class Rendered:
     version: int
 
 
-async def write(run_id: str, journals: Runs, workspace: Workspace, artifacts: Artifacts) -> Rendered | None:
+async def write(run_id: str, store: Store, workspace: Workspace, artifacts: Artifacts) -> Rendered | None:
     """Writes what differs, in a thread; None for a run without entries. Raises Changed for a broken chain, Damaged, and
     as `Workspace.write` and the ports do.
     """
-    run = await journals.load(run_id)
+    run = await store.load(run_id)
     if run is None:
         return None
-    entries = await journals.entries(run_id, limit=run.state.version)
+    entries = await store.entries(run_id, limit=run.state.version)
     rendered, missing = await asyncio.to_thread(_written, run.state, entries, workspace)
     if copies := await _fetched(artifacts, run_id, missing):
         await asyncio.to_thread(workspace.write, run_id, copies)
@@ -108,14 +106,11 @@ async def _fetched(artifacts: Artifacts, run_id: str, wanted: Iterable[NamedArti
     for artifact in wanted:
         room = min(MAX_BYTES, MAX_TOTAL - sum(map(len, contents.values())))
         content = None if (artifact.size or 0) > room else await artifacts.get(run_id, artifact.path)
-        size = artifact.size or 0 if content is None else len(content)
-        if size <= room and content is not None and artifact.is_brought_by(content):
+        if content is not None and len(content) <= room and artifact.is_brought_by(content):
             contents[artifact.path] = content
-            continue
-        why = "its hash is not the one that the journal names" if content else "the store does not have it any more"
-        if size > room:
-            why = f"its {size} bytes are more than a file or the run may have here"
-        log.warning("artifact not copied", extra={"run_id": run_id, "path": artifact.path, "why": why})
+        else:
+            why = "another was stored under its name" if content else f"it is gone, or has more than {room} bytes"
+            log.warning("artifact not copied", extra={"run_id": run_id, "path": artifact.path, "why": why})
     return contents
 
 

@@ -89,12 +89,8 @@ def _flaw_in_page(name: str, found: bytes, made: Callable[[int], Mapping[str, st
         yield Flaw(kind="behind", place=name, text=f"is as of entry {seen} of {newest}")
         return
     lines = enumerate(zip_longest(expected.splitlines(keepends=True), found.splitlines(keepends=True)), start=1)
-    number, (wanted, there) = next((number, pair) for number, pair in lines if pair[0] != pair[1])
-    text = "the line is not what the journal says"
-    if there is None or wanted is None:
-        has, lacks = ("journal", "file") if there is None else ("file", "journal")
-        text = f"the {has} has this line, the {lacks} does not"
-    yield Flaw(kind="changed", place=name, line=number, text=text)
+    number = next(number for number, (wanted, there) in lines if wanted != there)
+    yield Flaw(kind="changed", place=name, line=number, text="the line is not what the journal says")
 
 
 def _flaw_in_artifact(artifact: NamedArtifact, stored: str | None, found: bytes) -> Iterator[Flaw]:

@@ -7,7 +7,8 @@ refused without a repair.
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from operator import methodcaller
+from typing import Any
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
@@ -20,7 +21,6 @@ from agent_service.core.phases import (
     Next,
     Phase,
     Plan,
-    Reflection,
     Unusable,
     Verdict,
     Wait,
@@ -28,22 +28,16 @@ from agent_service.core.phases import (
 from agent_service.models.prompts.reading import flaw_of, object_in, strictly
 from agent_service.models.prompts.replies import (
     ActionReply,
-    AskReply,
     DecisionReply,
-    FramingReply,
     PlanReply,
-    ReflectionReply,
     VerificationReply,
     WaitReply,
 )
 from agent_service.run.checks.arguments import MOST_BYTES, flaws_of_arguments
 from agent_service.run.ports import Question
 from schemas.clipping import clipped
-from schemas.fields import JsonObject, Text
-from schemas.values import dataclass
+from schemas.fields import JsonObject
 
-D = TypeVar("D", covariant=True)
-R = TypeVar("R")
 Read = tuple[Decision, Next | Unusable | None]
 Flaws = Iterable[object]
 
@@ -54,32 +48,13 @@ MOST_OF_A_PART = 8
 DEEPEST = 50
 """Levels of nesting in the arguments of a tool. From 200 on, what was journaled could not be read again."""
 
-_MEMORY: TypeAdapter[list[str]] = TypeAdapter(list[Text])
 _ARGUMENTS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(JsonObject)
-_SHAPES: dict[str, TypeAdapter[Any]] = {
-    "framing": TypeAdapter(FramingReply),
-    "reflection": TypeAdapter(ReflectionReply),
-    "plan": TypeAdapter(PlanReply),
-    "ask": TypeAdapter(AskReply),
-    "wait": TypeAdapter(WaitReply),
-    "memory": _MEMORY,
-}
+_SHAPES = {name: TypeAdapter[Any](kind) for name, kind in DecisionReply.__annotations__.items()}
 _VERIFICATION = TypeAdapter(VerificationReply)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part(Generic[D]):
-    """A decision, or all flaws; neither for a part that is null."""
-
-    decided: D | None = None
-    flaws: tuple[str, ...] = ()
-
-    @property
-    def empty(self) -> bool:
-        return self.decided is None and not self.flaws
-
-
-NOTHING: Part[Any] = Part()
+Part = tuple[Any, tuple[str, ...]]
+"""A decision, or all flaws; neither for a part that is null."""
+EMPTY: Part = None, ()
 
 
 def read(question: Question, text: str) -> Read:
@@ -91,11 +66,11 @@ def read(question: Question, text: str) -> Read:
     known = VerificationReply.model_fields if question.phase is Phase.VERIFY else DecisionReply.model_fields
     # what a model only says along, such as `thoughts`, is no part
     parts = {name: value for name, value in given.items() if name in known or not isinstance(value, str)}
-    main, beside = _judged(question, parts)
+    (decided, flaws), (beside, flaws_beside) = _judged(question, parts)
     strange = [f"{name}: a reply has no such part" for name in parts if name not in known][:MOST_FLAWS]
-    if strange or main.decided is None:
-        return unusable((*strange, *main.flaws, *beside.flaws), text), None
-    return main.decided, unusable(beside.flaws, text) if beside.flaws else beside.decided
+    if strange or decided is None:
+        return unusable((*strange, *flaws, *flaws_beside), text), None
+    return decided, unusable(flaws_beside, text) if flaws_beside else beside
 
 
 def read_cut(text: str, bound: str) -> Unusable:
@@ -116,70 +91,70 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
 
 
-def _judged(question: Question, given: dict[str, Any]) -> tuple[Part[Decision], Part[Next]]:
+def _judged(question: Question, given: dict[str, Any]) -> tuple[Part, Part]:
     """What is asked for, and what came along."""
     parts, with_plan = _Parts(question, given), question.with_plan
     match question.phase:
         case Phase.FRAME:
             framed, asked = parts.framing(), parts.ask()
-            if not framed.empty:
+            if framed != EMPTY:
                 return framed, parts.next() if with_plan else asked
-            return _given_up(parts, "framing") if asked.empty else asked, NOTHING
+            return _given_up(parts, "framing") if asked == EMPTY else asked, EMPTY
         case Phase.PLAN:
             then = parts.next()
-            return _given_up(parts, "plan, ask and wait") if then.empty else then, NOTHING
+            return _given_up(parts, "plan, ask and wait") if then == EMPTY else then, EMPTY
         case Phase.COMPACT:
             memory = parts.part("memory", lambda said: Digest(memory=tuple(said)))
-            return _null("memory") if memory.empty else memory, NOTHING
+            return _null("memory") if memory == EMPTY else memory, EMPTY
         case Phase.VERIFY:
-            return _shaped(given, "", _VERIFICATION, _decided), NOTHING
+            return _shaped(given, "", _VERIFICATION), EMPTY
     return _reflected(parts, with_plan=with_plan)
 
 
-def _reflected(parts: "_Parts", *, with_plan: bool) -> tuple[Part[Decision], Part[Next]]:
-    reflection: Part[Reflection] = parts.part("reflection", _decided)
-    verdict = reflection.decided.verdict if reflection.decided else Verdict.CONTINUE
-    if verdict is Verdict.ESCALATE and parts.ask().decided:
+def _reflected(parts: "_Parts", *, with_plan: bool) -> tuple[Part, Part]:
+    reflection = parts.part("reflection")
+    verdict = reflection[0].verdict if reflection[0] else Verdict.CONTINUE
+    if verdict is Verdict.ESCALATE and parts.ask()[0]:
         why = "`escalate` ends the run, and `ask` does not: to ask, the verdict is `continue`; to end, `ask` is null"
-        return Part(flaws=(f"reflection.verdict: {why}",)), NOTHING
-    beside = parts.next() if with_plan and verdict is Verdict.CONTINUE else NOTHING
-    return _null("reflection") if reflection.empty else reflection, beside
+        return _flawed(f"reflection.verdict: {why}"), EMPTY
+    beside = parts.next() if with_plan and verdict is Verdict.CONTINUE else EMPTY
+    return _null("reflection") if reflection == EMPTY else reflection, beside
 
 
-def _given_up(parts: "_Parts", asked: str) -> Part[Decision]:
-    reflection: Part[Reflection] = parts.part("reflection", _decided)
-    if reflection.empty:
+def _given_up(parts: "_Parts", asked: str) -> Part:
+    reflection = parts.part("reflection")
+    if reflection == EMPTY:
         return _null(asked)
-    if reflection.decided and reflection.decided.verdict is not Verdict.ESCALATE:
+    if reflection[0] and reflection[0].verdict is not Verdict.ESCALATE:
         instead = "`ask` or a reflection that escalates" if asked == "framing" else "a reflection that escalates"
-        return Part(flaws=(f"{asked}: null, and without it only {instead} is an answer",))
+        return _flawed(f"{asked}: null, and without it only {instead} is an answer")
     return reflection
 
 
-def _null(what: str) -> Part[Decision]:
-    return Part(flaws=(f"{what}: null, and this is what is asked for",))
+def _flawed(*flaws: str) -> Part:
+    return None, flaws
 
 
-def _decided(said: Any) -> Any:
-    return said.decision()
+def _null(what: str) -> Part:
+    return _flawed(f"{what}: null, and this is what is asked for")
 
 
 def _shaped(
     raw: Any,
     place: str,
     shape: TypeAdapter[Any],
-    decision: Callable[[Any], R],
-    flaws_in: Callable[[R], Flaws] = lambda _: (),
-) -> Part[R]:
+    decision: Callable[[Any], Any] = methodcaller("decision"),
+    flaws_in: Callable[[Any], Flaws] = lambda _: (),
+) -> Part:
     try:
         decided = decision(shape.validate_python(raw))
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False, include_context=False)[:MOST_OF_A_PART]
-        return Part(flaws=tuple(_told(flaw, place) for flaw in found))
+        return _flawed(*(_told(flaw, place) for flaw in found))
     except _Flawed as error:
-        return Part(flaws=error.flaws)
+        return _flawed(*error.flaws)
     flaws = tuple(map(str, flaws_in(decided)))
-    return Part(flaws=flaws) if flaws else Part(decided=decided)
+    return (None, flaws) if flaws else (decided, ())
 
 
 def _told(flaw: Mapping[str, Any], place: str) -> str:
@@ -200,29 +175,29 @@ class _Parts:
         self._state, self._now = question.state, question.now
         self._given = given
 
-    def part(self, name: str, decision: Callable[[Any], R], flaws_in: Callable[[R], Flaws] = lambda _: ()) -> Part[R]:
+    def part(self, name: str, *how: Callable[[Any], Any]) -> Part:
+        """`how`: the decision in what is said, and the flaws in it."""
         raw = self._given.get(name)
-        return NOTHING if raw is None else _shaped(raw, name, _SHAPES[name], decision, flaws_in)
+        return EMPTY if raw is None else _shaped(raw, name, _SHAPES[name], *how)
 
-    def framing(self) -> Part[Framing]:
+    def framing(self) -> Part:
         def flaws(framed: Framing) -> Flaws:
             found = framing.flaws_of_framing(self._state.brief, framed)
             return (f"framing: {flaw}" for flaw in (*found, *framing.flaws_of_reframing(self._state, framed)))
 
-        return self.part("framing", _decided, flaws)
+        return self.part("framing", methodcaller("decision"), flaws)
 
-    def ask(self) -> Part[Next]:
-        return self.part("ask", _decided, lambda asked: planning.flaws_of_question(self._state, asked))
+    def ask(self) -> Part:
+        return self.part("ask", methodcaller("decision"), lambda asked: planning.flaws_of_question(self._state, asked))
 
-    def next(self) -> Part[Next]:
+    def next(self) -> Part:
         wait = self.part("wait", _wait, lambda wait: planning.flaws_of_wait(self._state, wait, self._now))
-        choices: dict[str, Part[Next]] = {"plan": self.part("plan", self._plan), "ask": self.ask(), "wait": wait}
-        parts = {name: part for name, part in choices.items() if not part.empty}
-        flaws = [flaw for part in parts.values() for flaw in part.flaws]
+        choices = {"plan": self.part("plan", self._plan), "ask": self.ask(), "wait": wait}
+        parts = {name: part for name, part in choices.items() if part != EMPTY}
+        flaws = [flaw for _, found in parts.values() for flaw in found]
         if len(parts) > 1:
             flaws.append(f"{' and '.join(parts)} are given: give one of plan, ask and wait, and null for the others")
-        decided = next((part.decided for part in parts.values()), None)
-        return Part(flaws=tuple(flaws)) if flaws else Part(decided=decided)
+        return _flawed(*flaws) if flaws else next(iter(parts.values()), EMPTY)
 
     def _plan(self, said: PlanReply) -> Plan:
         """Raises _Flawed."""

@@ -17,6 +17,7 @@ from agent_service.models.prompts.budget import budget_of
 from agent_service.models.prompts.judging import read
 from agent_service.models.prompts.prompt import Prompt, compose
 from agent_service.models.prompts.templating import rendered
+from agent_service.sentences import say
 from groundwork.service.invisible import visible
 from schemas.catalog import ToolCommand
 from schemas.values import replace
@@ -136,7 +137,7 @@ def test_without_a_step_left_no_plan_is_asked_for() -> None:
 
 
 def test_a_rejected_reply_is_shown_with_all_that_was_wrong(golden: Golden) -> None:
-    flaws = ("verdict is missing", "facts is no list")
+    flaws = (say("goal_blank"), "facts is no list")
     asking = Asking(call=9, phase=Phase.REFLECT, feedback=("be brief",), flaws=flaws, rejected="{}")
     limits = replace(reflecting(2).state.brief.limits, max_steps=10, max_tokens=50_000, max_cost_usd=2.0)
     state = replace(reflecting(2).state, waiting=Thinking(asking=asking))

@@ -98,7 +98,7 @@ def _tail(question: Question, size: int) -> tuple[str, str, str]:
     state = question.state
     asking = state.asking or Asking(call=question.call, phase=question.phase)
     words = partial(rendered, run=state, question=question)
-    repair = words("repair", feedback=_feedback(asking), flaws=asking.flaws, rejected=asking.rejected)
+    repair = words("repair", feedback=_feedback(asking), flaws=[*map(str, asking.flaws)], rejected=asking.rejected)
     if question.phase is Phase.VERIFY:
         return "", repair, words("verify")
     budget = budget_of(state, question.phase, question.now, prompt_bytes=size)

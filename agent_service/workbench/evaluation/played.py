@@ -99,7 +99,7 @@ class PlayedPerson:
         """Subject, body, and after how long. Of several for the same rest only the next."""
         fitting = [one for one in self._left if getattr(one, moment) == at and (one.child or 0) == place]
         chosen = fitting[:1] if at is True else fitting
-        self._left = [one for one in self._left if one not in chosen]
+        self._left = [one for one in self._left if not any(one is said for said in chosen)]  # two may be alike
         return [(*self._said(state, signal), signal.after_s) for signal in chosen]
 
     def _said(self, state: RunState, signal: PersonsSignal) -> tuple[str, bytes]:

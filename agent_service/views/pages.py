@@ -43,7 +43,7 @@ def pages(run: RunState, records: Sequence[Record]) -> dict[str, str]:
     """`records`: the whole journal of `run`."""
     history, task = History(), human_task(run)
     ended = tuple(history.ends(records))
-    told = {
+    told: dict[str, Any] = {
         "run": run,
         "history": history,
         "artifacts": named_artifacts(records),
@@ -52,14 +52,20 @@ def pages(run: RunState, records: Sequence[Record]) -> dict[str, str]:
         "now": remedy(run),
         "WHOLE": WHOLE,
     }
-    templates = _templates()
-    made = {name: joined(templates.get_template(name).render(told)) for name in FILES if name.endswith(".md")}
+    told["opening"] = Marked(_rendered("opening.md", told).strip().replace("\n", WITHIN))
+    made = {name: _rendered(name, told) for name in FILES if name.endswith(".md")}
     return made | {"trace.jsonl": trace(history, ended)}
 
 
 def pages_of(entries: Sequence[Entry]) -> dict[str, str]:
     """The pages with the run as the rules tell it. Raises ValueError for a journal that is empty or cannot be told."""
     return pages(as_decided(entries), [entry.record() for entry in entries])
+
+
+def _rendered(name: str, told: Mapping[str, Any]) -> str:
+    """With one empty line between two blocks."""
+    page = _templates().get_template(name).render(told)
+    return _BETWEEN_BLOCKS.sub("\n\n", page).strip("\n").replace(WITHIN, "\n") + "\n"
 
 
 @cache
@@ -154,11 +160,6 @@ def worded(value: Any) -> Marked:
         return value
     ours, told = _OURS.get(type(value)), _TOLD.get(type(value))
     return Marked(ours(value)) if ours else inline(told(value) if told else value)
-
-
-def joined(page: str) -> str:
-    """The page with one empty line between two blocks."""
-    return _BETWEEN_BLOCKS.sub("\n\n", page).strip("\n").replace(WITHIN, "\n") + "\n"
 
 
 def _longest_run(text: str) -> int:

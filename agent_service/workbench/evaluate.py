@@ -23,7 +23,7 @@ from groundwork.service.serving import cancelled_by_signals
 
 LONGEST_LINE = 1000
 TEXTS = ("scenario", "group", "model", "ended")
-TOKENS_PER_RUN = 35_000
+TOKENS_PER_RUN = 21_000
 """What a run of the shipped scenarios takes on average, as docs/EVALUATION.md says."""
 
 

@@ -143,6 +143,7 @@ OPERATIONS = (
     _look("metrics", "/metrics", "what is counted, for Prometheus", "service"),
     Operation(name="openapi", path="/openapi.json", does="this document", listed=False),
     Operation(name="docs", path="/docs", does="the same for people", listed=False),
+    Operation(name="llms", path="/llms.txt", does="how agents operate it", listed=False),
     Operation(name="standing", endpoint="standing", does="the run's status alone", roles=("gateway",)),
     Operation(name="callback", endpoint="callback", does="where its ending is to be sent", roles=("gateway",)),
     Operation(name="keys", endpoint="keys", does="the public keys of the agent's events", roles=("gateway",)),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fastapi import FastAPI
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from jinja2 import Template
 from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import models_json_schema
@@ -19,6 +19,7 @@ from agent_service.api.errors import MEDIA_TYPE, Code, Problem, Refusal
 from agent_service.api.inspection import BYTES, TYPES
 from agent_service.api.requests import WakeAnswer
 from agent_service.api.service import Ready
+from groundwork.service.installed import shipped
 from schemas.operations import RUN, Operation, Tag
 
 Json = dict[str, Any]
@@ -38,6 +39,7 @@ TAGS: Mapping[Tag, str] = {
 }
 EXAMPLES = Path(__file__).with_name("examples.json")
 PAGE = Path(__file__).with_name("docs.html")
+SKILL = shipped("deploy", "skill", "agentic-loop", "SKILL.md")
 OF_A_BODY = (400, 408, 413, 415, 422, 503)
 _FILES = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in (BYTES, *TYPES.values())}
 _EVENTS = {"description": "An event for each entry, and a comment now and then while there is none."}
@@ -139,6 +141,10 @@ class Documents:
 
     async def docs(self) -> HTMLResponse:
         return HTMLResponse(Template(PAGE.read_text(), autoescape=True).render(self.document(), codes=tuple(Code)))
+
+    async def llms(self) -> PlainTextResponse:
+        """The skill, without its head."""
+        return PlainTextResponse(SKILL.read_text(encoding="utf-8").partition("\n---\n\n")[2])
 
     def document(self) -> Json:
         if self.app.openapi_schema is None:

@@ -195,6 +195,8 @@ async def test_runs_that_began_or_went_on_after_the_backup_are_told_apart(
         }
         await link.jetstream.publish(subjects.COMPLETED, b"{}", headers=said)
     lost(config)
+    looked = await restore(config, place, dry_run=True)
+    assert (looked.facts["runs"], (load(config, {}).store / FILE).exists()) == (1, False)
     told = await restore(config, place)
     assert told.facts["ended_since"] == {RUN_ID: "agent.completed was told with entry 9"}
     assert told.facts["begun_since"] == {run_id(2): "agent.completed was told with entry 3"}

@@ -107,10 +107,14 @@ dismiss {DONE}
 cancel run_0
 wake 'another' --wake-id w-1
 wake 'something else' --wake-id w-1
+stop-all --dry-run
 stop-all --reason 'a test'
 go-on
+drain --dry-run
+prune --dry-run
 dlq ls
 dlq show 1
+dlq retry --dry-run 1
 dlq retry 1
 dlq retry 1
 dlq drop 2
@@ -122,6 +126,7 @@ WRONG = """
 wake
 wake --max-steps 0 x
 wake --context [1] x
+wake --context '{"cost":NaN}' x
 wake --max-cost-usd nan x
 run --max-cost-usd inf x
 answer --max-cost-usd -inf last x

@@ -40,6 +40,16 @@ def test_they_are_listed_without_secrets_followed_by_newer_ones_and_given_up(
     assert before.id not in [key.id for key in read(tmp_path / "store.keys")]
 
 
+def test_a_dry_run_changes_no_key(config: Path, ring: KeyRing, tmp_path: Path) -> None:
+    called(config, "rotate")
+    kept = read(tmp_path / "store.keys")
+    assert (called(config, "rotate", "--dry-run").code, called(config, "retire", "--dry-run", kept[1].id).code) == (
+        0,
+        0,
+    )
+    assert read(tmp_path / "store.keys") == kept
+
+
 def test_before_the_first_start_there_are_none_and_none_are_made(config: Path, tmp_path: Path) -> None:
     refused = called(config, "list")
     assert (refused.code, "when it starts" in refused.err) == (Exit.MISCONFIGURED, True)

@@ -14,7 +14,7 @@ from schemas.operations import as_table
 from tests.http.house import House
 from tests.kit.pages import ROOT
 
-UNLISTED = ("/docs", "/openapi.json")
+UNLISTED = ("/llms.txt", "/docs", "/openapi.json")
 OPENAPI = json.loads(Path(__file__).with_name("openapi-3.1.schema.json").read_bytes())
 NO_EXAMPLE = {"download_file", "follow_all", "metrics"}
 OPERATING = {"stop_all", "go_on", "drain", "prune"}

@@ -79,7 +79,8 @@ def runs(page: Json) -> RenderableType:
     columns = "{:<13}{:>5}{:>9}{:>7}"
     told = [Text(f"{'run':<32}{'status':<13}{columns.format('accepted UTC', 'steps', 'USD', 'took')}", style="bold")]
     for line in page["runs"]:
-        goal = Text(f"  {one_line(line['goal'], LONGEST_RESULT)}", style="dim")
+        child = "child: " if line["parent_run_id"] else ""
+        goal = Text(f"  {child}{one_line(line['goal'], LONGEST_RESULT)}", style="dim")
         goal.truncate(LONGEST_GOAL, overflow="ellipsis")
         standing = status("damaged" if line["damaged"] else line["status"], width=STATUS_WIDTH)
         told.append(Text.assemble(f"{line['run_id']:<32}", standing, columns.format(*_figures(line))))

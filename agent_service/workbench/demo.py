@@ -37,7 +37,7 @@ async def run_demo(folder: Path, *, as_json: bool) -> Exit:
             demo.say(
                 "Starting NATS, the gateway and the agent; a slow machine takes a minute. A script plays the model."
             )
-            async with stack(DevOptions(folder=folder, story=True)) as made:
+            async with stack(DevOptions(folder=folder, story=True), demo.waits_for) as made:
                 return await demo.play(made)
     except asyncio.CancelledError:
         demo.say("everything that was started is stopped")
@@ -50,9 +50,15 @@ class _Demo:
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
         self.where: tuple[str, ...] = ()
+        self._waited_for = ""
 
     def say(self, text: str, style: str = "") -> None:
         output.console(stderr=self.as_json).print(Text(text, style=style), soft_wrap=True)
+
+    def waits_for(self, what: str) -> None:
+        if what != self._waited_for:
+            self._waited_for = what
+            self.say(f"waiting for {what}", "dim")
 
     async def play(self, made: DevStack) -> Exit:
         self.where = ("--url", made.url)

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from groundwork.service.process import tied_to_us
 from schemas.values import dataclass, replace
 
 READY_WITHIN_S = 120.0
+WAITS = {"agent": "the agent", "bus": "NATS", "skills": "the tools of the gateway", "room": "room on the disk"}
 REFUSALS = 3
 """Starts in a row that ended with 78, after which a service is known to need a mend. One may be over a lock that an
 earlier one still holds."""
@@ -121,8 +122,9 @@ class DevStack:
 
 
 @asynccontextmanager
-async def stack(options: DevOptions) -> AsyncIterator[DevStack]:
-    """Start everything, and stop it at the end. Raises Misconfigured with the log of what cannot start."""
+async def stack(options: DevOptions, waits_for: Callable[[str], object] = str) -> AsyncIterator[DevStack]:
+    """Start everything, and stop it at the end. `waits_for` is told what the start waits for, again and again. Raises
+    Misconfigured with the log of what cannot start."""
     options = replace(options, folder=options.folder.resolve())
     folder, http_port = options.folder, options.http_port or free_port()
     store_folder.closed(folder)
@@ -145,7 +147,7 @@ async def stack(options: DevOptions) -> AsyncIterator[DevStack]:
             gateway=Service("gateway", "ductile_gateway", folder, config),
         )
         await opened.enter_async_context(_kept_running(_keep_nats(nats), made.gateway.run(), made.agent.run()))
-        await until_ready(made)
+        await until_ready(made, waits_for)
         yield made
 
 
@@ -172,25 +174,22 @@ async def _kept_running(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def until_ready(made: DevStack) -> None:
+async def until_ready(made: DevStack, waits_for: Callable[[str], object] = str) -> None:
     """Raises Misconfigured with what is wrong."""
-    reason = "no answer"
+    lacking: dict[str, str] = {}
     async with httpx2.AsyncClient(base_url=made.url, trust_env=False, timeout=5) as client:
         try:
             async with asyncio.timeout(READY_WITHIN_S):
                 while True:
-                    try:
-                        answer = await client.get("/readyz")
-                        reason = answer.text
-                        if answer.status_code == httpx2.codes.OK or _only_stopped(answer):
-                            return
-                    except httpx2.TransportError as error:
-                        reason = str(error) or reason
+                    if not (lacking := await _lacking(client)):
+                        return
+                    waits_for(", ".join(WAITS.get(name, name) for name in lacking))
                     check_that_both_can_start(made)
                     await asyncio.sleep(LOOK_S)
         except TimeoutError as error:
+            reason = "; ".join(f"{name}: {why}" for name, why in lacking.items())[:500]
             logs = made.options.folder / "logs"
-            raise Misconfigured(f"not ready within {READY_WITHIN_S:g} s ({reason[:500]}); see {logs}") from error
+            raise Misconfigured(f"not ready within {READY_WITHIN_S:g} s ({reason}); see {logs}") from error
 
 
 def check_that_both_can_start(made: DevStack) -> None:
@@ -199,10 +198,13 @@ def check_that_both_can_start(made: DevStack) -> None:
             raise Misconfigured(f"the {service.name} cannot start: {service.complaint()}")
 
 
-def _only_stopped(answer: httpx2.Response) -> bool:
-    with suppress(ValueError, AttributeError):
-        return {name for name, said in answer.json().get("checks", {}).items() if said != "ok"} == {"halt"}
-    return False
+async def _lacking(client: httpx2.AsyncClient) -> dict[str, str]:
+    """What the agent lacks, and why. A stop of everything is no lack."""
+    try:
+        checks = (await client.get("/readyz")).json()["checks"]
+    except (httpx2.TransportError, ValueError, LookupError) as error:
+        return {"agent": str(error) or "no answer"}
+    return {name: said for name, said in checks.items() if said != "ok" and name != "halt"}
 
 
 async def _set_up(url: str) -> None:

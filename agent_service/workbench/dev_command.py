@@ -42,7 +42,7 @@ async def run_dev(options: DevOptions, *, as_json: bool) -> Exit:
     with suppress(asyncio.CancelledError), cancelled_by_signals(lambda: console.print("stopping", style="dim")):
         starting.start()
         try:
-            async with stack(options) as made:
+            async with stack(options, lambda what: starting.update(f"waiting for {what}")) as made:
                 starting.stop()
                 _announce(made, as_json)
                 await _until_stopped(made, as_json)

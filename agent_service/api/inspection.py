@@ -27,8 +27,6 @@ from agent_service.views.journal import (
     TimelineView,
     call_view,
     entry_view,
-    made_call,
-    question_of,
     timeline_view,
 )
 from agent_service.views.run import StepDetail, step_detail
@@ -116,11 +114,10 @@ class Inspection:
     async def show_call(self, run_id: str, call: Number) -> CallView:
         """One model call."""
         await present(self._store, run_id)
-        changes = await self._reader.changes(run_id)
-        made = made_call(changes, call)
+        made = call_view(await self._reader.changes(run_id), call, self._prompt_of)
         if made is None:
             raise Refusal(Code.UNKNOWN_CALL, "the run has not made this model call", run_id=run_id)
-        return call_view(made, changes, self._prompt_of(question_of(made, changes)))
+        return made
 
     async def list_files(self, run_id: str) -> FileList:
         """The files of a run's workspace."""

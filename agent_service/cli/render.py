@@ -125,7 +125,7 @@ def call(view: Json) -> str:
     came = {name: view[name] for name in ("reply", "outcome")}
     about = {name: view[name] for name in ("run_id", "call", "with_plan", "prompt_note")}
     about |= {name: view["item"][name] for name in ("phase", "model", "status", "started_at", "ended_at", "error")}
-    prompt = (f"\n── {part['role']}\n{part['text']}" for part in view["prompt"])
+    prompt = (f"\n── {role}\n{text}" for role in ("system", "user") for text in view["prompt"][role])
     return "\n".join((*_values(about), *prompt, "\n── reply", *_values(came)))
 
 

@@ -108,11 +108,11 @@ def titled(told: Any) -> dict[str, str]:
 
 def say(record: Record) -> str:
     """The entry in one line."""
-    return one_line("; ".join(map(str, (*_happened(record), *led_to(record)))), MAX_SAYING)
+    return one_line("; ".join(map(str, (*_happened(record), *_led_to(record)))), MAX_SAYING)
 
 
 def bare(record: Record) -> str:
-    return "; ".join(clause.bare for clause in (*_happened(record), *led_to(record)))
+    return "; ".join(clause.bare for clause in (*_happened(record), *_led_to(record)))
 
 
 def answer_to(record: Record, over: facts.StepFinished | facts.TaskFinished) -> facts.AttemptAnswered | None:
@@ -124,7 +124,7 @@ def answer_to(record: Record, over: facts.StepFinished | facts.TaskFinished) -> 
     return None
 
 
-def led_to(record: Record) -> Iterator[Said]:
+def _led_to(record: Record) -> Iterator[Said]:
     """What the event led to, but for what became of what it brought itself."""
     for fact in record.facts:
         if isinstance(fact, facts.StepFinished | facts.TaskFinished):

@@ -2,16 +2,16 @@
 
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from agent_service.core.phases import Phase
 from agent_service.core.waiting import Status
 from agent_service.history.history import History
 from agent_service.history.items import Item
 from agent_service.history.plain import View
-from agent_service.history.words import led_to, say
+from agent_service.history.words import say
 from agent_service.run.changes import ChangeRecord, Journals, retell
 from agent_service.run.journal import Record
 from agent_service.run.ports import PromptText, Question
@@ -91,11 +91,6 @@ class JournalReader:
         return history
 
 
-class PromptPart(View):
-    role: Literal["system", "user"]
-    text: str
-
-
 class CallView(View):
     """One model call, as its `item` of the timeline. `prompt` is what the model was told, made anew from the run as it
     was then; `prompt_note` says why it may differ from what was sent, and is empty where it does not (but for the
@@ -109,7 +104,7 @@ class CallView(View):
     call: int
     item: Item
     with_plan: bool
-    prompt: tuple[PromptPart, ...]
+    prompt: PromptText
     prompt_note: str
     reply: dict[str, Any] | None
     outcome: str
@@ -128,29 +123,25 @@ def question_of(made: Item, changes: Sequence[ChangeRecord]) -> Question:
     return Question(state=state, call=made.call or 0, phase=phase, with_plan=state.brief.fused, now=now)
 
 
-def call_view(made: Item, changes: Sequence[ChangeRecord], prompt: PromptText) -> CallView:
+def call_view(
+    changes: Sequence[ChangeRecord], number: int, prompt_of: Callable[[Question], PromptText]
+) -> CallView | None:
+    """None for a call that was not made."""
+    made = made_call(changes, number)
+    if made is None:
+        return None
     question, last = question_of(made, changes), changes[made.ended_in - 1] if made.ended_in else None
+    prompt = prompt_of(question)
     return CallView(
         run_id=question.state.run_id,
         call=question.call,
         item=made,
         with_plan=question.with_plan,
-        prompt=(
-            *(PromptPart(role="system", text=text) for text in prompt.system),
-            *(PromptPart(role="user", text=text) for text in prompt.user),
-        ),
+        prompt=prompt,
         prompt_note=_why_it_may_differ(made, prompt.version),
         reply=json.loads(last.entry.event) if last and made.thought else None,
-        outcome=outcome_of(made, last),
+        outcome=say(last) if last else "there is no reply yet",
     )
-
-
-def outcome_of(made: Item, last: ChangeRecord | None) -> str:
-    if last is None:
-        return "there is no reply yet"
-    if made.thought or made.error:
-        return say(last)
-    return f"given up: {'; '.join(map(str, led_to(last)))}"
 
 
 def _why_it_may_differ(made: Item, version: str) -> str:

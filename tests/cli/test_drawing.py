@@ -23,7 +23,7 @@ from agent_service.run.changes import retell
 from agent_service.run.lines import RunLine, line_of
 from agent_service.run.ports import PromptText
 from agent_service.views.inbox import of_letter
-from agent_service.views.journal import call_view, entry_view, made_call, timeline_view
+from agent_service.views.journal import call_view, entry_view, timeline_view
 from agent_service.views.run import run_view, step_detail
 from agent_service.views.why import Seen, why_view
 from agent_service.workbench.dev_command import shown
@@ -116,8 +116,8 @@ def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, Render
     def inbox(*items: Json, **changed: Any) -> RenderableType:
         return render.inbox(safe(seen({"items": list(items), "total": len(items), "trouble": ""} | changed)))
 
-    made = [made_call(MOMENTS, number + 1) for number in range(CALLS.state.calls)]
-    calls = [sent(call_view(call, MOMENTS, PROMPT)) for call in made if call]
+    made = [call_view(MOMENTS, number + 1, lambda _: PROMPT) for number in range(CALLS.state.calls)]
+    calls = [sent(call) for call in made if call]
     why = sent(why_view(CALLS.state, Seen()))
     return {
         "run": run(view_of(worked_example()), whole),

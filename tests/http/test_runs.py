@@ -113,7 +113,7 @@ async def test_a_step_and_a_call_are_shown_in_full(client: httpx2.AsyncClient, h
         "frame",
         900,
     )
-    assert "<goal>" in "".join(part["text"] for part in call["prompt"] if part["role"] == "user")
+    assert "<goal>" in "".join(call["prompt"]["user"])
     for part, named in (("steps/3", "step"), ("calls/9", "call"), ("calls/1000000", "call")):
         assert code(await client.get(f"/v1/runs/{run}/{part}")) == (404, f"unknown_{named}")
 

@@ -16,7 +16,8 @@ from agent_service.history.history import History
 from agent_service.history.log_line import log_line
 from agent_service.history.words import say
 from agent_service.run.changes import ChangeRecord, retell
-from agent_service.views.journal import made_call, outcome_of, timeline_view
+from agent_service.run.ports import PromptText
+from agent_service.views.journal import call_view, timeline_view
 from agent_service.views.pages import pages_of
 from agent_service.views.run import run_view, step_detail
 from agent_service.views.spans.trace import stretch
@@ -102,10 +103,10 @@ def of_entry(change: ChangeRecord) -> Iterator[str]:
 
 
 def of_call(changes: Sequence[ChangeRecord], number: int) -> str:
-    made = made_call(changes, number)
-    assert made is not None
-    last = changes[made.ended_in - 1] if made.ended_in else None
-    return "" if made.thought else f"{number} {made.phase} by {made.model}: {outcome_of(made, last)}"
+    view = call_view(changes, number, lambda _: PromptText(system=(), user=(), version=""))
+    assert view is not None
+    made = view.item
+    return "" if made.thought else f"{number} {made.phase} by {made.model}: {view.outcome}"
 
 
 def acts_and_decisions(text: str, after: int) -> Iterator[str]:

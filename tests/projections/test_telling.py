@@ -12,7 +12,7 @@ from agent_service.models.prompts.prompt import as_text
 from agent_service.run.asks import human_task, remedy
 from agent_service.run.changes import retell
 from agent_service.run.ports import PromptText
-from agent_service.views.journal import JournalReader, call_view, made_call
+from agent_service.views.journal import JournalReader, call_view
 from agent_service.views.pages import pages_of
 from agent_service.views.spans.trace import stretch
 from tests.core.cues import (
@@ -90,10 +90,10 @@ def test_a_call_is_shown_with_its_prompt_and_with_why_that_may_differ_from_what_
     script: Script, version: str, note: str
 ) -> None:
     changes = [*retell(entries_of(script))]
-    made = made_call(changes, 2)
-    assert made is not None
-    call = call_view(made, changes, PromptText(system=("rules",), user=("tail",), version=version))
-    assert [(part.role, part.text) for part in call.prompt] == [("system", "rules"), ("user", "tail")]
+    told = PromptText(system=("rules",), user=("tail",), version=version)
+    call = call_view(changes, 2, lambda _: told)
+    assert call is not None
+    assert call.prompt == told
     assert (note in call.prompt_note, bool(note)) == (True, bool(call.prompt_note))
     assert call.reply is not None
     assert call.reply["usage"]["input_tokens"] > 0

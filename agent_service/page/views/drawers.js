@@ -60,7 +60,7 @@ export function callDrawer(run, number, closed) {
     h("p.lead", null, item.model, h("span.quiet", null, ` · ${item.phase}${told.with_plan && item.phase !== "plan" ? " and plan" : ""}`)),
     facts([["Asked", instant(item.started_at)], ["Took", item.ended_at && duration(Date.parse(item.ended_at) - Date.parse(item.started_at))], ["Spent", spent(reply?.usage)], ["What came of it", told.outcome]]),
     replied(reply),
-    section("What it was told", told.prompt_note && h("p.quiet", null, told.prompt_note), told.prompt.map((part) => h("section.message", null, h("h4", null, part.role), text(part.text)))),
+    section("What it was told", told.prompt_note && h("p.quiet", null, told.prompt_note), ["system", "user"].map((role) => told.prompt[role].map((part) => h("section.message", null, h("h4", null, role), text(part))))),
     reply?.provenance && section("Where the reply comes from", value(reply.provenance)),
   ]);
 }

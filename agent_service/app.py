@@ -33,7 +33,7 @@ from agent_service.store.sql.database import FILE, ahead
 from agent_service.views.folder.keeping import Folders
 from groundwork.http.listener import address, listening
 from groundwork.nats.asking import changes
-from groundwork.nats.keeping_informed import keep_informed
+from groundwork.nats.following import keep_informed
 from groundwork.nats.lease import may_join_anew
 from groundwork.service.beginning import loaded
 from groundwork.service.errors import Failure, causes
@@ -148,8 +148,8 @@ async def _start(
     agent.limits.recall(agent.store.taken, aside=agent.settings.shared)
     left = await agent.recovery.resume_all()
     halts = changes(agent.ground.link, subjects.LEASE_BUCKET, subjects.HALT_KEY, every_s=HALT_LOOK_S)
+    background.start(agent.skills.catalog())  # runs that are to begin wait for it
     for work in (
-        agent.skills.refuse_misspelt(),  # and asked for at once: runs that are to begin wait for them
         agent.receiving.run(),
         _keep_time(agent),
         agent.halting.keep_shown(halts),

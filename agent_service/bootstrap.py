@@ -13,7 +13,7 @@ from agent_service.admission.takings import NoOthers, Takings
 from agent_service.api.feed import Feed
 from agent_service.archive.pruning import Pruning, RunBelongings
 from agent_service.background import Background
-from agent_service.bus.buckets import NatsArtifacts, NatsBoard, NatsValues
+from agent_service.bus.buckets import NatsArtifacts, NatsBoard, NatsValues, ProvenArtifacts
 from agent_service.bus.messages import NatsBus, NatsIntake
 from agent_service.bus.reading import head_told
 from agent_service.bus.skills import NatsSkills
@@ -34,10 +34,8 @@ from agent_service.run.turn import OnCommit, Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.shared_log.store import SharedStore
 from agent_service.store.sqlite import SqliteStore
-from agent_service.trust.artifacts import ProvenArtifacts
-from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.identity import SystemClock
-from agent_service.trust.signing import Signing
+from agent_service.trust.proofs import Capabilities, Signing
 from agent_service.views.folder.keeping import Folders
 from agent_service.views.folder.workspace import Workspace
 from agent_service.views.journal import JournalReader

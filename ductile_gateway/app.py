@@ -28,7 +28,7 @@ from ductile_gateway.webhooks.outbound import Outbox
 from ductile_gateway.webhooks.sender import CallbackCheck
 from ductile_gateway.webhooks.service import serve_outbound
 from groundwork.nats.artifact_bucket import ArtifactBucket
-from groundwork.nats.keeping_informed import keep_informed
+from groundwork.nats.following import keep_informed
 from groundwork.nats.lease import may_join_anew
 from groundwork.service.beginning import loaded
 from groundwork.service.errors import Failure, causes

@@ -15,7 +15,7 @@ from agent_service.kill_switch import Draining, Halting
 from agent_service.run.lines import Sum
 from agent_service.run.ports import Archive
 from agent_service.trust.identity import by as told_by
-from agent_service.trust.signing import Signing
+from agent_service.trust.proofs import Signing
 from groundwork.service.machine import utc_now
 from schemas.fields import Instant
 from schemas.signing import AgentKeys, KeysWanted

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from agent_service.archive.retention import (
     KINDS,
@@ -49,6 +49,7 @@ class Artifacts(Protocol):
     async def sizes(self) -> Mapping[str, int]: ...
 
 
+T = TypeVar("T")
 AtRest = Callable[[Collection[str]], AbstractAsyncContextManager[Any]]
 
 
@@ -57,33 +58,26 @@ class RunBelongings:
     none of these runs later."""
 
     def __init__(self, workspaces: Path, artifacts: Artifacts, at_rest: AtRest = nullcontext) -> None:
-        self._workspace = Workspace(workspaces)
-        self._artifacts = artifacts
-        self._at_rest = at_rest
+        self._workspace, self._artifacts, self._at_rest = Workspace(workspaces), artifacts, at_rest
 
     async def remove(self, gone: Sequence[Behind]) -> None:
         """Durably, folders first: they are here. Raises TryAgain."""
         whole = [one.run_id for one in gone if one.folder]
         async with self._at_rest(whole):
-            try:
-                await asyncio.to_thread(self._remove_folders, gone)
-            except OSError as error:
-                raise TryAgain(f"folders of runs that are gone cannot be removed: {error}") from error
+            await self._on_disk(self._workspace.remove, *whole)
+            await self._on_disk(self._workspace.remove_artifacts, *(one.run_id for one in gone if not one.folder))
         for one in gone:
             for path in one.artifacts:
                 await self._artifacts.remove(one.run_id, path)
 
     async def sizes(self, kind: Kind) -> Mapping[str, int]:
-        if kind == "artifacts":
-            return await self._artifacts.sizes()
-        try:
-            return await asyncio.to_thread(self._workspace.sizes)
-        except OSError as error:
-            raise TryAgain(f"what the folders of runs take cannot be measured: {error}") from error
+        return await (self._artifacts.sizes() if kind == "artifacts" else self._on_disk(self._workspace.sizes))
 
-    def _remove_folders(self, gone: Sequence[Behind]) -> None:
-        self._workspace.remove(*(one.run_id for one in gone if one.folder))
-        self._workspace.remove_artifacts(*(one.run_id for one in gone if not one.folder))
+    async def _on_disk(self, work: Callable[..., T], *arguments: str) -> T:
+        try:
+            return await asyncio.to_thread(work, *arguments)
+        except OSError as error:
+            raise TryAgain(f"the folders of runs cannot be removed or measured: {error}") from error
 
 
 class Pruning:
@@ -93,11 +87,8 @@ class Pruning:
         self, store: Forgetting, belongings: RunBelongings, rules: KeepRunsSettings, reopen_days: float, clock: Clock
     ) -> None:
         """`reopen_days`: how long an escalation may be answered."""
-        self._store = store
-        self._belongings = belongings
-        self._rules = rules
+        self._store, self._belongings, self._rules, self._clock = store, belongings, rules, clock
         self._reopens = timedelta(days=reopen_days)
-        self._clock = clock
         self._turn = asyncio.Lock()
 
     @property
@@ -174,28 +165,24 @@ class Pruning:
 
     async def _due(self) -> AsyncIterator[Going]:
         """What is to go, a few runs at a time: by days, then by bytes."""
-        now = self._clock.now()
+        now, rules = self._clock.now(), self._rules
         for what in (*FINAL, "artifacts"):
-            async for going in self._too_old(what, now):
-                yield going
+            if (kept := rules.kept(what)) is not None:
+                before, artifacts = now - kept, what == "artifacts"
+                over = (
+                    self._over(before, now, with_artifacts=True)
+                    if artifacts
+                    else Over(statuses=frozenset({Status(what)}), before=before, escalated_before=before)
+                )
+                async for some in self._ended(over):
+                    yield Going(rule=rules.by_days(what), runs=some, artifacts=artifacts)
         for kind in KINDS:
-            async for going in self._too_much(kind, now):
-                yield going
+            if (most := rules.most(kind)) is not None:
+                async for some in self._beyond(kind, most, now):
+                    yield Going(rule=rules.by_bytes(kind), runs=some)
 
-    async def _too_old(self, what: str, now: datetime) -> AsyncIterator[Going]:
-        if (kept := self._rules.kept(what)) is None:
-            return
-        before, artifacts = now - kept, what == "artifacts"
-        if artifacts:
-            over = self._over(before, now, with_artifacts=True)
-        else:
-            over = Over(statuses=frozenset({Status(what)}), before=before, escalated_before=before)
-        async for some in self._ended(over):
-            yield Going(rule=self._rules.by_days(what), runs=some, artifacts=artifacts)
-
-    async def _too_much(self, kind: Kind, now: datetime) -> AsyncIterator[Going]:
-        if (most := self._rules.most(kind)) is None:
-            return
+    async def _beyond(self, kind: Kind, most: int, now: datetime) -> AsyncIterator[tuple[Ended, ...]]:
+        """The oldest runs, until no more than `most` bytes are left."""
         sizes = await self._belongings.sizes(kind) if kind != "journal" else None
         excess = (await self._store.total() if sizes is None else sum(sizes.values())) - most
         if excess <= 0:
@@ -207,7 +194,7 @@ class Pruning:
                 if excess > 0 and taken.get(run.run_id):
                     going.append(run)
                     excess -= taken[run.run_id]
-            yield Going(rule=self._rules.by_bytes(kind), runs=tuple(going))
+            yield tuple(going)
             if excess <= 0:
                 return
 

@@ -13,8 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from agent_service import settings
-from agent_service.archive.alone import alone, bus_at_hand, refuse_at_work
-from agent_service.archive.records import NOWHERE, Report, artifacts_of, hashes_in, records
+from agent_service.archive.records import (
+    NOWHERE,
+    Report,
+    alone,
+    artifacts_of,
+    bus_at_hand,
+    hashes_in,
+    records,
+    refuse_at_work,
+)
 from agent_service.archive.runs import ARTIFACTS, Runs
 from agent_service.archive.writing import AGENT, BESIDE_DATABASE, GATEWAY, OPEN, run_gateway
 from agent_service.bus.buckets import NatsArtifacts, content_type_of, key_of
@@ -28,9 +36,8 @@ from agent_service.store.opening import log_of_runs
 from agent_service.store.shared_log.marks import Mark, is_moved_away, mark_in, put_mark, take_mark_away
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sqlite import SqliteStore
-from groundwork.archive.files import put_in_place, set_aside, staging, write_out
 from groundwork.archive.format import Archive
-from groundwork.archive.series import Series
+from groundwork.archive.series import Series, put_in_place, set_aside, staging, write_out
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured

@@ -13,10 +13,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from agent_service.archive.alone import bus_at_hand
-from agent_service.archive.records import Records, Report, artifacts_of, records
-from agent_service.archive.runs import Runs
-from agent_service.archive.verify import changed, judge
+from agent_service.archive.records import Records, Report, artifacts_of, bus_at_hand, records
+from agent_service.archive.runs import Runs, changed, judge
 from agent_service.bus.buckets import key_of
 from agent_service.bus.reading import ToldEnd, told_ends
 from agent_service.errors import Damaged

@@ -18,8 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from agent_service import settings
-from agent_service.archive.alone import alone
-from agent_service.archive.records import NOWHERE, Records, Report, artifacts_of, records
+from agent_service.archive.records import NOWHERE, Records, Report, alone, artifacts_of, records
 from agent_service.archive.runs import ARTIFACTS, ArchivedRun, Runs, journal_name, journal_of, write_beside, write_runs
 from agent_service.archive.verifying import journal_of as stored_journal
 from agent_service.bus.buckets import FOLDER

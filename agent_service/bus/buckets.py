@@ -1,6 +1,7 @@
 """Buckets on the bus: artifacts (`artifacts/<name>` of a run is `<run_id>/<name>`), and the kill switch's record."""
 
 import hashlib
+import logging
 import mimetypes
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,9 @@ from contextlib import contextmanager, suppress
 from pydantic import TypeAdapter, ValidationError
 
 from agent_service.admission.takings import Amounts
+from agent_service.errors import Replaced
+from agent_service.history.artifacts import named_artifacts
+from agent_service.run.ports import Archive, KeptArtifacts
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.asking import newest, replaced
 from groundwork.nats.link import NatsLink
@@ -19,6 +23,8 @@ from schemas import subjects
 from schemas.status import SUBJECT, Halt
 
 FOLDER = "artifacts/"
+
+log = logging.getLogger(__name__)
 
 
 def key_of(run_id: str, path: str) -> str:
@@ -48,6 +54,28 @@ class NatsArtifacts:
             for stored in await self._bucket.list():
                 sizes[stored.key.partition("/")[0]] += stored.size
         return sizes
+
+
+class ProvenArtifacts:
+    """Fills the port KeptArtifacts: only content with the SHA-256 that the journal recorded, for a changed bucket must
+    not prove a claim."""
+
+    def __init__(self, artifacts: KeptArtifacts, archive: Archive) -> None:
+        self._artifacts = artifacts
+        self._archive = archive
+
+    async def get(self, run_id: str, path: str) -> bytes | None:
+        content = await self._artifacts.get(run_id, path)
+        if content is None:
+            return None
+        records = (entry.record() for entry in await self._archive.entries(run_id) if path in entry.event)
+        if not all(one.is_brought_by(content) for one in named_artifacts(records) if one.path == path):
+            log.error("an artifact was replaced", extra={"run_id": run_id, "path": path})
+            raise Replaced(run_id, path)
+        return content
+
+    async def put(self, run_id: str, path: str, content: bytes) -> None:
+        await self._artifacts.put(run_id, path, content)
 
 
 @contextmanager

@@ -21,13 +21,13 @@ from agent_service.run.children.executor import ChildRuns
 from agent_service.run.in_hand import IN_HAND, Message
 from agent_service.run.intake import Intake
 from agent_service.run.outbox import SOURCE
-from agent_service.trust.signing import Signing
+from agent_service.trust.proofs import Signing
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Delivery, Notice, Settling
 from groundwork.service.errors import Failure, GiveUp, NoRoom, TryAgain
-from groundwork.service.machine import monotonic, new_uuid, utc_now
+from groundwork.service.machine import new_uuid, utc_now
 from schemas import subjects
 from schemas.envelope import MSG_ID, RUN_ID, SIGNATURE, rejection, without_capability
 
@@ -38,12 +38,11 @@ HEARD_WITHIN_S = 30.0
 LOOK_EVERY_S = 0.05
 ANNOUNCED_WITHIN_S = 2.0
 """The announcement of a run is for others to see: where starts that wait fill their stream, it is left out."""
-UNKNOWN_RUN_DELAYS_S = (0.2, 0.4, 0.8, 1.6, 2.0)
-MOST_UNKNOWN_RUNS = 32
+UNKNOWN_RUN_DELAYS_S = (0.2, 0.4, 0.8, 1.6)
+"""A message about an unknown run may be early; each that waits keeps its place in the consumer."""
 MOST_DROPPED = 32
 """Results without a place in their stream that are in hand at the same time: what is beyond is as if it never came."""
 LONGEST_ID = 200
-FORGOTTEN_AFTER_S = 60.0
 MAX_DELIVERIES = 5
 
 log = logging.getLogger(__name__)
@@ -126,7 +125,6 @@ class NatsIntake:
         at_once = {RESULTS: slots, STARTS: STARTS_SLOTS, CONTROL: CONTROL_SLOTS, CHILDREN: CHILDREN_SLOTS}
         if turns is not None:
             self._receivers[TURNS], at_once[TURNS] = turns, slots
-        self._patience = {source: _Patience() for source in self._receivers}
         self._loops = {source: self._loop(link, source, slots=most) for source, most in at_once.items()}
 
     @property
@@ -192,7 +190,7 @@ class NatsIntake:
         try:
             await self._receivers[source].receive(arrival_of(delivery))
         except Exception as error:  # whatever it is, it is measured
-            why = await self._refusal(source, delivery, error)
+            why = await self._refusal(delivery, error)
             if why is error:
                 raise
             if why:
@@ -200,13 +198,15 @@ class NatsIntake:
         finally:
             self._incoming.handled(delivery.subject, time.perf_counter() - began, why)
 
-    async def _refusal(self, source: Source, delivery: Delivery, error: Exception) -> Exception | None:
+    async def _refusal(self, delivery: Delivery, error: Exception) -> Exception | None:
         """What becomes of a message that was not taken; None: it is dropped."""
         if isinstance(error, UnknownRun):
             if await self._intake.is_gone(error.run_id):
                 log.info("a message is dropped: its run is kept no longer", extra=_about(delivery, error.run_id))
                 return None
-            return self._later_or_never(source, delivery, error)
+            tried = delivery.delivered - 1
+            is_late = tried >= len(UNKNOWN_RUN_DELAYS_S)
+            return GiveUp(str(error)) if is_late else TryAgain(str(error), delay_s=UNKNOWN_RUN_DELAYS_S[tried])
         return GiveUp(str(error)) if isinstance(error, Unreadable | Damaged) else error
 
     def _take_dropped(self, msg_id: str, body: bytes) -> None:
@@ -225,10 +225,6 @@ class NatsIntake:
         finally:
             self._dropped -= 1
 
-    def _later_or_never(self, source: Source, delivery: Delivery, error: UnknownRun) -> Failure:
-        delay = self._patience[source].delay(delivery)
-        return GiveUp(str(error)) if delay is None else TryAgain(str(error), delay_s=delay)
-
     def _reject(self, delivery: Delivery, stream: str, reason: str) -> Notice:
         self._incoming.rejected()
         event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=utc_now())
@@ -239,23 +235,6 @@ class NatsIntake:
 
 def _about(delivery: Delivery, run_id: str) -> dict[str, object]:
     return {"run_id": run_id, "subject": delivery.subject}
-
-
-class _Patience:
-    """Redeliveries of messages about unknown runs: they may be early. Only a few may wait, each keeps its place."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[int, float] = {}
-
-    def delay(self, delivery: Delivery) -> float | None:
-        """Seconds; None where it is to be given up."""
-        now = monotonic()
-        self._waiting = {seq: until for seq, until in self._waiting.items() if until > now}
-        known, tried = self._waiting.pop(delivery.stream_seq, None), delivery.delivered - 1
-        if tried >= len(UNKNOWN_RUN_DELAYS_S) or (known is None and len(self._waiting) >= MOST_UNKNOWN_RUNS):
-            return None
-        self._waiting[delivery.stream_seq] = now + FORGOTTEN_AFTER_S
-        return UNKNOWN_RUN_DELAYS_S[tried]
 
 
 def message_of(source: Source, delivery: Delivery) -> Message:

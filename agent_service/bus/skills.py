@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from agent_service.trust.oversight import Oversight
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.errors import TryAgain
 from groundwork.service.machine import monotonic
 from schemas import subjects
 from schemas.argument_schemas import schema_flaw
@@ -118,8 +118,6 @@ FRESH_S = 5.0
 ANSWER_WITHIN_S = 2.0
 NEW_WITHIN_S = 0.1
 KNOWN_WITHIN_S = 0.25
-BEGUN_WITHIN_S, LOOK_S = 10.0, 0.5
-"""How long after the start an executor is waited for that is started with the agent, and how often it is looked for."""
 NOBODY = (
     "no executor tells its tools: is ductile-gateway running? Tools of an executor that answers no catalog have to be "
     "declared in agent.tools.declared (docs/BUS.md, Executors)"
@@ -179,28 +177,9 @@ class NatsSkills:
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        offers, told = self._catalog.tools, self._told
-        unknown = unknown_names(offers, self._allow, self._oversight, self._offered()) if told else ()
-        return (*self.problems, *(f"{named}, which nobody offers" for named in sorted(unknown)))
-
-    async def refuse_misspelt(self, *, within_s: float = BEGUN_WITHIN_S) -> None:
-        """Wait for an answer. Raises Misconfigured where `allow` has a name that is not offered, but one like it."""
-        until = monotonic() + within_s
-        while True:
-            with suppress(TryAgain):
-                await self.catalog()
-            if self._told or monotonic() >= until:
-                break
-            await asyncio.sleep(LOOK_S)
-        if near := misspelt(self._allow, self._offered()):
-            raise Misconfigured(f"{told_misspelt(near)} Correct agent.tools, then start again")
-
-    def _every(self) -> tuple[Told, ...]:
-        return self._declared, *self._told.values()
-
-    def _offered(self) -> frozenset[str]:
-        """Also what this agent may not use."""
-        return frozenset((*self._own, *(offer.name for told in self._every() for offer in told.offers)))
+        every = (offer.name for told in self._told.values() for offer in told.offers)
+        named = unoffered(self._catalog.tools, self._allow, self._oversight, [*every]) if self._told else ()
+        return (*self.problems, *(f"{setting}, which no executor offers" for setting in named))
 
     def _is_stale(self) -> bool:
         return monotonic() - self._asked_at > self._fresh_s
@@ -256,7 +235,7 @@ class NatsSkills:
         return may and (self._allow is None or tool.name in self._allow)
 
     def _merge(self) -> None:
-        every = tuple(map(self._usable, self._every()))
+        every = tuple(map(self._usable, (self._declared, *self._told.values())))
         self._merged = merge(every, self._merged.offers, self.present())
         offers, flaws = self._merged.offers, (flaw for told in every for flaw in told.flaws)
         hidden = (f"{name}: the agent offers its own tool of this name" for name in offers if name in self._own)
@@ -267,26 +246,15 @@ class NatsSkills:
         self._catalog = Catalog(tools=tuple(map(self._oversight.over, {**offers, **self._own}.values())))
 
 
-def unknown_names(
+def unoffered(
     offers: Collection[ToolOffer], allow: tuple[str, ...] | None, oversight: Oversight, offered: Collection[str] = ()
 ) -> tuple[str, ...]:
     """Settings that name tools which no executor offers. `offered`: offered names that are not allowed."""
-    known = {*offered, *(offer.name for offer in offers)}
-    near = misspelt(allow, known)
-    told = {name: f"{name} (did you mean {near[name]}?)" if name in near else name for name in allow or ()}
+    usable, allowed = {offer.name for offer in offers}, set(allow or ())
+    left = sorted({*offered, *usable} - allowed)
+    near = {name: get_close_matches(name, left, n=1, cutoff=ALIKE) for name in sorted(allowed - usable)}
     missing = {
-        "agent.tools": sorted(told[name] for name in set(allow or ()) - {offer.name for offer in offers}),
+        "agent.tools": [f"{name} (did you mean {found[0]}?)" if found else name for name, found in near.items()],
         "agent.approve, agent.untrusted or agent.trusted": oversight.unknown(offers),
     }
     return tuple(f"{setting} names {', '.join(names)}" for setting, names in missing.items() if names)
-
-
-def misspelt(allow: Collection[str] | None, offered: Collection[str]) -> dict[str, str]:
-    allowed = set(allow or ())
-    left = sorted(set(offered) - allowed)
-    near = {name: get_close_matches(name, left, n=1, cutoff=ALIKE) for name in sorted(allowed - set(offered))}
-    return {name: found[0] for name, found in near.items() if found}
-
-
-def told_misspelt(near: Mapping[str, str]) -> str:
-    return "; ".join(f"agent.tools names {name}, which nobody offers: did you mean {near[name]}?" for name in near)

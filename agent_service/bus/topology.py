@@ -45,6 +45,7 @@ LEAST_GIB = 0.01
 OPERATORS_CHOICE = frozenset({"max_bytes", "max_age", "num_replicas", "description"})
 CONSUMED = (subjects.STREAM, subjects.STREAM_STARTS, subjects.STREAM_RESULTS, subjects.STREAM_REQUESTS)
 OF_WORK = tuple(f"stream {name}" for name in (subjects.STREAM, subjects.STREAM_STARTS, subjects.STREAM_RESULTS))
+CHANGE = "run `agentic setup --change` once"
 ADVISORIES = tuple(
     f"$JS.EVENT.ADVISORY.CONSUMER.{kind}.{stream}.>"
     for kind in ("MAX_DELIVERIES", "MSG_TERMINATED")
@@ -64,17 +65,13 @@ async def check(link: NatsLink, *, shared: bool = False) -> None:
         mend = "run `agentic setup --shared` once" if shared else "run `agentic setup` once"
         raise Misconfigured(f"NATS has no {missing}: {mend}, then start again")
     if deaf := lacking_work(findings):
-        raise Misconfigured(f"{deaf.what} of NATS lacks {deaf.expected}: run `agentic setup` once, then start again")
+        raise Misconfigured(f"{deaf.what} of NATS lacks {deaf.expected}: {CHANGE}, then start again")
     for finding in (f for f in findings if f.field not in OPERATORS_CHOICE):
-        log.warning("NATS differs", extra={"what": finding.what, "field": finding.field, "remedy": remedy_of(finding)})
+        log.warning("NATS differs", extra={"what": finding.what, "field": finding.field, "remedy": CHANGE})
 
 
 def lacking_work(findings: Iterable[Deviation]) -> Deviation | None:
-    return next((f for f in findings if f.lacks and f.what in OF_WORK), None)
-
-
-def remedy_of(finding: Deviation) -> str:
-    return "run `agentic setup`" if finding.harmless else "run `agentic setup --change`"
+    return next((f for f in findings if f.field == "subjects" and f.what in OF_WORK), None)
 
 
 async def expected(link: NatsLink, *, shared: bool) -> Topology:

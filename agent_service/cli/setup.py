@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from agent_service import settings
-from agent_service.archive.alone import bus_at_hand
+from agent_service.archive.records import bus_at_hand
 from agent_service.bus.topology import MAX_GIB, Executor, reserved_gib, set_up_within, size_found, topology
 from agent_service.cli import whereabouts
 from agent_service.cli.options import CONFIG, flag, of_files, option
@@ -51,7 +51,7 @@ class Asked:
     dry_run: bool
 
     def changes(self, finding: Deviation) -> bool:
-        return finding.harmless or (self.change and self.heeds(finding))
+        return self.change and self.heeds(finding)
 
     def heeds(self, finding: Deviation) -> bool:
         return self.max_gib is not None or (finding.kind, finding.field) != ("differs", "max_bytes")
@@ -149,9 +149,7 @@ async def _made(link: NatsLink, asked: Asked) -> tuple[list[Deviation], float, b
 
 def _line(finding: Deviation, asked: Asked) -> str:
     what, field, actual = finding.what, finding.field, finding.actual or "not set"
-    should = (
-        f"{field} lacks {finding.expected}" if finding.lacks else f"{field} is {actual}, expected {finding.expected}"
-    )
+    should = f"{field} is {actual}, expected {finding.expected}"
     match finding.kind:
         case "created":
             return f"created {what}"

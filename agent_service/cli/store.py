@@ -12,7 +12,7 @@ from agent_service.cli.options import CONFIG_NEARBY, DRY_RUN, argument, flag, na
 from agent_service.cli.output import Outcome
 from agent_service.cli.whereabouts import nearby
 from agent_service.settings import AgentSettings, load
-from agent_service.trust.signing import Signing
+from agent_service.trust.proofs import Signing
 from groundwork.service.errors import Exit, Misconfigured
 from groundwork.service.keys import Key, KeyRing, read, write
 

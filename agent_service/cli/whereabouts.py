@@ -5,9 +5,7 @@ A token goes to the address that is found here: a file can name an address of th
 
 import os
 import re
-import socket
 from contextlib import suppress
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -95,23 +93,10 @@ def _listening(host: str, port: str) -> str:
     """The address to call for a listening one. Raises ValueError where it cannot be called from here."""
     if not (port.isdecimal() and 0 < int(port) < 1 << 16):
         raise ValueError("names no port in agent.http")
-    if not _is_of_this_machine(host):
+    if not is_loopback(called(host).strip("[]")):
         raise ValueError("names no address of this machine in agent.http")
     return f"http://{called(host)}:{int(port)}"
 
 
 def _value(variable: re.Match[str]) -> str:
     return os.environ.get(variable[1], variable[2] or "")
-
-
-def _is_of_this_machine(host: str) -> bool:
-    """Only such an address can be listened on. Names are not looked up."""
-    if is_loopback(host):
-        return True
-    try:
-        family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
-        with socket.socket(family, socket.SOCK_DGRAM) as tried:
-            tried.bind((host, 0))
-    except (ValueError, OSError):
-        return False
-    return True

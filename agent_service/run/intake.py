@@ -38,8 +38,8 @@ from agent_service.run.children.waking import WAKE_PREFIX, depth_of, tools_of
 from agent_service.run.ports import Clock, Skills, Wake
 from agent_service.run.turn import Turns
 from agent_service.trust import identity
-from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.identity import trace_url
+from agent_service.trust.proofs import Capabilities
 from groundwork.telemetry.span import context_of
 from schemas import keys, subjects
 from schemas.envelope import CAPABILITY, RETRIED_BY, TRACEPARENT

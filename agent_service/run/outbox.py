@@ -13,9 +13,8 @@ from agent_service.errors import Stopped
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.messages import Publish
 from agent_service.run.ports import Bus
-from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.identity import root_span_id, trace_id
-from agent_service.trust.signing import Signing
+from agent_service.trust.proofs import Capabilities, Signing
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.settings import Keeps
 from schemas import envelope, subjects

@@ -39,9 +39,8 @@ from ductile_gateway.store.opening import (
 )
 from ductile_gateway.store.rows import NOTHING, Overtaken, Rows, columns_of, head_of
 from ductile_gateway.webhooks.notifications import WAITING
-from groundwork.archive.files import set_aside, snapshot, staging, write_out
 from groundwork.archive.format import Archive
-from groundwork.archive.series import KEYS, Series, of_backup
+from groundwork.archive.series import KEYS, Series, of_backup, set_aside, snapshot, staging, write_out
 from groundwork.nats.link import NatsLink, connect
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured

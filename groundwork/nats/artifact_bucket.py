@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import nats.errors
 from nats.js.api import ObjectInfo, ObjectMeta
-from nats.js.errors import APIError, BucketNotFoundError, NotFoundError
+from nats.js.errors import APIError, NotFoundError
 from nats.js.object_store import ObjectStore
 
 from groundwork.nats.link import NatsLink
@@ -50,59 +50,46 @@ class ArtifactBucket:
         """Store `data` unless it is there already. Raises Refused for a key that is no path of plain names."""
         wanted = StoredArtifact(_checked(key), len(data), hashlib.sha256(data).hexdigest())
         store = await self._store()
-        if await self._there(store, key) != wanted:
+        there = await self._asked(store.get_info(key))
+        if there is None or _stored(there) != wanted:
             # One header has a list of values in the object store's format (NATS ADR-20).
             meta = ObjectMeta(name=key, headers={"Content-Type": [content_type]})
             await self._link.permitted()
-            await self._patiently(store.put(key, data, meta))
+            await self._asked(store.put(key, data, meta))
         return wanted
 
     async def get(self, key: str) -> bytes:
-        store = await self._store()
-        try:
-            found = await self._patiently(store.get(_checked(key)))
-        except NotFoundError as error:
-            raise NoSuchArtifact(f"no artifact {key} in the bucket {self._name}") from error
+        found = await self._asked((await self._store()).get(_checked(key)))
+        if found is None:
+            raise NoSuchArtifact(f"no artifact {key} in the bucket {self._name}")
         return found.data or b""
 
     async def remove(self, key: str) -> None:
         """Forgets the artifact: no mark of it stays, as the client's own delete would leave. There need be none."""
-        store = await self._store()
-        try:
-            found = await self._patiently(store.get_info(_checked(key)))
-        except NotFoundError:
-            return
-        await self._link.permitted()
-        name = base64.urlsafe_b64encode(key.encode()).decode()
-        for part in (f"C.{found.nuid}", f"M.{name}"):  # a content without a name is asked for by none
-            await self._link.ask_jetstream(f"STREAM.PURGE.OBJ_{self._name}", {"filter": f"$O.{self._name}.{part}"})
+        if found := await self._asked((await self._store()).get_info(_checked(key))):
+            await self._link.permitted()
+            name = base64.urlsafe_b64encode(key.encode()).decode()
+            for part in (f"C.{found.nuid}", f"M.{name}"):  # a content without a name is asked for by none
+                purged = {"filter": f"$O.{self._name}.{part}"}
+                await self._link.ask_jetstream(f"STREAM.PURGE.OBJ_{self._name}", purged)
 
     async def list(self, prefix: str = "") -> list[StoredArtifact]:
-        store = await self._store()
-        try:
-            found = await self._patiently(store.list(ignore_deletes=True))
-        except NotFoundError:  # how the client says that there are none
-            return []
+        found = await self._asked((await self._store()).list(ignore_deletes=True)) or []
         return sorted((_stored(info) for info in found if info.name.startswith(prefix)), key=lambda one: one.key)
 
-    async def _there(self, store: ObjectStore, key: str) -> StoredArtifact | None:
-        try:
-            return _stored(await self._patiently(store.get_info(key)))
-        except NotFoundError:
-            return None
-
     async def _store(self) -> ObjectStore:
-        try:
-            return await self._patiently(self._link.jetstream.object_store(self._name))
-        except BucketNotFoundError as error:
-            raise Misconfigured(f"there is no bucket {self._name}: run the setup, which creates it") from error
+        store = await self._asked(self._link.jetstream.object_store(self._name))
+        if store is None:
+            raise Misconfigured(f"there is no bucket {self._name}: run the setup, which creates it")
+        return store
 
-    async def _patiently(self, answer: Awaitable[T]) -> T:
+    async def _asked(self, answer: Awaitable[T]) -> T | None:
+        """None for what is not there."""
         what = f"the bucket {self._name} (stream OBJ_{self._name})"
         try:
             return await asyncio.wait_for(answer, PATIENCE_SECONDS)
         except NotFoundError:
-            raise
+            return None
         except APIError as error:
             told = failure(what, vars(error))
             raise told if isinstance(told, TryAgain) else TryAgain(str(told)) from error

@@ -6,7 +6,7 @@ Where a message or heartbeats are missing, another consumer goes on from the las
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -16,8 +16,8 @@ from nats.aio.msg import Msg
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Refused, StoredMessage
 from groundwork.nats.settling import is_delivery, read_delivery
-from groundwork.service.errors import TryAgain
-from groundwork.service.machine import token_hex
+from groundwork.service.errors import Failure, TryAgain
+from groundwork.service.machine import monotonic, token_hex
 
 HEARTBEAT_S = 2.0
 MISSED_HEARTBEATS = 2
@@ -149,3 +149,63 @@ def _in_order(waiting: Sequence[Msg], expected: int) -> tuple[list[StoredMessage
             return found, False
         found.append(StoredMessage(delivery.subject, delivery.body, delivery.headers, delivery.stream_seq, delivery.at))
     return found, True
+
+
+LOOK_S, LOOK_AGAIN_S = 10.0, 0.5
+"""How often the streams are asked, and how often after it was away, until they answer and are informed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    reconnects: int
+    created: datetime
+    first_seq: int
+    last_seq: int
+
+    def may_have_forgotten(self, before: "Sight") -> bool:
+        """Whether anything of what was there at `before` may be missing: more than what has grown old since."""
+        if (self.reconnects, self.created) != (before.reconnects, before.created) or self.last_seq < before.last_seq:
+            return True
+        gone_since = self.first_seq > before.last_seq + 1
+        had_any = 0 < before.first_seq <= before.last_seq
+        return gone_since or (had_any and self.first_seq > before.last_seq)
+
+
+async def keep_informed(link: NatsLink, streams: Collection[str], inform: Callable[[], Awaitable[None]]) -> None:
+    """Call `inform` now, and whenever one of the streams may have forgotten, until it raises no TryAgain. For ever."""
+    before: dict[str, Sight] = {}
+    told = False
+    while True:
+        now = {name: sight for name in streams if (sight := await _look(link, name))}
+        forgotten = any(sight.may_have_forgotten(before[name]) for name, sight in now.items() if name in before)
+        if now and (forgotten or not told):
+            told = await _informed(inform)
+        before |= now
+        await _while_connected(link, LOOK_S if told and len(now) == len(streams) else LOOK_AGAIN_S)
+
+
+async def _while_connected(link: NatsLink, most_s: float) -> None:
+    reconnects, until = link.reconnects, monotonic() + most_s
+    while link.reconnects == reconnects and monotonic() < until:  # noqa: ASYNC110 - the client only counts
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+async def _informed(inform: Callable[[], Awaitable[None]]) -> bool:
+    try:
+        await inform()
+    except TryAgain as error:
+        log.warning("the bus is not informed yet", extra={"why": str(error)})
+        return False
+    return True
+
+
+async def _look(link: NatsLink, stream: str) -> Sight | None:
+    if not link.connected:
+        return None
+    reconnects = link.reconnects
+    try:
+        info = await link.ask_jetstream(f"STREAM.INFO.{stream}")
+        created, state = datetime.fromisoformat(info["created"]), info["state"]
+        return Sight(reconnects, created, state["first_seq"], state["last_seq"])
+    except (Failure, ValueError, KeyError):  # there is no such stream now, or no answer
+        return None

@@ -53,32 +53,30 @@ log = logging.getLogger(__name__)
 async def connect(settings: NatsSettings, *, name: str = "agentic-loop", timeout_s: float = 10.0) -> "NatsLink":
     """To the first server that answers; reconnects for ever. `name`: on the server. Raises Unreachable when none
     answers in time, Misconfigured when the login is refused or a file cannot be used."""
-    client, options = BusClient(encrypted=settings.encrypted), client_options(settings, name)
+    client, options, at = BusClient(encrypted=settings.encrypted), client_options(settings, name), settings.servers
     try:
         async with asyncio.timeout(timeout_s):
             await client.connect(**options, **client.callbacks)
             await client.listen()
     except TimeoutError as error:
-        reason = client.trouble or "no answer"
-        raise Unreachable(f"no NATS server at {settings.servers} within {timeout_s:g} s: {reason}") from error
+        raise Unreachable(f"no NATS server at {at} within {timeout_s:g} s: {client.trouble or 'no answer'}") from error
     except Failure as error:
-        raise Misconfigured(f"NATS at {settings.servers}: {error}") from error
+        raise Misconfigured(f"NATS at {at}: {error}") from error
     except Exception as error:
         kind = type(error).__name__  # the text may quote an address with its password, or a key
-        raise Misconfigured(f"the address or login for NATS at {settings.servers} cannot be used ({kind})") from error
+        raise Misconfigured(f"the address or login for NATS at {at} cannot be used ({kind})") from error
     finally:
         if not client.logged_in:  # given up half way
             await _close(client, within_s=1.0)
-    return NatsLink(client, servers=settings.servers)
+    return NatsLink(client, servers=at)
 
 
 class NatsLink:
     """A connection that comes back by itself. Made by `connect`; for many tasks of one event loop."""
 
     def __init__(self, client: BusClient, *, servers: str) -> None:
-        self.servers = servers
-        self.client = client
-        self._guard: Guard = _nothing_to_ask
+        self.servers, self.client = servers, client
+        self.permitted: Guard = _nothing_to_ask
         self.id_was_taken: Callable[[], None] = lambda: None
         self.was_there: Callable[[], None] = lambda: None
         self.tries_again: Callable[[], None] = lambda: None
@@ -89,10 +87,7 @@ class NatsLink:
 
     def guard_by(self, guard: Guard) -> None:
         """From now on nothing is published, told or acknowledged unless `guard` returns; what it raises is raised."""
-        self._guard = guard
-
-    async def permitted(self) -> None:
-        await self._guard()
+        self.permitted = guard
 
     @property
     def connected(self) -> bool:
@@ -162,7 +157,7 @@ class NatsLink:
         deadline = clock() + within_s
         while True:
             try:
-                await self._guard()
+                await self.permitted()
                 return await self._store(subject, body, dict(headers), min(within_s, TRY_SECONDS))
             except TryAgain as error:
                 if clock() >= deadline:
@@ -225,7 +220,7 @@ class NatsLink:
         if self.client.pending_data_size > UNSENT_BYTES:
             return False
         try:
-            await self._guard()
+            await self.permitted()
             await self.client.put(subject, body, reply=reply, headers=headers)
         except (TryAgain, Unreachable, Misconfigured):
             return False
@@ -237,8 +232,8 @@ class NatsLink:
             answer = await self.client.ask(subject, body, {}, within_s=timeout_s)
         except Failure as error:
             raise TryAgain(f"{subject}: {error}") from error
-        if answer.headers and answer.headers.get("Status") == "503":
-            raise TryAgain(f"{subject}: nobody is there to answer")
+        if (answer.headers or {}).get("Status") == "503":
+            raise TryAgain(f"{subject}: nothing is there to answer")
         return answer.data
 
     async def ask_jetstream(
@@ -312,10 +307,10 @@ class NatsLink:
     async def _is_ours(self, published: Published, is_same: Callable[[StoredMessage], bool]) -> bool:
         try:
             stored = await self.stored(published.stream, published.seq)
-            return stored is not None and is_same(stored)
         except Misconfigured as error:  # this login may not look: all that is left is to believe it
             log.warning("a duplicate in %s was not looked at: %s", published.stream, error)
             return True
+        return stored is not None and is_same(stored)
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

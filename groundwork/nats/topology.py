@@ -18,10 +18,8 @@ from groundwork.service.errors import NoRoom, TryAgain
 
 Json = dict[str, Any]
 
-ADDED = ("description", "republish", "deny_purge")
-"""Settings that change nothing for users of a stream or consumer: the setup adds them where they are not set."""
 LISTS = ("subjects", "filter_subjects")
-"""The setup adds the subjects that these lack, and takes none away."""
+"""These may hold more than what is wanted: only what they lack differs, and only that is changed."""
 MODE = "persist_mode"
 _TIMES = frozenset({"max_age", "duplicate_window", "ack_wait"})
 _DEFAULTS = ("none", "default")
@@ -99,16 +97,13 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """`created`, `changed`, `remade`: done now. `lacks`: `expected` is what a list of subjects has not. `harmless`:
-    mending it takes nothing away, so the setup does."""
+    """`created`, `changed`, `remade`: done now. `expected` is what a list of LISTS lacks."""
 
     kind: Literal["missing", "differs", "created", "changed", "remade"]
     what: str
     field: str = ""
     expected: str = ""
     actual: str = ""
-    lacks: bool = False
-    harmless: bool = False
 
 
 async def check_topology(link: NatsLink, topology: Topology) -> list[Deviation]:
@@ -118,7 +113,7 @@ async def check_topology(link: NatsLink, topology: Topology) -> list[Deviation]:
 
 
 async def set_up(
-    link: NatsLink, topology: Topology, *, changes: Callable[[Deviation], bool] = lambda finding: finding.harmless
+    link: NatsLink, topology: Topology, *, changes: Callable[[Deviation], bool] = lambda _: False
 ) -> list[Deviation]:
     """Creates what is missing and changes the differences that `changes` takes. Returns what was done, and the
     differences that are left. Raises Failure; TryAgain after the time that servers take to elect a leader."""
@@ -153,8 +148,8 @@ async def _set_up(link: NatsLink, spec: Spec, changes: Callable[[Deviation], boo
         return found
     if isinstance(spec, StreamSpec) and any(one.field == MODE for one in taken):
         return [await _remake(link, spec)]
-    fields = {one.field: wanted.get(one.field) for one in taken if not one.lacks}
-    fields |= {one.field: [*config[one.field], *_lacking(wanted, config, one.field)] for one in taken if one.lacks}
+    fields = {one.field: wanted.get(one.field) for one in taken}
+    fields |= {name: [*config[name], *_lacking(wanted, config, name)] for name in LISTS if name in fields}
     await _make(link, spec, config | fields, update=True)
     changed = (replace(one, kind="changed", expected=_shown(one.field, fields)) for one in taken)
     return [*changed, *(one for one in found if one not in taken)]
@@ -177,16 +172,13 @@ async def _remake(link: NatsLink, spec: StreamSpec) -> Deviation:
 def _differences(spec: Spec, info: Json | None) -> list[Deviation]:
     if info is None:
         return [Deviation("missing", spec.what)]
-    wanted, config = spec.config(), info["config"]
-    differing = [name for name in spec.settings if _comparable(wanted.get(name)) != _comparable(config.get(name))]
-    return [_difference(spec.what, name, wanted, config) for name in differing]
-
-
-def _difference(what: str, name: str, wanted: Json, config: Json) -> Deviation:
-    more = _lacking(wanted, config, name) if name in LISTS else []
-    expected, actual = ", ".join(more) or _shown(name, wanted), _shown(name, config) if config.get(name) else ""
-    harmless = bool(more) or (name in ADDED and not config.get(name))
-    return Deviation("differs", what, name, expected, actual, lacks=bool(more), harmless=harmless)
+    wanted, config, found = spec.config(), info["config"], list[Deviation]()
+    for name in spec.settings:
+        more = _lacking(wanted, config, name) if name in LISTS else []
+        if more or (name not in LISTS and _comparable(wanted.get(name)) != _comparable(config.get(name))):
+            actual = _shown(name, config) if config.get(name) else ""
+            found.append(Deviation("differs", spec.what, name, ", ".join(more) or _shown(name, wanted), actual))
+    return found
 
 
 def _lacking(wanted: Json, config: Json, name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Programs of many commands: loaded when they are called, completed in a shell, and ended with an exit code."""
+"""Programs of many commands: loaded when they are called, and ended with an exit code."""
 
 import io
 import json
@@ -6,12 +6,10 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, NoReturn
 
 import typer
-from typer._completion_shared import get_completion_script
 from typer.core import TyperCommand, TyperGroup
 
 from groundwork.service.errors import ClosedPipe, Exit, NotDone, complaint_of
@@ -93,11 +91,8 @@ def examples(*lines: str) -> str:
     return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
 
 
-Shell = StrEnum("Shell", ["BASH", "ZSH", "FISH"])
-
-
 def program(name: str, group: type[LazyGroup], about: str) -> typer.Typer:
-    """A program of the commands of `group`, and one for completion. `about`: how its help begins."""
+    """A program of the commands of `group`. `about`: how its help begins."""
     app = typer.Typer(
         name=name,
         cls=group,
@@ -115,18 +110,6 @@ def program(name: str, group: type[LazyGroup], about: str) -> typer.Typer:
             sys.stdout.write(f"{name} {installed_version()}\n")
         elif context.invoked_subcommand is None:
             sys.stdout.write(f"{context.get_help()}\n")
-
-    told_to_a_shell = (
-        f'eval "$({name} completion bash)"   # in ~/.bashrc; zsh likewise, after compinit',
-        f"{name} completion fish > ~/.config/fish/completions/{name}.fish",
-    )
-
-    @app.command(rich_help_panel=[at.panel for at in group.table.values()][-1], epilog=examples(*told_to_a_shell))
-    def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.", metavar="bash|zsh|fish")]) -> None:
-        """Print what makes a shell complete the commands, options and values."""
-        variable = f"_{name.replace('-', '_').upper()}_COMPLETE"
-        found = get_completion_script(prog_name=name, complete_var=variable, shell=shell.value)
-        sys.stdout.write(f"{found}\n")
 
     return app
 

@@ -8,8 +8,8 @@ makes proofs, all check them, and the file is read again whenever it changes.
 import base64
 import hmac
 import re
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -60,6 +60,7 @@ def _bytes(text: str) -> bytes:
 
 KEY_BYTES = 32
 MAC_BYTES = 20
+_LINE = re.compile(rf"(\S+)\s+(\S+)\s+([0-9a-fA-F]{{{2 * KEY_BYTES}}})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,7 @@ class Key:
 
     @classmethod
     def fresh(cls) -> "Key":
-        made_at = utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        return cls(f"k{token_hex(4)}", made_at, entropy(KEY_BYTES))
+        return cls(f"k{token_hex(4)}", utc_now().strftime("%Y-%m-%dT%H:%M:%SZ"), entropy(KEY_BYTES))
 
     def derived(self, purpose: str) -> bytes:
         """32 bytes for one purpose alone: what is known of one says nothing of another."""
@@ -91,8 +91,7 @@ class Key:
         for part in parts:
             content = part.encode() if isinstance(part, str) else part
             whole += len(content).to_bytes(4, "big") + content
-        digest = base64.urlsafe_b64encode(self.digest(purpose, whole)[:MAC_BYTES])
-        return f"{self.id}.{digest.rstrip(b'=').decode()}"
+        return f"{self.id}.{_text(self.digest(purpose, whole)[:MAC_BYTES])}"
 
 
 @lru_cache(maxsize=64)
@@ -112,12 +111,10 @@ class KeyRing:
     @classmethod
     def open(cls, path: Path, clock: Callable[[], float] | None = None) -> "KeyRing":
         """Made with a fresh key where there is none. Raises Misconfigured, also later when the file changes."""
-        if not path.exists():
-            _store(store_folder.create, path, (Key.fresh(),))
-        try:
+        with _told(path):
+            if not path.exists():
+                store_folder.create(path, _lines((Key.fresh(),)))
             file = WatchedFile(path, read, clock or this().monotonic)
-        except OSError as error:
-            raise Misconfigured(f"the keys in {path} cannot be read: {error.strerror}") from error
 
         def held() -> tuple[Key, ...]:
             with suppress(OSError):  # it is being replaced, or was lost: what is known holds until the next start
@@ -136,13 +133,12 @@ class KeyRing:
         return self._held()
 
     def mac(self, purpose: str, *parts: str | bytes) -> str:
-        """The proof that whoever holds the newest key said these parts, for that purpose."""
+        """The proof that the holder of the newest key said these parts, for that purpose."""
         return self.keys[0].mac(purpose, parts)
 
     def checks(self, mac: str, purpose: str, *parts: str | bytes) -> bool:
         """Whether `mac` was made of these parts with any key of the ring. Takes as long whatever is wrong with it."""
-        made_with = mac.partition(".")[0]
-        keys = self.keys
+        made_with, keys = mac.partition(".")[0], self.keys
         key = next((key for key in keys if key.id == made_with), keys[0])
         return hmac.compare_digest(key.mac(purpose, parts).encode(), mac.encode(errors="surrogatepass"))
 
@@ -151,13 +147,9 @@ def read(path: Path) -> tuple[Key, ...]:
     """The keys in a file. Raises Misconfigured, quoting nothing of it, and OSError."""
     keys = []
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
-        try:
-            name, made_at, digits = line.split()
-            keys.append(Key(name, made_at, bytes.fromhex(digits)))
-        except ValueError:
-            raise Misconfigured(f"{path}, line {number}: a key is `<id> <made at> <64 hex digits>`") from None
-        if len(keys[-1].secret) != KEY_BYTES:
-            raise Misconfigured(f"{path}, line {number}: a key has {2 * KEY_BYTES} hex digits")
+        if not (found := _LINE.fullmatch(line.strip())):
+            raise Misconfigured(f"{path}, line {number}: a key is `<id> <made at> <{2 * KEY_BYTES} hex digits>`")
+        keys.append(Key(found[1], found[2], bytes.fromhex(found[3])))
     if not keys:
         raise Misconfigured(f"{path} holds no key: restore it from your backup, or delete it to begin with a new one")
     return tuple(keys)
@@ -165,12 +157,17 @@ def read(path: Path) -> tuple[Key, ...]:
 
 def write(path: Path, keys: Sequence[Key]) -> None:
     """Put these keys in the file, whole and for its owner alone. Raises Misconfigured."""
-    _store(store_folder.write, path, keys)
+    with _told(path):
+        store_folder.write(path, _lines(keys))
 
 
-def _store(how: Callable[[Path, str], object], path: Path, keys: Sequence[Key]) -> None:
-    text = "".join(f"{key.id} {key.made_at} {key.secret.hex()}\n" for key in keys)
+def _lines(keys: Sequence[Key]) -> str:
+    return "".join(f"{key.id} {key.made_at} {key.secret.hex()}\n" for key in keys)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
     try:
-        how(path, text)
+        yield
     except OSError as error:
-        raise Misconfigured(f"the keys cannot be written to {path}: {error.strerror}") from error
+        raise Misconfigured(f"the keys in {path} cannot be read or written: {error.strerror}") from error

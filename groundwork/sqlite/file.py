@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiosqlite
@@ -58,10 +58,8 @@ class SqliteFile:
     async def write(self, work: Callable[[sqlite3.Connection], T], *, makes_room: bool = False) -> T:
         """What `work` returns, once durable. Raises what `work` raises, and Misconfigured without a writer.
         `makes_room`: it may use the reserve."""
-        if self._writer is None:
-            raise Misconfigured(f"{self.path} was opened to be read only")
         try:
-            stored = await self._writer.write(work, makes_room=makes_room)
+            stored = await self._may_write().write(work, makes_room=makes_room)
         except (TryAgain, Broken) as error:
             self._note(str(error))
             raise
@@ -72,13 +70,17 @@ class SqliteFile:
     @contextlib.contextmanager
     def making_room(self) -> Iterator[None]:
         """Inside, on a full disk, what is kept for works that make room is left to them: nothing else is written."""
-        if self._writer is None:
-            raise Misconfigured(f"{self.path} was opened to be read only")
-        self._writer.making_room = True
+        writer = self._may_write()
+        writer.making_room = True
         try:
             yield
         finally:
-            self._writer.making_room = False
+            writer.making_room = False
+
+    def _may_write(self) -> GroupCommit:
+        if self._writer is None:
+            raise Misconfigured(f"{self.path} was opened to be read only")
+        return self._writer
 
     def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
         """Write with the next group, or never: what is lost in a crash may as well be lost while closing."""
@@ -129,12 +131,8 @@ class SqliteFile:
         self.trouble = trouble
 
 
-class Opener(Protocol):
-    """How a database is opened to be written. The default has a thread that writes and one that reads."""
-
-    def __call__(
-        self, path: Path, migrations: Traversable, on_commit: OnCommit, *, durable: bool, reserve: Reserve | None
-    ) -> AbstractAsyncContextManager[SqliteFile]: ...
+Opener = Callable[[Path, Traversable, OnCommit, bool, Reserve | None], AbstractAsyncContextManager[SqliteFile]]
+"""How a database is opened to be written. The default has a thread that writes and one that reads."""
 
 
 def open_file(
@@ -148,14 +146,22 @@ def open_file(
     """Made if absent, for this user alone. `migrations`: the folder of its schema. Not `durable`: it survives a crash
     of the process alone. `reserve`: for works that make room. Raises Misconfigured for a folder or file that cannot be
     used, and TryAgain for one that is full or locked."""
-    return _opener.get()(path, migrations, on_commit, durable=durable, reserve=reserve)
+    return _opener.get()(path, migrations, on_commit, durable, reserve)
 
 
 @contextlib.asynccontextmanager
 async def open_with_threads(
-    path: Path, migrations: Traversable, on_commit: OnCommit, *, durable: bool, reserve: Reserve | None
+    path: Path, migrations: Traversable, on_commit: OnCommit, durable: bool, reserve: Reserve | None
 ) -> AsyncIterator[SqliteFile]:
-    writer = await asyncio.to_thread(_open_writer, path, migrations, on_commit, durable=durable, reserve=reserve)
+    def opened() -> GroupCommit:
+        make_private(path)
+        migrate(path, migrations)
+        return GroupCommit(path, on_commit=on_commit, durable=durable, reserve=reserve)
+
+    try:
+        writer = await asyncio.to_thread(opened)
+    except Broken as error:  # at the start a restart mends nothing
+        raise Misconfigured(str(error)) from error
     try:
         async with _reading(path, writer) as file:
             yield file
@@ -181,7 +187,8 @@ async def open_for_reading(path: Path, migrations: Traversable) -> AsyncIterator
                 )
             yield file
     except sqlite3.Error as error:
-        raise _lasting(storage_error(error, path)) from error
+        lasting = storage_error(error, path)
+        raise lasting if isinstance(lasting, TryAgain) else Misconfigured(str(lasting)) from error
 
 
 def make_private(path: Path) -> None:
@@ -218,19 +225,3 @@ async def _reading(path: Path, writer: GroupCommit | None) -> AsyncIterator[Sqli
 
 _lenient = partial(str, encoding="utf-8", errors="replace")
 """Text in which a damaged row is no fault of a whole list of rows."""
-
-
-def _open_writer(
-    path: Path, migrations: Traversable, on_commit: OnCommit, *, durable: bool, reserve: Reserve | None
-) -> GroupCommit:
-    make_private(path)
-    try:
-        migrate(path, migrations)
-        return GroupCommit(path, on_commit=on_commit, durable=durable, reserve=reserve)
-    except Broken as error:
-        raise _lasting(error) from error
-
-
-def _lasting(error: TryAgain | Broken) -> TryAgain | Misconfigured:
-    """At the start a restart mends nothing."""
-    return error if isinstance(error, TryAgain) else Misconfigured(str(error))

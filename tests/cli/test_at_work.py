@@ -123,13 +123,13 @@ def kill_agent_of(dev: Dev) -> None:
 
 
 COMPLETED = {
-    "bash": """eval "$({program} completion bash)"
+    "bash": """eval "$({program} --show-completion bash)"
 COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
 _{function}_completion {program}; printf '%s\\n' "${{COMPREPLY[@]}}" """,
-    "zsh": """autoload -Uz compinit; compinit -u -D; eval "$({program} completion zsh)"
+    "zsh": """autoload -Uz compinit; compinit -u -D; eval "$({program} --show-completion zsh)"
 test "$_comps[{program}]" = _{function}_completion
 _arguments() {{ print -l -- "$@" }}; _files() {{ }}; words=({words}); CURRENT=$#words; _{function}_completion""",
-    "fish": '{program} completion fish | source; complete -C "{words}"',
+    "fish": '{program} --show-completion fish | source; complete -C "{words}"',
 }
 
 

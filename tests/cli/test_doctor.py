@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.topology import topology
 from agent_service.cli.doctor import machine
-from agent_service.cli.doctor.bus import clock, replicas, room, servers
+from agent_service.cli.doctor.bus import clock, replicas, room
 from agent_service.cli.doctor.report import examine, on_this_machine, settings_in_force
 from agent_service.cli.doctor.tools import of_the_gateway, retrieval
 from agent_service.models.settings import ModelSettings, PhaseSettings
@@ -50,10 +50,10 @@ def at(time: Any) -> Finding:
     return clock({} if time is None else {"time": time}, NOON)
 
 
-def copies(*late: dict[str, Any], leader: str | None = "n1", all_answer: bool = True) -> Finding:
+def copies(*late: dict[str, Any], leader: str | None = "n1") -> Finding:
     known = [{"name": "n2", "current": True}, *({"name": "n3", "current": False} | copy for copy in late)]
     stream = {"config": {"name": "AGENTIC_REQUESTS"}, "cluster": {"leader": leader, "replicas": known}}
-    return replicas([stream], all_answer=all_answer)
+    return replicas([stream])
 
 
 def stream(taken: int, most: int, discard: str) -> Finding:
@@ -65,7 +65,8 @@ def asking(**settings: Any) -> Finding:
     knows = (ToolCommand(name="index", tier="write"), ToolCommand(name="search", tier="read"))
     writes = ToolOffer(name="diary", route="diary", commands=(ToolCommand(name="add", tier="write"),))
     offered = (writes, ToolOffer(name="knowledge", route="knowledge", commands=knows))
-    return retrieval(ContinuationSettings(**settings), offered)
+    (told,) = retrieval(ContinuationSettings(**settings), offered)
+    return told
 
 
 JUDGED: list[tuple[Finding, Wanted]] = [
@@ -73,16 +74,13 @@ JUDGED: list[tuple[Finding, Wanted]] = [
     (at("2026-11-21T11:58:00Z"), ("warning", "2:00 ahead of", "")),
     (at("2026-11-21T13:00:00Z"), ("warning", "1:00:00 behind", "")),
     (at(None), ("warning", "does not tell its time", "")),
-    (copies({"lag": 1805}), ("warning", "AGENTIC_REQUESTS on n3 is 1805 behind", "restart that server")),
-    (copies({}), ("warning", "AGENTIC_REQUESTS on n3 is not up to date", "restart that server")),
-    (copies({"lag": 1805}, all_answer=False), ("warning", "n3", "start the server that is away")),
-    (copies({}, leader=None), ("wrong", "no server leads AGENTIC_REQUESTS", "copies are damaged: restart the servers")),
-    (copies({}, leader=None, all_answer=False), ("wrong", "no server leads", "start the servers that are away")),
+    (copies({"lag": 1805}), ("warning", "AGENTIC_REQUESTS on n3 is 1805 behind", "restart those behind")),
+    (copies({}), ("warning", "AGENTIC_REQUESTS on n3 is not up to date", "restart those behind")),
+    (copies({}, leader=None), ("wrong", "no server leads AGENTIC_REQUESTS", "copies are damaged: restart them")),
     (stream(80, 100, "new"), ("warning", "is 80 % full", "--change")),
     (room([], {"limits": {"max_storage": 10}, "storage": 9}), ("warning", "what this account may store is 90%", "")),
     (stream(100, 100, "old"), ("ok", "", "")),
     (stream(100, -1, "new"), ("ok", "", "")),
-    (asking(), ("ok", "knowledge.search, profile fast", "")),
     (asking(retrieval_tool="wiki"), ("warning", "runs have no tool wiki", "")),
     (asking(retrieval_tool="knowledge.find"), ("warning", "knowledge has no command find", "")),
     (asking(retrieval_tool="diary"), ("warning", "diary has no command that only reads", "")),
@@ -113,7 +111,7 @@ async def test_what_is_wrong_on_this_machine_is_named_with_the_remedy(tmp_path: 
 async def test_without_a_bus_the_rest_is_checked_within_five_seconds_and_no_file_is_made(tmp_path: Path) -> None:
     async with asyncio.timeout(5.0):
         checks = await found(configured(tmp_path))
-    well = ("sqlite", "configuration", "store", "database", "workspaces", "model", "tokens")
+    well = ("configuration", "store", "database", "workspaces", "model", "tokens")
     assert {name: check.mark for name, check in checks.items()} == {
         **dict.fromkeys(well, "ok"),
         "nats": "wrong",
@@ -187,8 +185,6 @@ ON_THE_BUS: list[tuple[Callable[[NatsLink], Awaitable[None]] | None, dict[str, A
 async def test_what_is_wrong_on_the_bus_is_told_with_the_remedy_until_it_is_mended(
     tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
 ) -> None:
-    several = NatsSettings(urls=(nats_server.url, NOWHERE))
-    assert misses(await servers(several), ("warning", "127.0.0.1:1", "start it")) == []
     bare = await found(configured(tmp_path, nats_server.url))
     assert {bare[name].mark for name in ("nats", "jetstream", "permissions", "clock")} == {"ok"}
     assert misses(bare["streams"], ("wrong", "stream AGENTIC", "agentic setup")) == []

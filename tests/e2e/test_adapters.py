@@ -14,7 +14,7 @@ from agent_service.bus.reading import NatsWhereabouts
 from agent_service.bus.room import is_leaderless, of_stream
 from agent_service.bus.topology import topology
 from agent_service.core.waiting import Status
-from agent_service.trust.signing import Signing
+from agent_service.trust.proofs import Signing
 from agent_service.views.why import Holder, Whereabouts
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up

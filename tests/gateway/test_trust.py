@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from nats.aio.msg import Msg
 
-from agent_service.trust.signing import Signing
+from agent_service.trust.proofs import Signing
 from ductile_gateway.trust import NotTheAgents, Pins, Trust
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.nats.keeping_informed import Sight
+from groundwork.nats.following import Sight
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import Moved, SharedLog

@@ -56,8 +56,7 @@ from agent_service.run.ports import ModelCall, Question
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import SqliteStore
-from agent_service.trust.capabilities import Capabilities
-from agent_service.trust.signing import Signing
+from agent_service.trust.proofs import Capabilities, Signing
 from agent_service.views.folder.keeping import Folders
 from agent_service.views.folder.workspace import Workspace
 from agent_service.views.journal import JournalReader

@@ -1,6 +1,6 @@
 """A command that is killed (SIGKILL) at a point that it passes: where one of some functions begins, or leaves off.
 
-    for point in strikes(folder, ("groundwork.archive.files:set_aside",), "restore", place):
+    for point in strikes(folder, ("groundwork.archive.series:set_aside",), "restore", place):
         ...                     # killed at the first point, at the second, until it is not: what has it left?
 
 Each function counts once as begun and once as left. A process that has loaded everything forks for each strike.

@@ -18,7 +18,7 @@ from agent_service.run.arrival import Arrival, UnknownRun, Unreadable, correlati
 from agent_service.run.children.waking import depth_of
 from agent_service.run.messages import Publish
 from agent_service.run.turn import Turns
-from agent_service.trust.capabilities import Capabilities
+from agent_service.trust.proofs import Capabilities
 from ductile_gateway.calls.artifacts import named_digest
 from groundwork.service.keys import KeyRing
 from schemas import keys, subjects

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from agent_service.bus.buckets import ProvenArtifacts
 from agent_service.core.events import Seen
 from agent_service.core.phases import Met, Proof, Reflection, Verdict
 from agent_service.errors import Replaced
 from agent_service.run.checks.lookup import PIECE, Evidence, pieces
-from agent_service.trust.artifacts import ProvenArtifacts
 from groundwork.service.errors import TryAgain
 from tests.core.cues import (
     ARTIFACT,

@@ -1,6 +1,5 @@
 """Checks of the bus: its servers, its streams, and who is on it. Nothing is published or created."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -11,7 +10,7 @@ from agent_service.bus import findings
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.messages import CONTROL, RESULTS, STARTS
 from agent_service.bus.room import NEARLY_FULL, of_stream
-from agent_service.bus.topology import OPERATORS_CHOICE, ROLE, expected, lacking_work, remedy_of
+from agent_service.bus.topology import CHANGE, OPERATORS_CHOICE, ROLE, expected, lacking_work
 from agent_service.cli.doctor.machine import SKEW, id_of
 from agent_service.cli.doctor.tools import gateway
 from agent_service.history.plain import duration, ok, warning, wrong
@@ -31,17 +30,17 @@ ANSWER_WITHIN_S = 2.0
 GATEWAY = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")
 NAMED = 3
 PERMISSION = "give this login the permission, or ask again later"
-START = "start the server that is away, and wait until it has caught up"
-START_MOST = "start the servers that are away: more than half have to be there"
 BEHIND = (
-    "wait a minute; then restart that server: it fetches from the others what is damaged. If that is not enough, stop"
-    " it, remove the folder jetstream/ACCOUNT/streams/STREAM of its store_dir, and start it"
+    "start the servers that are away, and wait a minute; then restart those behind: they fetch from the others what "
+    "is damaged. If that is not enough, stop one, remove the folder jetstream/ACCOUNT/streams/STREAM of its "
+    "store_dir, and start it"
 )
 LEADERLESS = (
-    "all servers answer, so copies are damaged: restart the servers one after another. If still none leads, the stream"
-    " is lost: `nats stream rm STREAM`, `agentic setup`, and restore a backup if it is AGENTIC_RUNS or AGENTIC_LEDGER"
+    "start the servers that are away: more than half have to be there. If all are, copies are damaged: restart them "
+    "one after another. If still none leads, the stream is lost: `nats stream rm STREAM`, `agentic setup`, and "
+    "restore a backup if it is AGENTIC_RUNS or AGENTIC_LEDGER"
 )
-"""The remedy where no server is away. (`nats stream cluster peer-remove` needs one more server than replicas.)"""
+"""(`nats stream cluster peer-remove` needs one more server than replicas.)"""
 SAMPLE = "x"
 """Stands for any name or number in a subject."""
 NEEDED = (
@@ -108,9 +107,7 @@ async def _streams(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Fin
             yield check
     clustered = [info for info in infos if info.get("cluster")]
     if any(info["config"].get("num_replicas", 1) > 1 for info in clustered):
-        answering = await servers(settings.nats)
-        yield replicas(clustered, all_answer=answering.text.startswith("all "))
-        yield answering
+        yield replicas(clustered)
     account = await _told(link, "$JS.API.INFO")
     yield room(infos, account)
     yield await findings.dead_letters(NatsDeadLetters(link))
@@ -121,17 +118,15 @@ def compared(wanted: Topology, found: Sequence[Deviation]) -> Finding:
     if missing := [finding.what for finding in found if finding.kind == "missing"]:
         return wrong("streams", f"there is no {', no '.join(missing)}", remedy="run `agentic setup`")
     if deaf := lacking_work(found):
-        return wrong("streams", _difference(deaf), remedy="run `agentic setup`")
+        return wrong("streams", _difference(deaf), remedy=CHANGE)
     if differing := [finding for finding in found if finding.field not in OPERATORS_CHOICE]:
-        remedy = "; ".join(dict.fromkeys(map(remedy_of, differing)))
-        return warning("streams", "; ".join(map(_difference, differing)), remedy=remedy)
+        return warning("streams", "; ".join(map(_difference, differing)), remedy=CHANGE)
     counts = f"{len(wanted.streams)} streams and buckets, {len(wanted.consumers)} consumers"
     return ok("streams", f"{counts}, as they should be")
 
 
 def _difference(finding: Deviation) -> str:
-    should = "lacks" if finding.lacks else f"is {finding.actual or 'not set'}, expected"
-    return f"{finding.what}: {finding.field} {should} {finding.expected}"
+    return f"{finding.what}: {finding.field} is {finding.actual or 'not set'}, expected {finding.expected}"
 
 
 async def _holders(link: NatsLink, settings: AgentSettings, role: Role) -> AsyncIterator[Finding]:
@@ -162,8 +157,7 @@ def _holder(record: Record) -> str:
     return f"free: {'given back' if record.owner.released else 'not renewed'} {ago} ago by {record.owner}"
 
 
-def replicas(infos: Iterable[Json], *, all_answer: bool) -> Finding:
-    """`all_answer`: all servers that are known."""
+def replicas(infos: Iterable[Json]) -> Finding:
     leaders, leaderless, late = set[str](), list[str](), list[str]()
     for info in infos:
         name, cluster = info["config"]["name"], info["cluster"]
@@ -177,36 +171,12 @@ def replicas(infos: Iterable[Json], *, all_answer: bool) -> Finding:
                 late.append(f"{name} on {one['name']} {'is away' if one.get('offline') else lag}")
     if leaderless:
         text = f"no server leads {', '.join(leaderless)}: nothing can be stored there"
-        return wrong("replicas", text, remedy=LEADERLESS if all_answer else START_MOST)
+        return wrong("replicas", text, remedy=LEADERLESS)
     if late:
         more = f", and {len(late) - NAMED} more" if len(late) > NAMED else ""
         text = f"{'; '.join(late[:NAMED])}{more}: with one server more away nothing can be stored"
-        return warning("replicas", text, remedy=BEHIND if all_answer else START)
+        return warning("replicas", text, remedy=BEHIND)
     return ok("replicas", f"each stream has all its copies, led by {', '.join(sorted(leaders))}")
-
-
-async def servers(settings: NatsSettings) -> Finding:
-    found = await asyncio.gather(*(_version(settings, url) for url in settings.urls))
-    versions = sorted({version for version, _ in found})
-    if away := [why for version, why in found if not version]:
-        return warning("servers", "; ".join(away), remedy="start it, or take its address out of nats.urls")
-    if len(versions) > 1:
-        text = f"they have versions {', '.join(versions)}"
-        return warning("servers", text, remedy="bring all servers to the newest, one after the other")
-    if len(found) == 1:
-        remedy = "name several in nats.urls, so that a start does not hang on one"
-        return warning("servers", f"one address is configured, of nats-server {versions[0]}", remedy=remedy)
-    return ok("servers", f"all {len(found)} answer, nats-server {versions[0]}")
-
-
-async def _version(settings: NatsSettings, url: str) -> tuple[str, str]:
-    alone = settings.model_copy(update={"urls": (url,)})
-    try:
-        link = await nats_link.connect(alone, name="agentic-doctor", timeout_s=ANSWER_WITHIN_S)
-    except Failure as error:
-        return "", f"{alone.servers}: {error}"
-    await link.close()
-    return link.server_version, ""
 
 
 def room(streams: Iterable[Json], account: Mapping[str, Any]) -> Finding:

@@ -31,8 +31,6 @@ from groundwork.service.store_folder import known_id
 from groundwork.sqlite.reserve import FOR_OPENING
 from schemas.status import Finding
 
-OLDEST_SQLITE = (3, 37, 0)
-"""The first with STRICT tables."""
 LITTLE_ROOM = 1 << 30
 NEARLY_FULL, MUCH_ROOM = 0.8, 20 << 30
 """The share of a disk that is taken, and how much free room is enough whatever that share is."""
@@ -46,13 +44,6 @@ BEFORE = (
 )
 OWN_PORT = "set agent.http.port to a port of its own"
 CORRECT_MODEL = "correct the section agent.model of the configuration"
-
-
-def sqlite() -> Finding:
-    found = f"SQLite {sqlite3.sqlite_version}"
-    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
-        return wrong("sqlite", found, remedy="use a Python that comes with SQLite 3.37 or newer")
-    return ok("sqlite", found)
 
 
 def folder(name: str, path: Path) -> Finding:

@@ -72,7 +72,6 @@ async def examine(
     config: Path | None, *, deep: bool, waits_for: Callable[[str], None] = lambda _: None
 ) -> AsyncIterator[Finding]:
     """All that can be asked is asked at the same time, and told in order. `waits_for`: is told whose answer is next."""
-    yield machine.sqlite()
     file = whereabouts.nearby(config)
     try:
         loaded = settings.load(file)

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from agent_service.bus.findings import statuses
-from agent_service.bus.skills import NatsSkills, misspelt, told_misspelt, unknown_names
+from agent_service.bus.skills import NatsSkills, unoffered
 from agent_service.cli.doctor.machine import BEFORE
 from agent_service.history.plain import ok, warning, wrong
 from agent_service.settings import AgentSettings, ContinuationSettings
@@ -21,7 +21,7 @@ from schemas import subjects
 from schemas.catalog import UNNAMED, ToolOffer
 from schemas.status import Finding
 
-RETRIEVAL, SECTION = "retrieval", "gateway section"
+SECTION = "gateway section"
 LOOKS_WITHIN_S, READS_WITHIN_S = 5.0, 30.0
 """The gateway asks Ductile in its turn."""
 COMMAND = (sys.executable, "-m", "ductile_gateway", "check", "--settings-only", "--config")
@@ -29,20 +29,16 @@ CORRECT = "correct what the executor named there offers, or rename its tool"
 START = "start `ductile-gateway serve`; `ductile-gateway check` lists its tools"
 
 
-def retrieval(settings: ContinuationSettings, offered: Sequence[ToolOffer]) -> Finding:
+def retrieval(settings: ContinuationSettings, offered: Sequence[ToolOffer]) -> Iterator[Finding]:
     """`offered`: the tools that runs may use. A missing default tool is no fault."""
     tool, _, wanted = settings.retrieval_tool.partition(".")
-    commands = next((offer.commands for offer in offered if offer.name == tool), None)
-    if commands is None and "retrieval_tool" not in settings.model_fields_set:
-        return ok(RETRIEVAL, f"there is no tool {tool}: a tool that asks for a retrieval gets an error for it")
-    found = [one for one in commands or () if (one.name == wanted if wanted else one.tier == "read")]
-    if found:
-        return ok(RETRIEVAL, f"{tool}.{found[0].name}, profile {settings.continuation_retrieval_profile}")
-    lacks = (
-        f"{tool} has no command {wanted or 'that only reads'}" if commands is not None else f"runs have no tool {tool}"
-    )
-    text = f"agent.continuations.retrieval_tool is {settings.retrieval_tool}, and {lacks}"
-    return warning(RETRIEVAL, text, remedy="name a tool there that is on offer, or have it offered")
+    commands = [command for offer in offered if offer.name == tool for command in offer.commands]
+    if any(one.name == wanted if wanted else one.tier == "read" for one in commands):
+        return
+    if commands or "retrieval_tool" in settings.model_fields_set:
+        lacks = f"{tool} has no command {wanted or 'that only reads'}" if commands else f"runs have no tool {tool}"
+        text = f"agent.continuations.retrieval_tool is {settings.retrieval_tool}, and {lacks}"
+        yield warning("retrieval", text, remedy="name a tool there that is on offer, or have it offered")
 
 
 async def gateway(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Finding]:
@@ -90,18 +86,16 @@ def _tools(settings: AgentSettings, catalog: Sequence[ToolOffer], problems: Sequ
         text = f"results of {silent} count as untrusted: their executor does not declare them"
         remedy = f"for tools that bring your own data, such as sensors, set agent.trusted: [{silent}]"
         yield warning("trust", text, remedy=remedy)
-    yield retrieval(settings.continuations, offered)
+    yield from retrieval(settings.continuations, offered)
 
 
 def _listed(
     settings: AgentSettings, catalog: Sequence[ToolOffer], offered: Sequence[ToolOffer], problems: Sequence[str]
 ) -> Finding:
     allowed = settings.tool_rules.only
-    if near := misspelt(allowed, {tool.name for tool in catalog}):
-        return wrong("tools", told_misspelt(near), remedy="correct agent.tools: the agent does not start like this")
     if problems:
         return warning("tools", "; ".join(problems), remedy=CORRECT)
-    if unknown := unknown_names(catalog, allowed, settings.oversight()):
+    if unknown := unoffered(catalog, allowed, settings.oversight()):
         text = f"{'; '.join(unknown)}, which no executor offers"
         return warning("tools", text, remedy="correct that setting, or the executor's tools")
     if not offered:

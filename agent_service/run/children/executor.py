@@ -27,7 +27,7 @@ from agent_service.run.children import answering
 from agent_service.run.children.waking import BadCall, asked_by, wake
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import Clock, KeptArtifacts, Wake
-from agent_service.trust.capabilities import Capabilities
+from agent_service.trust.proofs import Capabilities
 from schemas.events import Envelope, ToolOutput, ToolRequest, ToolResult
 from schemas.fields import flaws_of
 

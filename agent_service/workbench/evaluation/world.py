@@ -22,8 +22,7 @@ from agent_service.run.outbox import Publisher
 from agent_service.run.ports import Answer, Model, ModelCall, Question
 from agent_service.run.turn import Turns
 from agent_service.store.sqlite import SqliteStore
-from agent_service.trust.capabilities import Capabilities
-from agent_service.trust.signing import Signing
+from agent_service.trust.proofs import Capabilities, Signing
 from agent_service.workbench.evaluation.played import Moment, PlayedBus, PlayedClock, PlayedGateway, PlayedPerson
 from agent_service.workbench.evaluation.scenario import Scenario
 from agent_service.workbench.evaluation.scoring import Observed, Said

@@ -69,7 +69,7 @@ class Disk:
 
         @contextlib.asynccontextmanager
         async def opened(
-            path: Path, migrations: Traversable, on_commit: OnCommit, *, durable: bool, reserve: Reserve | None
+            path: Path, migrations: Traversable, on_commit: OnCommit, durable: bool, reserve: Reserve | None
         ) -> AsyncIterator[SqliteFile]:
             del durable, reserve
             file = SimFile(path, self, process, self._database(path.name, migrations), on_commit)

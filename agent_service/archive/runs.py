@@ -5,7 +5,6 @@ In this order: the signature, each file by the manifest, each journal, what is s
 are not judged where a file was changed.
 """
 
-import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,12 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.history.artifacts import FILES, is_artifact_path, kept_artifacts
+from agent_service.history.artifacts import FILES, is_artifact_path
 from agent_service.history.naming import is_whole
 from agent_service.run.changes import as_decided
 from agent_service.run.journal import Entry
-from agent_service.views.folder.verify import Flaw, flaw_in_journal
-from agent_service.views.pages import pages_of
+from agent_service.views.folder.verify import Flaw, flaw_in_journal, verify
+from agent_service.views.folder.workspace import Listing
 from groundwork.archive.format import MANIFEST, SIGNATURE, Archive, Hash, Writer
 from groundwork.service.installed import installed_version
 from schemas.fields import Instant
@@ -113,10 +112,13 @@ class Runs:
         for run_id, names in self._folders.items():
             yield from ((run_id, name) for name in names if name.startswith(f"{ARTIFACTS}/"))
 
-    def files_of(self, run_id: str) -> dict[str, str]:
-        """SHA-256 by path, of all but the journal."""
-        files = self.archive.manifest.files
-        return {name: files[f"{run_id}/{name}"] for name in self._folders.get(run_id, ()) if name != JOURNAL}
+    def files(self, run_id: str) -> Listing:
+        """All but the journal; with `read` it is a folder of views.folder.verify."""
+        return Listing(files=(), foreign=tuple(name for name in self._folders.get(run_id, ()) if name != JOURNAL))
+
+    def read(self, run_id: str, path: str) -> bytes | None:
+        name = f"{run_id}/{path}"
+        return self.archive.read(name) if name in self.archive.manifest.files else None
 
 
 def judge(archive: Archive, *, key: str | None = None) -> Sequence[Flaw]:
@@ -156,29 +158,16 @@ def _of_run(runs: Runs, run: ArchivedRun, known: Counter[str]) -> Iterator[Flaw]
     if flaw := flaw_in_journal(entries, run.run_id):
         yield changed(JOURNAL, flaw)
         return
-    state = as_decided(entries)
+    state, manifest = as_decided(entries), runs.archive.manifest
     yield from _of_line(run, entries, state)
-    yield from () if BESIDE in runs.archive.manifest.files else _of_children(run, state, known)
-    yield from _of_files(runs, run, entries)
-
-
-def _of_files(runs: Runs, run: ArchivedRun, entries: Sequence[Entry]) -> Iterator[Flaw]:
-    """Artifacts and pages by the journal, but for those that are said to be missing, and pages of another version."""
-    manifest, there = runs.archive.manifest, runs.files_of(run.run_id)
+    yield from () if BESIDE in manifest.files else _of_children(run, state, known)
     stay = manifest.moved or bool(run.artifacts_gone) or ARTIFACTS in manifest.left_out
-    wanted: dict[str, str | None] = dict.fromkeys(FILES) if not there.keys().isdisjoint(FILES) else {}
-    if wanted and manifest.program == installed_version():
-        wanted |= {name: hashlib.sha256(page.encode()).hexdigest() for name, page in pages_of(entries).items()}
-    kept = kept_artifacts(entry.record() for entry in entries)
-    wanted |= {path: artifact.sha256 for path, artifact in kept.items()}
-    for path, digest in wanted.items():
-        if path not in there and not stay and path not in run.left_out:
-            yield Flaw(kind="missing", place=path, text="is not there")
-        elif digest not in (None, there.get(path, digest)):
-            yield changed(path, "is not what the journal says")
-    for path in there.keys() - wanted.keys():
-        if not is_artifact_path(path):
-            yield Flaw(kind="extra", place=path, text="is no file of this run")
+    for one in verify(entries, runs, run.run_id):
+        is_known = stay or one.place in run.left_out
+        is_page_of_another_version = one.place in FILES and manifest.program != installed_version()
+        is_artifact = one.kind == "extra" and is_artifact_path(one.place)
+        if not (is_known if one.kind == "missing" else is_page_of_another_version or is_artifact):
+            yield one
 
 
 def _of_line(run: ArchivedRun, entries: Sequence[Entry], state: RunState) -> Iterator[Flaw]:

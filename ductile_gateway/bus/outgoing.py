@@ -15,7 +15,7 @@ from ductile_gateway.ports import CannotKeep
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.asking import changes, newest
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import NoSuchStream, Refused
+from groundwork.nats.publishing import Refused
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
 from groundwork.service.json_log import Outage
 from schemas import subjects
@@ -23,7 +23,6 @@ from schemas.fields import flaws_of
 from schemas.signing import AgentKey, AgentKeys, KeysWanted
 from schemas.status import Halt
 
-NO_STREAM_S = 2.0
 ASK_AGAIN_S = 2.0
 ANSWER_WITHIN_S = 1.0
 STOPPED_S = 0.25
@@ -40,9 +39,9 @@ class NatsBus:
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         try:
             await self._link.publish(subject, body, msg_id=key, headers=headers)
-        except NoSuchStream as error:  # it was there at the start: what was answered waits for it
+        except TryAgain as error:  # what was answered waits for it
             self._outage.goes_on(str(error))
-            raise TryAgain(str(error), NO_STREAM_S) from error
+            raise
         except GiveUp as error:  # a result that the bus will never take: no other may be lost like it
             raise Misconfigured(str(error)) from error
         self._outage.over()

@@ -21,8 +21,6 @@ from groundwork.nats.connection import BusClient, Denial
 from groundwork.nats.publishing import (
     LARGEST_MESSAGE,
     PENDING,
-    NoStream,
-    NoSuchStream,
     NotThere,
     Published,
     Refused,
@@ -135,7 +133,7 @@ class NatsLink:
         """Stores one message, trying again under the same `msg_id` while that can help and `within_s` lasts; where
         another message has that id, under `msg_id#2` and so on. `is_same`: whether that one says what this one does;
         without it, word for word. Raises Refused (not stored, nor ever will be; with code 10071 an earlier try of this
-        call may have been), Misconfigured (no stream, no permission), NoRoom or TryAgain (not known to be stored:
+        call may have been), Misconfigured (no permission), NoRoom or TryAgain (not known to be stored:
         repeat it with the same id), Unreachable (closed for good)."""
         for name in ids(msg_id):
             published = await self.keep(subject, body, {**headers, "Nats-Msg-Id": name}, within_s=within_s)
@@ -161,13 +159,10 @@ class NatsLink:
                 return await self._store(subject, body, dict(headers), min(within_s, TRY_SECONDS))
             except TryAgain as error:
                 if clock() >= deadline:
-                    kind = NoRoom if isinstance(error, NoRoom) else TryAgain
                     text = f"{subject} is not known to be stored: {error}. Repeat it with the same id"
-                    raise kind(text) from error
+                    raise NoRoom(text) if isinstance(error, NoRoom) else TryAgain(text) from error
                 self.tries_again()
                 self.stuck.set()
-                if isinstance(error, NoStream) and pause == SHORTEST_PAUSE:
-                    await self._check_that_a_stream_takes(subject)
             await self._pause(min(pause, deadline - clock()))
             pause = min(pause + SHORTEST_PAUSE, LONGEST_PAUSE)
 
@@ -318,15 +313,6 @@ class NatsLink:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LONGEST_PAUSE):
                     await self.client.up.wait()
-
-    async def _check_that_a_stream_takes(self, subject: str) -> None:
-        """Raises Misconfigured if the server knows of none; if it cannot tell, one may be on its way back."""
-        try:
-            found = await self.ask_jetstream("STREAM.NAMES", {"subject": subject}, timeout_s=ONLY_TRY_SECONDS)
-        except (TryAgain, Misconfigured):
-            return
-        if not found.get("streams"):
-            raise NoSuchStream(f"no stream takes {subject}: run `agentic setup` first")
 
 
 async def _nothing_to_ask() -> None:

@@ -66,10 +66,6 @@ _NOT_THERE, _UNAVAILABLE = 404, 500
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-class NoStream(TryAgain):
-    """Nobody answered: no stream takes the subject, or its leader is just being elected."""
-
-
 @dataclass(frozen=True, slots=True)
 class Published:
     stream: str
@@ -117,9 +113,9 @@ def _check_size(subject: str, body: bytes, headers: Mapping[str, str], *, limit:
 
 
 def read_ack(answer: Msg, subject: str) -> Published:
-    """What the stream answered to a publish. Raises NoStream, NoRoom, TryAgain or Refused."""
+    """What the stream answered to a publish. Raises NoRoom, TryAgain or Refused."""
     if answer.headers and answer.headers.get("Status") == "503":
-        raise NoStream(f"no stream answered for {subject}")
+        raise TryAgain(f"no stream answered for {subject}: it is missing, or its leader is just being elected")
     try:
         fields = json.loads(answer.data)
         if "error" in fields:

@@ -137,7 +137,7 @@ async def test_what_cannot_be_buried_is_not_terminated(bus: NatsLink, caplog: py
     await bus.jetstream.delete_stream("DEAD")
     await bus.publish("work.a", b"body", msg_id="one", headers={})
     async with consuming(bus, poisonous, dead=DeadLetters(BURIED)):
-        await until(lambda: "cannot be moved to the dead letters" in caplog.text)
+        await until(lambda: "cannot be moved to the dead letters" in caplog.text, within_s=40.0)
         await a_stream(bus, "DEAD", subjects=["dlq.>"])
         message = await dead_letter(bus)
     assert message.data == b"body"

@@ -29,12 +29,6 @@ async def stored(link: NatsLink) -> int:
     return (await link.jetstream.stream_info("WORK")).state.messages
 
 
-async def test_a_subject_that_no_stream_takes_is_told_at_once(link: NatsLink) -> None:
-    async with asyncio.timeout(AT_ONCE_S):
-        with pytest.raises(Misconfigured, match=r"nobody\.home"):
-            await link.publish("nobody.home", b"", msg_id="one", headers={})
-
-
 async def test_a_stream_that_gets_room_in_time_stores_the_waiting_message(link: NatsLink) -> None:
     await a_stream(link, max_bytes=1000)
     await link.publish("work.a", b"x" * 700, msg_id="one", headers={})

@@ -4,12 +4,12 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import zip_longest
-from typing import Literal
+from typing import Literal, Protocol
 
 from agent_service.history.artifacts import FILES, NamedArtifact, kept_artifacts
 from agent_service.run.changes import retell
 from agent_service.run.journal import Entry, flaw_in_chain
-from agent_service.views.folder.workspace import TooLarge, Unsafe, Workspace
+from agent_service.views.folder.workspace import Listing, TooLarge, Unsafe
 from agent_service.views.pages import pages_of
 from schemas.values import dataclass
 
@@ -33,8 +33,14 @@ class Flaw:
         return f"{where}: {self.text}"
 
 
+class Folder(Protocol):
+    def files(self, run_id: str) -> Listing | None: ...
+
+    def read(self, run_id: str, path: str) -> bytes | None: ...
+
+
 def verify(
-    entries: Sequence[Entry], workspace: Workspace, run_id: str, *, stored: Mapping[str, str] | None = None
+    entries: Sequence[Entry], workspace: Folder, run_id: str, *, stored: Mapping[str, str] | None = None
 ) -> list[Flaw]:
     """At most one flaw per place; only the journal's where that is flawed. A folder that is not there, or has no pages,
     is rendered when it is read. `stored`: SHA-256 by path of what the object store has. Raises IllegalName.

@@ -29,9 +29,17 @@ class ChangeRecord(Record):
     opened: int
 
     @classmethod
-    def of(cls, commit: Commit, event: Event, before: RunState | None) -> Self:
-        about: dict[str, Any] = {"paid_usd": commit.paid_usd, "opened": commit.opened}
-        return cls(entry=commit.entry, event=event, facts=commit.facts, before=before, after=commit.state, **about)
+    def of(cls, commit: Commit, before: RunState | None) -> Self:
+        outcome = commit.outcome
+        return cls(
+            entry=commit.entry,
+            event=outcome.event,
+            facts=outcome.facts,
+            before=before,
+            after=commit.state,
+            paid_usd=commit.paid_usd,
+            opened=commit.opened,
+        )
 
     @property
     def run_id(self) -> str:
@@ -71,14 +79,12 @@ class CallTold:
     why: str = ""
 
 
-OF_CALLS = frozenset(kind.__name__ for kind in (CallReserved, ModelReplied, ModelUnavailable))
 HELD_BACK = frozenset({"rate_limit", "overloaded"})
 """Errors of a provider after which no run asks before the time is over."""
 
 
-def call_told(entry: Entry) -> CallTold | None:
-    """None for an entry of another kind."""
-    event = entry.decoded() if entry.kind in OF_CALLS else None
+def call_told(event: Event) -> CallTold | None:
+    """None for an event of another kind."""
     match event:
         case CallReserved(reserve=reserve):
             return CallTold(reserved=True, tokens=reserve.tokens, usd=reserve.cost_usd or 0.0)

@@ -139,7 +139,7 @@ class Commit:
     """
 
     entry: Entry
-    facts: tuple[Fact, ...]
+    outcome: Outcome
     state: RunState
     brief: Brief | None
     growth: tuple[Growth, ...]
@@ -151,9 +151,9 @@ class Commit:
         return Run(state=self.state, head=self.entry.hash)
 
 
-def commit_of(before: Run | None, event: Event, transition: Transition) -> Commit:
+def commit_of(before: Run | None, transition: Transition) -> Commit:
     """Raises ValueError for a transition that did not change the run."""
-    state = transition.state
+    event, state = transition.event, transition.state
     if state is None or transition.ignored:
         raise ValueError(f"nothing to commit: {transition.ignored}")
     then, head = (before.state, before.head) if before else (None, GENESIS)
@@ -171,7 +171,7 @@ def commit_of(before: Run | None, event: Event, transition: Transition) -> Commi
             previous=head,
             hash=_chain(head, state.run_id, state.version, event.at, kind, text, led_to),
         ),
-        facts=transition.facts,
+        outcome=transition,
         state=state,
         brief=state.brief if changed else None,
         growth=growth,

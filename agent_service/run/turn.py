@@ -86,11 +86,11 @@ class Turns:
     async def accept(self, wake: Wake, event: WakeAccepted) -> tuple[str, Transition | None]:
         """A durable run's id, and what is to be performed (nothing for a known wake). Raises WakeConflict, TryAgain."""
         transition = decide(None, event)
-        commit = journal.commit_of(None, event, transition)
+        commit = journal.commit_of(None, transition)
         run_id = await self._store.accept(wake, commit)
         if run_id != event.run_id:
             return run_id, None
-        self._committed(None, commit, event)
+        self._committed(None, commit)
         self.accepted.set()
         return run_id, transition
 
@@ -133,31 +133,31 @@ class Turns:
                     return transition
                 if run and not transition.ignored:
                     try:
-                        await self._commit(run, event, transition)
+                        await self._commit(run, transition)
                     except VersionMoved:
                         self._known.pop(run_id, None)
                     else:
                         return transition
         raise TryAgain(f"run {run_id}: others keep moving it on")
 
-    async def _commit(self, run: Run, event: Event, transition: Transition) -> None:
+    async def _commit(self, run: Run, transition: Transition) -> None:
         """With the reserve of the call that it asks for, unless something has to be waited for."""
-        commit, then = journal.commit_of(run, event, transition), run.state
+        commit, then = journal.commit_of(run, transition), run.state
         calling = commit.state.calling if CallAsked in transition.kinds and self._store.takes_several else None
         reserve = self._model_caller.reserve(commit.state, calling) if calling else None
         if reserve is None:
             await self._store.commit(commit)
-            self._committed(then, commit, event)
+            self._committed(then, commit)
             return
         reserved = decide(commit.state, reserve)
-        second = journal.commit_of(commit.run, reserve, reserved)
+        second = journal.commit_of(commit.run, reserved)
         try:
             await self._store.commit(commit, second)
         except BaseException:
             self._model_caller.abandon(commit.state.run_id, reserve.call)
             raise
-        self._committed(then, commit, event)
-        self._committed(commit.state, second, reserve)
+        self._committed(then, commit)
+        self._committed(commit.state, second)
         self._reserved[commit.state.run_id, commit.state.version] = reserved
 
     async def _check(self, event: Event, made_of: RunState) -> None:
@@ -269,11 +269,11 @@ class Turns:
         now = run.state if run else await self.state(then.run_id)
         return now is not None and now is not then and now.final
 
-    def _committed(self, before: RunState | None, commit: Commit, event: Event) -> None:
+    def _committed(self, before: RunState | None, commit: Commit) -> None:
         self.dispatching.begin(commit.state.run_id, (commit.state.version,))
         self._remember(commit.run)
         try:
-            self._on_commit(ChangeRecord.of(commit, event, before))
+            self._on_commit(ChangeRecord.of(commit, before))
         except Exception:  # who looks on must not break what it looks at
             log.exception("a commit could not be told of", extra={"run_id": commit.state.run_id})
 

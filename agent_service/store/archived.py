@@ -107,7 +107,7 @@ def commits_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[Commit]:
         newest = change.entry.seq == run.version
         commit = Commit(
             entry=change.entry,
-            facts=change.facts,
+            outcome=change,
             state=change.after,
             brief=change.after.brief if newest or change.entry.seq == 1 else None,
             growth=growth_of(None, change.after) if newest else (),

@@ -93,4 +93,4 @@ class SqliteTaken(_Tables):
     async def calls(self, since: datetime) -> Sequence[PastCall]:
         rows = await self._database.read(self._sql["calls"], (LATE_PLACES, microseconds(since)))
         entries = [entry_of(run_id, row) for run_id, *row in rows]
-        return [(entry.at, entry.run_id, call) for entry in entries if (call := call_told(entry))]
+        return [(entry.at, entry.run_id, call) for entry in entries if (call := call_told(entry.decoded()))]

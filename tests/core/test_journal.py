@@ -46,7 +46,7 @@ def test_there_is_nothing_to_commit_of_an_ignored_event() -> None:
     before = Run(state=run.state, head=GENESIS)
     event = TimerFired(at=NOON)
     with pytest.raises(ValueError, match="nothing to commit: nothing is due"):
-        commit_of(before, event, decide(run.state, event))
+        commit_of(before, decide(run.state, event))
 
 
 # The chain

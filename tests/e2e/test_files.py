@@ -159,7 +159,7 @@ async def long_run(folder: Path) -> None:
     now, most = datetime.now(UTC), 2 * STEPS
     limits = Limits(deadline_at=now + timedelta(days=2), max_steps=most, max_attempts_of_run=most)
     wake = WakeAccepted(at=now, run_id=FAR, wake_id="w", brief=Brief(goal="go far", limits=limits, announced=True))
-    commit = commit_of(None, wake, decide(None, wake))
+    commit = commit_of(None, decide(None, wake))
     async with SqliteStore.open(folder) as store:
         await store.accept(wake_of(commit), commit)
 

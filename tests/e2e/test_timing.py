@@ -108,5 +108,5 @@ async def _queue(folder: Path, number: int) -> None:
             event = WakeAccepted(
                 at=at, run_id=run_id, wake_id=f"w{n}", brief=Brief(goal="record", limits=limits, announced=True)
             )
-            commit = journal.commit_of(None, event, decide(None, event))
+            commit = journal.commit_of(None, decide(None, event))
             await store.accept(Wake(wake_id=f"w{n}", digest=hashlib.sha256(b"").hexdigest()), commit)

@@ -54,12 +54,12 @@ def accepted(
     context: dict[str, Any] = {"background": "asked by a test"}
     brief = Brief(goal=goal, limits=limits, announced=True, context=context, caller=caller, parent=parent)
     event = WakeAccepted(at=at, run_id=run_id(number), wake_id=wake_id or f"wake-{number}", brief=brief)
-    return commit_of(None, event, decide(None, event))
+    return commit_of(None, decide(None, event))
 
 
 def after(commit: Commit, event: Event) -> Commit:
     """The commit of `event`, which comes after `commit`. Raises ValueError for an event that changes nothing."""
-    return commit_of(Run(state=commit.state, head=commit.entry.hash), event, decide(commit.state, event))
+    return commit_of(Run(state=commit.state, head=commit.entry.hash), decide(commit.state, event))
 
 
 def started(commit: Commit) -> Commit:

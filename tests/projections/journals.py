@@ -67,7 +67,7 @@ def commits_of(script: Script) -> list[Commit]:
     run: Run | None = None
     for change in script.story:
         if not change.transition.ignored:
-            commits.append(commit_of(run, change.event, change.transition))
+            commits.append(commit_of(run, change.transition))
             run = Run(state=commits[-1].state, head=commits[-1].entry.hash)
     return commits
 

@@ -19,7 +19,7 @@ async def stored(*stories: Script) -> AsyncIterator[SqliteStore]:
             for number, story in enumerate(stories):
                 before = None
                 for change in entries(story.story):
-                    commit = commit_of(before, change.event, change.transition)
+                    commit = commit_of(before, change.transition)
                     if before is None:
                         await store.accept(Wake(wake_id=f"wake-{number}", digest=""), commit)
                     else:

@@ -99,10 +99,10 @@ class Fleet(VirtualTime):
             "by": "another",
             "size": len(commit.entry.event),
         }
-        told |= {"run_id": state.run_id, "seq": state.version, "call": call_told(commit.entry)}
+        told |= {"run_id": state.run_id, "seq": state.version, "call": call_told(event)}
         for limits in self.live:
             if limits is by:
-                limits.committed(ChangeRecord.of(commit, event, then))
+                limits.committed(ChangeRecord.of(commit, then))
             else:
                 limits.elsewhere(Elsewhere(**told))
         return commit

@@ -189,7 +189,7 @@ class RunRow(Said):
             opened=commit.opened,
             paid_usd=paid,
             size=asked,
-            call=call_told(entry),
+            call=call_told(commit.outcome.event),
         )
 
 

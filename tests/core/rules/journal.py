@@ -12,7 +12,7 @@ def the_journal_folds_to_the_same_states_and_the_same_facts(story: Story) -> Non
     commits = commits_of(story)
     replayed = list(retell(commit.entry for commit in commits))
     assert [change.after for change in replayed] == [commit.state for commit in commits]
-    assert [change.facts for change in replayed] == [commit.facts for commit in commits]
+    assert [change.facts for change in replayed] == [commit.outcome.facts for commit in commits]
     assert replayed[-1].after == after(story[-1])
     assert journal.flaw_in_chain([commit.entry for commit in commits]) is None
 

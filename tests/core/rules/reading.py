@@ -64,7 +64,7 @@ def commits_of(story: Story) -> list[journal.Commit]:
     run: journal.Run | None = None
     commits = []
     for change in entries(story):
-        commits.append(journal.commit_of(run, change.event, change.transition))
+        commits.append(journal.commit_of(run, change.transition))
         run = journal.Run(state=commits[-1].state, head=commits[-1].entry.hash)
     return commits
 

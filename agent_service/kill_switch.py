@@ -5,7 +5,7 @@ What is in flight is not broken off: its result is recorded, and what follows wa
     stop ─▶ durable ─▶ the kill switch ─▶ shown on the bus         go_on ─▶ durable ─▶ every run is told ─▶ switch opens
 
 A stop outlasts restarts. The store's word counts; the bus shows it, and can only stop: a person can stop everything
-where no agent runs, but nobody lets it go on by writing to the bus. A crash on the way leaves everything stopped, and
+where no agent runs, but a write to the bus does not resume it. A crash on the way leaves everything stopped, and
 `settle` goes on from there; the processes of a store do so for each other.
 
 Draining stops this process alone, and then ends it. A model call in flight is paid for, so its reply is committed;

@@ -77,7 +77,7 @@ class LimitSettings(Section):
     approval_s: Annotated[float, Field(gt=0, le=_LONGEST_S)] = 86400.0
     """How long an approval is waited for, in seconds."""
     on_expiry: Literal["reject", "escalate"] = "reject"
-    """What comes of an approval that nobody gave in time."""
+    """What follows when an approval expires."""
     reopen_days: Annotated[float, Field(ge=0, le=_LONGEST_S / 86400)] = 7.0
     """How long after a run was handed to a person an answer can set it going again."""
     max_depth: Annotated[int, Field(ge=0)] = 0
@@ -183,7 +183,7 @@ class AgentSettings(Section):
     """When a person must allow a tool, or one command of it (`mail` or `mail.send`), whatever its executor declares:
     `never`, `always`, or `untrusted`: once content of strangers is in the run."""
     untrusted: tuple[ToolName, ...] = ()
-    """Tools whose results hold what strangers wrote, besides those of which their executor says so."""
+    """Tools with untrusted results, besides those that their executor declares."""
     trusted: tuple[CommandName, ...] = ()
     """Tools, or commands of them, whose results hold nothing that strangers wrote, whatever their executor declares."""
     turns: Annotated[int, Field(ge=1)] = 64

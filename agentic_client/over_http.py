@@ -122,7 +122,7 @@ def refuse_if_overheard(address: str) -> None:
     found = _url(address)
     if found.scheme == "https" or _is_loopback(found.host) or os.environ.get(ALLOW_HTTP) == "true":
         return
-    why = f"the token would go over plain http to {found.host}, and whoever listens on the way could use it"
+    why = f"the token would go over plain http to {found.host}, and could be read and used on the way"
     raise NotAllowed(f"{why}: use https, or say allow_http_nonloopback=True (or {ALLOW_HTTP}=true)")
 
 

@@ -46,7 +46,7 @@ class OverNats:
         try:
             answer = await client.request(subject, json.dumps(body).encode(), timeout=SILENT_AT_MOST_S)
         except errors.NoRespondersError as error:
-            raise Unreachable(f"nobody answers {subject} on the bus: no agent is connected to it now") from error
+            raise Unreachable(f"no agent answers {subject} on the bus now") from error
         except (errors.Error, OSError) as error:
             if subject.lower() in self._denied:
                 text = f"the login may not publish to {subject}: give one of the role operator (docs/BUS.md)"

@@ -66,7 +66,7 @@ class Ownership(Protocol):
     """Whose a call is."""
 
     async def held(self) -> None:
-        """Raises TryAgain while nobody can say who owns the bus, and Misconfigured once another does."""
+        """Raises TryAgain while the owner of the bus is unknown, and Misconfigured once it is another."""
 
     def note_delivery(self, key: str, delivered: int, at: datetime) -> None:
         """The request of call `key`, stored `at`, was delivered for the `delivered`-th time."""

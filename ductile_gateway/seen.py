@@ -105,7 +105,7 @@ class Status:
             why = f"it did not say within {self.within_s:g} s how it is"
         except (TryAgain, Broken) as error:
             why = printable(error)
-        except Exception as error:  # whoever asks is told of the other parts all the same
+        except Exception as error:  # the other parts are told all the same
             log.exception("a part of the gateway cannot say how it is", extra={"part": name})
             why = f"it cannot say how it is ({type(error).__name__})"
         return [Finding(name=name, mark="warning", text=why, remedy="ask again; see the gateway's log")]

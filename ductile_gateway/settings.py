@@ -53,7 +53,7 @@ class PluginSettings(Section):
     config: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
     """The configuration that a plugin is given with each call, by the plugin's name."""
     reload: bool = False
-    """Whether the folders are looked at again while the gateway runs: for whoever writes tools."""
+    """Read the folders again while the gateway runs: for authors of tools."""
     environment: tuple[str, ...] = ()
     """Variables that plugins may see, besides PATH, HOME, TMPDIR, TZ and the locale."""
     limits: PluginLimits = PluginLimits()
@@ -72,7 +72,7 @@ class PluginSettings(Section):
     closed: tuple[Path, ...] = ()
     """Places that plugins never reach, also in one that they may, beside the stores and keys of the services."""
     apart: tuple[Path, ...] = ()
-    """Folders of which plugins reach what is named in them and nothing else, beside that of the settings."""
+    """Folders where plugins reach only what their settings name, besides the folder of the settings."""
 
 
 class HttpSettings(Section):
@@ -81,7 +81,7 @@ class HttpSettings(Section):
     host: str = "127.0.0.1"
     """The address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8711
-    """The port to listen on; 0 takes a free one. Where nobody has set it and it is taken, probes are not answered."""
+    """The port to listen on; 0 takes a free one. If it is not set and taken, probes are not answered."""
     allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
     """Host headers by which `/metrics` is answered; the others are answered by any."""
 
@@ -123,8 +123,8 @@ class GatewaySettings(Section):
     http: HttpSettings = HttpSettings()
     """Probes of the gateway itself."""
     require_signed_writes: bool = False
-    """Whether a write is carried out only where the agent signed the request; else whoever may publish requests may
-    have anything written."""
+    """Carry a write out only if the agent signed the request. Otherwise each login that may publish requests may have
+    anything written."""
     tools: dict[ToolName, ToolChoice | None] | tuple[ToolName, ...] | None = None
     """The tools on offer, by name; without it every plugin with all of its commands."""
     slots: Annotated[int, Field(ge=1)] = 32

@@ -77,7 +77,7 @@ class Tidying:
                 return
 
     async def clear(self) -> None:
-        """What is on this machine alone: folders of calls that nobody asks for any more, and room that is free."""
+        """What is on this machine alone: folders of calls that are over, and room that is free."""
         for folder in await self._folders():
             await asyncio.to_thread(folder.discard)
         while await self._file.shrink():

@@ -162,7 +162,7 @@ class Trust:
         found = []
         if not self.given and not self.pins.all() and monotonic() - self._began_at > PATIENCE_S:
             why = self._trouble or "it was not asked yet"
-            text = f"no agent has told the keys that it signs with, so nobody is told of runs: {why}"
+            text = f"no agent has told the keys that it signs with, so runs are announced to no receiver: {why}"
             found.append(_warning(text, "start the agent"))
         if self._contested:
             text = f"the agent tells a key that is not trusted here: {', '.join(self._contested)}"

@@ -27,7 +27,7 @@ class ToolCommand(Wire):
     """One command of a tool. `input_schema` is a JSON Schema of an object.
 
     `effect`: whether what a write does stays in the house and can be undone there (`local`), or not (`external`); null
-    where nobody says, which counts as external. `approve`: as the operator wants it; null: by tier and effect.
+    where it is not declared, which counts as external. `approve`: as the operator wants it; null: by tier and effect.
     `output`: as that of its tool, where it is another.
     """
 
@@ -44,9 +44,9 @@ class ToolCommand(Wire):
 class ToolOffer(Wire):
     """A tool that an executor can carry out. `timeout_s` is how long one attempt may take there, in seconds.
 
-    `executor` is set by the agent: the name of whoever offered it. `output`: `untrusted` where its results hold what
-    strangers wrote; null, where nobody says, counts as that. `continues`: false where it never asks for more, so that
-    no text of its is read as if it did.
+    `executor` is set by the agent: the name of the executor that offered it. `output`: `untrusted` where its results
+    hold what strangers wrote; null, where it is not declared, counts as that. `continues`: false where it never asks
+    for more, so that no text of its is read as if it did.
     `echoes_capability`: each result brings back the `capability` of its request; one without it counts for nothing.
     """
 

@@ -46,7 +46,7 @@ ARTIFACT_PATH = re.compile(r"artifacts/[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 Capability = Annotated[str | None, Field(pattern=r"^[A-Za-z0-9._~-]{1,200}$", exclude_if=operator.not_)]
-"""What shows that a result answers a request: opaque to whoever carries it out, who brings it back as it came."""
+"""What shows that a result answers a request: opaque to its executor, who brings it back as it came."""
 
 
 class Constraints(Wire):

@@ -108,7 +108,7 @@ def _storable(text: str) -> str:
 
 
 def _storable_json(value: JsonValue) -> JsonValue:
-    """Level by level: a call for each of a hundred thousand values would cost us more than whoever sends them."""
+    """Level by level: a call for each of a hundred thousand values would cost us more than their sender."""
     if isinstance(value, str):
         return _storable(value)
     level: Sequence[JsonValue] = [value]
@@ -167,9 +167,9 @@ def _if_fit(value: object, fit: ValidatorFunctionWrapHandler) -> object:
 
 
 Told = WrapValidator(_if_fit)
-"""A fact told besides: one that does not fit is left out, and costs nobody the result that it came with."""
+"""A fact told besides: one that does not fit is left out, and the result that it came with is kept."""
 By = Annotated[Text | None, Told, Field(exclude_if=lambda by: by is None)]
-"""Who a message is from, in its sender's own word: believed by nobody, and kept beside what is known of the sender."""
+"""Who a message is from, in its sender's own word: recorded beside the known sender, and never trusted."""
 
 
 class FromUs(BaseModel):

@@ -74,7 +74,7 @@ def late_result(run_id: str, step: int, attempt: int, task: str | None = None, a
 
 
 def answers(dedupe_key: str, run_id: str, step: int) -> tuple[str | None, int | None] | None:
-    """The task and round of which the result with that key is, each None for the step's own; None for another key."""
+    """The task and round of the result with that key, each None for the step's own; None for another key."""
     of_step = f"{_of(run_id, step, None, None)}:"
     named = _RESULT.fullmatch(dedupe_key.removeprefix(of_step)) if dedupe_key.startswith(of_step) else None
     return _sub_request(named) if named else None
@@ -92,7 +92,7 @@ def proven(
 
 
 def called(call_key: str, run_id: str, step: int, tool: str) -> tuple[str | None, int | None] | None:
-    """The task and round of which the call of that step and tool is, each None for the step's own; None for another."""
+    """The task and round of the call of that step and tool, each None for the step's own; None for another."""
     of_step = f"{run_id}:{step}:"
     named = _CALL.fullmatch(call_key.removeprefix(of_step)) if call_key.startswith(of_step) else None
     return _sub_request(named) if named and named["tool"] == tool else None

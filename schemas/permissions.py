@@ -37,7 +37,7 @@ ADVISED_ON = ("$JS.API.INFO", "$JS.API.STREAM.NAMES", "$SYS.REQ.USER.INFO")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permissions:
-    """Subjects and patterns. `answers`: it may answer, once each, whoever asks it."""
+    """Subjects and patterns. `answers`: it may answer requests, once each."""
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]

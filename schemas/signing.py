@@ -43,7 +43,7 @@ class AgentKeys(Wire):
 
 
 class KeysWanted(Wire):
-    """The question. `progress`: whoever asks sends progress on, which is signed from then on, too."""
+    """The question. `progress`: the asker sends progress on, which is signed from then on, too."""
 
     progress: bool = False
 

@@ -21,7 +21,7 @@ LONGEST_WAIT_S = 20.0
 
 
 PastCall = tuple[datetime, str, CallTold]
-"""When an entry told of a call, and of which run."""
+"""When an entry told of a call, and its run."""
 
 
 class Bucket:

@@ -69,7 +69,7 @@ class _Sent(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     by: Annotated[Text, Field(max_length=200)] | None = None
-    """Who asks, in the caller's own word: kept beside what is known of the caller, and believed by nobody."""
+    """A name for the caller, in its own word: recorded beside the known caller, and never trusted."""
 
 
 class CallerConstraints(Constraints):

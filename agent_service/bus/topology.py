@@ -133,7 +133,7 @@ def _streams(replicas: int, gib: float) -> Iterator[StreamSpec]:
     table: dict[str, tuple[str, float, Json]] = {
         subjects.STREAM: ("cancels, signals, endings. Durable.", gib / 2, durable),
         subjects.STREAM_STARTS: (
-            "goals that nobody has taken up yet. Durable.",
+            "goals that no agent has taken up yet. Durable.",
             gib / 8,
             durable | {"retention": "workqueue", "discard": "new"},
         ),
@@ -195,7 +195,7 @@ _CONSUMERS = (
     (subjects.DURABLE_CHILDREN, "The agent takes requests for other agents: a run each.", 64, "all"),
     (subjects.DURABLE_TOOLS, "The gateway takes tool requests, and holds each until it has answered.", 256, "all"),
     (subjects.DURABLE_LIFECYCLE, "The gateway tells endings, and waits for people, to callbacks.", 256, "new"),
-    (subjects.DURABLE_PROGRESS, "The gateway tells progress to whoever asked for it.", 256, "new"),
+    (subjects.DURABLE_PROGRESS, "The gateway tells progress to callers that asked for it.", 256, "new"),
     (subjects.DURABLE_TURNS, "Agents that share a store take turns of runs.", 64, "all"),
 )
 

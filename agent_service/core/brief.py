@@ -60,7 +60,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
-    """The step of which run a run is; `step` is 0 where a start only names the run that led to it."""
+    """The run and step that started a run; `step` is 0 where a start only names the run that led to it."""
 
     run_id: str
     step: int = 0

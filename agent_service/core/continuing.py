@@ -257,7 +257,7 @@ def _over(state: RunState, graph: TaskGraph) -> RunState:
 
 def _ask(state: RunState, ready: Ready, why: Text) -> RunState:
     held = state.waiting
-    assert isinstance(held, Acting), "what is paused asks nobody"
+    assert isinstance(held, Acting), "a paused run asks no executor"
     asked = _who_asks(ready)
     proposal = Plan(action=ready.action, rationale=str(asked))
     return approving.ask_approval(

@@ -5,7 +5,7 @@ Once untrusted content is in the run, a read of an address needs a person, unles
 - the whole address stands in the goal, in the context, in a person's message, or in a result, or
 - its host stands in the goal, in the context or in a person's message, and neither path nor query holds a value of
   the run, of six letters and digits or more: one of the context or of what the house's own tools brought; a code
-  (with a digit in it) of any result but the host's own; or a code that nobody knows, as an encoded value is.
+  (with a digit in it) of any result but the host's own; or an unknown code, such as an encoded value.
 
 An address that the model wrote before a result showed it is no link of that result: a tool may repeat its arguments.
 Where the request itself is untrusted its goal and context name no hosts; of a child, whose request a model wrote, no

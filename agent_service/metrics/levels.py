@@ -44,7 +44,7 @@ def observe_runs(
     of_states = ("agentic.run.state",)
     instruments.level("agentic.run.active", "Runs that have not ended", active, unit="{run}", attributes=of_states)
     instruments.level("agentic.run.queue.age", "Since when the longest queued run waits; 0 if none", age, unit="s")
-    text = "Runs of which the bus could not be told all, and is later"
+    text = "Runs whose messages could not all be published, and are published later"
     instruments.level("agentic.outbox.runs", text, undispatched, unit="{run}")
     text = "Runs that wait for a person: paused, or escalated and not dismissed"
     instruments.level("agentic.inbox.runs", text, inbox, unit="{run}")

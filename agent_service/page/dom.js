@@ -40,7 +40,7 @@ export function fill(parent, ...children) {
   return parent;
 }
 
-/** `element`, of which the first `lines` lines are shown; a button shows the rest, where there is any. */
+/** The first `lines` lines of `element`; a button shows the rest, where there is any. */
 export function folded(element, lines) {
   if (element.textContent.length < 80 * lines && element.textContent.split("\n").length <= lines) return element;
   element.classList.add("clamped");

@@ -125,7 +125,7 @@ class Intake:
     ) -> tuple[str, Transition | None]:
         """A durable run, and what is to be performed for it. `known`: the wake names a run already, whose limits were
         granted then. `by`: the caller, for the record, here as in `cancel` and `signal`. `payer`: whose quota it counts
-        against. Raises LimitRefused, WakeConflict and TryAgain (of which Stopped); nothing is stored then.
+        against. Raises LimitRefused, WakeConflict and TryAgain (Stopped too); nothing is stored then.
         """
         if not known:
             self.admission.kill_switch.check()

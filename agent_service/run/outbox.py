@@ -105,7 +105,7 @@ class Outbox:
         self._entries: dict[str, dict[int, bool]] = {}
         self._put_off: set[str] = set()
         self.left: dict[str, set[int]] = {}
-        """Entries that nobody has in hand."""
+        """Entries that are not in hand."""
         self.held: set[str] = set()
         """Runs that wait until everything goes on."""
 

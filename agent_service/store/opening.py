@@ -18,7 +18,7 @@ from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import Misconfigured
 from groundwork.service.foundations import Ground
 from groundwork.sqlite.file import SqliteFile
-from groundwork.sqlite.group_commit import OnCommit, nobody
+from groundwork.sqlite.group_commit import OnCommit, ignore
 from groundwork.sqlite.replica import Replica
 from schemas import subjects
 
@@ -35,7 +35,7 @@ async def open_shared(
     facts: SharedLog,
     *,
     held: Held = ours,
-    on_commit: OnCommit = nobody,
+    on_commit: OnCommit = ignore,
 ) -> AsyncIterator[SharedStore]:
     """The store of the log `facts`, its index in `folder` up to date. Raises Misconfigured, also later, in a group."""
     indexing = Indexing()

@@ -28,7 +28,7 @@ from agent_service.store.side_tables import SqliteHalts, SqliteInbox, SqliteTake
 from agent_service.store.sql.database import load_queries, open_database
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.file import SqliteFile, microseconds
-from groundwork.sqlite.group_commit import OnCommit, nobody
+from groundwork.sqlite.group_commit import OnCommit, ignore
 from schemas.values import replace
 
 
@@ -94,7 +94,7 @@ async def ours() -> None:
 class SqliteStore(Alone):
     """Fills the ports RunStore and Archive. A full or locked disk raises TryAgain, a broken one Broken.
 
-    `held` says whether its agent has the bus: it raises TryAgain while nobody can say, another Failure once another
+    `held` says whether its agent has the bus: it raises TryAgain while that is unknown, another Failure once another
     agent has it. New work is taken only while that is sure. What is decided for a run that is here already is written
     also while the bus is away, for nothing of it leaves before the lease is held again; nothing at all is written once
     another agent has the bus.
@@ -122,7 +122,7 @@ class SqliteStore(Alone):
         cls,
         folder: Path,
         held: Held = ours,
-        on_commit: OnCommit = nobody,
+        on_commit: OnCommit = ignore,
         *,
         reserve: bool = False,
     ) -> AsyncIterator[Self]:

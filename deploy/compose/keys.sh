@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the cluster needs to know and nobody else may: prints it for deploy/compose/.env.
+# The secrets of the cluster: prints it for deploy/compose/.env.
 set -eu
 key() { printf 'k%s %s %s' "$(openssl rand -hex 4)" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$(openssl rand -hex 32)"; }
 printf 'NATS_TOKEN=t%s\n' "$(openssl rand -hex 24)"

@@ -9,7 +9,7 @@ name=count-executor route=count result=agentic.tool_result
 
 nats() { command nats ${NATS_INBOX_PREFIX:+--inbox-prefix "$NATS_INBOX_PREFIX"} "$@"; }
 
-catalog() { # what is offered, to whoever asks
+catalog() { # the tools on offer
   jq -nc --arg executor $name --arg route $route '{$executor, tools: [{name: "count", $route, timeout_s: 20,
     echoes_capability: true, commands: [{name: "handle", tier: "read", description: "How many lines, words and bytes a text has.", input_schema:
       {type: "object", properties: {text: {type: "string"}}, required: ["text"]}}]}]}'

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The Secrets that nobody else can give: the keys of agents and gateways, and three tokens of the HTTP API. Prints them for
+# The Secrets of this installation: the keys of agents and gateways, and three tokens of the HTTP API. Prints them for
 # `kubectl apply --namespace agentic -f -`; applied a second time they would take the place of the first, and everything that
 # is stored would count as changed by other hands. So it ends where they are there already.
 set -eu

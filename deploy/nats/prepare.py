@@ -4,7 +4,7 @@
     python deploy/nats/prepare.py /etc/agentic-nats --host bus.example.org --executor weekday-executor
 
 Run it with the Python that the program is installed for; it needs `openssl`. Run it again to add a login: what is there
-is kept, keys and certificates too. Keys are for whoever owns the folder alone; the server needs none of `logins/`.
+is kept, keys and certificates too. Keys are for the owner of the folder alone; the server needs none of `logins/`.
 """
 
 import argparse

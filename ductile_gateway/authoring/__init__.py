@@ -1,1 +1,1 @@
-"""For whoever writes a tool: a first plugin, a call by hand, and what could be better about one. Services need none."""
+"""For authors of tools: a first plugin, a call by hand, and what could be better about one. Services need none."""

@@ -1,4 +1,4 @@
-"""What the gateway tells whoever asks: its tools and how it is. A NATS micro service (NATS ADR-32; `nats micro ls`)."""
+"""The gateway's tools and status, as a NATS micro service (NATS ADR-32; `nats micro ls`)."""
 
 import contextlib
 import json
@@ -64,5 +64,5 @@ async def serve_questions(
         await service.add_endpoint(name="status", subject=subjects.STATUS, handler=tell, queue_group=each or None)
         yield Questions(service)
     finally:
-        with contextlib.suppress(nats.errors.Error):  # of a bus that is gone: whoever ended us says so
+        with contextlib.suppress(nats.errors.Error):  # of a bus that is gone: that is told elsewhere
             await service.stop()

@@ -44,7 +44,7 @@ _CHARSET = re.compile(
     r"utf-?8|utf-?(16|32)(le|be)?|(us-)?ascii|(iso-?8859|windows|cp|ibm)-?[0-9]{1,4}|latin-?1|koi8-[ru]|macintosh|"
     r"shift-jis|euc-(jp|kr)|iso-2022-jp|big5|gbk|gb2312|gb18030|tis-620"
 )
-"""Of texts as they are stored. Python knows more, such as `punycode`, of which 0.8 MB take half a minute."""
+"""Of texts as they are stored. Python knows more, such as `punycode`, which takes half a minute for 0.8 MB."""
 _TELLS_ITS_CONTENT = re.compile(r".*-relayed-([0-9a-f]{16})(?:\..*)?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 

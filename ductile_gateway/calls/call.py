@@ -107,7 +107,7 @@ class AlreadyStarted(Exception):
 
 
 class Unwanted(Exception):
-    """Nobody wants the call any more: it is not started."""
+    """The call was withdrawn: it is not started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class NeverStarted:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The tool was started and its end was not seen. `jobs`: those of a Ductile of which one may be the call's."""
+    """The tool was started and its end was not seen. `jobs`: those of a Ductile that may be the call's."""
 
     reason: str
     jobs: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""May this call be made? And what follows from a call whose end nobody saw? Pure.
+"""The rules of calls: which may be made, and what follows from one whose end was not seen. Pure.
 
 Everything that the agent checked is checked again. Refusals that another plan can mend are `invalid_arguments` or
 `not_found`; `not_allowed` is for a person. A write with an unknown outcome is in doubt: it is never run again.
@@ -97,7 +97,7 @@ def after_reruns(outcome: ToolOutcome, intent: Intent, *, escalates: bool) -> To
 def in_doubt(intent: Intent, reason: str, jobs: Sequence[str] = ()) -> ToolOutcome:
     request = intent.asked.request
     message = (
-        f"Nobody knows whether {request.tool} {request.tool_command} has done its work: {reason}. {_named(jobs)}"
+        f"It is not known whether {request.tool} {request.tool_command} has done its work: {reason}. {_named(jobs)}"
         f"Look at what it changes before repeating it; its call is {intent.asked.key}"
     )
     doubtful = failed("in_doubt", message, retryable=False)

@@ -83,7 +83,7 @@ MAX_RESULT_BYTES = 512 * 1024
 
 NO_ROOM = "storage_full"
 UNSEEN = frozenset({"timeout", "in_doubt"})
-"""Errors that say of a call that nobody saw its end."""
+"""Errors that say of a call that its end was not seen."""
 
 _Message = Envelope[ToolResult]
 
@@ -101,9 +101,7 @@ def made_fit(outcome: ToolOutcome) -> ToolOutcome:
     if outcome.continuation and len(to_json(asks_for(outcome.continuation))) > MAX_BYTES:
         return unreadable(outcome, f"it has more than {MAX_BYTES} bytes")
     if len(outcome.artifacts) > MAX_ARTIFACTS:
-        message = (
-            f"the tool has run and made {len(outcome.artifacts)} artifacts, of which at most {MAX_ARTIFACTS} are taken"
-        )
+        message = f"the tool has run and made {len(outcome.artifacts)} artifacts, and at most {MAX_ARTIFACTS} are taken"
         return failed("bad_output", message, retryable=False)
     outcome = replace(outcome, text=storable(outcome.text), output=_storable_object(outcome.output))
     return _with_large_output(_with_large_text(outcome))

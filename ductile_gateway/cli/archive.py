@@ -263,7 +263,7 @@ async def _bring_row(rows: Rows, subject: str, head: str, body: bytes, *, owner:
 def backup_command(
     place: Place,
     with_keys: Annotated[
-        bool, typer.Option("--with-keys", help="Also the file with the keys, which nobody else may have.")
+        bool, typer.Option("--with-keys", help="Also the file with the keys: then keep the file secret.")
     ] = False,
     leave: Annotated[
         bool, typer.Option("--leave", help="The ledger moves: no gateway may run, and none begins on it again.")

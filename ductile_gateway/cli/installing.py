@@ -30,7 +30,7 @@ def install(
     dry_run: DryRun = False,
     writes: Annotated[bool, typer.Option("--writes", help="Agents may also use tools that write.")] = False,
     answers: Annotated[bool, typer.Option("--answers", help="Ductile may answer, approve and cancel.")] = False,
-    webhook: Annotated[bool, typer.Option("--webhook", help="Whoever has a secret orders runs by webhook.")] = False,
+    webhook: Annotated[bool, typer.Option("--webhook", help="Signed webhooks may start runs.")] = False,
     outcomes: Annotated[Path | None, typer.Option(help="Keep outcomes and questions as files there.")] = None,
     goal: Annotated[str | None, typer.Option(help="A goal to pursue by itself, with --every or --cron.")] = None,
     every: Annotated[str | None, typer.Option(help="How often, such as 24h; at first at once.")] = None,
@@ -88,7 +88,7 @@ def _carry_out(proposal: Proposal, binary: Path | None, *, yes: bool, dry_run: b
     if not proposal.changes or dry_run:
         return
     if not (yes or sys.stdin.isatty()):
-        raise Misconfigured("nobody is there to ask: look at it with --dry-run, then give --yes")
+        raise Misconfigured("there is no terminal to ask: look at it with --dry-run, then give --yes")
     if yes or typer.confirm("Change it like this?"):
         proposal.carry_out(program, checked=checked)
         _say(proposal.next_steps(program))

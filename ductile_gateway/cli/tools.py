@@ -115,7 +115,7 @@ def check_command(
     config: ConfigNearby = None,
     tools: ToolsFolder = None,
     settings_only: Annotated[
-        bool, typer.Option("--settings-only", help="Look at the settings, and ask nobody.")
+        bool, typer.Option("--settings-only", help="Check the settings only, without a connection.")
     ] = False,
 ) -> None:
     """Exit code 78 where something is, or is left out."""

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class DuctileHealth:
-    """Of one Ductile. `follow` has to run beside whoever asks."""
+    """Of one Ductile. `follow` has to run beside its readers."""
 
     def __init__(self, settings: DuctileSettings) -> None:
         self._settings = settings

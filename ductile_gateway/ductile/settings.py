@@ -88,7 +88,7 @@ class DuctileSettings(Section):
     token: Secret
     """An API token with plugin:ro (plugin:rw where tools write), jobs:ro and, for `events`, events:ro."""
     allow_http_nonloopback: bool = False
-    """Send the token over plain http to another machine: whoever listens on the way can use it."""
+    """Send the token over plain http to another machine: it can be read and used on the way."""
     events: bool = True
     """Follow Ductile's event stream, to hear sooner that a job has ended. Off for a Ductile that is reloaded while it
     runs: an open stream makes it exit."""

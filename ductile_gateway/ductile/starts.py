@@ -136,7 +136,7 @@ class ApiStarts:
         return self.settings.send_call_id and (call.plugin, call.command) not in self.tools.closed
 
     async def _possible(self, call: ToolCall, receipt: Receipt) -> tuple[dict[str, bool], bool]:
-        """The jobs of which one may be the call's, by id, with whether each has ended; and whether there are no
+        """The jobs that may be the call's, by id, with whether each has ended; and whether there are no
         others."""
         listed = await self.api.jobs(plugin=call.plugin, command=call.command)
         since = list(_since(listed, receipt))

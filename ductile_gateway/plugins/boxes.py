@@ -91,7 +91,7 @@ def found(wanted: Wanted, run_as: str | None) -> Boundary:
 
 
 def _files(wanted: Wanted, abi: int, *, would_be_root: bool) -> Files:
-    """Landlock first: it closes what nobody named. One that lets files be cut short is for who can have no view."""
+    """Landlock first: it closes what was not named. One that lets files be cut short is for who can have no view."""
     if wanted in ("none", "landlock"):
         return wanted
     if wanted == "auto" and (abi >= CUTTING_SINCE or would_be_root):

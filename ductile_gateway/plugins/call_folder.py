@@ -150,7 +150,7 @@ class CallFolders:
 
 
 def old_folders(root: Path, before: datetime) -> list[CallFolder]:
-    """Of calls that ended before, and that nobody has asked for since: nothing was noted there later."""
+    """Of calls that ended before and were not asked for since: nothing was noted there later."""
     return [found for path in root.glob("[!.]*") if (found := CallFolder(path)).is_old(before)]
 
 

@@ -1,4 +1,4 @@
-"""Whether a plugin's program can be started at all, and if not, what to do: for whoever writes a plugin."""
+"""Whether a plugin's program can be started at all, and if not, what to do: for authors of plugins."""
 
 import os
 import shlex

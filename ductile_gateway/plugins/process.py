@@ -71,7 +71,7 @@ class _Guardhouse:
             )
 
     def ask(self, order: Order, lock: IO[bytes]) -> int:
-        """An errno, 0 where the guard was started. Raises ConnectionError where nobody is there."""
+        """An errno, 0 where the guard was started. Raises ConnectionError where it is gone."""
         content = order.to_json()
         socket.send_fds(self._line, [LENGTH.pack(len(content))], [lock.fileno()])
         self._line.sendall(content)
@@ -132,7 +132,7 @@ def _pause(waited: float) -> float:
 
 
 async def _signal_until_gone(folder: CallFolder, number: signal.Signals, *, seconds: float) -> None:
-    """Send the signal once and wait so long at most: a process that cannot even be killed holds nobody up."""
+    """Send the signal once and wait so long at most: a process that cannot even be killed does not block."""
     clock = asyncio.get_running_loop().time
     until = clock() + seconds
     signalled = False

@@ -1,7 +1,7 @@
 """Plugin folders run by the gateway itself, without a Ductile: one process per call (plugin protocol v2).
 
 A call runs at most once: `run` refuses to start a key again; after a restart `resume` waits for the process that is
-still there, reads what it left, or says that it never started or that nobody can know. Under systemd this needs
+still there, reads what it left, or says that it never started or that this is unknown. Under systemd this needs
 KillMode=process, or stopping the service kills the plugins with it.
 """
 
@@ -95,7 +95,7 @@ class LocalPlugins:
         return frozenset(self._folders.keys())
 
     async def end_of(self, key: str) -> Verdict:
-        """What came of a remembered call of which no request is at hand. Waits until it has ended, as `resume`."""
+        """The outcome of a remembered call without its request. Waits until it has ended, as `resume`."""
         folder = self._folders.folder(key)
         ending = await attend(folder, deadline_at=folder.deadline_at(), grace_s=self._box.limits.grace_s)
         return await asyncio.to_thread(self._judge, folder, ending, self._plugins.values())
@@ -132,7 +132,7 @@ class LocalPlugins:
         return verdict
 
     def _judge(self, folder: CallFolder, ending: Ending, plugins: Iterable[InstalledPlugin]) -> Verdict:
-        """`plugins`: of which it may be, whose secrets it must not tell."""
+        """`plugins`: those that it may be of, whose secrets it must not tell."""
         return judge(
             Remains(
                 ending,

@@ -22,7 +22,7 @@ from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import Misconfigured
 from groundwork.service.machine import epoch_seconds
 from groundwork.sqlite.file import open_file
-from groundwork.sqlite.group_commit import OnCommit, nobody
+from groundwork.sqlite.group_commit import OnCommit, ignore
 from groundwork.sqlite.replica import Replica
 from schemas import subjects
 from schemas.values import dataclass
@@ -77,7 +77,7 @@ async def put_mark(rows: Rows, mark: Mark, *, before: Mark) -> None:
 
 
 @asynccontextmanager
-async def open_alone(folder: Path, *, on_commit: OnCommit = nobody) -> AsyncIterator[Rows]:
+async def open_alone(folder: Path, *, on_commit: OnCommit = ignore) -> AsyncIterator[Rows]:
     """Those of the file in an existing folder. Raises Misconfigured, also where its content was moved."""
     async with open_file(folder / FILE, MIGRATIONS, on_commit) as file:
         rows = Rows(InFile(file))
@@ -86,7 +86,7 @@ async def open_alone(folder: Path, *, on_commit: OnCommit = nobody) -> AsyncIter
 
 
 @asynccontextmanager
-async def open_shared(folder: Path, link: NatsLink, me: str, *, on_commit: OnCommit = nobody) -> AsyncIterator[Rows]:
+async def open_shared(folder: Path, link: NatsLink, me: str, *, on_commit: OnCommit = ignore) -> AsyncIterator[Rows]:
     """Those of the stream, once the copy has all of them. The folder has one process. Raises Misconfigured where there
     is no stream; also later, in an ExceptionGroup."""
     log = log_of_gateways(link)
@@ -104,7 +104,7 @@ async def check_shared(log: SharedLog) -> None:
 
 
 @asynccontextmanager
-async def kept_copy(log: SharedLog, folder: Path, on_commit: OnCommit = nobody, *, me: str = "") -> AsyncIterator[Rows]:
+async def kept_copy(log: SharedLog, folder: Path, on_commit: OnCommit = ignore, *, me: str = "") -> AsyncIterator[Rows]:
     """Over a copy that goes on from what this folder has of the last time, and has all when this is entered. Raises as
     `open_shared`."""
     _leave_what_is_old(folder / COPY)

@@ -57,7 +57,7 @@ class GatewayMetrics:
         )
         self.deliveries = made.counter(
             "agentic.outbound.deliveries",
-            "Tries to tell others of runs: arrived, unheard (nobody in Ductile listens), put_off, dead",
+            "Tries to tell others of runs: arrived, unheard (no listener in Ductile), put_off, dead",
             unit="{try}",
             attributes=("agentic.target", OUTCOME),
             known=[(target, "dead") for target in ("relay", "callback")],
@@ -113,7 +113,7 @@ class GatewayMetrics:
 
         up, queue = each(lambda health: not health.trouble), each(lambda health: health.queue)
         self.instruments.level("agentic.ductile.up", "1 while Ductile answers, else 0", up, attributes=which)
-        text = "Jobs waiting or running in Ductile, whoever made them"
+        text = "Jobs waiting or running in Ductile, of any client"
         self.instruments.level("agentic.ductile.queue", text, queue, unit="{job}", attributes=which)
 
     def observe_calls(

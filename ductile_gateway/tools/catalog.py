@@ -139,7 +139,7 @@ class Awaited:
     why: str
 
 
-NOBODY: Mapping[str, Awaited] = {}
+NONE_AWAITED: Mapping[str, Awaited] = {}
 
 
 class Offers:
@@ -150,9 +150,9 @@ class Offers:
         self.replace(Catalog(revision="", tools=()))
 
     def replace(
-        self, catalog: Catalog, problems: tuple[str, ...] = (), *, awaited: Mapping[str, Awaited] = NOBODY
+        self, catalog: Catalog, problems: tuple[str, ...] = (), *, awaited: Mapping[str, Awaited] = NONE_AWAITED
     ) -> None:
-        """Calls that were admitted before go on. `awaited`: tools of which it is not known yet whether they can be
+        """Calls that were admitted before go on. `awaited`: tools that are not known yet to be
         offered."""
         self._validators = {
             (offer.name, command.name): validator_of(command.input_schema)

@@ -65,7 +65,7 @@ class EventMapping(Section):
     """The place of what went wrong, needed where `status` may say `error`."""
     kind: Literal["message", "answer", "approve", "reject", "resume"] | None = None
     """What a signal says; an `answer` is to a question, or to an escalation, which it reopens. To map `approve` is to
-    let whoever may sign here allow what runs ask for."""
+    let a signer here approve what runs ask for."""
     message: Template | None = None
     """The words: the answer, or why something is rejected; `{/place}` stands for what the event has there."""
     trusted: bool = False
@@ -156,7 +156,7 @@ class WebhookSettings(_Sender):
         for name, mapping in self.events.items():
             if not mapping.trusted and (mapping.outcome is not None or mapping.constraints):
                 raise ValueError(
-                    f"{name}: an outcome and constraints are believed, whoever wrote them: say `trusted: true` where "
+                    f"{name}: an outcome and constraints are trusted: say `trusted: true` where "
                     "only people of the house do, or map neither"
                 )
         return self

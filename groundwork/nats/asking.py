@@ -11,7 +11,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import WRONG_SEQUENCE, Refused, StoredMessage
 from groundwork.service.errors import Failure, TryAgain
 
-NOBODY = "503"
+NO_RESPONDERS = "503"
 
 
 async def answers(link: NatsLink, subject: str, body: bytes = b"", *, within_s: float) -> AsyncGenerator[bytes, None]:
@@ -26,8 +26,8 @@ async def answers(link: NatsLink, subject: str, body: bytes = b"", *, within_s: 
         while True:
             async with asyncio.timeout_at(deadline):
                 message = await came.get()
-            if (message.headers or {}).get("Status") == NOBODY:
-                raise TryAgain(f"{subject}: nobody answers")
+            if (message.headers or {}).get("Status") == NO_RESPONDERS:
+                raise TryAgain(f"{subject}: no answer")
             is_none = False
             yield message.data
     except TimeoutError:

@@ -203,5 +203,5 @@ async def _accepts(port: int) -> bool:
 async def _wait_while(holds: Callable[[], bool], within_s: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within_s):
-            while holds():  # noqa: ASYNC110 - nobody tells us when a process has ended
+            while holds():  # noqa: ASYNC110 - a process that has ended is not announced
                 await asyncio.sleep(TICK_SECONDS)

@@ -139,7 +139,7 @@ class Settling:
             log.error("%s: %s", self._name(delivery), reason)  # noqa: TRY400 - one line is enough
             if delivery.delivered < self.dead_letters.max_deliveries:
                 return nak(min(LONGEST_DELAY, FIRST_DELAY * 2 ** (delivery.delivered - 1)))
-            # What an error says that nobody foresaw may quote the message: that is for the operator alone.
+            # The text of an unforeseen error may quote the message: that is for the operator alone.
             told = f"{kind} at each of {delivery.delivered} deliveries: the log and the dead letter say more"
         else:
             return ACK
@@ -172,7 +172,7 @@ class Settling:
             except Failure as error:
                 untold = _one_line(error)
         if untold:
-            log.warning("%s: nobody is told that it is a dead letter: %s", self._name(delivery), untold)
+            log.warning("%s: the dead letter could not be announced: %s", self._name(delivery), untold)
         return term(reason)
 
     async def _publish_dead_letter(self, delivery: Delivery, reason: str, about: Mapping[str, str]) -> None:

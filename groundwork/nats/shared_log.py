@@ -1,4 +1,4 @@
-"""A log that several processes share: a stream of facts, each of which follows on the newest of its subject.
+"""A log that several processes share: a stream of facts, each behind the newest of its subject.
 
 Of two concurrent writers on a subject one wins, and the other gets Moved. A fact carries an id, by which its writer
 knows it again where the acknowledgement was lost. Reads ask the leader. A fact too large for one message goes ahead of

@@ -22,7 +22,7 @@ def secrets_in(url: str) -> tuple[str, ...]:
 
 
 def keeps_secrets(url: str) -> bool:
-    """Whether what is sent there is read by nobody on the way: by TLS, or because it does not leave this machine."""
+    """True where what is sent cannot be read on the way: by TLS, or because it does not leave this machine."""
     address = urlsplit(url)
     return address.scheme != "http" or is_loopback(address.hostname or "")
 

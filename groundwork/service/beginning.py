@@ -25,7 +25,7 @@ def collect_seldom() -> None:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """While modules are loaded, of which nothing becomes garbage: looking for it is an eighth of the time."""
+    """While modules are loaded, nothing becomes garbage: looking for it is an eighth of the time."""
     gc.disable()
     try:
         yield

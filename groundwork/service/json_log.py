@@ -22,7 +22,7 @@ SHORTEST_SECRET = 8
 LOOK_EVERY_S = 1.0
 STACK_FRAMES = 8
 EVERY_REQUEST = ("httpx2", "httpcore2")
-"""Libraries that tell of every request: a job that is waited for would fill the log, and so could whoever answers."""
+"""Libraries that tell of every request: a job that is waited for would fill the log, and so could a responder."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _UNSAFE = re.compile(rf"[\x00-\x1f\x7f-\x9f{HIDDEN}]")
@@ -104,7 +104,7 @@ class _Lines(logging.Formatter):
         return self._for_people(json.loads(line)) if self._for_people else line
 
     def _look(self) -> None:
-        self._look_at = time.monotonic() + LOOK_EVERY_S  # first, for whoever tells secrets may log something
+        self._look_at = time.monotonic() + LOOK_EVERY_S  # first, for what tells secrets may log something
         known = self._known.union(self._redact())
         if known != self._known:
             lines = (part for secret in known for part in (secret, *secret.splitlines()))

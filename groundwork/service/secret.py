@@ -20,7 +20,7 @@ UNFIT = "unfit_secret"
 SHORTEST = 8
 """Of any secret, in characters: also of one that another service gave us."""
 SHORTEST_KEY = 16
-"""Of one that signs, in characters: whoever has a signed message can try keys without asking anybody."""
+"""Of one that signs, in characters: keys can be tried on a signed message without asking anybody."""
 MAKE_ONE = "such as from `openssl rand -hex 24`"
 
 
@@ -35,7 +35,7 @@ def fault_of(secret: str, *, shortest: int = SHORTEST) -> str:
 
 
 def equal_ones(secrets: Mapping[str, str]) -> tuple[str, ...]:
-    """Which of these, named by their places, are the same: whoever learns one has the other. One line for each pair. A
+    """Which of these, named by their places, are the same: one of them reveals the other. One line for each pair. A
     Ductile may have one secret for all that is relayed, both ways."""
     first: dict[str, str] = {}
     pairs = [(first.setdefault(secret, place), place) for place, secret in secrets.items()]

@@ -59,7 +59,7 @@ def _written_beside(path: Path, text: str) -> Path:
 
 
 def folder_of_ours(folder: Path) -> None:
-    """The folder, made if absent, is nobody else's, also where it was there before. Raises OSError."""
+    """The folder, made if absent, is for its owner alone, also where it was there before. Raises OSError."""
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for each in reversed(made):
@@ -76,7 +76,7 @@ def closed(folder: Path) -> None:
 
 
 def left_to_owner(path: Path) -> None:
-    """A file or folder that root has made is given to whoever its folder belongs to. Raises OSError."""
+    """A file or folder that root has made is given to the owner of its folder. Raises OSError."""
     if os.geteuid() == 0:
         folder = path.parent.stat()
         os.chown(path, folder.st_uid, folder.st_gid, follow_symlinks=False)

@@ -23,7 +23,7 @@ import aiosqlite
 from groundwork.service import store_folder
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from groundwork.sqlite.errors import concerns_the_file, storage_error
-from groundwork.sqlite.group_commit import GroupCommit, OnCommit, nobody
+from groundwork.sqlite.group_commit import GroupCommit, OnCommit, ignore
 from groundwork.sqlite.migrations import migrate, newest
 from groundwork.sqlite.reserve import SPARE_PAGES, Reserve, cut_off, has_room
 
@@ -138,7 +138,7 @@ Opener = Callable[[Path, Traversable, OnCommit, bool, Reserve | None], AbstractA
 def open_file(
     path: Path,
     migrations: Traversable,
-    on_commit: OnCommit = nobody,
+    on_commit: OnCommit = ignore,
     *,
     durable: bool = True,
     reserve: Reserve | None = None,

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 @dataclass(slots=True, eq=False)
 class _Work(Generic[T]):
     run: Callable[[sqlite3.Connection], T]
-    answered: asyncio.Future[T] | None  # None: housekeeping, nobody waits
+    answered: asyncio.Future[T] | None  # None: housekeeping, without a waiter
     makes_room: bool = False
     error: BaseException | None = None
     value: T = field(init=False)
@@ -64,7 +64,7 @@ class Group:
 OnCommit = Callable[[Group], None]
 
 
-def nobody(_: Group) -> None: ...
+def ignore(_: Group) -> None: ...
 
 
 class GroupCommit:
@@ -79,7 +79,7 @@ class GroupCommit:
         *,
         busy_seconds: float = 5.0,
         quiet_seconds: float = 0.05,
-        on_commit: OnCommit = nobody,
+        on_commit: OnCommit = ignore,
         durable: bool = True,
         rest_seconds: float = 3.0,
         reserve: Reserve | None = None,
@@ -168,7 +168,7 @@ class GroupCommit:
         return self._queue.get()
 
     def _empty_log(self) -> None:
-        """Waits for nobody who reads, and does no harm where it fails: what is committed stays in the log."""
+        """Does not wait for readers, and does no harm where it fails: what is committed stays in the log."""
         with contextlib.suppress(sqlite3.Error, OSError):
             if self._path.with_name(f"{self._path.name}-wal").stat().st_size > LONG_LOG:
                 self._connection.execute("PRAGMA busy_timeout=0")
@@ -191,7 +191,7 @@ class GroupCommit:
         try:
             while todo and (spoiler := self._attempt(todo)):
                 todo.remove(spoiler)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may be left waiting
+        except Exception as error:  # noqa: BLE001 - whatever it is, no caller may be left waiting
             self._fail(group, error)
 
     def _with_the_reserve(self, group: list[_Work[Any]]) -> list[_Work[Any]]:
@@ -285,7 +285,7 @@ class GroupCommit:
             elif item.error is not None:
                 log.error("housekeeping was not stored in %s: %r", self._path, item.error)
         if waiter is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: there is no waiter any more
                 waiter.get_loop().call_soon_threadsafe(_wake, group)
 
 

@@ -48,7 +48,7 @@ class TelemetrySettings(Section):
     headers: Secret | None = None
     """Sent along, as `name=value,name=value` with values URL-encoded (the form of OTEL_EXPORTER_OTLP_HEADERS)."""
     allow_http_nonloopback: bool = False
-    """Send headers over plain http to another machine: whoever listens on the way can read them."""
+    """Send headers over plain http to another machine: they can be read on the way."""
     proxy: Proxy | None = Field(None, repr=False)
     """Through which it is sent, such as http://proxy.example:3128; through none without it, whatever the environment
     says."""

@@ -80,14 +80,14 @@ class Offered:
 
 
 async def test_each_tool_says_who_offers_it_and_what_its_commands_take() -> None:
-    told = await ToolCalls(Offered(), lambda: ["agent.tools names serach, which nobody offers"]).list_tools()
+    told = await ToolCalls(Offered(), lambda: ["agent.tools names serach, which no executor offers"]).list_tools()
     board, search = told.tools
     assert (board.name, board.executor, board.present, board.output) == ("board", "boards", False, "untrusted")
     (pin,) = board.commands
     assert (pin.name, pin.tier, pin.effect, pin.approve) == ("pin", "write", "external", "always")
     assert (search.name, search.present) == ("search", True)
     assert search.commands[0].input_schema["required"] == ["text"]
-    assert told.problems == ("agent.tools names serach, which nobody offers",)
+    assert told.problems == ("agent.tools names serach, which no executor offers",)
 
 
 async def test_why_a_run_waits_is_asked_of_the_bus_by_its_attempt_and_of_its_own_dead_letters(house: House) -> None:

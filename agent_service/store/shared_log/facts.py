@@ -1,7 +1,7 @@
 """What agents that share a store write to its log: entries of runs, and a few words beside them.
 
 The body of an entry's message is the entry with what it leaves of the run. Its header is the run's row of the index:
-whoever lists, times or limits runs reads headers alone. Words beside runs are headers without a body. An older agent
+lists, timers and limits read headers alone. Words beside runs are headers without a body. An older agent
 must do without an added field; else VERSION is raised, and older agents leave the run to those who know it. Instants
 are µs since 1970 UTC; hashes are hex digits.
 """

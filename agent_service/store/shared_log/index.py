@@ -1,6 +1,6 @@
 """The index of runs that several agents share: a row for each in SQLite, applied from the headers of the log in order.
 
-A header that cannot be read changes nothing: whoever loads the run finds out why.
+A header that cannot be read changes nothing: loading the run tells why.
 """
 
 import json

@@ -96,7 +96,7 @@ class Journal:
         return map(str, map(json.loads, self._items["artifacts"]))
 
     def under_way(self, call: int) -> str | None:
-        """Under which message something was set aside for a model call of which nothing was heard yet."""
+        """The message that set something aside for a model call without a reply yet."""
         return next(reversed(self.reserved(call, self._answered)), None)
 
     def reserved(self, call: int, since: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""The run store that several agents share: a log of entries, of which each process has an index, and runs on demand.
+"""The run store that several agents share: a log of entries, an index of it in each process, and runs on demand.
 
     decide ─▶ append, if the run's newest entry is the one it was decided on ─▶ acknowledged ─▶ in the index ─▶ done
 

@@ -14,7 +14,7 @@ from groundwork.service.errors import Misconfigured
 from groundwork.sqlite import file, migrations
 from groundwork.sqlite.errors import storage_error
 from groundwork.sqlite.file import SqliteFile
-from groundwork.sqlite.group_commit import OnCommit, nobody
+from groundwork.sqlite.group_commit import OnCommit, ignore
 from groundwork.sqlite.reserve import Reserve
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
@@ -36,7 +36,7 @@ MIGRATIONS = files(__package__) / "migrations"
 
 @contextlib.asynccontextmanager
 async def open_database(
-    folder: Path, on_commit: OnCommit = nobody, *, durable: bool = True, reserve: bool = False
+    folder: Path, on_commit: OnCommit = ignore, *, durable: bool = True, reserve: bool = False
 ) -> AsyncIterator[SqliteFile]:
     """The database in `folder`, made if absent. Not `durable`: a copy. Raises Misconfigured and TryAgain."""
     path = folder / FILE

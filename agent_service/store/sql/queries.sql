@@ -178,7 +178,7 @@ FROM counted GROUP BY kind, name ORDER BY kind, count(*) DESC, name;
 SELECT status, runs FROM tallies;
 
 -- name: for_people
--- Newest first: paused runs, and escalated ones that nobody has dismissed since their newest entry. Of the end of a
+-- Newest first: paused runs, and escalated ones without a dismissal since their newest entry. Of the end of a
 -- child its parent hears. The statuses are word for word those of the index.
 SELECT run_id, touched_at FROM runs INDEXED BY runs_for_people
 WHERE status IN ('paused', 'escalated') AND NOT (status = 'escalated' AND wake_id LIKE 'child:%') AND NOT EXISTS (
@@ -291,7 +291,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_id) DO NOTHING;
 
 -- name: behind
--- Runs that are gone, and of which files may be there still, with the artifacts that they had.
+-- Deleted runs with files that may be left, and the artifacts that they had.
 SELECT run_id, behind FROM gone INDEXED BY gone_behind WHERE behind IS NOT NULL ORDER BY run_id LIMIT ?;
 
 -- name: cleared

@@ -1,6 +1,6 @@
 """What is run for one call, and how: handed to the process that starts guards, as JSON.
 
-One of a plugin's outputs: a pipe, of which no more is kept in a file than is taken.
+One of a plugin's outputs: a pipe, kept in a file up to what is taken.
 """
 
 import json

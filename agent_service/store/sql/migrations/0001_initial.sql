@@ -169,7 +169,7 @@ CREATE INDEX gone_by_wake ON gone (wake_id);
 CREATE INDEX gone_last ON gone (last);
 CREATE INDEX gone_behind ON gone (run_id) WHERE behind IS NOT NULL;
 
--- Artifacts that went before their run did: of which run, when, and by which rule.
+-- Artifacts that were deleted before their run: when, and by which rule.
 CREATE TABLE artifacts_gone (
     run_id TEXT    NOT NULL PRIMARY KEY REFERENCES runs,
     at     INTEGER NOT NULL,

@@ -20,7 +20,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Part:
-    """What was read; its last line, of which perhaps only the beginning; and where to read on, if anywhere."""
+    """What was read; its last line, perhaps only the beginning of it; and where to read on, if anywhere."""
 
     text: str
     last_line: int

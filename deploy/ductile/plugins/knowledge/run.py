@@ -17,7 +17,7 @@ from pages import is_marked
 from searching import Answer, Found, search
 
 MOST_BYTES = 10_500
-"""Of the text of an answer: beyond 12 KiB it would become an artifact, of which the beginning alone is shown."""
+"""Of the text of an answer: beyond 12 KiB it would become an artifact, with its beginning alone shown."""
 LIMITS = {"fast": 3, "thorough": 8}
 MOST_SECTIONS, LONGEST_QUERY, LONGEST_NAMED = 20, 4_096, 80
 WAIT_S, SPARE_S = 20.0, 2.0

@@ -101,7 +101,7 @@ def _by_index(folder: Path, name: str, wanted: str, limit: int, wait_s: float) -
 
 
 def _lay_out(index: sqlite3.Connection) -> None:
-    """Nobody reads before they write: of two who did, SQLite would turn one away instead of letting it wait."""
+    """Writers do not read first: SQLite would turn one of two away instead of letting it wait."""
     if not index.execute("select 1 from sqlite_master").fetchone():
         index.execute("begin immediate")
         for table in () if index.execute("select 1 from sqlite_master").fetchone() else (PAGES, SECTIONS):

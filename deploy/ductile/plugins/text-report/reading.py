@@ -1,6 +1,6 @@
 """What a reader sees of a page or text, and what can be counted in it.
 
-HTML by the standard parser, which forgives broken pages; anything else as Markdown, of which plain text is a case.
+HTML by the standard parser, which forgives broken pages; anything else as Markdown, which plain text is.
 Scripts, styles, navigation, footers and form controls are not part of what is read.
 """
 

@@ -101,7 +101,7 @@ def main() -> None:
 
 
 def _refused(error: Exception, memory_mb: int) -> dict[str, str]:
-    """Without the lines it names: they are of a text that nobody has seen."""
+    """Without the lines it names: they are of a text that the caller has not seen."""
     message = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
     if "memory" in message:
         return {"error": f"z3 may use {memory_mb} MB, which is not enough", "error_class": "tool_error"}

@@ -118,7 +118,7 @@ FRESH_S = 5.0
 ANSWER_WITHIN_S = 2.0
 NEW_WITHIN_S = 0.1
 KNOWN_WITHIN_S = 0.25
-NOBODY = (
+NO_EXECUTOR = (
     "no executor tells its tools: is ductile-gateway running? Tools of an executor that answers no catalog have to be "
     "declared in agent.tools.declared (docs/BUS.md, Executors)"
 )
@@ -167,7 +167,7 @@ class NatsSkills:
                 if self._is_stale():
                     await self._ask()
         if not self._merged.offers and (self.problems or not self._told):
-            raise TryAgain("; ".join(self.problems) or NOBODY)
+            raise TryAgain("; ".join(self.problems) or NO_EXECUTOR)
         return self._catalog
 
     def present(self) -> frozenset[str]:
@@ -213,7 +213,7 @@ class NatsSkills:
         return happened
 
     async def _on_answer(self, message: Msg) -> None:
-        if (message.headers or {}).get("Status") is None:  # else the server says that nobody is there
+        if (message.headers or {}).get("Status") is None:  # else the server says that none is there
             told = read_answer(message.data)
             name, before = told.executor, self._told.get(told.executor)
             again = before and self._answered_in[name] == self._round

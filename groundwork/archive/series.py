@@ -163,7 +163,7 @@ def snapshot(database: Path, beside: Path) -> Iterator[Path]:
     copy = beside.with_name(f"{beside.name}.snapshot")
     try:
         _remove(copy)
-        copy.touch(mode=0o600, exist_ok=False)  # nobody else's, where others may write
+        copy.touch(mode=0o600, exist_ok=False)  # for its owner alone, where others may write
         _copy(database, copy)
         yield copy
     finally:
@@ -198,7 +198,7 @@ def _copy(database: Path, copy: Path) -> None:
             closing(sqlite3.connect(copy)) as here,
         ):
             here.execute("PRAGMA synchronous = OFF")
-            there.backup(here)  # in one step: a snapshot, which holds nobody up who writes
+            there.backup(here)  # in one step: a snapshot, which blocks no writer
             found = str(here.execute("PRAGMA quick_check(1)").fetchone()[0]).splitlines()[-1]
     except sqlite3.Error as error:
         raise storage_error(error, database) from error

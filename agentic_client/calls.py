@@ -7,12 +7,12 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol, TypedDict, cast
+from typing import Any, Literal, TypedDict, cast
 from urllib.parse import quote
 from uuid import uuid4
 
-from agentic_client.errors import AgenticError, Invalid, NotAllowed, TryAgain, Unreachable
-from agentic_client.views import Status
+from agentic_client.errors import AgenticError, Invalid, NotAllowed, TryAgain
+from agentic_client.views import Accepted, Run, RunLine, Status
 from schemas.operations import Operation
 
 Json = dict[str, Any]
@@ -31,14 +31,6 @@ _PARTS = {
         "path of a file of a run: give one of the list of its files",
     ),
 }
-
-
-class Transport(Protocol):
-    """Its methods raise AgenticErrors."""
-
-    async def ask(self, operation: Operation, path: Path, body: Json | None, query: Query) -> Json: ...
-
-    async def close(self) -> None: ...
 
 
 class Limits(TypedDict, total=False):
@@ -95,12 +87,7 @@ class Wishes(TypedDict, total=False):
 Notice = Callable[[AgenticError | None], object]
 
 
-class HasRunId(Protocol):
-    @property
-    def run_id(self) -> str: ...
-
-
-Which = str | HasRunId
+Which = str | Accepted | Run | RunLine
 
 
 def path_of(run: Which, **parts: str) -> Path:
@@ -179,19 +166,10 @@ class Silence:
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> bool:
         if error is None:
             self.over()
-        elif isinstance(error, TryAgain):  # waiting mends nothing else
-            return await self._bore(error)
-        return False
-
-    def over(self) -> None:
-        if self._ends_at is not None:
-            self._notice(None)
-        self._ends_at, self._pause_s = None, FIRST_PAUSE_S
-
-    async def _bore(self, error: TryAgain) -> bool:
-        now, silent_s = time.monotonic(), error.silent_s if isinstance(error, Unreachable) else 0.0
-        ends_at = self._ends_at or now - silent_s + self._patience_s
-        pause_s = error.retry_after_s or self._pause_s
+        if not isinstance(error, TryAgain):  # waiting mends nothing else
+            return False
+        now, pause_s = time.monotonic(), error.retry_after_s or self._pause_s
+        ends_at = self._ends_at or now - error.silent_s + self._patience_s
         if now + pause_s > ends_at:
             return False
         if self._ends_at is None:
@@ -200,3 +178,8 @@ class Silence:
         await asyncio.sleep(pause_s)
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
         return True
+
+    def over(self) -> None:
+        if self._ends_at is not None:
+            self._notice(None)
+        self._ends_at, self._pause_s = None, FIRST_PAUSE_S

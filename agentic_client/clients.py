@@ -6,7 +6,8 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterator
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
 from uuid import uuid4
 
 from agentic_client.calls import (
@@ -20,7 +21,6 @@ from agentic_client.calls import (
     Query,
     Ruling,
     Silence,
-    Transport,
     Which,
     Wishes,
     address_of,
@@ -36,6 +36,9 @@ from agentic_client.errors import AgenticError, Conflict, StillRunning, Unreacha
 from agentic_client.over_http import OverHttp, refuse_if_overheard
 from agentic_client.views import FINAL, Accepted, Event, File, Run, RunPage, Status, Tool, read_as
 from schemas.operations import BY_NAME, Operation
+
+if TYPE_CHECKING:
+    from agentic_client.over_nats import OverNats
 
 PATIENCE_S = 60.0
 LONGEST_WAIT_S = 30.0
@@ -70,20 +73,16 @@ class AsyncClient:
         self._notice = options.get("notice", lambda _: None)
         self._closed = False
         self._http: OverHttp | None = None
-        self._transport: Transport
+        self._transport: OverHttp | OverNats
         if address.startswith("http"):
             if token and not options.get("allow_http_nonloopback"):
                 refuse_if_overheard(address)
             self._transport = self._http = OverHttp(address, token, tls, told=options.get("told", ""))
             return
-        from agentic_client.over_nats import OverNats  # loaded where the bus is used
-
-        login = {
-            "user_credentials": options.get("creds_file"),
-            "nkeys_seed": options.get("nkey_seed_file"),
-            "inbox_prefix": options.get("inbox_prefix", "_INBOX"),
-        }
-        self._transport = OverNats(address, login, tls)
+        login = {"user_credentials": options.get("creds_file"), "nkeys_seed": options.get("nkey_seed_file")}
+        login["inbox_prefix"] = options.get("inbox_prefix", "_INBOX")
+        over_nats = import_module("agentic_client.over_nats")  # loaded where the bus is used
+        self._transport = over_nats.OverNats(address, login, tls)
 
     async def __aenter__(self) -> Self:
         return self
@@ -130,11 +129,8 @@ class AsyncClient:
             if view.ended or (view.rests and not through_pauses):
                 return view
             if until is not None and time.monotonic() >= until:
-                raise StillRunning(
-                    f"{view.run_id} is {view.status} after {timeout_s:g} s: it goes on, wait for it again",
-                    code="still_running",
-                    run_id=view.run_id,
-                )
+                text = f"{view.run_id} is {view.status} after {timeout_s:g} s: it goes on, wait for it again"
+                raise StillRunning(text, run_id=view.run_id)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
 

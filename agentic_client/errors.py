@@ -25,13 +25,12 @@ class TryAgain(AgenticError):
     """Nothing was done. The same call may be made again later; the client has done so for as long as its patience."""
 
     retry_after_s: float | None = None
+    silent_s = 0.0
+    """How long it took to come, which counts as patience."""
 
 
 class Unreachable(TryAgain):
-    """No answer, or not in time. The request may have been heard: repeat it as it is. `silent_s`: counts as
-    patience."""
-
-    silent_s = 0.0
+    """No answer, or not in time. The request may have been heard: repeat it as it is."""
 
 
 class NotNow(TryAgain):
@@ -75,17 +74,13 @@ _BY_STATUS: Mapping[int, type[AgenticError]] = {
 def refused(status: int, body: object, *, retry_after: str | None = None) -> AgenticError:
     """The error that a problem (RFC 9457) is, or another answer of that status."""
     told: dict[str, Any] = body if isinstance(body, dict) else {}
-    error = told.get("error")
-    first: dict[str, Any] = error if isinstance(error, dict) else {}
+    first: dict[str, Any] = error if isinstance(error := told.get("error"), dict) else {}
     flaws = [flaw for flaw in told.get("errors") or () if isinstance(flaw, dict)]
     fields = {str(flaw.get("field")): str(flaw.get("message")) for flaw in flaws}
     kind = _BY_STATUS.get(status, Broken if status >= 500 else AgenticError)
     text = str(told.get("detail") or first.get("message") or f"the agent answered {status}")
-    facts = {name: first.get(name) for name in ("field", "run_id")} | {
-        "code": first.get("code") or "",
-        "fields": fields,
-    }
-    found = kind(text, status=status, **facts)
+    known = {name: first.get(name) for name in ("field", "run_id")}
+    found = kind(text, status=status, code=first.get("code") or "", fields=fields, **known)
     if isinstance(found, TryAgain):
         with suppress(ValueError):  # a date, which a proxy may send
             found.retry_after_s = float(retry_after) if retry_after else None

@@ -36,8 +36,10 @@ class OverHttp:
 
     async def ask(self, operation: Operation, path: Path, body: Json | None, query: Query) -> Json:
         within = httpx2.Timeout(SILENT_AT_MOST_S + float(str(query.get("wait", 0.0))), connect=CONNECT_WITHIN_S)
-        where = filled(operation, path)
-        return await self.call(operation.method, where, json=body, params=dict(query), timeout=within)
+        said: dict[str, Any] = {"json": body, "params": dict(query), "timeout": within}
+        request = self._http.build_request(operation.method, filled(operation, path), **said)
+        async with self._answered(request) as answer:
+            return self._object(answer, await _content(answer, LARGEST_JSON))
 
     async def events(self, path: str, after: int) -> AsyncGenerator[Json, None]:
         """What a stream of events says, from after event `after` on, until it ends."""
@@ -62,11 +64,6 @@ class OverHttp:
 
     async def close(self) -> None:
         await self._http.aclose()
-
-    async def call(self, method: str, path: str, **more: Any) -> Json:
-        """Any operation of the API. `more`: `json`, `params`, `timeout`, as httpx2 takes them."""
-        async with self._answered(self._http.build_request(method, path, **more)) as answer:
-            return self._object(answer, await _content(answer, LARGEST_JSON))
 
     def _object(self, answer: httpx2.Response, content: bytes) -> Json:
         found = json_of(content)
@@ -120,14 +117,10 @@ def _url(address: str) -> httpx2.URL:
 def refuse_if_overheard(address: str) -> None:
     """Raises NotAllowed where a token would go over plain http to another machine, unless the environment allows it."""
     found = _url(address)
-    if found.scheme == "https" or _is_loopback(found.host) or os.environ.get(ALLOW_HTTP) == "true":
+    with suppress(ValueError):  # a name
+        if ip_address(found.host).is_loopback:
+            return
+    if found.scheme == "https" or found.host == "localhost" or os.environ.get(ALLOW_HTTP) == "true":
         return
     why = f"the token would go over plain http to {found.host}, and could be read and used on the way"
     raise NotAllowed(f"{why}: use https, or say allow_http_nonloopback=True (or {ALLOW_HTTP}=true)")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -41,8 +41,10 @@ class OverNats:
             await self._client.close()
 
     async def _ask(self, subject: str, body: Json) -> Json:
-        client = await self._connected()
-        self._denied = ""
+        async with self._connecting:
+            if self._client is None or self._client.is_closed:
+                self._client = await self._connect()
+        client, self._denied = self._client, ""
         try:
             answer = await client.request(subject, json.dumps(body).encode(), timeout=SILENT_AT_MOST_S)
         except errors.NoRespondersError as error:
@@ -53,12 +55,6 @@ class OverNats:
                 raise NotAllowed(text, status=403) from error
             raise Unreachable(f"no answer to {subject} on the bus ({type(error).__name__}): ask again") from error
         return _told(answer)
-
-    async def _connected(self) -> Client:
-        async with self._connecting:
-            if self._client is None or self._client.is_closed:
-                self._client = await self._connect()
-        return self._client
 
     async def _connect(self) -> Client:
         client, self._denied = Client(), ""

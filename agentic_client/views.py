@@ -62,25 +62,28 @@ class Usage(_Told):
     cost_usd: float | None
 
 
-class Run(_Told):
+class _Standing(_Told):
+    run_id: str
+    wake_id: str
+    status: Status
+    goal: str
+    summary: str
+    ending_class: _Class
+    accepted_at: Instant
+    updated_at: Instant
+    ended_at: Instant | None
+
+
+class Run(_Standing):
     """Where a run stands. `ending_class` names its ending, or why it pauses; `asks` is what it asks of a person.
 
     `outcome` is what came of a run that is done, `reason` why another one ended or pauses; `artifacts` are the paths of
     what it made, for `Client.read`.
     """
 
-    run_id: str
-    wake_id: str
-    status: Status
-    goal: str
-    summary: str
     outcome: str
     reason: str
-    ending_class: _Class
-    accepted_at: Instant
     started_at: Instant | None
-    updated_at: Instant
-    ended_at: Instant | None
     steps: tuple[Step, ...]
     definition_of_done: tuple[DoneItem, ...]
     budget: BudgetUse
@@ -104,18 +107,9 @@ class Run(_Told):
         return self.ended or self.status == "paused"
 
 
-class RunLine(_Told):
+class RunLine(_Standing):
     """A run in a list. `steps` is how many were begun, `tool` that of the newest."""
 
-    run_id: str
-    wake_id: str
-    status: Status
-    goal: str
-    summary: str
-    ending_class: _Class
-    accepted_at: Instant
-    updated_at: Instant
-    ended_at: Instant | None
     steps: int
     tool: str | None
     tokens: int

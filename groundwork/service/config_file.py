@@ -13,7 +13,9 @@ beside the secret, and its errors speak to programmers.
 import difflib
 import json
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -78,10 +80,8 @@ def _meant(value: Any, kinds: Collection[Any]) -> Any:
     if isinstance(value, bool) and bool not in kinds and not {int, float}.isdisjoint(kinds):
         return str(value)  # to pydantic, yes and no are numbers
     if isinstance(value, str) and value[:1] in ("[", "{") and kinds and {str, SecretStr}.isdisjoint(kinds):
-        try:
+        with suppress(ValueError):
             return json.loads(value)
-        except ValueError:
-            return value
     return value
 
 
@@ -95,11 +95,10 @@ class WrongSettings(Misconfigured):
 
 def _kinds(annotation: Any) -> Iterator[Any]:
     """The alternatives of a type: `SecretStr | None` has two."""
-    if get_origin(annotation) in (Union, UnionType):
-        for alternative in get_args(annotation):
+    if get_origin(annotation) in (Union, UnionType, Annotated):
+        is_annotated = get_origin(annotation) is Annotated
+        for alternative in get_args(annotation)[: 1 if is_annotated else None]:
             yield from _kinds(alternative)
-    elif get_origin(annotation) is Annotated:
-        yield from _kinds(get_args(annotation)[0])
     else:
         yield annotation
 
@@ -123,14 +122,16 @@ def _fields(kind: Any) -> Mapping[str, Any]:
 def _written(error: ErrorDetails, node: Any) -> Iterator[str]:
     """The place of an error without the names that pydantic gives to the alternatives of a type."""
     for part in error["loc"]:
-        inner = node if isinstance(node, dict) else dict(enumerate(node)) if isinstance(node, list) else {}
-        for name in (part, f"{part}_file"):
-            if name in inner:
-                node = inner[name]
-                yield str(name)
-                break
+        inner = _children(node)
+        if (name := part if part in inner else f"{part}_file") in inner:
+            node = inner[name]
+            yield str(name)
     if error["type"] == "missing":
         yield str(error["loc"][-1])
+
+
+def _children(node: Any) -> Mapping[Any, Any]:
+    return node if isinstance(node, dict) else dict(enumerate(node)) if isinstance(node, list) else {}
 
 
 SHARED_SECTION = "nats"
@@ -153,9 +154,16 @@ def load(
     belong to other programs; any further one is an unknown key, as is a variable with the prefix and no field."""
     reading = _Reading(str(path or "environment"), environ, (section,), env_prefix)
     document = reading.mapping(_parsed(path) if path else None, ())
-    for key in document.keys() - {section, SHARED_SECTION, *other_sections}:
-        reading.report_unknown((key,), {section, SHARED_SECTION, *other_sections})
-    own = reading.own_section(document, shares=SHARED_SECTION in model.model_fields)
+    known = {section, SHARED_SECTION, *other_sections}
+    for key in document.keys() - known:
+        reading.report_unknown((key,), known)
+    own = reading.mapping(document.get(section), (section,))
+    if SHARED_SECTION in model.model_fields:
+        shared = reading.mapping(document.get(SHARED_SECTION), (SHARED_SECTION,))
+        nearer = reading.mapping(own.get(SHARED_SECTION), (section, SHARED_SECTION))
+        for key in shared.keys() - nearer.keys():
+            reading.origins[section, SHARED_SECTION, key] = reading.place((SHARED_SECTION, key))
+        own |= {SHARED_SECTION: shared | nearer}
     settings = reading.validated(model, reading.overridden(reading.interpolated(own, (section,))))
     if settings is None or reading.found:
         raise WrongSettings(reading.found.values())
@@ -174,13 +182,12 @@ def as_given(document: Any, environ: Mapping[str, str]) -> Any:
 
 
 def _secrets(node: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
-    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-    for key, value in items:
+    for key, value in _children(node).items():
         named = str(value.get("name", key) if isinstance(value, dict) else key)
         name = named.removesuffix("_file")
-        if name in SECRETS and isinstance(value, str):
-            secret = value if name == named else InFile(value).text()
-            yield from [((*keys, name), secret)] if secret else ()
+        is_secret = name in SECRETS and isinstance(value, str)
+        if is_secret and (secret := value if name == named else InFile(value).text()):
+            yield (*keys, name), secret
         yield from _secrets(value, (*keys, named if isinstance(node, list) else str(key)))
 
 
@@ -228,23 +235,11 @@ class _Reading:
             raise WrongSettings([f"{self.place(keys)}: expected settings as `key: value` lines"])
         return {str(key): value for key, value in (node or {}).items()}
 
-    def own_section(self, document: dict[str, Any], *, shares: bool) -> dict[str, Any]:
-        own = self.mapping(document.get(*self.root), self.root)
-        if not shares:
-            return own
-        inner = (*self.root, SHARED_SECTION)
-        shared = self.mapping(document.get(SHARED_SECTION), (SHARED_SECTION,))
-        nearer = self.mapping(own.get(SHARED_SECTION), inner)
-        for key in shared.keys() - nearer.keys():
-            self.origins[*inner, key] = self.place((SHARED_SECTION, key))
-        return own | {SHARED_SECTION: shared | nearer}
-
     def interpolated(self, node: Any, keys: Keys) -> Any:
-        if isinstance(node, dict):
-            return {str(key): self.interpolated(value, (*keys, str(key))) for key, value in node.items()}
-        if isinstance(node, list):
-            return [self.interpolated(value, (*keys, str(index))) for index, value in enumerate(node)]
-        return _VARIABLE.sub(lambda found: self.variable(found, keys), node) if isinstance(node, str) else node
+        if isinstance(node, str):
+            return _VARIABLE.sub(lambda found: self.variable(found, keys), node)
+        values = {str(key): self.interpolated(value, (*keys, str(key))) for key, value in _children(node).items()}
+        return values if isinstance(node, dict) else list(values.values()) if isinstance(node, list) else node
 
     def variable(self, found: re.Match[str], keys: Keys) -> str:
         name, has_default, default = found[2].partition(":-")
@@ -274,9 +269,10 @@ class _Reading:
             return model.model_validate(raw)
         except ValidationError as error:
             errors = error.errors(include_url=False, include_input=False)
-        found: dict[Keys, dict[str, None]] = {}
+        found = defaultdict[Keys, dict[str, None]](dict)
         for one in errors:
-            found.setdefault(tuple(_written(one, raw)), {})[self._text(model, tuple(_written(one, raw)), one)] = None
+            keys = tuple(_written(one, raw))
+            found[keys][self._text(model, keys, one)] = None
         for keys, texts in found.items():
             # Where a setting has several forms each says what it lacks: those that got furthest count.
             if not any(other[: len(keys)] == keys for other in found if other != keys):

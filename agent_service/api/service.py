@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import Any, Literal, get_args
+from operator import attrgetter
+from typing import Literal, get_args
 
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
@@ -18,7 +19,7 @@ from groundwork.service.installed import installed_version
 from groundwork.service.machine import utc_now
 from groundwork.service.store_folder import known_id
 from groundwork.telemetry.metrics import CONTENT_TYPE
-from schemas.catalog import Approve, Effect, Output, ToolOffer
+from schemas.catalog import ToolOffer
 from schemas.fields import Instant
 from schemas.operations import Scope
 from schemas.status import Finding
@@ -42,14 +43,10 @@ _READY: Mapping[str, tuple[Part, str, str]] = {
 """What the agent needs to be ready: its part, what is said when all is well, and what to do when it is not."""
 
 
-class CheckView(View):
+class CheckView(Finding):
     """One thing that was looked at. `wrong`: nothing goes on like this. Where all is well, no `remedy`."""
 
     part: Part
-    name: str
-    mark: Literal["ok", "warning", "wrong"]
-    text: str
-    remedy: str
 
 
 class HealthView(View):
@@ -106,7 +103,7 @@ def _checks(part: Part, findings: Sequence[Finding]) -> Iterator[CheckView]:
         of = "ductile" if finding.name.startswith("ductile") else part
         if part == "agent" and finding.name in _READY:
             of = _READY[finding.name][0]
-        yield CheckView(part=of, **finding.model_dump())
+        yield CheckView(part=of, **dict(finding))
 
 
 class WhoView(View):
@@ -192,36 +189,10 @@ class ServiceCalls:
         return PlainTextResponse(await self._metrics(), media_type=CONTENT_TYPE)
 
 
-class CommandView(View):
-    """One command of a tool: `tier` is `read` or `write`, `approve` when a person must allow it, as the operator says.
+class ToolView(ToolOffer):
+    """A tool as its executor offers it, with what the operator says of approvals. `present`: that one answers now."""
 
-    `effect`: whether what a write does stays in the house (`local`). `input_schema` is a JSON Schema of an object.
-    """
-
-    name: str
-    description: str
-    tier: str
-    idempotent: bool
-    effect: Effect | None
-    approve: Approve | None
-    input_schema: dict[str, Any]
-
-
-class ToolView(View):
-    """A tool. `executor` is who offers it, `present` whether that one answers now.
-
-    `timeout_s` is how long one attempt may take, in seconds; `output` is `untrusted` where results hold what strangers
-    wrote; null, where the offer does not say, counts as that.
-    """
-
-    name: str
-    description: str
-    executor: str | None
     present: bool
-    route: str
-    timeout_s: float
-    output: Output | None = None
-    commands: tuple[CommandView, ...]
 
 
 class ToolsView(View):
@@ -245,11 +216,6 @@ class ToolCalls:
         except TryAgain as nothing:
             return ToolsView(tools=(), problems=tuple(self._problems()) or (str(nothing),))
         present = self._skills.present()
-        tools = [_tool(offer, present) for offer in sorted(offers, key=lambda offer: offer.name)]
+        tools = [ToolView(**dict(offer), present=offer.executor in present) for offer in offers]
+        tools.sort(key=attrgetter("name"))
         return ToolsView(tools=tuple(tools), problems=tuple(self._problems()))
-
-
-def _tool(offer: ToolOffer, present: frozenset[str]) -> ToolView:
-    told = offer.model_dump(include={"name", "description", "executor", "route", "timeout_s", "output"})
-    commands = tuple(CommandView(**command.model_dump()) for command in offer.commands)
-    return ToolView(present=offer.executor in present, commands=commands, **told)

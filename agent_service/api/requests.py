@@ -255,13 +255,6 @@ class StandingAnswer(View):
     stopped: str = ""
 
 
-class CancelAnswer(View):
-    """Where the run stands after a cancel."""
-
-    run_id: str
-    status: Status
-
-
 class SignalAnswer(View):
     """The run has heard the signal."""
 

@@ -14,7 +14,6 @@ from agent_service.api.requests import (
     ApprovalRequest,
     CallbackAnswer,
     Caller,
-    CancelAnswer,
     CancelRequest,
     Query,
     SignalAnswer,
@@ -228,7 +227,7 @@ class RunCalls:
             stopped=self._admission.kill_switch.why,
         )
 
-    async def cancel_run(self, caller: Caller, run_id: str, request: CancelRequest) -> CancelAnswer:
+    async def cancel_run(self, caller: Caller, run_id: str, request: CancelRequest) -> StandingAnswer:
         """It is cancelled when the answer comes; repeating it changes nothing. A run that ended otherwise stays as it
         is (409)."""
         await present(self._store, run_id)
@@ -237,7 +236,7 @@ class RunCalls:
         if state.status is not Status.CANCELLED:
             text = f"the run has ended already: it is {state.status}"
             raise Refusal(Code.RUN_HAS_ENDED, text, run_id=run_id)
-        return CancelAnswer(run_id=run_id, status=state.status)
+        return StandingAnswer(run_id=run_id, status=state.status)
 
     async def signal_run(
         self, caller: Caller, run_id: str, request: SignalRequest, key: str | None = None

@@ -144,8 +144,8 @@ def row(item: Json, now: datetime, told_at: datetime | None = None) -> Text:
         (f"{mark} ", colour), (_name(item, standing), "bold" if standing in ("open", "error") else "")
     )
     title.pad_right(max(0, STATUS_WIDTH - title.cell_len))
-    tokens, cost = item["tokens"], item["cost_usd"]
-    count = tokens["input"] + tokens["output"] if tokens else 0
+    usage = item["usage"] or {}
+    count, cost = usage.get("input_tokens", 0) + usage.get("output_tokens", 0), usage.get("cost_usd")
     spent = ", ".join([f"{count:,} tokens"] * bool(count) + ([f"{cost:.4f} USD"] if cost else []))
     return Text.assemble(
         (f"{(told_at or began).astimezone(UTC):%H:%M:%S}  ", "dim"),

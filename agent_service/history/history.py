@@ -10,7 +10,7 @@ from agent_service.core import events, facts
 from agent_service.core.phases import Phase, Plan, Verification
 from agent_service.core.waiting import Status, Stop
 from agent_service.history import words
-from agent_service.history.items import HEARD, Failure, Item, ItemStatus, Thought, Tokens, heard
+from agent_service.history.items import HEARD, Failure, Item, ItemStatus, Thought, heard
 from agent_service.history.requests import Requests
 from agent_service.run.journal import Record
 
@@ -93,29 +93,26 @@ class History(Requests):
 
     @heard(events.ModelReplied)
     def _model_replied(self, reply: events.ModelReplied) -> None:
-        step, usage = self._open_call(reply.call).step, reply.usage
+        self._open_call(reply.call)
         self.models[reply.model] = None
-        tokens = Tokens(input=usage.input_tokens, output=usage.output_tokens, cache_read=usage.cache_read_tokens)
-        spent: dict[str, Any] = {"tokens": tokens, "cost_usd": usage.cost_usd}
         for one in self.record.all(facts.Decided):
             thought = Thought(reply, one)
             if one.status == "ok" and isinstance(thought.decision, Plan):
                 self.plan = thought.decision
             if one.along:
-                step, spent = one.step, {}
-                self._begin_phase(one.phase, f"call:{reply.call}:plan", reply.call, step)
+                self._begin_phase(one.phase, f"call:{reply.call}:plan", reply.call, one.step)
             elif judged := self.record.first(facts.ClaimsJudged):
                 self.open[CALL].about["refusals"] = judged.refusals
-            self._close_call(thought, spent)
+            self._close_call(thought, None if one.along else reply.usage)
 
-    def _close_call(self, thought: Thought, spent: dict[str, Any]) -> None:
+    def _close_call(self, thought: Thought, usage: events.ModelUsage | None) -> None:
         one, decision = thought.became, thought.decision
         doubted = isinstance(decision, Verification) and not decision.holds and one.status == "ok"
         status, why = "refused" if doubted else _OF_DECISIONS[one.status], "; ".join(map(str, one.why))
         again = self.record.first(facts.CallAsked) is not None
         error = Failure(error_class=one.error_class, message=why, retryable=again) if why else None
         told = {"thought": thought, "model": thought.reply.model, "text": str(words.decided(thought)), "error": error}
-        self.close(CALL, status, **told, **spent)
+        self.close(CALL, status, usage=usage, **told)
 
     @heard(events.ModelUnavailable)
     def _model_unavailable(self, event: events.ModelUnavailable) -> None:

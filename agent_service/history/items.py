@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, PlainSerializer
 
-from agent_service.core.events import ModelReplied
+from agent_service.core.events import ModelReplied, ModelUsage
 from agent_service.core.facts import Decided, Ended
 from agent_service.core.phases import Decision, Phase
 from agent_service.core.waiting import Name
@@ -49,15 +49,6 @@ class Failure:
         return cls(error_class=error.error_class, message=error.message, retryable=error.retryable)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tokens:
-    """Of one model call. `cache_read` is the part of the input that came from the provider's cache."""
-
-    input: int
-    output: int
-    cache_read: int
-
-
 @dataclass(frozen=True, slots=True)
 class Thought:
     """A decision in a reply, or in what came along with it, and what became of it."""
@@ -81,7 +72,7 @@ class Item:
     where it asks an agent; `execution` is how its executor carried it out. An attempt `repeats` its step or task where
     it says no more than that.
 
-    A plan that came along with a framing or a reflection has no cost of its own: the call is told with the first.
+    `usage`: of a model call. A plan that came along has none of its own: it is told with the framing or reflection.
     """
 
     id: str
@@ -102,8 +93,7 @@ class Item:
     started_at: datetime
     ended_at: datetime | None = None
     ended_in: int | None = None
-    tokens: Tokens | None = None
-    cost_usd: float | None = None
+    usage: ModelUsage | None = None
     error: Failure | None = None
     until: datetime | None = None
     parent: str | None = None

@@ -80,7 +80,7 @@ function line(item) {
       h("span.sub", null, textOf(item))),
     h("span.cell.when", { "aria-hidden": "true" }, h("span", { class: `when-bar is-${item.mark}` })),
     h("span.cell.number.time", null, (item.ended_at || isOpen(item)) && !AT_ONCE.has(item.kind) ? took(item.started_at, item.ended_at) : null),
-    h("span.cell.number.spent", null, item.cost_usd ? usd(item.cost_usd) : item.tokens?.input ? [tokens(item.tokens.input + item.tokens.output), h("span.unit", null, " tok")] : null),
+    h("span.cell.number.spent", null, item.usage?.cost_usd ? usd(item.usage.cost_usd) : item.usage?.input_tokens ? [tokens(item.usage.input_tokens + item.usage.output_tokens), h("span.unit", null, " tok")] : null),
   ];
   const target = item.step && item.kind !== "wait" ? { step: item.step } : item.call ? { call: item.call } : null;
   const inside = target ? h("a.line.item", { href: hashOf(["runs", item.run_id], target), "data-line": true }, content) : h("button.line.item", { type: "button", "data-line": true, "aria-expanded": "false", on: { click: unfold } }, content);

@@ -53,7 +53,7 @@ OF_ITEMS = {
     "agentic.round": ("round",),
     "agentic.attempt": ("attempt",),
     "agentic.tool_command": ("command",),
-    "agentic.cost_usd": ("cost_usd", "end.spent.cost_usd"),
+    "agentic.cost_usd": ("usage.cost_usd", "end.spent.cost_usd"),
     "agentic.state": ("end.status.value",),
     "agentic.class": ("end.ending_class",),
     "agentic.steps": ("end.steps",),
@@ -65,9 +65,9 @@ OF_ITEMS = {
     "gen_ai.response.model": ("thought.reply.model",),
     "gen_ai.response.id": ("thought.reply.provenance.reply_id",),
     "gen_ai.provider.name": ("thought.reply.provenance.provider",),
-    "gen_ai.usage.input_tokens": ("tokens.input", "end.spent.input_tokens"),
-    "gen_ai.usage.output_tokens": ("tokens.output", "end.spent.output_tokens"),
-    "gen_ai.usage.cache_read.input_tokens": ("tokens.cache_read",),
+    "gen_ai.usage.input_tokens": ("usage.input_tokens", "end.spent.input_tokens"),
+    "gen_ai.usage.output_tokens": ("usage.output_tokens", "end.spent.output_tokens"),
+    "gen_ai.usage.cache_read.input_tokens": ("usage.cache_read_tokens",),
 }
 """Attributes of all spans: their names, and where in an item the value is found, if it has one."""
 _DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])

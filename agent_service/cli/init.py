@@ -200,7 +200,7 @@ def init(
     yes: bool = flag("Ask nothing: what is not given has its default.", "--yes", "-y"),
     config: Path = option("The file to write; it is never overwritten.", default=OWN, metavar="FILE"),
 ) -> Outcome:
-    """It makes no connection and asks for no secret: the file names the variable of the environment that holds it."""
+    """It connects to nothing and asks for no secret: the file names the environment variables that hold secrets."""
     _refuse_to_overwrite(config)
     try:
         answers = _answers(given or {}, silent=yes)

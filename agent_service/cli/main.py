@@ -20,45 +20,45 @@ Commands
   agent_service.cli.init
     init      Write a settings file: which NATS server, which model, which tools.
   agent_service.cli.runs
-    run       Ask for a run and wait for its end. The exit code says how it ended.
+    run       Start a run and wait for its end. The exit code says how it ended.
     runs      List runs, newest first.
-    show      Show where one run stands.
+    show      Show one run.
   agent_service.cli.people
     inbox     List what waits for a person: approvals, questions, escalated runs, dead letters.
     answer    Answer the question of a run, or reopen an escalated one.
-    approve   Show and allow what a run asks for, or what --hash names.
-    reject    Refuse what a run asks for, with a reason; it goes on without it.
+    approve   Show and approve what a run asks for; with --hash, approve that.
+    reject    Reject what a run asks for; the run goes on without it.
     cancel    Cancel a run. Late results are recorded and change nothing.
   agent_service.cli.doctor.report
-    doctor    Check everything that the agent needs, one line each, with the remedy.
+    doctor    Check everything that the agent needs, and print the remedies.
   agent_service.cli.setup
-    serve     Run the agent, until SIGTERM or Ctrl-C. Its log is on standard error.
+    serve     Run the agent until SIGTERM or Ctrl-C. It logs to standard error.
 Groups of more commands
   agent_service.cli.people
-    agent           Orders to an agent: wake, signal, dismiss, stop-all, go-on, drain.
+    agent           Control an agent: wake, signal, dismiss, stop-all, go-on, drain.
   agent_service.cli.runs
-    agent wake      Ask for a run and print its id. Accepted is not completed.
+    agent wake      Start a run and print its id. Accepted is not completed.
   agent_service.cli.people
-    agent signal    Tell a run something, resume it, raise its budget.
+    agent signal    Send a run a message, resume it, or raise its budget.
     agent dismiss   Take an escalated run out of the inbox. It stays as it ended.
-    agent stop-all  Stop everything: no run begins, and no model call or tool, also after restarts.
+    agent stop-all  Stop everything: no run, model call or tool begins, also after restarts.
     agent go-on     Resume everything after `agentic stop-all`.
-    agent drain     End one agent in good order: it takes nothing new and finishes its model calls.
+    agent drain     End one agent gracefully: it takes nothing new and finishes its model calls.
   agent_service.cli.runs
     history         What a run did: tail, entries, prompt, cat, why.
     history tail    Follow a run line by line, until it ends.
     history entries  Print the journal of a run as it is now, one entry a line.
-    history prompt  Print one model call of a run in full: prompt, reply, and what came of it.
+    history prompt  Print one model call of a run in full: prompt, reply and outcome.
     history cat     Print a file of a run in full: a page of its paper trail, or an artifact.
-    history why     Say what a run waits for, and what to do.
+    history why     Say why a run does not move, and what to do.
   agent_service.cli.store
-    store           The runs that are kept: verify, backup, restore, export, prune.
-    store verify    Check that a run is as its agent wrote it: row, journal and files.
-    store backup    Back up runs, ledger and artifacts into one file, while agent and gateway go on.
-    store restore   Restore runs, ledger and artifacts, where there are none.
+    store           The stored runs: verify, backup, restore, export, prune.
+    store verify    Check that a run is unchanged: row, journal and files.
+    store backup    Back up runs, ledger and artifacts into one file, while the services run.
+    store restore   Restore runs, ledger and artifacts into an empty store.
     store export    Write a run and its children, or all runs, into one signed file.
   agent_service.cli.people
-    store prune     Delete runs past their retention (`agent.keep_runs`). The agent does it each hour.
+    store prune     Delete runs past their retention (`agent.keep_runs`), as the agent does each hour.
   agent_service.cli.setup
     bus             The NATS server: setup, dlq.
     bus setup       Create the streams, consumers and buckets on the NATS server.
@@ -67,7 +67,7 @@ Groups of more commands
   agent_service.cli.store
     keys            The keys that authenticate the agent's data: list, rotate, retire.
   agent_service.workbench.commands
-    lab             Trying it out: example, demo, eval, script.
+    lab             Try things out: example, demo, eval, script.
     lab example     List the examples, or copy one here.
     lab demo        Play one run in a minute: a question, a kill -9, an approval. Then stop everything.
     lab eval        Play scenarios against the configured model. Exit code 1 when one did not pass.

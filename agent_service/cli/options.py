@@ -98,14 +98,14 @@ TOKEN = option(
     **_AGENT,
 )
 AS_JSON = flag("Print JSON for programs; errors too, on standard error.", "--json")
-RUN = argument("The run's id, a part that no other has, or `last`.", "RUN", **_WHICH)
-RUN_OR_ALL = argument("Which run; without it all runs.", "RUN", default=None, **_WHICH)
+RUN = argument("The run's id, a unique part of it, or `last`.", "RUN", **_WHICH)
+RUN_OR_ALL = argument("The run; without it all runs.", "RUN", default=None, **_WHICH)
 SINCE = option(
-    "Only runs accepted since then: so long ago (30m, 2h, 7d), or an instant such as 2026-12-24T18:00:00Z.",
+    "Only runs accepted since: an age (30m, 2h, 7d), or an instant such as 2026-12-24T18:00:00Z.",
     callback=_instant,
     metavar="WHEN",
 )
-UNTIL = option("Only runs accepted before then, told as in --since.", callback=_instant, metavar="WHEN")
+UNTIL = option("Only runs accepted before, as in --since.", callback=_instant, metavar="WHEN")
 WATCH = flag("Show the run live until it ends.", "--watch", "-w")
 CONFIG = option("The configuration file. Without it: ./agentic.yaml, if there is one.", metavar="FILE")
 CONFIG_NEARBY = option(
@@ -114,28 +114,28 @@ CONFIG_NEARBY = option(
     metavar="FILE",
 )
 DRY_RUN = flag("Change nothing; only say what would change.", "--dry-run")
-REASON = option("The reason, which is recorded.", metavar="TEXT")
+REASON = option("The reason, for the record.", metavar="TEXT")
 Given = dict[str, Any] | None
 """Of a parameter that stands for a group of options, by its name: those that are given."""
 _LIMITS: Group = {
-    "max_steps": (int, option("The most tool steps.", min=1, **_SPENDS)),
-    "max_tokens": (int, option("The most tokens of its model calls.", min=1, **_SPENDS)),
-    "max_cost_usd": (float, option("The most that its model calls may cost, in USD.", callback=_finite, **_SPENDS)),
-    "max_reframes": (int, option("How often it may frame its goal anew.", min=0, **_SPENDS)),
+    "max_steps": (int, option("Limit on tool steps.", min=1, **_SPENDS)),
+    "max_tokens": (int, option("Limit on tokens of its model calls.", min=1, **_SPENDS)),
+    "max_cost_usd": (float, option("Limit on the cost of its model calls, in USD.", callback=_finite, **_SPENDS)),
+    "max_reframes": (int, option("Limit on new framings of its goal.", min=0, **_SPENDS)),
     "deadline_at": (
         str,
-        option("When it must have ended, such as 2026-12-24T18:00:00Z.", "--deadline", metavar="AT", **_SPENDS),
+        option("Its deadline, such as 2026-12-24T18:00:00Z.", "--deadline", metavar="AT", **_SPENDS),
     ),
 }
 _ORDER: Group = {
-    "context": (str, option("What else the run should know, as a JSON object.", metavar="JSON")),
-    "wake_id": (str, option("Your name for this request: asking again gives the same run.", metavar="TEXT")),
-    "untrusted": (bool, option("Goal or context hold what strangers wrote: it asks before it writes.", "--untrusted")),
+    "context": (str, option("Background for the run, as a JSON object.", metavar="JSON")),
+    "wake_id": (str, option("Your name for this request: repeating it gives the same run.", metavar="TEXT")),
+    "untrusted": (bool, option("Goal or context hold untrusted text: the run asks before it writes.", "--untrusted")),
 }
 _DECIDED = {"rich_help_panel": "What is decided"}
 _RULING: Group = {
-    "step": (int, option("The step that it is about.", min=1, metavar="N", **_DECIDED)),
-    "arguments_hash": (str, option("Of the arguments, as it was asked under.", "--hash", metavar="HASH", **_DECIDED)),
+    "step": (int, option("The number of the step.", min=1, metavar="N", **_DECIDED)),
+    "arguments_hash": (str, option("The hash of the arguments that you read.", "--hash", metavar="HASH", **_DECIDED)),
     "reason": (str, REASON),
 }
 GROUPS: Mapping[str, Group] = {"limits": _LIMITS, "order": _ORDER, "ruling": _RULING}

@@ -31,12 +31,12 @@ NO_RULES = "nothing is deleted: agent.keep_runs has no rule, so all runs are kep
 Kind = Literal["message", "resume", "raise_budget"]
 
 commands = typer.Typer()
-dlq = typer.Typer(name="dlq", no_args_is_help=True, help="An agent must run.")
+dlq = typer.Typer(name="dlq", no_args_is_help=True, help="They need a running agent.")
 commands.add_typer(dlq)
 
 
 @of_agent(commands, "agentic inbox", "agentic inbox --json | jq")
-def inbox(asking: Asking, limit: int = option("How many, the newest.", default=20, min=1, max=200)) -> Outcome:
+def inbox(asking: Asking, limit: int = option("How many of the newest.", default=20, min=1, max=200)) -> Outcome:
     return Outcome(asking.ask("show_inbox", limit=limit), render.inbox)
 
 
@@ -48,13 +48,13 @@ def inbox(asking: Asking, limit: int = option("How many, the newest.", default=2
 )
 def answer(
     asking: Asking,
-    text: str | None = argument("What it is told.", "TEXT", default=None),
-    ran: bool = flag("It was carried out; the text is what it brought.", "--ran"),
-    did_not_run: bool = flag("It was not carried out.", "--did-not-run"),
-    look: bool = flag("It is not known: the run may look by itself.", "--look"),
+    text: str | None = argument("The answer.", "TEXT", default=None),
+    ran: bool = flag("The write ran; the text is its result.", "--ran"),
+    did_not_run: bool = flag("The write did not run.", "--did-not-run"),
+    look: bool = flag("You do not know: the run looks by itself.", "--look"),
     limits: Given = None,
 ) -> Outcome:
-    """Budgets may be raised with it. Of a write in doubt say what came of it: --ran, --did-not-run, or --look."""
+    """Limits raise its budget. A write in doubt is settled by --ran, --did-not-run or --look."""
     outcomes = [name for name, is_said in {"ran": ran, "did_not_run": did_not_run, "look": look}.items() if is_said]
     if len(outcomes) > 1:
         raise NotDone("say one of --ran, --did-not-run and --look", Exit.USAGE)
@@ -71,7 +71,7 @@ def approve(asking: Asking, ruling: Given = None) -> Outcome:
 
 @of_run(commands, "agentic reject --reason 'not to customers' RUN")
 def reject(asking: Asking, ruling: Given = None) -> Outcome:
-    """Without --hash it is shown first."""
+    """Without --hash the request is shown first."""
     return _decide(asking, "reject", ruling or {})
 
 
@@ -102,11 +102,11 @@ def _shown(asking: Asking) -> str:
 )
 def signal(
     asking: Asking,
-    kind: Kind = argument("What kind of signal.", "KIND"),
-    message: str | None = option("What the run is told.", metavar="TEXT"),
+    kind: Kind = argument("The kind of signal.", "KIND"),
+    message: str | None = option("The message.", metavar="TEXT"),
     limits: Given = None,
 ) -> Outcome:
-    """`agentic approve`, `reject` and `answer` answer what a run asks for."""
+    """To answer what a run asks for, use `agentic approve`, `reject` and `answer`."""
     told = asking.ask("signal_run", given(kind=kind, message=message, constraints=limits))
     return _heard(told, "has heard it")
 
@@ -123,7 +123,7 @@ def cancel(asking: Asking, reason: str | None = REASON) -> Outcome:
 
 @of_run(commands, "agentic dismiss RUN")
 def dismiss(asking: Asking) -> Outcome:
-    """It comes back when something new comes for it."""
+    """A new message for it brings it back."""
     told = asking.ask("dismiss_run", {})
     return Outcome(told, f"{asking.run_id} is dismissed by {told['by']}")
 
@@ -149,7 +149,7 @@ def go_on(asking: Asking) -> Outcome:
 @of_agent(commands, "agentic drain", "agentic drain --within 300")
 def drain(
     asking: Asking,
-    within: float = option("How long what is in hand may take, in seconds.", default=60.0, min=0, max=3600),
+    within: float = option("How long its open work may take, in seconds.", default=60.0, min=0, max=3600),
     dry_run: bool = DRY_RUN,
 ) -> Outcome:
     """It returns when the agent has ended. Name that very process, and no address that several share. It finishes model
@@ -195,9 +195,9 @@ def _pruned(pruned: Json) -> Iterator[str]:
 @of_agent(dlq, "agentic dlq ls", "agentic dlq ls --all --json")
 def ls(
     asking: Asking,
-    everything: bool = flag("Also those that were retried or dropped.", "--all"),
-    limit: int = option("The most to list.", default=50, min=1, max=100),
-    cursor: int = option("Go on after this one: `next_cursor` of --json.", default=0, min=0, metavar="ID"),
+    everything: bool = flag("Include those that were retried or dropped.", "--all"),
+    limit: int = option("How many at most.", default=50, min=1, max=100),
+    cursor: int = option("Continue after this one: `next_cursor` of --json.", default=0, min=0, metavar="ID"),
 ) -> Outcome:
     """List the dead letters, oldest first."""
     return Outcome(asking.ask("list_letters", open=not everything, limit=limit, cursor=cursor), render.letters)
@@ -209,7 +209,7 @@ NUMBERS = argument("As `agentic dlq ls` shows them.", "ID", min=1)
 
 @of_agent(dlq, "agentic dlq show 17")
 def show(asking: Asking, number: int = NUMBER) -> Outcome:
-    """Show one: where it came from, why it was refused, and its body."""
+    """Show one: its origin, the reason, and its body."""
     return Outcome(_letter(asking, number), render.whole)
 
 

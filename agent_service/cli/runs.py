@@ -31,8 +31,8 @@ PAGE = 15
 commands = typer.Typer()
 
 Status = StrEnum("Status", ["QUEUED", "RUNNING", "PAUSED", "DONE", "ESCALATED", "FAILED", "CANCELLED"])
-GOAL = argument("What is to be reached.", "GOAL")
-AFTER = option("Begin after this entry of the run.", default=0, min=0)
+GOAL = argument("The goal.", "GOAL")
+AFTER = option("Continue after this entry of the run.", default=0, min=0)
 
 
 @of_agent(commands, "agentic run --watch 'show me how this works'")
@@ -50,7 +50,7 @@ def run(asking: Asking, goal: str = GOAL, watch: bool = WATCH, limits: Given = N
     "agentic wake --wake-id ticket-4711 --max-steps 5 --context '{\"tone\": \"warm\"}' 'answer the ticket'",
 )
 def wake(asking: Asking, goal: str = GOAL, limits: Given = None, order: Given = None) -> Outcome:
-    """`agentic tail` and `agentic show` tell more."""
+    """Follow it with `agentic tail`."""
     accepted = _wake(asking, goal, limits, order or {})
     return Outcome(accepted, accepted["run_id"])
 
@@ -86,15 +86,15 @@ def _context(text: str | None) -> Json | None:
 )
 def runs(
     asking: Asking,
-    status: list[Status] | None = option("Only runs that stand so; may be repeated."),
+    status: list[Status] | None = option("Only runs of this status; may be repeated."),
     text: str | None = option("Only runs with this in goal, summary or id.", metavar="TEXT"),
-    tool: str | None = option("Only runs that use this tool.", metavar="NAME"),
+    tool: str | None = option("Only runs that used this tool.", metavar="NAME"),
     since: str | None = SINCE,
     until: str | None = UNTIL,
-    wake_id: str | None = option("Only the run that was asked for by this name.", metavar="ID"),
-    caller: str | None = option("Only runs that they asked for, such as `token ci`.", metavar="WHO"),
-    limit: int = option("How many, the newest.", default=20, min=1, max=200),
-    cursor: str | None = option("Go on after this run: `next_cursor` of --json.", metavar="RUN"),
+    wake_id: str | None = option("Only the run with this wake id.", metavar="ID"),
+    caller: str | None = option("Only runs of this caller, such as `token ci`.", metavar="WHO"),
+    limit: int = option("How many of the newest.", default=20, min=1, max=200),
+    cursor: str | None = option("Continue after this run: `next_cursor` of --json.", metavar="RUN"),
 ) -> Outcome:
     page = asking.ask(
         "list_runs",
@@ -117,9 +117,9 @@ def runs(
 def show(
     asking: Asking,
     watch: bool = WATCH,
-    step: int | None = option("Show this step in full instead.", min=1, metavar="N"),
+    step: int | None = option("Show this step in full.", min=1, metavar="N"),
 ) -> Outcome:
-    """With --watch the exit code says how it ended, as of `agentic run`."""
+    """With --watch the exit code says how it ended, as in `agentic run`."""
     if step is not None:
         return Outcome(asking.ask("show_step", path={"step": str(step)}), render.step)
     view = asking.ask("show_run")
@@ -128,7 +128,8 @@ def show(
 
 @of_run(commands, "agentic prompt last", "agentic prompt RUN --call 3 | less")
 def prompt(
-    asking: Asking, call: int | None = option("Which model call; without it the newest.", min=1, metavar="N")
+    asking: Asking,
+    call: int | None = option("The number of the call; without it the newest.", min=1, metavar="N"),
 ) -> Outcome:
     return Outcome(asking.ask("show_call", path={"call": str(call or _newest_call(asking))}), render.call)
 
@@ -142,14 +143,14 @@ def _newest_call(asking: Asking) -> int:
 
 @of_run(commands, "agentic why RUN", "agentic why last")
 def why(asking: Asking) -> Outcome:
-    """Also what is on the bus for it, and who holds it."""
+    """It also looks at the messages of the run on the bus, and at who holds them."""
     return Outcome(asking.ask("show_why"), render.why)
 
 
 @of_agent(commands, "agentic tail last", "agentic tail", "agentic tail --json --after 12 RUN | jq .kind")
 def tail(asking: Asking, run: str | None = RUN_OR_ALL, after: int = AFTER) -> None:
-    """With --json the entries of its journal as they come. Without RUN what all runs do, from now on. An agent that
-    goes away is waited for, up to five minutes; then it goes on where it was."""
+    """With --json the entries of its journal as they come. Without RUN the entries of all runs, from now on. It waits
+    up to five minutes for an agent that goes away."""
     if run is None and after:
         raise typer.BadParameter("--after is the number of an entry of one run: name the run")
     run_id = asking.agent.named(run) if run else ""
@@ -179,7 +180,7 @@ def entries(asking: Asking, after: int = AFTER) -> None:
 
 @of_run(commands, "agentic cat last", "agentic cat RUN memory.md", "agentic cat RUN artifacts/page.png > page.png")
 def cat(
-    asking: Asking, path: str | None = argument("Which file; without it they are listed.", "PATH", default=None)
+    asking: Asking, path: str | None = argument("The file; without it all are listed.", "PATH", default=None)
 ) -> Outcome | None:
     if path is None:
         return Outcome(asking.ask("list_files"), render.files)

@@ -18,7 +18,7 @@ def about() -> None: ...
 
 @of_files(commands, "agentic script check script.yaml", "agentic script check scripts/*.yaml")
 def check(files: list[Path] = argument("Scripts.", "FILE", exists=True, dir_okay=False)) -> Outcome:
-    """Say what is wrong with scripts, and what they leave open. Exit code 78 where something is wrong."""
+    """Check scripts for errors and open ends. Exit code 78 where something is wrong."""
     told, lines = [], []
     for file in files:
         try:

@@ -32,7 +32,7 @@ commands = typer.Typer()
 @commands.command(epilog=examples("agentic serve --config agentic.yaml"))
 def serve(
     config: Path | None = CONFIG,
-    take_over: bool = flag("Make the agent end that owns the bus, and go on in its place.", "--take-over"),
+    take_over: bool = flag("End the agent that owns the bus, and take its place.", "--take-over"),
 ) -> None:
     """Exit codes: 69 when no bus answers; 78 when a setting has to be corrected first, and when another agent owns the
     bus or has taken it over; 1 for any other failure."""
@@ -71,14 +71,14 @@ def setup(
         "it has less room.",
         min=0.01,
     ),
-    replicas: int | None = option("On how many servers of a cluster it is kept; 1, or as what exists.", min=1, max=5),
+    replicas: int | None = option("Replicas in a cluster; by default as what exists, else 1.", min=1, max=5),
     executor: list[str] | None = option(
-        "Also the consumer that hands an executor its requests; may be given several times.",
+        "Also the consumer of this executor; may be repeated.",
         metavar="NAME=ROUTE[,ROUTE]",
     ),
-    shared: bool = flag("Also the streams in which several agents and gateways share a store.", "--shared"),
-    change: bool = flag("Change what exists otherwise, too.", "--change"),
-    dry_run: bool = flag("Only say what would be done.", "--dry-run"),
+    shared: bool = flag("Also the streams for a store that several agents share.", "--shared"),
+    change: bool = flag("Change what exists and differs.", "--change"),
+    dry_run: bool = flag("Change nothing; only say what would change.", "--dry-run"),
 ) -> Coroutine[Any, Any, Outcome]:
     """Streams that exist are checked, and changed with --change. The server reserves the room for all of them at once:
     some 22 GiB with 10, some 1.3 with 0.5."""

@@ -46,12 +46,12 @@ def _run_or_file(text: str | None) -> str | None:
 
 
 RUN_OR_FILE = argument(
-    "The run's id, a part that no other has, or `last`; or an archive: a file that ends in .zip.",
+    "The run's id, a unique part of it, or `last`; or an archive that ends in .zip.",
     "RUN|FILE",
     default=None,
     callback=_run_or_file,
 )
-WITH_KEYS = flag("Also the keys: then keep the file secret.", "--with-keys")
+WITH_KEYS = flag("Include the keys: then keep the file secret.", "--with-keys")
 
 
 @of_files(commands, "agentic verify RUN", "agentic verify --all --against-bus", "agentic verify RUN.zip")
@@ -60,7 +60,7 @@ def verify(
     every: bool = flag("All runs of the store.", "--all"),
     against_bus: bool = flag("Compare also with what the bus was told; for all runs.", "--against-bus"),
     key: str | None = option(
-        "Of a file: the public key that it must be signed with (`agentic keys list`).", metavar="KEY"
+        "The public key that an archive must be signed with (`agentic keys list`).", metavar="KEY"
     ),
     config: Path | None = CONFIG_NEARBY,
 ) -> Told:
@@ -79,7 +79,7 @@ def verify(
 def backup(
     place: str = argument("The backup file, or a folder for it.", "FILE|FOLDER"),
     with_keys: bool = WITH_KEYS,
-    keep: int | None = option("Keep so many backups in the folder, the newest; without it all.", min=1),
+    keep: int | None = option("Keep so many of the newest backups in the folder; without it all.", min=1),
     config: Path | None = CONFIG_NEARBY,
 ) -> Told:
     """In a folder each later backup holds only what is new. Copy the folder to another machine afterwards. Exit code 1
@@ -96,11 +96,11 @@ def backup(
 )
 def restore(
     place: str | None = argument("The backup file, or the folder that it is in.", "FILE|FOLDER", default=None),
-    backup: str | None = option("Which backup of the folder; the newest without it.", metavar="NAME"),
+    backup: str | None = option("The backup of the folder; without it the newest.", metavar="NAME"),
     dry_run: bool = DRY_RUN,
     stopped: bool = flag("Leave everything stopped, until `agentic go-on`.", "--stopped"),
-    moved: bool = flag("Nothing was done since the backup, as in a move: no write is in doubt for it.", "--moved"),
-    new_keys: bool = flag("Take it unproved, with new keys: the old ones are lost.", "--new-keys"),
+    moved: bool = flag("Nothing happened since the backup, as in a move: no write is in doubt.", "--moved"),
+    new_keys: bool = flag("Accept it without proof, with new keys: the old ones are lost.", "--new-keys"),
     artifacts: bool = flag(
         "Without a backup: what the bucket has lost, from the runs' folders, by its hash.", "--artifacts"
     ),
@@ -122,7 +122,7 @@ def export(
     file: Path | None = argument(
         "The file, or a folder for it; without it RUN.zip, here.", "FILE|FOLDER", default=None
     ),
-    every: bool = flag("All runs, to be restored in another store: no agent begins on this one.", "--all"),
+    every: bool = flag("All runs, to be restored in another store: no agent starts on this one again.", "--all"),
     config: Path | None = CONFIG_NEARBY,
 ) -> Told:
     """While the agent runs or not; with --all none may run. Any tool opens it, and `agentic verify FILE` checks it

@@ -45,8 +45,8 @@ def dev(
     config: Path | None = CONFIG,
     as_json: bool = AS_JSON,
 ) -> None:
-    """The settings file counts, but for places and addresses. Without a model in it Claude decides if ANTHROPIC_API_KEY
-    is set and no script is given; else a script plays the model."""
+    """Uses the settings file, except its places and addresses. If it names no model, Claude decides where
+    ANTHROPIC_API_KEY is set and no script is given; otherwise a script plays the model."""
     file = config or (DEFAULT if os.path.lexists(DEFAULT) else None)
     is_open = script is None and not names_a_model(file)
     thinks = is_open and bool(os.environ.get(KEYS["anthropic"]))
@@ -65,8 +65,8 @@ def dev(
 
 @of_files(commands, "agentic example", "agentic example home-automation")
 def example(
-    name: str | None = argument("Which one; without it they are listed.", "NAME", default=None),
-    into: Path = option("Where the copy is made.", "--dir", default=Path(), metavar="FOLDER", file_okay=False),
+    name: str | None = argument("The example; without it all are listed.", "NAME", default=None),
+    into: Path = option("The folder for the copy.", "--dir", default=Path(), metavar="FOLDER", file_okay=False),
 ) -> Outcome:
     pages = sorted(shipped("examples").glob("*/README.md"))
     titles = {page.parent.name: page.read_text("utf-8").partition("\n")[0].removeprefix("# ") for page in pages}
@@ -108,7 +108,7 @@ def evaluation(
     config: list[Path] | None = option(
         "The configuration file; several are compared. Without it: ./agentic.yaml, if there is one.", metavar="FILE"
     ),
-    repeat: int = option("Play each scenario so many times.", default=1, min=1, metavar="TIMES"),
+    repeat: int = option("How often each scenario is played.", default=1, min=1, metavar="TIMES"),
     against: Path | None = option("Compare with what an earlier call printed with --json.", metavar="FILE"),
     jobs: int = option("Scenarios at a time.", default=4, min=1),
     trail: Path | None = option("Write the paper trail of every run there.", metavar="FOLDER"),

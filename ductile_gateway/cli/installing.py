@@ -71,7 +71,7 @@ def install(
 def remove(
     place: Place, yes: Yes = False, dry_run: DryRun = False, ductile: Binary = None, unchecked: Unchecked = False
 ) -> None:
-    """Take out again what `install` has put in, and nothing else. What you have changed since stays."""
+    """Remove what `install` added. What you changed since stays."""
     _carry_out(removal(find(place)), ductile, yes=yes, dry_run=dry_run, checked=not unchecked)
 
 

@@ -16,16 +16,16 @@ class Gateway(LazyGroup):
     table = table_of("""
 Commands
   ductile_gateway.cli.tools
-    check       List the tools that there would be, and say what is wrong.
-    new         Make a first tool to begin with: a manifest, a program, and a script that calls it.
-    call        Call a tool by hand, as the gateway would for an agent, and show what it answers.
+    check       List the tools on offer, and what is wrong with them.
+    new         Create a tool: a manifest, a program, and a script that calls it.
+    call        Call a tool as the gateway would for an agent, and show its answer.
   ductile_gateway.cli.archive
-    backup      Add what the gateway remembers to a backup file, while it runs.
-    restore     Bring back what the gateway remembered from a backup file. Nothing is overwritten.
+    backup      Back up the gateway's ledger into a file, while it runs.
+    restore     Restore the gateway's ledger from a backup. Nothing is overwritten.
   ductile_gateway.cli.installing
-    ductile     Add agents to a Ductile that is there, and take them out again.
+    ductile     Add agents to a Ductile, and remove them.
   ductile_gateway.cli.trusting
-    trust       Show the keys by which the agent's word is known.
+    trust       Show the keys that the agent's messages are verified with.
 """)
 
 
@@ -43,10 +43,10 @@ app = commands.program(
 def serve(
     config: Config = None,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Make the gateway end that owns the bus, and go on in its place.")
+        bool, typer.Option("--take-over", help="End the gateway that owns the bus, and take its place.")
     ] = False,
 ) -> None:
-    """Run the gateway, until SIGTERM or Ctrl-C. Its log is on standard error."""
+    """Run the gateway until SIGTERM or Ctrl-C. It logs to standard error."""
     from ductile_gateway.cli.serve import serve as run  # 45 ms that no other command needs
 
     raise typer.Exit(run(config, take_over=take_over))

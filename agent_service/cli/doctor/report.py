@@ -42,7 +42,7 @@ def doctor(
     settings: bool = flag("Print the settings in force, without secrets.", "--settings"),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Exit code 1 when something is wrong. It changes nothing: no file, no stream, no message."""
+    """Exit code 1 if something is wrong. It changes nothing."""
     if settings:
         output.tell(*settings_in_force(config), as_json=as_json)
     else:

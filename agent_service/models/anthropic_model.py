@@ -14,10 +14,11 @@ import anthropic
 import httpx2
 from pydantic import BaseModel, Field
 
+from agent_service.core.events import ModelUsage
 from agent_service.core.phases import Phase, Refusal
 from agent_service.core.state import RunState
 from agent_service.models.call import LanguageModel, Reply, Request
-from agent_service.models.prices import Prices, TokenCounts
+from agent_service.models.prices import Prices
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
 from agent_service.models.transport import check_way, connection, events
@@ -46,14 +47,13 @@ class _Usage(BaseModel):
     cache_creation_input_tokens: Count | None = None
     cache_creation: dict[str, Count | None] | None = None
 
-    def counts(self) -> TokenCounts:
-        cache_read, cache_write = self.cache_read_input_tokens or 0, self.cache_creation_input_tokens or 0
-        return TokenCounts(
-            input=self.input_tokens + cache_read + cache_write,
-            output=self.output_tokens,
-            cache_read=cache_read,
-            cache_write=cache_write,
-            cache_write_1h=(self.cache_creation or {}).get("ephemeral_1h_input_tokens") or 0,
+    def told(self) -> ModelUsage:
+        read, written = self.cache_read_input_tokens or 0, self.cache_creation_input_tokens or 0
+        return ModelUsage(
+            input_tokens=self.input_tokens + read + written,
+            output_tokens=self.output_tokens,
+            cache_read_tokens=read,
+            cache_write_tokens=written,
         )
 
 
@@ -71,9 +71,9 @@ class AnthropicApi:
         async with self._client.messages.with_streaming_response.create(**body, stream=True) as answer:
             async for event in events(answer):
                 _take(event, message, reply)
-        if reply.counts is None:
+        if reply.usage is None:
             raise ValueError("it is no complete message: usage")
-        reply.cache_miss = _cache_miss(message, reply.counts)
+        reply.cache_miss = _cache_miss(message, reply.usage)
         if reply.cache_miss:
             where = {"run_id": request.question.state.run_id, "why": reply.cache_miss, "reply": reply.id}
             log.warning("the prompt cache was missed", extra=where)
@@ -204,7 +204,9 @@ def _take(event: dict[str, Any], message: dict[str, Any], reply: Reply) -> None:
             reply.stop_reason, reply.refusal = delta.get("stop_reason") or "", _refusal(delta)
             reply.hidden = False  # the sums that come with it hold all thinking
     if event.get("type") in ("message_start", "message_delta") and message.get("usage"):
-        reply.counts = _Usage.model_validate(message["usage"]).counts()
+        usage = _Usage.model_validate(message["usage"])
+        reply.usage = usage.told()
+        reply.kept_1h = (usage.cache_creation or {}).get("ephemeral_1h_input_tokens") or 0
 
 
 def _refusal(message: dict[str, Any]) -> Refusal | None:
@@ -214,10 +216,10 @@ def _refusal(message: dict[str, Any]) -> Refusal | None:
     return Refusal(category=details.get("category") or "refusal", explanation=details.get("explanation") or "")
 
 
-def _cache_miss(message: dict[str, Any], counts: TokenCounts) -> str:
+def _cache_miss(message: dict[str, Any], usage: ModelUsage) -> str:
     """The provider's reason; "changed message" is news only when nothing was read: ours always change."""
     why = (message.get("diagnostics") or {}).get("cache_miss_reason") or {}
     kind, tokens = why.get("type", ""), why.get("cache_missed_input_tokens")
-    if kind == "messages_changed" and counts.cache_read:
+    if kind == "messages_changed" and usage.cache_read_tokens:
         return ""
     return f"{kind} ({tokens} tokens)" if tokens else kind

@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 import httpx2
 
-from agent_service.core.events import Provenance
+from agent_service.core.events import ModelUsage, Provenance
 from agent_service.core.limits import USUAL_BYTES_PER_TOKEN, cost_so_far, least_reply, lost_prompt, most_prompt
 from agent_service.core.phases import Refusal
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve
 from agent_service.errors import ModelError
 from agent_service.models.faults import MOST_MESSAGE, by_status, cause_of, retry_after_s, status_of, was_made
-from agent_service.models.prices import Prices, TokenCounts
+from agent_service.models.prices import Prices
 from agent_service.models.prompts.judging import Read, read, read_cut
 from agent_service.models.prompts.prompt import Prompt, compose
 from agent_service.models.settings import MOST_REPLY_TOKENS, ModelSettings
@@ -50,7 +50,8 @@ class Request:
 @dataclass(slots=True, kw_only=True)
 class Reply:
     """What came of a reply so far. `text` is without the thinking; `shown`: bytes of it, and of thinking that it shows;
-    `hidden`: it thinks unseen. `counts`: null where the provider says none. `stop_reason`: empty until it has ended.
+    `hidden`: it thinks unseen. `usage`: null where the provider says none, `kept_1h`
+    those of its tokens that a cache keeps for an hour. `stop_reason`: empty until it has ended.
     """
 
     id: str = ""
@@ -59,7 +60,8 @@ class Reply:
     shown: int = 0
     hidden: bool = False
     stop_reason: str = ""
-    counts: TokenCounts | None = None
+    usage: ModelUsage | None = None
+    kept_1h: int = 0
     refusal: Refusal | None = None
     cache_miss: str = ""
 
@@ -122,6 +124,7 @@ class LanguageModel:
     async def _answer(self, request: Request) -> Answer:
         reply = await self._ask(request)
         decision, plan = _decision(reply, request)
+        used = reply.usage or so_far(reply, request)
         provenance = Provenance(
             prompt_hash=request.prompt.template_hash,
             schema_hash=request.prompt.schema_hash,
@@ -133,10 +136,10 @@ class LanguageModel:
         return Answer(
             decision=decision,
             plan=plan,
-            usage=self._prices.usage(reply.model, reply.counts or so_far(reply, request)),
+            usage=replace(used, cost_usd=self._prices.cost_usd(reply.model, used, reply.kept_1h)),
             model=reply.model,
             provenance=provenance,
-            prompt_bytes=_bytes_of(request.prompt) if reply.counts else 0,
+            prompt_bytes=_bytes_of(request.prompt) if reply.usage else 0,
         )
 
     async def _ask(self, request: Request) -> Reply:
@@ -148,10 +151,10 @@ class LanguageModel:
         except Exception as error:
             told = self._fault(error)
             told.lost = request.estimate.reserve.if_lost if was_made(error) else None
-            if reply.counts or reply.shown:
-                counts = so_far(reply, request)
-                cost_usd = self._prices.cost_usd(reply.model or request.estimate.model, counts)
-                told.lost = counts.input + counts.output, cost_usd
+            if reply.usage or reply.shown:
+                used = so_far(reply, request)
+                cost_usd = self._prices.cost_usd(reply.model or request.estimate.model, used, reply.kept_1h)
+                told.lost = used.input_tokens + used.output_tokens, cost_usd
             raise told from error
         return reply
 
@@ -221,12 +224,12 @@ def estimated(
     return Estimate(model=model, reserve=reserve, prompt_hash=prompt.template_hash, schema_hash=prompt.schema_hash)
 
 
-def so_far(reply: Reply, request: Request) -> TokenCounts:
+def so_far(reply: Reply, request: Request) -> ModelUsage:
     """What a call has taken, by estimate where the provider does not say."""
     state, model = request.question.state, request.estimate.model
-    counts = reply.counts or TokenCounts(input=lost_prompt(state, model, _bytes_of(request.prompt)), output=0)
+    used = reply.usage or ModelUsage(input_tokens=lost_prompt(state, model, _bytes_of(request.prompt)))
     hidden = min(request.reply_tokens, least_reply(state)) if reply.hidden else 0
-    return replace(counts, output=max(counts.output, reply.shown // USUAL_BYTES_PER_TOKEN, hidden))
+    return replace(used, output_tokens=max(used.output_tokens, reply.shown // USUAL_BYTES_PER_TOKEN, hidden))
 
 
 def _bytes_of(prompt: Prompt) -> int:

@@ -15,10 +15,11 @@ import httpx2
 import openai
 from pydantic import BaseModel, Field
 
+from agent_service.core.events import ModelUsage
 from agent_service.core.phases import Refusal
 from agent_service.core.state import RunState
 from agent_service.models.call import LanguageModel, Reply, Request
-from agent_service.models.prices import Prices, TokenCounts
+from agent_service.models.prices import Prices
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
 from agent_service.models.transport import check_way, connection, events
@@ -49,13 +50,13 @@ class _Usage(BaseModel):
     completion_tokens: Count
     prompt_tokens_details: dict[str, Any] | None = None
 
-    def counts(self) -> TokenCounts:
+    def told(self) -> ModelUsage:
         details = self.prompt_tokens_details or {}
-        return TokenCounts(
-            input=self.prompt_tokens,
-            output=self.completion_tokens,
-            cache_read=details.get("cached_tokens") or 0,
-            cache_write=details.get("cache_write_tokens") or 0,
+        return ModelUsage(
+            input_tokens=self.prompt_tokens,
+            output_tokens=self.completion_tokens,
+            cache_read_tokens=details.get("cached_tokens") or 0,
+            cache_write_tokens=details.get("cache_write_tokens") or 0,
         )
 
 
@@ -78,7 +79,7 @@ class OpenAIApi:
             self._asks_for_usage = False
             log.warning("the model's server cannot say what a streamed reply costs: tokens are estimated from now on")
             await self._hear(request, reply)
-        if reply.counts is None and self._at_openai:
+        if reply.usage is None and self._at_openai:
             raise ValueError("it is no complete chat completion: usage")
         _look_for_a_cut_prompt(reply, request)
 
@@ -158,9 +159,9 @@ def _all_required(schema: Any) -> Any:
 
 def _look_for_a_cut_prompt(reply: Reply, request: Request) -> None:
     """Ollama drops without a word what its context has no room for, which may be the rules."""
-    if reply.counts is None:
+    if reply.usage is None:
         return
-    tokens, size = reply.counts.input, request.prompt.size()
+    tokens, size = reply.usage.input_tokens, request.prompt.size()
     if tokens * MOST_BYTES_PER_TOKEN < size:
         why = "the model's server seems to have read only a part of the prompt: give it a longer context"
         read = {"run_id": request.question.state.run_id, "tokens_read": tokens, "prompt_bytes": size}
@@ -207,7 +208,7 @@ def _messages(system: Any, user: Any) -> dict[str, Any]:
 def _take(event: dict[str, Any], reply: Reply) -> None:
     reply.id, reply.model = event.get("id") or reply.id, event.get("model") or reply.model
     if event.get("usage"):
-        reply.counts = _Usage.model_validate(event["usage"]).counts()
+        reply.usage = _Usage.model_validate(event["usage"]).told()
     match event.get("choices"):
         case [{"delta": {**delta}, **choice}, *_]:
             for name, text in delta.items():

@@ -73,8 +73,9 @@ class Indexing:
         state, head = json.dumps({"waiting": waiting}), bytes.fromhex(row.head)
         values = row.status, row.seq, head, row.summary, row.at, row.due_at, state, run_id, row.told, json.dumps(line)
         connection.execute(self._sql["index_run"], (*values, row.wake_id, row.digest, row.accepted_at))
-        brief = json.dumps({"caller": row.caller, "parent": {"run_id": row.parent}})
-        connection.execute(self._sql["put_brief"], (run_id, row.goal, brief, None, None))
+        if not version:  # else the same is there
+            brief = json.dumps({"caller": row.caller, "parent": {"run_id": row.parent}})
+            connection.execute(self._sql["put_brief"], (run_id, row.goal, brief, None, None))
         if row.has_artifacts and not connection.execute(self._sql["has_items"], (run_id,)).fetchall():
             connection.execute(self._sql["add_item"], (run_id, "artifacts", "null"))
         if row.paid and row.paid.model_dump() != paid:

@@ -98,16 +98,7 @@ class WakeRequest(_Sent):
     """How many agents called each other to get here, as far as the caller knows."""
 
     def start(self) -> AgenticStart:
-        return AgenticStart(
-            goal=self.goal,
-            context=self.context,
-            constraints=self.constraints,
-            callback=self.callback,
-            untrusted=self.untrusted,
-            by=self.by,
-            parent_run_id=self.parent_run_id,
-            depth=self.depth,
-        )
+        return AgenticStart(**{name: value for name, value in self if name != "wake_id"})
 
 
 class Nothing(_Sent):

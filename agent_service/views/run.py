@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, JsonValue, computed_field
 
@@ -19,26 +19,20 @@ from agent_service.history.waiting_for import WaitReason, executor_of, waiting_f
 from agent_service.run.asks import Remedy, human_task, remedy
 from agent_service.run.journal import Record
 from agent_service.trust.identity import trace_id
+from schemas.catalog import ChildUsage
 from schemas.events import Waiting as HumanTask
 from schemas.fields import BudgetUse, DoneItem
 
 
-class UsageView(View):
+class UsageView(ChildUsage):
     """What the run's model calls cost; `cost_usd` is null when a price is not known.
 
     `cache_read_tokens` is the part of the input that came from the provider's cache. `lost_…` is what was set aside for
     calls whose reply was never heard (a crash, a cancel): perhaps paid, and counted against the limits.
     """
 
-    calls: int
-    input_tokens: int
-    output_tokens: int
     tokens: int
-    cost_usd: float | None
-    cache_read_tokens: int
-    lost_calls: int
-    lost_tokens: int
-    lost_cost_usd: float | None
+    steps: Annotated[int, Field(exclude=True)] = 0
 
 
 class PendingView(View):

@@ -23,7 +23,6 @@ from agent_service.views.inbox import (
     LetterView,
     NoSuchLetter,
     NotSentAgain,
-    Stored,
     letter_view,
     of_damaged_run,
     of_letter,
@@ -50,7 +49,7 @@ class Letters(Protocol):
 
     async def all(self) -> list[DeadLetter]: ...
 
-    async def refused(self, letter: DeadLetter) -> Stored | None:
+    async def refused(self, letter: DeadLetter) -> Any:
         """The message that was refused; None where it is gone."""
 
     async def retry(self, number: int, by: str) -> Any:

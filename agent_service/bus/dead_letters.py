@@ -20,13 +20,12 @@ from agent_service.views.inbox import (
     NoSuchLetter,
     NotSentAgain,
     Settled,
-    Stored,
     instant_in,
     obstacle,
     same_instant,
 )
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import NotThere, Published
+from groundwork.nats.publishing import NotThere, Published, StoredMessage
 from groundwork.nats.settling import own_headers
 from groundwork.service.errors import GiveUp
 from schemas import subjects
@@ -58,7 +57,7 @@ class NatsDeadLetters:
     def __init__(self, link: NatsLink, *, most: int = MAX_COUNT) -> None:
         self._link = link
         self._most = most
-        self._read: list[Stored] = []
+        self._read: list[StoredMessage] = []
         self._read_to = Extent()
         self._reading = asyncio.Lock()
 
@@ -82,17 +81,14 @@ class NatsDeadLetters:
         letters = fold(one for one in (message and letter_in(message) and message, settled) if one)
         return letters[0] if letters else None
 
-    async def refused(self, letter: DeadLetter) -> Stored | None:
+    async def refused(self, letter: DeadLetter) -> StoredMessage | None:
         """The refused message, from its letter or else from its stream; None where it is gone."""
         stream, sequence = letter.place
         whole = await self._with_body(letter) if letter.is_whole else None
         if whole:
-            headers = own_headers(whole.headers)
-            return Stored(
-                subject=whole.subject, seq=sequence, at=whole.buried, headers=headers, size=whole.size, body=whole.body
-            )
+            return StoredMessage(whole.subject, whole.body, own_headers(whole.headers), sequence, whole.buried)
         message = await self._message(stream, seq=sequence) if sequence and _STREAM.fullmatch(stream) else None
-        return message if message and letter.is_of(message) else None
+        return message if message and letter.is_of(message.subject, message.at) else None
 
     async def _with_body(self, letter: DeadLetter) -> DeadLetter | None:
         if letter.body or (letter.held and not letter.size):
@@ -129,7 +125,7 @@ class NatsDeadLetters:
             raise NoSuchLetter(f"dead letter {number} was {done.deed} by {done.by} at {instant(done.at)}")
         return letter
 
-    async def _send_again(self, letter: DeadLetter, refused: Stored, by: str) -> Published:
+    async def _send_again(self, letter: DeadLetter, refused: StoredMessage, by: str) -> Published:
         headers = own_headers(refused.headers) | {RETRY_OF: str(letter.id), RETRIED_BY: by}
         sent = await self._link.publish(refused.subject, refused.body, msg_id=retry_id(letter), headers=headers)
         await self._record(letter, "retried", by)
@@ -143,12 +139,8 @@ class NatsDeadLetters:
         state = (await self._link.ask_jetstream(f"STREAM.INFO.{STREAM}"))["state"]
         return Extent(last=state["last_seq"], messages=state["messages"])
 
-    async def _message(self, stream: str, *, seq: int = 0, subject: str = "") -> Stored | None:
-        asked = self._link.stored(stream, seq) if seq else self._link.newest(stream, subject)
-        if (raw := await asked) is None:
-            return None
-        size = len(raw.body)
-        return Stored(subject=raw.subject, seq=raw.seq, at=raw.at, headers=raw.headers, size=size, body=raw.body)
+    async def _message(self, stream: str, *, seq: int = 0, subject: str = "") -> StoredMessage | None:
+        return await (self._link.stored(stream, seq) if seq else self._link.newest(stream, subject))
 
 
 def retry_id(letter: DeadLetter) -> str:
@@ -163,7 +155,7 @@ def _name(letter: DeadLetter) -> str:
     return f"{STREAM}:{letter.id}:{letter.buried:%Y%m%dT%H%M%S%f}"
 
 
-def fold(messages: Iterable[Stored]) -> list[DeadLetter]:
+def fold(messages: Iterable[StoredMessage]) -> list[DeadLetter]:
     found: dict[int, DeadLetter] = {}
     for message in messages:
         letter = _settled(message) or letter_in(message)
@@ -174,7 +166,7 @@ def fold(messages: Iterable[Stored]) -> list[DeadLetter]:
     return sorted(found.values(), key=lambda letter: letter.id)
 
 
-def letter_in(message: Stored) -> DeadLetter | None:
+def letter_in(message: StoredMessage) -> DeadLetter | None:
     prefix = subjects.ALL_DEAD_LETTERS.removesuffix(">")
     if not message.subject.startswith(prefix) or message.subject.startswith(f"{subjects.SETTLED}."):
         return None
@@ -186,7 +178,7 @@ def record(letter: DeadLetter, deed: Deed, by: str) -> tuple[str, dict[str, str]
     return f"{subjects.SETTLED}.{letter.id}", said | {_BURIED: rfc3339(letter.buried), _SETTLED: deed, _BY: by}
 
 
-def _settled(message: Stored) -> DeadLetter | None:
+def _settled(message: StoredMessage) -> DeadLetter | None:
     number = message.subject.removeprefix(f"{subjects.SETTLED}.")
     buried = instant_in(message.headers.get(_BURIED, ""))
     if not _NUMBER.fullmatch(number) or buried is None:

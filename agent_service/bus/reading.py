@@ -9,11 +9,10 @@ from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any
 
-from agent_service.views.inbox import Stored
 from agent_service.views.why import Holder, Whereabouts
 from groundwork.nats.following import FROM_THE_FIRST, Following
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import matches
+from groundwork.nats.publishing import StoredMessage, matches
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
 from schemas import envelope, subjects
@@ -24,7 +23,7 @@ NEXT_WITHIN_S = 5.0
 
 async def headers_of(
     link: NatsLink, stream: str, subject: str, *, after: int = 0, since: datetime | None = None
-) -> AsyncGenerator[Stored, None]:
+) -> AsyncGenerator[StoredMessage, None]:
     """All that is there now, behind a sequence or since an instant. Raises TryAgain and Misconfigured."""
     newest = await link.newest(stream, subject)
     if newest is None or newest.seq <= after or (since and newest.at < since):
@@ -39,8 +38,7 @@ async def headers_of(
                 raise TryAgain(f"stream {stream} stopped in the middle: ask again") from error
             after = batch.upto
             for one in batch.messages:
-                size = int(one.headers.get("Nats-Msg-Size", 0))
-                yield Stored(subject=one.subject, seq=one.seq, at=one.at, headers=one.headers, size=size)
+                yield one
 
 
 BEFORE = timedelta(seconds=10)
@@ -66,7 +64,7 @@ class NatsWhereabouts:
             raise TryAgain(f"{stream} has too many messages on {subject} to look through")
         return await self._place(stream, found) if found else None
 
-    async def _place(self, stream: str, message: Stored) -> Whereabouts:
+    async def _place(self, stream: str, message: StoredMessage) -> Whereabouts:
         infos = await self._consumers(stream)
         holders = (_holder(info, message.seq) for info in infos if _takes(info, message.subject))
         return Whereabouts(stream=stream, seq=message.seq, at=message.at, holders=tuple(holders))

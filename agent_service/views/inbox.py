@@ -48,18 +48,6 @@ class NotSentAgain(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """A message in a stream. `size`: its body's bytes."""
-
-    subject: str
-    seq: int
-    at: datetime
-    headers: Mapping[str, str]
-    size: int
-    body: bytes = b""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
     deed: str
     by: str
@@ -96,9 +84,10 @@ class DeadLetter:
     def number(self, name: str) -> int:
         return int(self.said(name)) if _NUMBER.fullmatch(self.said(name)) else 0
 
-    def is_of(self, message: Stored) -> bool:
-        at = instant_in(self.said("Time"))
-        return message.subject == self.subject and (at is None or same_instant(at, message.at))
+    def is_of(self, subject: str, at: datetime) -> bool:
+        """Whether its message was stored then."""
+        told = instant_in(self.said("Time"))
+        return subject == self.subject and (told is None or same_instant(told, at))
 
 
 class LetterView(View):

@@ -81,6 +81,11 @@ class StoredMessage:
     seq: int = field(default=0, compare=False)
     at: datetime = field(default=_LONG_AGO, compare=False)
 
+    @property
+    def size(self) -> int:
+        """Of its body, also where that was not asked for."""
+        return int(self.headers.get("Nats-Msg-Size", len(self.body)))
+
 
 def ids(msg_id: str) -> Iterator[str]:
     """The ids to publish a message under, should somebody else's message have the first ones: `a`, `a#2`, `a#3`, …"""

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from agent_service.views.inbox import DeadLetter, NoSuchLetter, NotSentAgain, Settled, Stored, obstacle
+from agent_service.views.inbox import DeadLetter, NoSuchLetter, NotSentAgain, Settled, obstacle
+from groundwork.nats.publishing import StoredMessage
 from schemas import subjects
 from schemas.envelope import RUN_ID
 from tests.kit.runs import NOON
@@ -30,9 +31,8 @@ class Letterbox:
             raise self.away
         return list(self.letters.values())
 
-    async def refused(self, letter: DeadLetter) -> Stored | None:
-        headers, body = letter.headers, letter.body
-        return Stored(subject=letter.subject, seq=1, at=letter.buried, headers=headers, size=letter.size, body=body)
+    async def refused(self, letter: DeadLetter) -> StoredMessage | None:
+        return StoredMessage(letter.subject, letter.body, letter.headers)
 
     async def retry(self, number: int, by: str) -> None:
         if why := obstacle(self._held(number)):

@@ -6,8 +6,8 @@ import os
 import pwd
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import chain
 from pathlib import Path
@@ -16,9 +16,10 @@ from typing import Literal
 import ductile_gateway
 from ductile_gateway.plugins.box import landlock, reach
 from ductile_gateway.plugins.box.limits import Limits
-from ductile_gateway.plugins.box.order import Order, User
+from ductile_gateway.plugins.box.order import MARK, Order, User
 from ductile_gateway.plugins.box.reach import DEVICES, PROC, Reach, named
 from ductile_gateway.plugins.box.view import TEMPORARY
+from ductile_gateway.plugins.entrypoints import is_ours
 from ductile_gateway.settings import PluginSettings
 from groundwork.service.errors import Misconfigured
 from schemas.values import dataclass
@@ -120,9 +121,7 @@ def _user(name: str | None) -> User | None:
     return User(entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(name, entry.pw_gid)))
 
 
-MARK = "AGENTIC_CALL"
-"""The variable by which the processes of a call are known where their guard was killed."""
-OWN = ("work", "tmp")
+LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,47 +134,79 @@ class Box:
 
     def order(
         self,
-        folder: Path,
-        *,
         plugin: Path,
+        *,
         entrypoint: Path,
         environment: Mapping[str, str],
         config: Iterable[object],
-        seconds: float,
+        closed: Iterable[Path],
     ) -> Order:
-        """How a call of the plugin in that folder is run. Makes the place where it may write. Raises OSError."""
-        place, files = _place(folder, self.boundary.user), self.boundary.files
-        own = [str(place / name) for name in OWN]
-        others = {str(folder.parent), str(place.parent)}.difference(TEMPORARY)
+        """How calls of the plugin in that folder are run. `closed`: the folders of all calls."""
+        files, others = self.boundary.files, {str(folder) for folder in closed}.difference(TEMPORARY)
         return Order(
-            folder=str(folder),
-            place=str(place),
             entrypoint=str(entrypoint),
-            environment={**environment, "TMPDIR": own[1], MARK: folder.name},
-            seconds=seconds,
+            environment=dict(environment),
+            python=is_ours(entrypoint, environment.get("PATH")),
             limits=self.limits,
             landlock=files == "landlock",
             view=files == "view" or self.boundary.hides,
-            read=(*self.reach.read, *self.reach.allowed([plugin]), *PROC, f"{folder}/request"),
-            write=(*self.reach.write, *self.reach.allowed(named(config)), *own, *DEVICES),
+            read=(*self.reach.read, *self.reach.allowed([plugin]), *PROC),
+            write=(*self.reach.write, *self.reach.allowed(named(config)), *DEVICES),
             frozen=self.reach.frozen,
             closed=(*others, *map(str, (*self.reach.closed, *self.reach.apart))),
             user=self.boundary.user,
         )
 
 
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """An order, and what must be the same for a guard that has it to be used again: also which files its paths are."""
+
+    order: Order
+    key: Key
+
+
+class Orders:
+    """The order of each plugin; what does not belong to the plugin is looked at again after `LOOK_S`."""
+
+    def __init__(self, box: Box, environment: Mapping[str, str], closed: Collection[Path]) -> None:
+        self._box = box
+        self._environment = environment
+        self._closed = closed
+        self._known: dict[Path, tuple[float, Key, Ready]] = {}
+
+    def of(self, folder: Path, entrypoint: Path, config: Mapping[str, object]) -> Ready:
+        texts = [value for value in config.values() if isinstance(value, str) and value.startswith("/")]
+        now, own = time.monotonic(), (entrypoint, *_inodes((folder, entrypoint, *texts)))
+        until, known, ready = self._known.get(folder, (0.0, (), None))
+        if ready is None or own != known or now > until:
+            order = self._box.order(
+                folder,
+                entrypoint=entrypoint,
+                environment=self._environment,
+                config=config.values(),
+                closed=self._closed,
+            )
+            ready = Ready(order, (order.to_json(), *_inodes((*order.read, *order.write))))
+            self._known[folder] = now + LOOK_S, own, ready
+        return ready
+
+
+def _inodes(paths: Iterable[str | Path]) -> Iterator[tuple[int, int] | None]:
+    for path in paths:
+        try:
+            found = os.stat(path)  # noqa: PTH116 - dozens for each call
+        except (OSError, ValueError):
+            yield None
+        else:
+            yield found.st_dev, found.st_ino
+
+
 def mark_of(folder: Path) -> bytes:
     return f"{MARK}={folder.name}".encode()
-
-
-def _place(folder: Path, user: User | None) -> Path:
-    place = folder if user is None else Path(tempfile.mkdtemp(prefix="agentic-call-")).resolve()
-    for name in OWN:
-        (place / name).mkdir(mode=0o700, exist_ok=True)
-    if user is not None:
-        for path in (place, *(place / name for name in OWN)):
-            os.chown(path, user.uid, user.gid)
-    return place
 
 
 def box_of(settings: PluginSettings, environment: Mapping[str, str]) -> Box:

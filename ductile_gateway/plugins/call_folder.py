@@ -1,6 +1,6 @@
 """What one plugin call leaves on disk, so that it outlives the gateway that started it.
 
-The gateway takes the lock (flock) before the folder becomes visible, and the call's guard holds it until it is gone. So
+The gateway locks the folder (flock) before it becomes visible, and the call's guard holds the lock until it is gone. So
 a free lock says that no guard watches and none ever will from this start, and a missing folder says that nothing was
 started. A file of `began`, `unbegun`, `stopped` or `exit` counts only when it ends in a newline.
 """
@@ -9,13 +9,12 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import os
 import shutil
-import tempfile
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
 
 from ductile_gateway.calls.call import AlreadyStarted
 from groundwork.service.store_folder import sync
@@ -34,9 +33,9 @@ def read_boot_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class CallFolder:
-    """One start of one call. `request`, `stdout` and `stderr` are the plugin's streams, `work` and `tmp` its own. Noted
-    are `began` (the guard's number), `unbegun` (why the program was not run), `stopped` (for what) and `exit` (its
-    code)."""
+    """One start of one call. `stdout` and `stderr` are what the plugin wrote; its stdin follows in `request` on a line
+    that says what was started. Noted are `began` (the guard's number), `unbegun` (why the program was not run),
+    `stopped` (for what) and `exit` (its code)."""
 
     path: Path
 
@@ -45,9 +44,9 @@ class CallFolder:
 
     def running(self) -> bool:
         """Whether the guard that holds the lock lives, or the gateway that is about to start it."""
-        with contextlib.suppress(FileNotFoundError), (self.path / "lock").open("rb") as lock:
+        with contextlib.suppress(FileNotFoundError), opened(self.path) as folder:
             try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 return True
         return False
@@ -58,36 +57,32 @@ class CallFolder:
         return False
 
     def stdout(self, limit: int) -> bytes:
-        with contextlib.suppress(FileNotFoundError), (self.path / "stdout").open("rb") as stream:
-            return stream.read(limit)
-        return b""
+        return self._content("stdout")[:limit]
 
     def stderr(self, limit: int) -> bytes:
-        with contextlib.suppress(FileNotFoundError), (self.path / "stderr").open("rb") as stream:
-            stream.seek(max(0, _size(self.path / "stderr") - limit))
-            return stream.read(limit)
-        return b""
+        return self._content("stderr")[-limit:]
 
     def deadline_at(self) -> datetime:
         """Until when it may take, as it was told; the time of its epoch where a power cut took that."""
         try:
-            return datetime.fromisoformat(json.loads((self.path / "request").read_bytes())["deadline_at"])
-        except (OSError, ValueError, KeyError, TypeError):
+            return datetime.fromisoformat(json.loads(self._content("request").partition(b"\n")[2])["deadline_at"])
+        except (ValueError, KeyError, TypeError):
             return datetime.fromtimestamp(0, UTC)
 
     def origin(self) -> tuple[str, str]:
         """Key and boot id of the start; empty texts where a power cut took them."""
         try:
-            origin = json.loads((self.path / "origin.json").read_bytes())
-        except (OSError, ValueError):
+            with (self.path / "request").open("rb") as request:
+                key, boot_id = json.loads(request.readline())
+        except (OSError, ValueError, TypeError):
             return "", ""
-        return origin["key"], origin["boot_id"]
+        return key, boot_id
 
     def discard(self) -> None:
         gone = self.path.with_name(f".gone-{uuid.uuid4().hex}")
         with contextlib.suppress(FileNotFoundError):
             self.path.rename(gone)
-            shutil.rmtree(gone, ignore_errors=True)
+            _remove(gone)
 
     def written_at(self, name: str) -> datetime | None:
         with contextlib.suppress(FileNotFoundError):
@@ -99,10 +94,13 @@ class CallFolder:
         return int(digits) if digits.isdigit() else None
 
     def noted(self, name: str) -> str:
-        with contextlib.suppress(FileNotFoundError):
-            noted, newline, _ = (self.path / name).read_bytes().partition(b"\n")
-            return noted.decode(errors="replace") if newline else ""
-        return ""
+        noted, newline, _ = self._content(name).partition(b"\n")
+        return noted.decode(errors="replace") if newline else ""
+
+    def _content(self, name: str) -> bytes:
+        with contextlib.suppress(FileNotFoundError), open(f"{self.path}/{name}", "rb", 0) as file:  # noqa: PTH123 - quick
+            return file.readall()
+        return b""
 
 
 class CallFolders:
@@ -128,16 +126,16 @@ class CallFolders:
                 yield key
 
     @contextlib.contextmanager
-    def publish(self, key: str, request: bytes) -> Iterator[tuple[CallFolder, IO[bytes]]]:
-        """The new folder and its lock, held. Raises AlreadyStarted, or OSError, and then nothing is left of it. Its
-        name is on disk before this returns: after a power cut a missing folder means that nothing was started."""
+    def publish(self, key: str, request: bytes) -> Iterator[tuple[CallFolder, int]]:
+        """The new folder, and its descriptor, which holds its lock. Raises AlreadyStarted, or OSError, and then nothing
+        is left of it. Its name is on disk before this returns: after a power cut a missing folder means that nothing
+        was started."""
         folder = self.folder(key)
-        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self._root))
+        draft = self._root / f".draft-{uuid.uuid4().hex}"
+        draft.mkdir(mode=0o700)
         try:
-            (draft / "request").write_bytes(request)
-            (draft / "origin.json").write_text(json.dumps({"key": key, "boot_id": self._boot_id}), encoding="utf-8")
-            with (draft / "lock").open("wb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            (draft / "request").write_bytes(json.dumps([key, self._boot_id]).encode() + b"\n" + request)
+            with locked(draft) as lock:
                 _appear(draft, folder, key=key)
                 try:
                     sync(self._root)
@@ -145,8 +143,26 @@ class CallFolders:
                 except OSError:
                     folder.discard()
                     raise
-        finally:
+        except (AlreadyStarted, OSError):
             shutil.rmtree(draft, ignore_errors=True)
+            raise
+
+
+@contextlib.contextmanager
+def opened(folder: Path) -> Iterator[int]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[int]:
+    """Its descriptor, which holds the lock wherever it is handed to."""
+    with opened(folder) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
 
 
 def old_folders(root: Path, before: datetime) -> list[CallFolder]:
@@ -163,8 +179,9 @@ def _appear(draft: Path, folder: CallFolder, *, key: str) -> None:
         raise AlreadyStarted(f"the call {key} was started before: resume it instead of running it again") from None
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
+def _remove(folder: Path) -> None:
+    """Of files alone: what the plugin itself has written lies elsewhere."""
+    with contextlib.suppress(OSError):
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()

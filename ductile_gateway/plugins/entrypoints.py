@@ -1,6 +1,7 @@
 """Whether a plugin's program can be started at all, and if not, what to do: for authors of plugins."""
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -12,6 +13,7 @@ from groundwork.service.installed import DISTRIBUTION, extra_with
 
 BEGINS = {".py": "python3", ".sh": "bash", ".js": "node", ".mjs": "node", ".rb": "ruby", ".pl": "perl"}
 FIRST_BYTES = 512
+PYTHON = re.compile(r"python(3(\.\d+)?)?")
 
 
 def flaw_of(entrypoint: Path, search: str | None = None) -> str | None:
@@ -37,9 +39,8 @@ def lack_of(entrypoint: Path, packages: Collection[str], search: str | None = No
     empty."""
     if not packages:
         return ""
-    first = _line_1(_beginning(entrypoint))
-    python = shutil.which(first.removeprefix("#!").split()[-1], path=search) if first.startswith("#!") else None
-    if not python or Path(python).parent != Path(sys.executable).parent:
+    python = _python_of(entrypoint, search)
+    if not python:
         return ""
     names = " ".join(shlex.quote(name) for name in packages if not _is_here(name))
     if extras := extras_with(packages):
@@ -47,6 +48,18 @@ def lack_of(entrypoint: Path, packages: Collection[str], search: str | None = No
     else:
         install = f"{shlex.quote(python)} -m pip install {names}"
     return f"{python} does not have {names}: {install}" if names else ""
+
+
+def is_ours(entrypoint: Path, search: str | None = None) -> bool:
+    """Whether our own Python runs it, without options."""
+    return bool(_python_of(entrypoint, search)) and " -" not in _line_1(_beginning(entrypoint))
+
+
+def _python_of(entrypoint: Path, search: str | None) -> str:
+    first = _line_1(_beginning(entrypoint))
+    python = shutil.which(first.removeprefix("#!").split()[-1], path=search) if first.startswith("#!") else None
+    is_python = python and PYTHON.fullmatch(Path(python).name) and Path(python).parent == Path(sys.executable).parent
+    return python if python and is_python else ""
 
 
 def extras_with(packages: Collection[str]) -> tuple[str, ...]:

@@ -18,15 +18,16 @@ from pydantic import JsonValue
 
 from ductile_gateway.calls.call import NeverStarted, ToolCall, Verdict, failed
 from ductile_gateway.calls.excerpts import masked
-from ductile_gateway.plugins.boxes import Box
+from ductile_gateway.plugins.boxes import Box, Orders, Ready
 from ductile_gateway.plugins.call_folder import CallFolder, CallFolders, read_boot_id
 from ductile_gateway.plugins.folders import InstalledPlugin, PluginRefused, require_trust
-from ductile_gateway.plugins.process import Guards, attend
+from ductile_gateway.plugins.process import Guard, Guards, attend
 from ductile_gateway.plugins.response import Ending, Remains, judge
 from ductile_gateway.ports import Begin, unrecorded
 from schemas.status import Finding
 
 STDERR_BYTES = 64 * 1024
+CALLS, PLACES = "calls", "places"
 SHELL = Path("/bin/sh")
 WITHIN = timedelta(seconds=10)
 SECTION = "docs/SECURITY.md, plugins"
@@ -50,10 +51,11 @@ class LocalPlugins:
     ) -> None:
         self._plugins = plugins
         self._state_dir = state_dir
-        self._folders = CallFolders(state_dir / "calls", boot_id=read_boot_id())
+        self._folders = CallFolders(state_dir / CALLS, boot_id=read_boot_id())
         self._environment = environment
         self._box = box
-        self._guards = Guards()
+        self._guards = Guards(state_dir / PLACES, environment)
+        self._orders = Orders(box, environment, _closed(state_dir))
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         """Raises AlreadyStarted if its key was started before and not forgotten. Cancelling leaves the process running.
@@ -66,17 +68,21 @@ class LocalPlugins:
         if call.deadline_at <= datetime.now(UTC):
             return failed("expired", "the deadline had passed before the plugin was started", retryable=True)
         try:
-            await asyncio.to_thread(_require_trust, plugin)
+            _require_trust(plugin)
         except PluginRefused as refusal:  # it was found safe at the start
             return failed("configuration", f"the plugin was not started: {refusal}", retryable=False)
         await begin()
         try:
-            folder = await asyncio.to_thread(self._start, call, plugin)
+            ready = self._orders.of(plugin.folder, plugin.entrypoint, plugin.config)
+            folder, guard = await asyncio.to_thread(self._start, call, plugin, ready)
         except ValueError as error:
             return failed("invalid_arguments", f"the payload is no JSON: {error}", retryable=False)
         except OSError as error:
             return failed("transient", f"the plugin could not be started: {error.strerror}", retryable=True)
-        return await self._conclude(folder, call)
+        try:
+            return await self._conclude(folder, call, guard)
+        finally:
+            self._guards.give_back(ready, guard)
 
     async def resume(self, call: ToolCall) -> Verdict:
         """NeverStarted: run it. Unknown: in doubt. Waits for a process that is still there until the call's
@@ -110,21 +116,13 @@ class LocalPlugins:
     def now_has(self, plugins: Mapping[str, InstalledPlugin]) -> None:
         self._plugins = plugins
 
-    def _start(self, call: ToolCall, plugin: InstalledPlugin) -> CallFolder:
+    def _start(self, call: ToolCall, plugin: InstalledPlugin, ready: Ready) -> tuple[CallFolder, Guard]:
         with self._folders.publish(call.key, _request(call, plugin.config)) as (folder, lock):
-            order = self._box.order(
-                folder.path,
-                plugin=plugin.folder,
-                entrypoint=plugin.entrypoint,
-                environment=self._environment,
-                config=plugin.config.values(),
-                seconds=(call.deadline_at - datetime.now(UTC)).total_seconds(),
-            )
-            self._guards.start(order, lock)
-        return folder
+            seconds = (call.deadline_at - datetime.now(UTC)).total_seconds()
+            return folder, self._guards.start(ready, folder, lock, seconds)
 
-    async def _conclude(self, folder: CallFolder, call: ToolCall) -> Verdict:
-        ending = await attend(folder, deadline_at=call.deadline_at, grace_s=self._box.limits.grace_s)
+    async def _conclude(self, folder: CallFolder, call: ToolCall, guard: Guard | None = None) -> Verdict:
+        ending = await attend(folder, deadline_at=call.deadline_at, grace_s=self._box.limits.grace_s, guard=guard)
         plugin = self._plugins.get(call.plugin)
         verdict = await asyncio.to_thread(self._judge, folder, ending, [plugin] if plugin else [])
         if isinstance(verdict, NeverStarted):
@@ -148,6 +146,10 @@ class LocalPlugins:
                 output_bytes=self._box.limits.output_bytes,
             )
         )
+
+
+def _closed(folder: Path) -> Sequence[Path]:
+    return [folder.resolve() / name for name in (CALLS, PLACES)]
 
 
 def _require_trust(plugin: InstalledPlugin) -> None:
@@ -202,19 +204,16 @@ async def look_at_box(
 
 async def _refusal(box: Box, plugin: InstalledPlugin, environment: Mapping[str, str], folder: Path | None) -> str:
     script = f": <{shlex.quote(str(plugin.entrypoint))} && : >own"
-    with tempfile.TemporaryDirectory(prefix=".trying-", dir=folder) as place:
+    with tempfile.TemporaryDirectory(prefix=".trying-", dir=folder) as made:
+        place = Path(made)
         try:
-            with CallFolders(Path(place), boot_id="").publish("trying", script.encode()) as (call, lock):
-                order = box.order(
-                    call.path,
-                    plugin=plugin.folder,
-                    entrypoint=SHELL,
-                    environment=environment,
-                    config=plugin.config.values(),
-                    seconds=WITHIN.total_seconds(),
-                )
-                Guards().start(order, lock)
-            ending = await attend(call, deadline_at=datetime.now(UTC) + WITHIN, grace_s=box.limits.grace_s)
+            ready = Orders(box, environment, _closed(place)).of(plugin.folder, SHELL, plugin.config)
+            guards = Guards(place / PLACES, environment)
+            with CallFolders(place / CALLS, boot_id="").publish("trying", script.encode()) as (call, lock):
+                guard = guards.start(ready, call, lock, WITHIN.total_seconds())
+            deadline = datetime.now(UTC) + WITHIN
+            ending = await attend(call, deadline_at=deadline, grace_s=box.limits.grace_s, guard=guard)
+            guard.leave()
         except OSError as error:
             return str(error)
         return "" if ending == "ended" and call.number("exit") == 0 else _why(call)

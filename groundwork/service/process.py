@@ -53,13 +53,17 @@ def gain_nothing() -> None:
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
+def limit_capabilities() -> None:
+    """What root may beyond other users no program gets that this process starts."""
+    _prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    for number in range(MOST_CAPABILITIES):
+        _prctl(PR_CAPBSET_DROP, number)
+
+
 def drop_capabilities() -> None:
     """What root may beyond other users is given up for good. Raises OSError."""
     if sys.platform != "linux":
         return
-    _prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
-    for number in range(MOST_CAPABILITIES):
-        _prctl(PR_CAPBSET_DROP, number)
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
     if libc().capset(header, (ctypes.c_uint32 * 6)()) != 0:
         raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")

@@ -182,7 +182,7 @@ def test_a_plugin_of_another_user_is_that_user_in_all(boundary: str, monkeypatch
         code = f"import os; open('own', 'w').write('x'); {loot}"
         user, group, work, tmp = asyncio.run(service.turned(code))
     assert (user, group) == (65534, 65534)
-    assert not Path(work).exists()
+    assert not list(Path(work).glob("*"))
     assert Path(work).parent == Path(tmp).parent
 
 
@@ -245,7 +245,13 @@ loot = True
 BURN = "import time\nuntil = time.process_time() + 1.8\nwhile time.process_time() < until: pass\nloot = True"
 FLOOD = "import os\nwritten = 0\nwhile written < 20 * 2**20: written += os.write(2, b'x' * 65536)\nloot = written"
 LATE = "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(1.5)\nloot = True"
-VERDICT = "open('../exit', 'w').write('0'); open('../stdout', 'w').write('{}'); loot = True"
+VERDICT = """
+import glob
+for name in ("exit", "stdout"):
+    for folder in ("..", *glob.glob("../../../calls/*")):
+        open(f"{folder}/{name}", "w").write("0")
+loot = True
+"""
 TURNED: dict[str, tuple[tuple[int, ...], tuple[str, str]]] = {
     **{f"reading {name}": ((92,), ("loot = open(path).read()", name)) for name in (*FILES, REQUEST)},
     **{
@@ -282,7 +288,7 @@ TURNED: dict[str, tuple[tuple[int, ...], tuple[str, str]]] = {
     "writing without end": ((), (FLOOD, "")),
     "going on when its time is over": ((), (LATE, "")),
     "writing its own verdict": ((), (VERDICT, "")),
-    "taking the lock of its call": ((), ("open('../lock', 'r+'); loot = True", "")),
+    "taking the lock of its call": ((), ("import os; loot = os.open('..', os.O_RDONLY)", "")),
 }
 TURNED_ROOT: dict[str, tuple[tuple[int, ...], tuple[str, str]]] = {
     **{f"being root: {how}": ((), (f"import os, stat\n{how}\nloot = True", "")) for how in AS_ROOT},
@@ -293,7 +299,6 @@ TURNED_ROOT: dict[str, tuple[tuple[int, ...], tuple[str, str]]] = {
 
 async def strike(target: Service, how: tuple[str, str]) -> None:
     code, path = how
-    (target.folder / "lock").touch()
     seconds = 0.5 if code == LATE else 20
     judge(target, {"loot": await target.turned(code, seconds=seconds, path=str(target.folder / path))})
 

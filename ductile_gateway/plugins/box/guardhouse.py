@@ -1,11 +1,10 @@
 """The process that starts guards: small, so that a guard costs a fork and not the start of an interpreter.
 
-Its stdin is a socket: it gets an order with the call's held lock, and answers with an errno, 0 for a started guard.
-Without a gateway at the other end it stays until the last guard is gone.
+Its stdin is a socket: it gets an order with the guard's end of a line to the gateway, and the lock of the guard's
+place. Without a gateway at the other end it stays until the last guard is gone.
 """
 
 import contextlib
-import errno
 import os
 import select
 import signal
@@ -14,14 +13,12 @@ import struct
 import time
 from typing import NoReturn
 
-from ductile_gateway.plugins.box.guard import keep
+from ductile_gateway.plugins.box.guard import serve
 from ductile_gateway.plugins.box.order import Order
-from ductile_gateway.plugins.box.tree import end_all_below, tasks_of
+from ductile_gateway.plugins.box.tree import end_all_below
 from groundwork.service import process
 
 LENGTH = struct.Struct("!I")
-ANSWER = struct.Struct("!i")
-COUNTED_FOR_S = 5.0
 PAUSE_S = 0.001
 
 
@@ -36,9 +33,8 @@ def main() -> None:
 class _Guardhouse:
     def __init__(self, gateway: socket.socket) -> None:
         self._gateway = gateway
-        self._guards: set[int] = set()
+        self._places: dict[int, str] = {}
         self._is_open = True
-        self._tasks = _Tasks()
 
     def run(self) -> None:
         woken, wakes = os.pipe()
@@ -46,7 +42,7 @@ class _Guardhouse:
         os.set_blocking(wakes, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
-        while self._is_open or self._guards:
+        while self._is_open or self._places:
             line = self._gateway.fileno()
             ready = select.select([woken, line] if self._is_open else [woken], [], [])[0]
             if woken in ready:
@@ -56,71 +52,50 @@ class _Guardhouse:
             self._bury()
 
     def _take_order(self) -> None:
+        descriptors: list[int] = []
         try:
-            order, lock = _received(self._gateway)
-        except (EOFError, OSError):
+            head, descriptors, *_ = socket.recv_fds(self._gateway, LENGTH.size, 2)
+            order = Order.of_json(_exactly(self._gateway, *LENGTH.unpack(head)))
+            guard = os.fork()
+        except (EOFError, struct.error):  # half an order, of a gateway that was killed
             self._is_open = False
+        except OSError:  # the gateway is told by the end of the line
             return
-        try:
-            answer = self._start(order)
-        except OSError as error:
-            answer = error.errno or errno.EIO
+        else:
+            if guard == 0:
+                _become_guard(order, descriptors[0])
+            self._places[guard] = order.place
         finally:
-            os.close(lock)
-        with contextlib.suppress(OSError):  # a gateway that is gone finds the call by its lock
-            self._gateway.sendall(ANSWER.pack(answer))
-
-    def _start(self, order: bytes) -> int:
-        parsed = Order.of_json(order)
-        tasks = self._tasks.of(parsed.user.uid if parsed.user else os.getuid())
-        guard = os.fork()
-        if guard == 0:
-            _become_guard(parsed, tasks)
-        self._guards.add(guard)
-        return 0
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     def _bury(self) -> None:
-        was_killed = False
+        was_killed, left = False, list[str]()
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                was_killed |= ended[0] in self._guards and ended[1] != 0
-                self._guards.discard(ended[0])
+                if place := self._places.pop(ended[0], ""):
+                    was_killed |= ended[1] != 0
+                    left.append(place)
         # What a guard that was killed had under it is ours now.
-        while was_killed and end_all_below(os.getpid(), but=self._guards):
+        while was_killed and end_all_below(os.getpid(), but=self._places):
             time.sleep(PAUSE_S)
+        for place in left:
+            _remove(place)
 
 
-class _Tasks:
-    """How many processes and threads a user has: counting them takes milliseconds, so not for every call."""
-
-    def __init__(self) -> None:
-        self._counted: dict[int, tuple[float, int]] = {}
-
-    def of(self, user: int) -> int:
-        counted_at, number = self._counted.get(user, (float("-inf"), 0))
-        if time.monotonic() - counted_at > COUNTED_FOR_S:
-            number = tasks_of(user)
-            self._counted[user] = time.monotonic(), number
-        return number
-
-
-def _become_guard(order: Order, tasks: int) -> NoReturn:
+def _become_guard(order: Order, line: int) -> NoReturn:
     try:
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)  # the gateway's end is of the guardhouse alone
-        keep(order, tasks)
+        serve(order, socket.socket(fileno=line))
     finally:
         os._exit(1)
 
 
-def _received(gateway: socket.socket) -> tuple[bytes, int]:
-    head, descriptors, *_ = socket.recv_fds(gateway, LENGTH.size, 1)
-    try:
-        return _exactly(gateway, *LENGTH.unpack(head)), descriptors[0]
-    except (EOFError, struct.error, IndexError):  # half an order, of a gateway that was killed
-        for descriptor in descriptors:
-            os.close(descriptor)
-        raise EOFError from None
+def _remove(place: str) -> None:
+    import shutil  # costs every fork a millisecond, and guards end seldom
+
+    shutil.rmtree(place, ignore_errors=True)
 
 
 def _exactly(gateway: socket.socket, length: int) -> bytes:

@@ -1,6 +1,7 @@
 """The process that becomes the plugin: it gives up privileges step by step, and then executes the plugin.
 
-The order matters: session, the paths it will still reach, limits, user, privileges, the other paths.
+The order matters: session, limits, user, privileges, paths. What is the same for each call of a plugin, its guard does
+before: the view, in which it lives itself from then on, and the paths that landlock leaves.
 """
 
 import os
@@ -8,7 +9,8 @@ import signal
 from typing import NoReturn
 
 from ductile_gateway.plugins.box import landlock, limits, view
-from ductile_gateway.plugins.box.order import Order, User
+from ductile_gateway.plugins.box.order import MARK, Order, User
+from ductile_gateway.plugins.box.tree import tasks_of
 from groundwork.service import process
 
 CANNOT_RUN = 126
@@ -17,50 +19,89 @@ NICER_BY = 5
 """The services go first where a plugin and they want the processor at once."""
 
 
-def become(order: Order, streams: tuple[int, int, int], said: int, *, guard: int, tasks: int) -> NoReturn:
+class Cell:
+    """The box of one plugin, made ready. `flaw`: why it cannot be."""
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.flaw = ""
+        self.ruleset: int | None = None
+        tasks = tasks_of(order.user.uid if order.user else os.getuid())
+        self.kernel_limits = limits.of_kernel(order.limits, tasks)
+        self.program = None
+        if order.python:
+            from ductile_gateway.plugins.box.program import Program  # the guards of other programs do not need it
+
+            self.program = Program(order.entrypoint)
+        else:
+            for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(ignored_by_python, signal.SIG_DFL)
+        try:
+            self._close()
+        except OSError as error:
+            self.flaw = f"{order.entrypoint}: {error}"[:MOST_SAID]
+
+    def _close(self) -> None:
+        order, write = self.order, (*self.order.write, *self.order.own)
+        if order.view:
+            room_mb, closed = order.limits.file_mb, order.closed
+            view.enter(read=order.read, write=write, frozen=order.frozen, closed=closed, room_mb=room_mb)
+            process.hide_memory()
+            self._temporary = _used()
+        process.limit_capabilities()
+        if order.landlock:
+            self.ruleset = landlock.prepare(order.read, (*write, *(view.TEMPORARY if order.view else ())))
+        elif order.view and landlock.abi():
+            self.ruleset = landlock.prepare_for_processes()
+
+    def is_as_made(self) -> bool:
+        """Whether no call has left anything in the temporary folders that its view has."""
+        return not self.order.view or _used() == self._temporary
+
+
+def _used() -> tuple[int, int]:
+    used = os.statvfs(os.path.realpath(view.TEMPORARY[0]))
+    return used.f_files - used.f_ffree, used.f_blocks - used.f_bfree
+
+
+def become(cell: Cell, name: str, streams: tuple[int, int, int], said: int, *, guard: int) -> NoReturn:
     """Never returns. An error is written to `said`. `streams`: stdin, stdout and stderr. `guard`: the parent."""
     try:
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
-        _enter(order, said, guard, tasks)
-        os.execve(order.entrypoint, [order.entrypoint], order.environment)  # noqa: S606 - no shell is meant
+        _enter(cell, said, guard)
+        order = cell.order
+        own = {MARK: name, "TMPDIR": order.own[1]}
+        if cell.program:
+            os.close(said)
+            process.show_memory()
+            cell.program.run(own)
+        os.execve(order.entrypoint, [order.entrypoint], order.environment | own)  # noqa: S606 - no shell is meant
     except BaseException as error:  # noqa: BLE001 - nothing of ours may go on in this process
-        os.write(said, f"{order.entrypoint}: {error}"[:MOST_SAID].encode(errors="replace"))
+        os.write(said, f"{cell.order.entrypoint}: {error}"[:MOST_SAID].encode(errors="replace"))
     finally:
         os._exit(CANNOT_RUN)
 
 
-def _enter(order: Order, said: int, guard: int, tasks: int) -> None:
+def _enter(cell: Cell, said: int, guard: int) -> None:
     os.setsid()
-    _restore_signals()
+    if cell.program:  # else the start of the program does it
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
     os.nice(NICER_BY)
-    if order.view:
-        room_mb, closed = order.limits.file_mb, order.closed
-        view.enter(read=order.read, write=order.write, frozen=order.frozen, closed=closed, room_mb=room_mb)
-    os.chdir(f"{order.place}/work")
-    ruleset = _ruleset(order)
-    limits.impose(order.limits, tasks)
+    order = cell.order
+    os.chdir(order.own[0])
+    limits.impose(cell.kernel_limits)
     _be(order.user)
     if os.getuid() == 0 or order.view:
         process.drop_capabilities()
     process.gain_nothing()
-    if ruleset is not None:
-        landlock.restrict(ruleset)
+    if cell.ruleset is not None:
+        landlock.restrict(cell.ruleset)
     process.die_with(guard)
     os.closerange(3, said)
     os.closerange(said + 1, os.sysconf("SC_OPEN_MAX"))
-
-
-def _ruleset(order: Order) -> int | None:
-    if order.landlock:
-        return landlock.prepare(order.read, (*order.write, *(view.TEMPORARY if order.view else ())))
-    return landlock.prepare_for_processes() if order.view and landlock.abi() else None
-
-
-def _restore_signals() -> None:
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
 
 
 def _be(user: User | None) -> None:

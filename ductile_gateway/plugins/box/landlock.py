@@ -11,6 +11,8 @@ import struct
 import sys
 from collections.abc import Iterable
 
+from groundwork.service import process
+
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 ASK_FOR_VERSION = 1
 PATH_BENEATH = 1
@@ -76,7 +78,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def _syscall(number: int, *arguments: object) -> int:
-    return int(ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(number), *arguments))
+    return int(process.libc().syscall(ctypes.c_long(number), *arguments))
 
 
 def _checked(answer: int) -> int:

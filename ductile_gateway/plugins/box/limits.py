@@ -26,21 +26,29 @@ class Limits:
         return int(self.output_mb * MB)
 
 
-def impose(limits: Limits, tasks: int) -> None:
-    """Kernel limits for this process and all below it; the guard watches the others. `tasks`: how many the user has
-    already."""
+KernelLimits = list[tuple[int, tuple[int, int]]]
+
+
+def of_kernel(limits: Limits, tasks: int) -> KernelLimits:
+    """Those that the kernel keeps for a process and all below it; the guard watches the others. `tasks`: how many the
+    user has already."""
     seconds = max(1, round(limits.cpu_s))
-    _lower(resource.RLIMIT_CPU, seconds, seconds + 1)
-    _lower(resource.RLIMIT_DATA, limits.memory_mb * MB)
-    _lower(resource.RLIMIT_FSIZE, limits.file_mb * MB)
-    _lower(resource.RLIMIT_NPROC, tasks + limits.processes + SPARE_TASKS)
-    _lower(resource.RLIMIT_NOFILE, limits.open_files)
-    _lower(resource.RLIMIT_CORE, 0)
+    wanted = {
+        resource.RLIMIT_CPU: (seconds, seconds + 1),
+        resource.RLIMIT_DATA: (limits.memory_mb * MB,) * 2,
+        resource.RLIMIT_FSIZE: (limits.file_mb * MB,) * 2,
+        resource.RLIMIT_NPROC: (tasks + limits.processes + SPARE_TASKS,) * 2,
+        resource.RLIMIT_NOFILE: (limits.open_files,) * 2,
+        resource.RLIMIT_CORE: (0, 0),
+    }
+    return [(kind, _below_ceiling(kind, pair)) for kind, pair in wanted.items()]
 
 
-def _lower(kind: int, soft: int, hard: int | None = None) -> None:
+def impose(kernel_limits: KernelLimits) -> None:
+    for kind, pair in kernel_limits:
+        resource.setrlimit(kind, pair)
+
+
+def _below_ceiling(kind: int, pair: tuple[int, int]) -> tuple[int, int]:
     ceiling = resource.getrlimit(kind)[1]
-    hard = soft if hard is None else hard
-    if ceiling != resource.RLIM_INFINITY:
-        soft, hard = min(soft, ceiling), min(hard, ceiling)
-    resource.setrlimit(kind, (soft, hard))
+    return pair if ceiling == resource.RLIM_INFINITY else (min(pair[0], ceiling), min(pair[1], ceiling))

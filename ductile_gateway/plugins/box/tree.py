@@ -11,6 +11,8 @@ from dataclasses import dataclass
 TICKS = "SC_CLK_TCK"
 ENDED = "ZX"
 PAUSE_S = 0.002
+PROC = os.open("/proc", os.O_RDONLY | os.O_CLOEXEC) if os.path.isdir("/proc") else -1
+"""Of the machine, also in a view that hides processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,10 @@ class Tree:
     def __init__(self, root: int) -> None:
         self._root = root
         self._foreign: set[int] = set()
+        self._buried_s = _buried_s()
 
     def weigh(self) -> Weight:
-        """All of them, also the dead that `root` has buried, without itself."""
+        """All of them, also the dead that `root` has buried since this was made, without itself."""
         there = set(_numbers())
         self._foreign &= there
         found = {pid: one for pid in there - self._foreign - {self._root} if (one := _read(pid))}
@@ -48,13 +51,17 @@ class Tree:
         # One whose parent was gone before it could be read may be ours: it is read again.
         known = found.keys() | self._foreign | {0}
         self._foreign |= {pid for pid, one in found.items() if one.parent in known} - {one.pid for one in ours}
-        buried = resource.getrusage(resource.RUSAGE_CHILDREN)
         ticks = sum(one.cpu_ticks for one in ours) / os.sysconf(TICKS)
         return Weight(
             tasks=sum(one.threads for one in ours),
-            cpu_s=ticks + buried.ru_utime + buried.ru_stime,
+            cpu_s=ticks + _buried_s() - self._buried_s,
             memory_bytes=sum(one.memory for one in ours) * resource.getpagesize(),
         )
+
+
+def _buried_s() -> float:
+    buried = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return buried.ru_utime + buried.ru_stime
 
 
 def end_all_below(root: int, *, but: Collection[int] = ()) -> bool:
@@ -101,8 +108,11 @@ def _below(root: int, found: dict[int, Process]) -> list[Process]:
 
 
 def _numbers() -> Iterator[int]:
-    with contextlib.suppress(FileNotFoundError):
-        yield from (int(name) for name in os.listdir("/proc") if name.isdigit())
+    if PROC >= 0:
+        listing = os.open(".", os.O_RDONLY, dir_fd=PROC)  # forks share a descriptor's place in the list
+        names = os.listdir(listing)
+        os.close(listing)
+        yield from (int(name) for name in names if name.isdigit())
 
 
 def _read(pid: int) -> Process | None:
@@ -128,7 +138,7 @@ def _environment(pid: int) -> bytes:
 
 def _content(pid: int, name: str) -> bytes:
     try:
-        with open(f"/proc/{pid}/{name}", "rb") as file:
+        with open(os.open(f"{pid}/{name}", os.O_RDONLY, dir_fd=PROC), "rb") as file:
             return file.read()
     except OSError:
         return b""
@@ -136,7 +146,7 @@ def _content(pid: int, name: str) -> bytes:
 
 def _owner(pid: int) -> int | None:
     try:
-        return os.stat(f"/proc/{pid}").st_uid
+        return os.stat(str(pid), dir_fd=PROC).st_uid
     except OSError:
         return None
 

@@ -128,12 +128,12 @@ async def test_a_guard_that_is_killed_takes_its_plugin_along_and_leaves_an_unkno
     assert isinstance(await plugins.resume(call), Unknown)
 
 
-@pytest.mark.parametrize("lost", ["exit", "exit began", "stdout", "exit began stdout origin.json lock"])
+@pytest.mark.parametrize("lost", ["exit", "exit began", "stdout", "exit began stdout request"])
 def test_after_a_power_cut_what_is_missing_proves_nothing(tmp_path: Path, lost: str) -> None:
     call = probe("record", file=str(tmp_path / "file"))
     asyncio.run(local_plugins(tmp_path).run(call))
     (folder,) = tmp_path.glob("calls/*")
-    (folder / "origin.json").write_text(json.dumps({"key": KEY, "boot_id": "before the power cut"}))
+    (folder / "request").write_text(json.dumps([KEY, "before the power cut"]) + "\n{}")
     for name in lost.split():
         (folder / name).unlink()
     assert isinstance(resumed(tmp_path, call), Unknown)

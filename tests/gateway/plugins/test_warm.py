@@ -1,0 +1,185 @@
+"""Guards that stay: a call finds nothing of the one before, a program runs as if it were started, and what changes on
+disk counts at once."""
+
+import asyncio
+import gc
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ductile_gateway.calls.call import ToolCall, ToolOutcome, Verdict
+from ductile_gateway.plugins.process import plugin_environment
+from ductile_gateway.plugins.runner import LocalPlugins
+from tests.gateway.parts import asked_for
+from tests.gateway.plugins.kit import local_plugins
+from tests.kit.waiting import until
+
+MANIFEST = """
+{manifest_spec: ductile.plugin, manifest_version: 1, protocol: 2, name: tool, version: 1, entrypoint: %s,
+ commands: [{name: handle, type: read}]}
+"""
+
+
+def tool(folder: Path, program: str, *, name: str = "run.py", **others: str) -> Path:
+    made = folder / "plugins" / "tool"
+    made.mkdir(parents=True, exist_ok=True)
+    (made / "manifest.yaml").write_text(MANIFEST % name)
+    for file, text in {name: program, **{f"{other}.py": text for other, text in others.items()}}.items():
+        (made / file).write_text(text)
+        (made / file).chmod(0o755)
+    return made.parent
+
+
+async def verdict_of(plugins: LocalPlugins, number: int = 1, **payload: Any) -> Verdict:
+    due = datetime.now(UTC) + timedelta(seconds=30)
+    return await plugins.run(ToolCall(f"run_01:{number}:tool:1", "tool", "handle", payload, due, asked_for()))
+
+
+async def output_of(plugins: LocalPlugins, number: int = 1, **payload: Any) -> dict[str, Any]:
+    verdict = await verdict_of(plugins, number, **payload)
+    assert isinstance(verdict, ToolOutcome), verdict
+    assert verdict.status == "ok", verdict.message
+    return dict(verdict.output)
+
+
+def calls(state_dir: Path) -> list[Path]:
+    return sorted(state_dir.glob("calls/*"), key=os.path.getmtime)
+
+
+def guards(state_dir: Path) -> list[int]:
+    return [int((call / "began").read_text()) for call in calls(state_dir)]
+
+
+PYTHON = "#!/usr/bin/env python3\n"
+PROGRAMS = {
+    "a crash": "def f():\n    raise ValueError('boom')\nf()\n",
+    "a crash in a module": "import other\nother.f(0)\n",
+    "a word": "import sys\nprint('told')\nsys.exit('a word')\n",
+    "a number": "import sys\nsys.exit(3)\n",
+    "a number that is large": "raise SystemExit(256 + 7)\n",
+    "an end within": "import os\nprint('lost')\nos._exit(5)\n",
+    "a signal": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n",
+    "what is done at the end": "import atexit\natexit.register(print, 'last')\nprint('first')\n",
+    "a thread that goes on": "import threading\nthreading.Timer(0.1, print, ['late']).start()\n",
+    "where it is": "import sys, __main__\nprint(__name__, __file__, sys.argv, sys.path, __main__.__file__, __spec__)\n",
+    "what it is given": "import sys\nprint(sys.stdin.read(), sys.stdin.encoding, sys.stdout.encoding, sys.flags)\n",
+    "signals": "import signal\nprint([(n, signal.getsignal(n)) for n in (13, 15, 17, 25)])\n",
+    "no Python": "this is none\n",
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+async def test_a_program_ends_and_says_what_it_would_if_it_were_started_anew(tmp_path: Path, program: str) -> None:
+    folder = tool(tmp_path, PYTHON + program, other="def f(x):\n    return 1 / x\n")
+    await verdict_of(local_plugins(tmp_path, folder=folder))
+    call = calls(tmp_path)[0]
+    request = (call / "request").read_bytes().partition(b"\n")[2]
+    run = folder / "tool" / "run.py"
+    seen = plugin_environment(os.environ, python=Path(sys.executable))
+    alone = subprocess.run([run], input=request, capture_output=True, check=False, env=seen)  # noqa: ASYNC221 - short
+    told = [(call / name).read_bytes() if (call / name).exists() else b"" for name in ("stdout", "stderr")]
+    code = alone.returncode if alone.returncode >= 0 else 128 - alone.returncode
+    assert (int((call / "exit").read_text()), *told) == (code, alone.stdout, alone.stderr)
+
+
+LEAVES = """
+import json, os, sys, tempfile
+from pathlib import Path
+found = [str(p) for place in (".", os.environ["TMPDIR"]) for p in Path(place).rglob("*")]
+left = [name for name in ("LEFT",) if name in os.environ] + [name for name in sys.modules if name == "other"]
+import other
+os.environ["LEFT"] = "1"
+Path("left/deep").mkdir(parents=True)
+Path("left/deep/file").write_text("x")
+Path("left").chmod(0)
+Path(os.environ["TMPDIR"], "file").symlink_to("/etc")
+output = {"found": found, "left": left, "call": os.environ["AGENTIC_CALL"]}
+json.dump({"status": "ok", "result": "left", "output": output}, sys.stdout)
+"""
+
+
+async def test_calls_of_one_guard_find_nothing_of_each_other(tmp_path: Path) -> None:
+    plugins = local_plugins(tmp_path, folder=tool(tmp_path, PYTHON + LEAVES, other=""))
+    outputs = [await output_of(plugins, number) for number in (1, 2, 3)]
+    assert [(one["found"], one["left"]) for one in outputs] == [([], [])] * 3
+    assert {one["call"] for one in outputs} == {folder.name for folder in calls(tmp_path)}
+    assert len(set(guards(tmp_path))) == 1
+
+
+SAYS = "import json, other\nprint(json.dumps({'status': 'ok', 'result': 'x', 'output': {'said': [%s, other.SAID]}}))\n"
+
+
+@pytest.mark.parametrize("how", ["in place", "as a new file", "as a new folder"])
+async def test_a_program_that_has_changed_is_never_served_as_it_was(tmp_path: Path, how: str) -> None:
+    folder = tool(tmp_path, PYTHON + SAYS % 1, other="SAID = 1\n")
+    plugins = local_plugins(tmp_path, folder=folder)
+    assert (await output_of(plugins, 0))["said"] == [1, 1]
+    for number in (2, 3):
+        times = {path.name: path.stat().st_mtime_ns for path in (folder / "tool").iterdir()}
+        if how == "as a new folder":
+            shutil.copytree(folder / "tool", tmp_path / "new")
+            (folder / "tool").rename(tmp_path / f"old-{number}")
+            (tmp_path / "new").rename(folder / "tool")
+        for path in (folder / "tool").glob("*.py"):
+            new = path.read_text().replace(str(number - 1), str(number))
+            if how == "as a new file":
+                path.unlink()
+            path.write_text(new)
+            path.chmod(0o755)
+            os.utime(path, ns=(times[path.name], times[path.name]))
+        assert (await output_of(plugins, number))["said"] == [number, number]
+
+
+async def test_a_guard_or_guardhouse_that_is_killed_between_calls_costs_no_call(tmp_path: Path) -> None:
+    plugins = local_plugins(tmp_path, folder=tool(tmp_path, PYTHON + SAYS % 1, other="SAID = 1\n"))
+    await output_of(plugins, 1)
+    guard = guards(tmp_path)[-1]
+    house = int(Path(f"/proc/{guard}/stat").read_text().rpartition(")")[2].split()[1])  # noqa: ASYNC240
+    os.kill(guard, signal.SIGKILL)
+    await until(lambda: not Path(f"/proc/{guard}").exists())
+    await output_of(plugins, 2)
+    guard = guards(tmp_path)[-1]
+    for pid in (house, guard):
+        os.kill(pid, signal.SIGKILL)
+    await until(lambda: not Path(f"/proc/{guard}").exists())
+    await output_of(plugins, 3)
+    assert len(set(guards(tmp_path))) == 3
+
+
+async def test_nothing_is_left_of_guards_that_nobody_uses_any_more(tmp_path: Path) -> None:
+    plugins = local_plugins(tmp_path, folder=tool(tmp_path, PYTHON + SAYS % 1, other="SAID = 1\n"))
+    await output_of(plugins)
+    assert len(list((tmp_path / "places").iterdir())) == 1
+    del plugins
+    gc.collect()
+    await until(lambda: not list((tmp_path / "places").iterdir()))
+
+
+async def test_calls_at_once_have_guards_of_their_own(tmp_path: Path) -> None:
+    code = "import json, os, time\ntime.sleep(0.5)\nprint(json.dumps({'status': 'ok', 'result': os.getcwd()}))\n"
+    plugins = local_plugins(tmp_path, folder=tool(tmp_path, PYTHON + code))
+    verdicts = await asyncio.gather(*(verdict_of(plugins, number) for number in range(5)))
+    assert len({verdict.text for verdict in verdicts if isinstance(verdict, ToolOutcome)}) == 5
+    assert len(set(guards(tmp_path))) == 5
+
+
+async def test_a_shell_script_opens_its_input_again(tmp_path: Path) -> None:
+    script = '#!/bin/sh\nn=$(cat /dev/stdin | wc -c)\necho "{\\"status\\": \\"ok\\", \\"result\\": \\"$n\\"}"\n'
+    plugins = local_plugins(tmp_path, folder=tool(tmp_path, script, name="run.sh"))
+    verdict = await verdict_of(plugins, large="x" * 300_000)
+    assert isinstance(verdict, ToolOutcome)
+    assert int(verdict.text) > 300_000, verdict.message
+
+
+def test_an_option_in_its_first_line_is_kept(tmp_path: Path) -> None:
+    code = "#!/usr/bin/env -S python3 -O\nimport json, sys\n"
+    code += "print(json.dumps({'status': 'ok', 'result': 'x', 'output': {'optimized': sys.flags.optimize}}))\n"
+    plugins = local_plugins(tmp_path, folder=tool(tmp_path, code))
+    assert asyncio.run(output_of(plugins)) == {"optimized": 1}

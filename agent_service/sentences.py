@@ -70,7 +70,7 @@ def _failed(values: Values) -> str:
     return "step {step}{}: {tool} failed ({error_class}{}): {message}".format(task, job, **values)
 
 
-_TOKENS, _COST = "{tokens} of {most} tokens are spent", "{cost:.4f} of {most:.4f} USD are spent"
+_TOKENS, _COST = "{taken} of {most} tokens are spent", "{taken:.4f} of {most:.4f} USD are spent"
 _COUNTS_FOR_NOTHING = "it counts for nothing; executors must bring back what the request holds as `capability`"
 _DOUBT = "whether step {step} ({tool}) was carried out is not known"
 
@@ -144,20 +144,18 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "failed_for_good": "{what} (attempt {attempt}, the last)",
     # results that are not the awaited one
     "which": lambda values: f"step {values['step']} attempt {values['attempt'] or 'not named'}",
-    "which_task": "{which}, {task}",
-    "which_step": "step {step}",
     "came_late": "result of {which} came after the run ended ({status})",
     "too_many_late": "{why}, and {most} that came late are on record: no more are kept",
     "step_finished": "step {step} is finished already",
-    "step_given_up": "step {step} was given up when the run was handed to a person",
     "nothing_pending": "result of {which}, but nothing is pending",
     "from_the_future": "result of {which} is from the future: step {pending} is pending",
     "task_never_asked": "result of {which} is of {task}, which was never asked for",
-    "task_never_sent": "result of {which}: {task} of round {round} was never sent",
-    "task_answered": "{task} of step {step} is answered already, or was given up",
-    "message_answered_request": "the same message answered an earlier request of step {step}",
-    "message_answered_attempt": "the same message answered an earlier attempt of step {step}",
-    "request_answered": "the request of step {step} itself is answered already",
+    "message_answered": "the same message answered an earlier request of step {step}",
+    "nothing_out": _either(
+        "task",
+        "{task} of step {step} is not waited for, or not any more",
+        "the request of step {step} itself is answered already",
+    ),
     "answers_which": "it does not say which of {count} requests of {tool} it answers",
     "other_tool": "result of {which} is from tool {tool}, but {pending} is pending",
     "attempt_not_sent": "attempt {attempt} of step {step} is not sent yet",
@@ -293,7 +291,6 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "flaw_of_task": "{task}: {flaw}",
     "no_retrieval": "it asks for a retrieval, and no tool {tool} is on offer (agent.continuations.retrieval_tool)",
     "no_command": "names no command of {tool}, which has: {commands}",
-    "input_too_large": "its input has {size} bytes, and at most {most} are taken: name an artifact in its place",
     "dependency_failed": "it depends on {tasks}, which failed",
     "gathered_so_far": "{why}. It has not answered; what was gathered so far is here",
     "wishes_tasks": "{count} tasks ({tasks})",

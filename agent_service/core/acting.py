@@ -1,24 +1,28 @@
-"""Sends tool requests, decides whether and when a failed attempt is retried, and recognises identical calls.
+"""Sends tool requests, tries them again, ends their steps, and recognises identical calls and writes in doubt.
 
 A pending request is in the state before it leaves. A retry is a new attempt of the same step, for a retryable error
-of a read or idempotent command. A write with an unknown outcome is in doubt: a person decides, it is never resent.
+of a read or idempotent command. A write with an unknown outcome is in doubt: it is never resent, and before a read of
+its tool is looked at, no write of that tool is made.
 """
 
 import hashlib
 import json
+import re
 from datetime import datetime, timedelta
+from typing import Any, Literal
 
+from pydantic import JsonValue
+
+from agent_service.core import grants, notes
 from agent_service.core.brief import Brief
-from agent_service.core.facts import RequestSent, RetrySet
-from agent_service.core.grants import granted, with_asked
-from agent_service.core.in_flight import with_pending
+from agent_service.core.facts import AnswerStatus, AttemptAnswered, Finished, RequestSent, RetrySet
 from agent_service.core.phases import Action, Plan
-from agent_service.core.state import RunState, with_facts
-from agent_service.core.waiting import Acting, Pending, Waiting
+from agent_service.core.state import Child, Doubt, RunState, StepRecord, with_facts
+from agent_service.core.waiting import Acting, Name, Pending, acting_of, with_requests, without_requests
 from agent_service.sentences import Text, say
 from schemas import subjects
 from schemas.catalog import ToolCommand
-from schemas.events import ToolError
+from schemas.events import ARTIFACT_PATH, Outcome, Signal, ToolError, ToolOutput, ToolResult
 from schemas.values import replace
 
 ANSWER_GRACE_S = 10.0
@@ -45,12 +49,12 @@ def flaws_of_action(brief: Brief, action: Action) -> tuple[Text, ...]:
 def unknown_artifacts(state: RunState, action: Action) -> tuple[Text, ...]:
     command = state.brief.command(action)
     properties = command.input_schema.get("properties") if command else None
-    asked = (
-        (name, path)
-        for name, schema in (properties.items() if isinstance(properties, dict) else ())
+    named = properties.items() if isinstance(properties, dict) else ()
+    asked = [
+        (name, action.arguments.get(name))
+        for name, schema in named
         if isinstance(schema, dict) and schema.get("format") == "artifact"
-        for path in (action.arguments.get(name),)
-    )
+    ]
     newest = ", ".join(state.artifacts[-MOST_NAMED:]) or "none"
     return tuple(
         say("artifact_unknown", argument=name, path=path[:LONGEST_PATH], newest=newest)
@@ -59,66 +63,72 @@ def unknown_artifacts(state: RunState, action: Action) -> tuple[Text, ...]:
     )
 
 
+# Sending
+
+
 def dispatch(state: RunState, plan: Plan) -> RunState:
-    numbered = enumerate(plan.actions, start=state.step + 1)
-    first = tuple([first_attempt(state, step, action) for step, action in numbered])
-    begun = replace(state, step=first[-1].step)
-    pendings = granted(begun, first)
-    return _depart(begun, Acting(pendings=pendings), pendings)
+    requests = [a_request(state, step, action) for step, action in enumerate(plan.actions, start=state.step + 1)]
+    by = _who_allowed(state) if state.rulings else ""
+    state = replace(state, step=requests[-1].step, waiting=Acting(requests=tuple(requests)))
+    for one in requests:
+        state = send(state, one, by=by)
+    return replace(state, summary=say("acts", actions=tuple([_named(one) for one in state.requests])))
 
 
-def send(state: RunState, pending: Pending) -> RunState:
-    sent = _sent(state, pending)
-    return _depart(state, with_pending(state.waiting, sent), (sent,))
+def _who_allowed(state: RunState) -> str:
+    """The next step, where a person had to."""
+    return next((one.by for one in state.rulings if (one.step, one.verdict) == (state.step + 1, "approved")), "")
 
 
-def first_attempt(state: RunState, step: int, action: Action, *, task: str = "", asked_in: int = 0) -> Pending:
-    skill = state.brief.skill(action.tool)
-    assert skill is not None, "the plan was checked against the skills"
-    pending = Pending(
-        step=step,
-        attempt=1,
-        action=action,
-        route=skill.route,
-        requested_at=state.updated_at,
-        deadline_at=state.updated_at,
-        task=task,
-        round=asked_in,
-    )
-    return _sent(state, pending)
+def a_request(state: RunState, step: int, action: Action, **of_a_task: Any) -> Pending:
+    skill, at = state.brief.skill(action.tool), state.updated_at
+    route = skill.route if skill else ""  # one that is not on offer is refused before anything is sent
+    return Pending(step=step, action=action, route=route, requested_at=at, deadline_at=at, until=at, **of_a_task)
 
 
-def _sent(state: RunState, pending: Pending) -> Pending:
-    at, time_s, end = state.updated_at, _tool_time_s(state.brief, pending), state.brief.limits.deadline_at
-    return replace(
-        pending,
+def send(state: RunState, request: Pending, *, by: str = "") -> RunState:
+    """Sends its first attempt, or the next. `by`: who allowed it."""
+    at, end = state.updated_at, state.brief.limits.deadline_at
+    skill = state.brief.skill(request.action.tool)
+    assert skill is not None, "a tool that is asked is one of the skills"
+    time = timedelta(seconds=skill.timeout_s + state.brief.limits.queue_wait_s)
+    sent = replace(
+        request,
+        attempt=request.attempt or 1,
         requested_at=at,
-        deadline_at=at + timedelta(seconds=time_s + ANSWER_GRACE_S),
-        until=end if end <= at + timedelta(seconds=time_s) else None,
+        deadline_at=at + time + timedelta(seconds=ANSWER_GRACE_S),
+        until=min(end, at + time),
         untrusted=bool(state.tainted_by),
         retry_at=None,
     )
+    children = state.children
+    if grants.needs_one(state.brief, sent.action.tool):
+        sent = grants.granted(state, sent)
+        child = grants.run_id_of(state.run_id, sent)
+        children = (*children, Child(run_id=child, step=sent.step, task=sent.task, round=sent.round))
+    counts = not sent.task or sent.attempt > 1  # first attempts of tasks have limits of their own
+    moved = replace(
+        state,
+        waiting=with_requests(state.waiting, sent),
+        attempts=state.attempts + counts,
+        children=children,
+        summary=say("acts", actions=(_named(sent),)),
+    )
+    return with_facts(moved, RequestSent(pending=sent, approved_by=by))
 
 
-def until(brief: Brief, pending: Pending) -> datetime:
-    if pending.until:
-        return pending.until
-    patience = timedelta(seconds=_tool_time_s(brief, pending))
-    return min(pending.requested_at + patience, brief.limits.deadline_at)
+def _named(sent: Pending) -> Text:
+    return say(
+        "act",
+        step=sent.step,
+        task=sent.task,
+        tool=sent.action.tool,
+        command=sent.action.command,
+        attempt=sent.attempt,
+    )
 
 
-def _depart(state: RunState, waiting: Waiting, pendings: tuple[Pending, ...]) -> RunState:
-    summary = say("acts", actions=tuple([_named(one) for one in pendings]))
-    attempts = state.attempts + len(pendings)
-    sent = with_asked(replace(state, waiting=waiting, attempts=attempts, summary=summary), pendings)
-    return with_facts(sent, *[RequestSent(pending=one, approved_by=_approved_by(sent, one)) for one in pendings])
-
-
-def _approved_by(state: RunState, pending: Pending) -> str:
-    if not state.rulings:
-        return ""
-    rulings = (ruling for ruling in state.rulings if ruling.step == pending.step)
-    return next((ruling.by for ruling in rulings if ruling.verdict == "approved"), "")
+# Trying again
 
 
 def retry(state: RunState, pending: Pending, error: ToolError) -> RunState | None:
@@ -137,12 +147,12 @@ def retry(state: RunState, pending: Pending, error: ToolError) -> RunState | Non
         error_class=error.error_class,
         attempt=following.attempt,
     )
-    waited = replace(state, waiting=with_pending(state.waiting, following), summary=summary)
+    waited = replace(state, waiting=with_requests(state.waiting, following), summary=summary)
     return with_facts(waited, RetrySet(pending=following))
 
 
 def attempts_left(state: RunState) -> int:
-    taken = sum(pending.retry_at is not None for pending in state.pendings)
+    taken = sum([pending.retry_at is not None for pending in state.pendings])
     return state.brief.limits.max_attempts_of_run - state.attempts - taken
 
 
@@ -153,6 +163,16 @@ def could_be_retried(state: RunState, pending: Pending, error: ToolError) -> boo
 def is_repeatable(state: RunState, pending: Pending) -> bool:
     command: ToolCommand | None = state.brief.command(pending.action)
     return command is not None and (command.tier == "read" or command.idempotent)
+
+
+def _backoff_s(base_s: float, run_id: str, pending: Pending) -> float:
+    """Doubling, with up to a quarter more per run: derived, so that a replay gives the same."""
+    which = [pending.task, pending.round] if pending.task else []
+    spread = int(digest([run_id, pending.step, pending.attempt, *which])[:4], 16) / 0xFFFF
+    return min(MAX_BACKOFF_S, base_s * float(2 ** (pending.attempt - 1))) * (1 + spread / 4)
+
+
+# Identical calls
 
 
 def repetitions(state: RunState) -> int:
@@ -179,22 +199,173 @@ def digest(value: object) -> str:
     return hashlib.sha256(_canonical(value).encode()).hexdigest()[:32]
 
 
-def _backoff_s(base_s: float, run_id: str, pending: Pending) -> float:
-    """Doubling, with up to a quarter more per run: derived, so that a replay gives the same."""
-    spread = int(digest(_tried(run_id, pending))[:4], 16) / 0xFFFF
-    return min(MAX_BACKOFF_S, base_s * float(2 ** (pending.attempt - 1))) * (1 + spread / 4)
+# What is over
+
+MAX_SUMMARY, MAX_SENT = 500, 16_000
+OF_THE_CALL = frozenset({"job_id", "attempts", "last_error"})
+"""What an executor tells of the call, beside the tool's result."""
 
 
-def _tried(run_id: str, pending: Pending) -> list[object]:
-    sub_request = [pending.task, pending.round] if pending.task else []
-    return [run_id, pending.step, pending.attempt, *sub_request]
+def finish_step(
+    state: RunState, pending: Pending, result: ToolResult, *, told: dict[str, JsonValue] | None = None
+) -> RunState:
+    """`told`: what the model is told in the place of the result, where the step may gather no more."""
+    state, output = grants.settled(state, pending, result), output_of(result) if told is None else told
+    status: Literal["ok", "error", "budget"] = "ok" if result.status == "ok" else "error" if told is None else "budget"
+    action, writes = pending.action, state.brief.writes(pending.action)
+    record = StepRecord(
+        step=pending.step,
+        tool=action.tool,
+        command=action.command,
+        attempt=pending.attempt,
+        status=status,
+        summary=summary_of_output(output),
+        call=name_of_call(action),
+        outcome=digest([result.status == "ok", _comparable(output)]),
+        seconds=max(0.0, (state.updated_at - pending.requested_at).total_seconds()),
+        sent=_in_short(action) if writes and status == "ok" else None,
+    )
+    waiting = without_requests(state.waiting, record.step)
+    left, looked = acting_of(waiting), status == "ok" and not writes
+    noted = replace(
+        notes.with_step(state, pending, record, output),
+        waits=0,
+        waiting=waiting,
+        evidence=state.evidence if left.graphs else (),
+        places=state.places if left.requests else (),
+        completed=(*state.completed, record),
+        last_output=output,
+        doubts=tuple([one for one in state.doubts if one.tool != action.tool]) if looked else state.doubts,
+        artifacts=with_artifacts(state, result),
+        summary=say("step_ended", step=record.step, tool=action.tool, status=status),
+    )
+    return with_facts(noted, finished((pending.step, "", 0), action, status, output))
 
 
-def _tool_time_s(brief: Brief, pending: Pending) -> float:
-    skill = brief.skill(pending.action.tool)
-    assert skill is not None, "a pending tool is one of the skills"
-    return skill.timeout_s + brief.limits.queue_wait_s
+def finished(
+    name: Name, action: Action, status: Literal["ok", "error", "budget"], output: dict[str, JsonValue]
+) -> Finished:
+    step, task, asked_in = name
+    return Finished(
+        step=step,
+        task=task,
+        round=asked_in,
+        tool=action.tool,
+        command=action.command,
+        status=status,
+        summary=summary_of_output(output),
+        error_class="" if status == "ok" else str(output.get("class", "")),
+    )
 
 
-def _named(sent: Pending) -> Text:
-    return say("act", step=sent.step, tool=sent.action.tool, command=sent.action.command, attempt=sent.attempt)
+def answer(pending: Pending, status: AnswerStatus, error: ToolError | None = None) -> AttemptAnswered:
+    return AttemptAnswered(
+        step=pending.step,
+        task=pending.task,
+        round=pending.round,
+        attempt=pending.attempt,
+        tool=pending.action.tool,
+        status=status,
+        error=error,
+    )
+
+
+def in_place_of(
+    state: RunState,
+    pending: Pending,
+    error: ToolError | None = None,
+    *,
+    output: ToolOutput | None = None,
+    at: datetime | None = None,
+) -> ToolResult:
+    """A result in the place of the executor's, at `at` or at the instant of the event."""
+    return ToolResult(
+        run_id=state.run_id,
+        step=pending.step,
+        tool=pending.action.tool,
+        status="error" if error else "ok",
+        result=output,
+        error=error,
+        completed_at=at or state.updated_at,
+        attempt=pending.attempt or 1,
+        task=pending.task or None,
+        round=pending.round or None,
+    )
+
+
+def _in_short(action: Action) -> dict[str, JsonValue]:
+    return {name: v[:MAX_SENT] if isinstance(v, str) else v for name, v in action.arguments.items()}
+
+
+def _comparable(output: dict[str, JsonValue]) -> object:
+    """Without what names the call; artifacts by their digests."""
+    artifacts = output.get("artifacts")
+    if not isinstance(artifacts, list):
+        return {key: value for key, value in output.items() if key not in OF_THE_CALL | {"artifact_path"}}
+    digests = [artifact.get("sha256") for artifact in artifacts if isinstance(artifact, dict)]
+    named = OF_THE_CALL | {"artifact_path", "artifacts", "excerpt"}
+    return [digests, {key: value for key, value in output.items() if key not in named}]
+
+
+def output_of(result: ToolResult) -> dict[str, JsonValue]:
+    if result.error is not None and result.status != "ok":
+        return {"class": result.error.error_class, "message": result.error.message}
+    return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
+
+
+def summary_of_output(output: dict[str, JsonValue]) -> str:
+    text = output.get("summary") or output.get("message") or output.get("excerpt") or json.dumps(output)
+    return str(text)[:MAX_SUMMARY]
+
+
+def with_artifacts(state: RunState, result: ToolResult) -> tuple[str, ...]:
+    if result.result is None:
+        return state.artifacts
+    named = (result.result.model_extra or {}).get("artifacts")
+    listed = [a.get("path") for a in named if isinstance(a, dict)] if isinstance(named, list) else []
+    paths = (result.result.artifact_path, *listed)
+    new = [path for path in paths if isinstance(path, str) and ARTIFACT_PATH.fullmatch(path)]
+    return tuple(dict.fromkeys((*state.artifacts, *new))) if new else state.artifacts
+
+
+def with_taint(state: RunState, pending: Pending, result: ToolResult) -> RunState:
+    """Of a result that an executor brought: strangers wrote it, unless the tool declares what it brings trusted."""
+    action = pending.action
+    if state.tainted_by:
+        return state
+    skill, command = state.brief.skill(action.tool), state.brief.command(action)
+    declared = (command and command.output) or (skill and skill.output)
+    output = (result.result.model_extra or {}).get("output") if result.result else None
+    marked = result.untrusted or (isinstance(output, dict) and output.get("untrusted") is True)
+    if declared == "trusted" and not marked:
+        return state
+    return replace(state, tainted_by=say("step_of", step=pending.step, tool=action.tool))
+
+
+# Doubts
+
+_DID_NOT = re.compile(r"(?:no\W+)?it (?:did not|didn't) run(?:[.:;!](?:\s.*)?)?", re.DOTALL)
+_RAN = re.compile(r"(?:yes\W+)?it (?:did run|ran)(?:[.:;!](?:\s.*)?)?", re.DOTALL)
+"""The choices that a question about it has, as whole sentences: `it ran, I think` is none."""
+
+
+def outcome_of(signal: Signal) -> Outcome:
+    if signal.outcome is not None or signal.untrusted:
+        return signal.outcome or "look"
+    words = (signal.message or "").strip().casefold().replace("\u2019", "'")
+    if _DID_NOT.fullmatch(words):
+        return "did_not_run"
+    return "ran" if _RAN.fullmatch(words) else "look"
+
+
+def doubt_of(pending: Pending) -> Doubt:
+    return Doubt(step=pending.step, tool=pending.action.tool, call=name_of_call(pending.action))
+
+
+def flaws_of_doubt(state: RunState, action: Action) -> tuple[Text, ...]:
+    skill, doubts = state.brief.skill(action.tool), [doubt for doubt in state.doubts if doubt.tool == action.tool]
+    if not doubts or not state.brief.writes(action) or skill is None:
+        return ()
+    reads = " or ".join([command.name for command in skill.commands if command.tier == "read"])
+    name = "look_first" if reads else "ask_first"
+    return tuple([say(name, step=doubt.step, tool=doubt.tool, reads=reads) for doubt in doubts])

@@ -1,16 +1,36 @@
 """Approval: what a person must allow before it is done.
 
 The operator's rule comes first. In a tainted run a write that leaves the house or cannot be undone is asked for, and
-a read that may carry data out (see `egress`). An approval is of one command with its arguments.
+a read that may carry data out in the address that it asks for. An approval is of one command with its arguments.
+
+A read of an address needs a person, unless
+
+- the whole address stands in the goal, in the context, in a person's message, or in a result, or
+- its host stands in the goal, in the context or in a person's message, and neither path nor query holds a value of
+  the run, of six letters and digits or more: one of the context or of what the house's own tools brought; a code
+  (with a digit in it) of any result but the host's own; or an unknown code, such as an encoded value.
+
+An address that the model wrote before a result showed it is no link of that result: a tool may repeat its arguments.
+Where the request itself is untrusted its goal and context name no hosts; of a child, whose request a model wrote, no
+addresses either: what its parent could read is handed on (`named`).
 """
 
-from itertools import takewhile
+import json
+import posixpath
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import chain, takewhile
 from typing import Literal
+from urllib.parse import unquote_plus
 
-from agent_service.core import acting, egress, endings
+from pydantic import JsonValue
+
+from agent_service.core import acting, asking
 from agent_service.core.phases import Action, Framing, Plan
-from agent_service.core.state import Ruling, RunState
-from agent_service.core.waiting import Acting, Approval
+from agent_service.core.state import MemoryNote, MessageNote, Note, Ruling, RulingNote, RunState, StepNote
+from agent_service.core.waiting import Acting, Approval, Name
 from agent_service.sentences import Text, say
 from schemas.catalog import Approve, ToolCommand
 from schemas.values import replace
@@ -41,7 +61,7 @@ def why_needed(state: RunState, action: Action) -> Text:
         return ""
     why: Text = say("leaves_the_house") if rule == "untrusted" else ""
     if command.tier == "read" and command.approve is None:
-        why = egress.why_needed(state, command, action)
+        why = _why_read(state, command, action)
     return why and say("tainted", tool=action.tool, command=action.command, why=why, tainted_by=state.tainted_by)
 
 
@@ -76,7 +96,7 @@ def hash_of(proposal: Plan | Framing) -> str:
     return acting.digest([proposal.goal_statement, proposal.definition_of_done, proposal.constraints])
 
 
-def _subject_of(state: RunState, proposal: Plan | Framing, of: tuple[int, str, int]) -> str:
+def _subject_of(state: RunState, proposal: Plan | Framing, of: Name) -> str:
     call, (step, task, asked_in) = hash_of(proposal), of
     allowed = any((r.subject_hash, r.verdict, r.step) == (call, "approved", step) for r in state.rulings)
     return acting.digest([call, task, asked_in]) if task and allowed else call
@@ -88,11 +108,256 @@ def ask_approval(
     why: Text,
     *,
     held: Acting | None = None,
-    of: tuple[int, str, int] = (0, "", 0),
+    of: Name = (0, "", 0),
 ) -> RunState:
     """`held`, `of`: what goes on then, and the sub-request that it is about."""
     step, task, asked_in = of
     subject = _subject_of(state, proposal, of)
     ask = Approval(proposal=proposal, subject_hash=subject, reason=why, step=step, task=task, round=asked_in)
     summary = say("waits_for_approval", why=why)
-    return endings.ask_person(state, ask, summary, patience_s=state.brief.limits.approval_s, held=held)
+    return asking.ask_person(state, ask, summary, patience_s=state.brief.limits.approval_s, held=held)
+
+
+# Egress
+
+LEAST = 6
+"""Letters and digits of a value that is looked for. An unknown code has at least eight."""
+MOST_NAMED = 200
+_FIELD = re.compile(r"(ur[il]|href|link|host|hostname|domain|endpoint|site|webhook|server|address)s?$", re.IGNORECASE)
+_FORMATS = frozenset(
+    {"uri", "url", "iri", "uri-reference", "iri-reference", "hostname", "idn-hostname", "ipv4", "ipv6"}
+)
+_URL = re.compile(r"[a-z][a-z0-9+.-]{0,20}://", re.IGNORECASE)
+_LINK = re.compile(r"[a-z][a-z0-9+.-]{0,20}://[^\s\"'<>()\[\]`]+", re.IGNORECASE)
+_AUTHORITY = re.compile(r"(?:[a-z][a-z0-9+.-]{0,20}://)?([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
+_ODD = re.compile(r"[\\\s\x00-\x1f]")
+"""Characters that some readers of addresses take for the end of the host."""
+_GOES_ON = re.compile(r"[/.,:;?!]?[\w%&=#+@~$-]")
+_WORD = re.compile(r"[\w.@-]{6,}")
+_PART = re.compile(r"[^/?&=;#+\s]+")
+_CODE = re.compile(r"(?=[^\W_]*\d)(?=[^\W_]*[^\W\d_])[^\W_]{8,}")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+def _why_read(state: RunState, command: ToolCommand, action: Action) -> Text:
+    if command.effect == "local":
+        return ""
+    for address in addresses_in(action.arguments, command.input_schema):
+        hosts = _hosts_in(address)
+        if not hosts or _stands_in_full(state, address):
+            continue
+        if _is_odd(address) or not hosts <= _hosts_named(state):
+            new = ", ".join(sorted(hosts - _hosts_named(state)) or sorted(hosts))
+            return say("address_unnamed", hosts=new)
+        if _carries(state, action, address, hosts):
+            return say("address_tells", hosts=", ".join(sorted(hosts)))
+    return ""
+
+
+def handed_on(state: RunState, texts: Sequence[str]) -> tuple[str, ...]:
+    found = (link.rstrip(".,;:!?") for text in texts for link in _LINK.findall(text))
+    links = dict.fromkeys(link for link in found if _stands_in_full(state, link))
+    return (*sorted(_hosts_named(state))[:MOST_NAMED], *tuple(links)[:MOST_NAMED])
+
+
+def addresses_in(arguments: JsonValue, schema: JsonValue, field: str = "") -> Iterator[str]:
+    known = schema if isinstance(schema, dict) else {}
+    match arguments:
+        case str():
+            if _FIELD.search(field) or known.get("format") in _FORMATS or _URL.match(arguments.lstrip()):
+                yield arguments.strip()
+        case list():
+            for one in arguments:
+                yield from addresses_in(one, known.get("items"), field)
+        case dict():
+            properties = known.get("properties")
+            for name, value in arguments.items():
+                yield from addresses_in(value, properties.get(name) if isinstance(properties, dict) else None, name)
+
+
+def _hosts_in(text: str) -> frozenset[str]:
+    names = (name.rpartition("@")[2] for name in addressees_in(text))
+    return frozenset(name for name in names if "/" not in name)
+
+
+def _is_odd(address: str) -> bool:
+    return bool(_ODD.search(address)) or "@" in _split(address)[0]
+
+
+def _split(address: str) -> tuple[str, str]:
+    found = _AUTHORITY.match(address)
+    return (found[1], found[2]) if found else ("", address)
+
+
+def _named(state: RunState) -> Iterator[str]:
+    if not state.brief.untrusted:
+        yield state.brief.goal
+        yield json.dumps(state.brief.context, ensure_ascii=False)
+    yield from state.messages
+
+
+def _asked_by_strangers(state: RunState) -> Iterator[str]:
+    if state.brief.untrusted and state.brief.parent is None:
+        yield state.brief.goal
+        yield json.dumps(state.brief.context, ensure_ascii=False)
+
+
+def _hosts_named(state: RunState) -> frozenset[str]:
+    handed = (name for name in state.brief.named if not _URL.match(name))
+    return frozenset(handed).union(*map(_hosts_in, _named(state)))
+
+
+def _stands_in_full(state: RunState, address: str) -> bool:
+    evidence = (_text(one.output) for one in state.evidence)
+    texts = chain(_named(state), _asked_by_strangers(state), evidence)
+    if address in state.brief.named or any(_stands_in(address, text) for text in texts):
+        return True
+    for note in map(_Noted, state.notes):
+        if _stands_in(address, note.own):
+            return False
+        if _stands_in(address, note.told):
+            return True
+    return False
+
+
+def _stands_in(address: str, text: str) -> bool:
+    bare = address.rstrip("/")
+    if "?" not in bare and "#" not in bare and f"{bare}/" in text:
+        return True
+    ends = (found.end() for found in re.finditer(rf"(?<!\w){re.escape(bare)}", text))
+    return any(not _GOES_ON.match(text, end) for end in ends)
+
+
+def _carries(state: RunState, action: Action, address: str, hosts: frozenset[str]) -> bool:
+    tail = _DATE.sub(" ", unquote_plus(unquote_plus(_split(address)[1])))
+    noted = [_Noted(note) for note in state.notes]
+    theirs = [one for one in noted if one.asks(action, hosts)]
+    others = [one for one in noted if one not in theirs]
+    house = "\n".join((*_given(state), *(one.text for one in others if _is_of_the_house(state, one))))
+    known = _squeezed("\n".join((*_in_so_many_words(state), *(f"{one.arguments}\n{one.told}" for one in theirs))))
+    copied = {part for part in map(_squeezed, _PART.findall(tail)) if len(part) >= LEAST and part in _squeezed(house)}
+    held = {code for code in _codes("\n".join((house, *(one.text for one in others)))) if code in _squeezed(tail)}
+    unknown = {code.casefold() for code in _CODE.findall(tail)}
+    return any(value not in known for value in copied | held | unknown)
+
+
+def _is_of_the_house(state: RunState, noted: "_Noted") -> bool:
+    if isinstance(noted.note, MemoryNote):
+        return True
+    skill = state.brief.skill(noted.note.tool) if isinstance(noted.note, StepNote) else None
+    return skill is not None and skill.output == "trusted"
+
+
+def _in_so_many_words(state: RunState) -> Iterator[str]:
+    if not state.brief.untrusted:
+        yield state.brief.goal
+        yield from _LINK.findall(json.dumps(state.brief.context, ensure_ascii=False))
+    yield from state.messages
+
+
+def _given(state: RunState) -> Iterator[str]:
+    yield from _leaves(state.brief.context)
+    if state.brief.untrusted:
+        yield state.brief.goal
+
+
+class _Noted:
+    """A note in two texts: `own`, which the run or a person wrote, and `told`, which a tool or a stranger did."""
+
+    def __init__(self, note: Note) -> None:
+        self.note, self.arguments, self.told = note, "", ""
+        match note:
+            case StepNote(reflection=reflection):
+                self.arguments, said = _text(note.arguments.value), asdict(reflection) if reflection else {}
+                self.own = "\n".join((*_leaves(said), note.rationale, note.expected, self.arguments))
+                self.told = "\n".join((*(one.what for one in note.asked), _text(note.output.value)))
+            case MessageNote():  # what a person said is among the messages of the run
+                self.own, self.told = note.answers, note.said if note.untrusted else ""
+            case RulingNote(arguments=arguments):
+                self.own = "\n".join((note.framing, _text(arguments.value) if arguments else "", note.reason))
+            case MemoryNote():
+                self.own, self.told = "\n".join(note.facts), "\n".join(old.summary for old in note.older)
+
+    @property
+    def text(self) -> str:
+        return f"{self.own}\n{self.told}"
+
+    def asks(self, action: Action, hosts: frozenset[str]) -> bool:
+        named = (self.note.tool, self.note.command) if isinstance(self.note, StepNote) else None
+        return named == (action.tool, action.command) and bool(hosts & _hosts_in(self.arguments))
+
+
+def _leaves(value: JsonValue | Mapping[str, JsonValue], *, names: bool = False) -> Iterator[str]:
+    match value:
+        case dict():
+            for name, one in value.items():
+                yield from (name,) if names else ()
+                yield from _leaves(one, names=names)
+        case list() | tuple():
+            for one in value:
+                yield from _leaves(one, names=names)
+        case str() | int() | float():
+            yield str(value)
+
+
+def _text(value: Mapping[str, JsonValue]) -> str:
+    return "\n".join(_leaves(value, names=True))
+
+
+def _codes(text: str) -> set[str]:
+    words = (_squeezed(word) for word in _WORD.findall(_DATE.sub(" ", text)) if re.search(r"\d", word))
+    return {word for word in words if len(word) >= LEAST}
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text).casefold()
+
+
+_NAME = r"(?:[\w-]+\.)+[^\W\d_]{2,24}"
+_TO_THE_END = r"[^\s\"'<>()`]*+"
+_ADDRESSES = re.compile(
+    rf"""
+    [a-z][a-z0-9+.-]{{0,20}}://(?:[^\s/\\@]{{0,255}}@)?(?P<host>\[[0-9a-f:.]+\]|[^\s/\\:?\#"'<>()\[\]`]+){_TO_THE_END}
+    | (?<![\w.+-])(?P<mail>[\w.+-]++@{_NAME})
+    | (?P<drive>\b[a-z]:\\{_TO_THE_END})
+    | (?<![\w./@\\-])(?P<site>{_NAME})/{_TO_THE_END}
+    | (?<![\w/:.~\\-])(?P<path>(?:~|\.{{1,2}})?/[\w.~+-]++(?:/[\w.~+-]++)*+)
+    | (?<![\w/:.~\\-])(?P<file>[\w-]++(?:/[\w.~+-]++)++)
+    | (?<![\w./@\\-])(?P<name>{_NAME}|\d{{1,3}}(?:\.\d{{1,3}}){{3}}|localhost)(?![\w@/-]|\.\w)
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Each place is looked at once: a match is not taken apart again."""
+_FILES = re.compile(r"txt|json|ya?ml|toml|ini|csv|xml|html?|css|js|pdf|docx|xlsx|png|jpe?g|svg|log", re.IGNORECASE)
+"""File endings that are no top-level domains here: `data.csv` alone is no address."""
+_SUFFIX = re.compile(r"\.\w{1,8}$")
+_OURS = "artifacts/"
+
+
+def new_addressees(texts: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+    before = {name for text in known for name in addressees_in(text)}
+    hosts = before | {name.rpartition("@")[2] for name in before}
+    found = (name for text in texts for name in addressees_in(text))
+    return tuple(dict.fromkeys(name for name in found if name not in hosts and not _below(name, before)))
+
+
+def addressees_in(text: str) -> Iterator[str]:
+    """Hosts and mail addresses in small letters and without `www.`, paths without detours."""
+    for match in _ADDRESSES.finditer(unicodedata.normalize("NFKC", text)):
+        kind = str(match.lastgroup)
+        name = match[kind].rstrip(".")
+        if kind in ("path", "file"):
+            path = posixpath.normpath(name)
+            if kind == "path" or (_SUFFIX.search(path) and not path.startswith(_OURS)):
+                yield path
+        elif kind != "name" or _is_host(name):
+            yield name.casefold().removeprefix("www.")
+
+
+def _is_host(name: str) -> bool:
+    suffix = name.rpartition(".")[2]
+    return not _FILES.fullmatch(suffix) and not (suffix[:1].isupper() and suffix[1:].islower())
+
+
+def _below(path: str, named: set[str]) -> bool:
+    return "/" in path and any(path.startswith(f"{above}/") for above in named)

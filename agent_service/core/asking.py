@@ -1,17 +1,36 @@
-"""Asks the model: one call at a time, within the run's budgets, again later when it is not available.
+"""What comes next: a question to the model, a question to a person, or the end.
 
-A call's most possible cost is set aside first, so a crash cannot hide it. Waiting charges nothing. Notes are compacted
-before a prompt grows beyond its bound. An unusable decision is asked for again, with the reason.
+One model call at a time, within the run's budgets, and again later when it is not available. A call's most possible
+cost is set aside first, so a crash cannot hide it. Waiting charges nothing. Notes are compacted before a prompt grows
+beyond its bound. An unusable decision is asked for again, with the reason. A run ends with exactly one final status.
 """
 
 from datetime import timedelta
 
-from agent_service.core import acting, endings, limits, notes
+from agent_service.core import acting, limits, notes
 from agent_service.core.events import CallReserved, ModelUnavailable
-from agent_service.core.facts import CallAsked, CallLost, CallPutOff
-from agent_service.core.phases import Phase, Unusable
-from agent_service.core.state import RunState, with_facts
-from agent_service.core.waiting import Asking, Deciding, Status, Thinking, then
+from agent_service.core.facts import CallAsked, CallLost, CallPutOff, PersonAsked
+from agent_service.core.facts import Ended as EndedFact
+from agent_service.core.limits import expires_at, extend_deadline, with_cost_of_lost, with_set_aside
+from agent_service.core.phases import Phase, Plan, Reflection, Unusable
+from agent_service.core.state import RunState, became, with_facts
+from agent_service.core.waiting import (
+    Acting,
+    Approval,
+    Asking,
+    Deciding,
+    Ended,
+    Held,
+    Name,
+    NeedsPerson,
+    Planned,
+    Question,
+    Reserve,
+    Status,
+    Stop,
+    Thinking,
+    then,
+)
 from agent_service.sentences import Text, say
 from schemas.values import replace
 
@@ -19,43 +38,33 @@ LONGEST_WAIT_S = 86400.0
 MOST_SILENCES = 3
 """Of one call, in a row; then its run waits for a person."""
 MODEL_BACKOFF_S = (2.0, 5.0, 15.0, 30.0, 60.0)
+MAX_REJECTED = 4000
 
 
 def ask(state: RunState, phase: Phase, *, feedback: tuple[Text, ...] = ()) -> RunState:
     """A paused run keeps the question for later."""
-    return put(state, replace(next_question(state, phase), feedback=feedback))
+    return put(state, Asking(call=state.calls + 1, phase=phase, feedback=feedback))
 
 
 def put(state: RunState, asking: Asking) -> RunState:
     if asking.phase is Phase.VERIFY and not (state.claim or state.proposed):  # a person said something since
         asking = replace(asking, phase=Phase.REFLECT)
-    state, asking = _with_refusals(state, asking)
+    if state.refusals and asking.phase is not Phase.VERIFY:
+        asking = replace(asking, feedback=tuple(dict.fromkeys((*state.refusals, *asking.feedback))))
+        state = state if asking.phase is Phase.COMPACT else replace(state, refusals=())
     reached = limits.reached_before_a_call(state)
     if asking.phase is Phase.PLAN:
         reached = reached or limits.reached_before_a_step(state)
     if reached and state.status is not Status.PAUSED:
-        return endings.out_of_budget(state, reached, question=asking)
-    waiting = then(state.waiting, Thinking(asking=asking))
-    asked = replace(state, waiting=waiting, calls=asking.call)
+        return out_of_budget(state, reached, question=asking)
+    asked = replace(state, waiting=then(state.waiting, Thinking(asking=asking)), calls=asking.call)
     if asked.status is Status.PAUSED:
         return asked
-    told = CallAsked(call=asking.call, phase=asking.phase, told=asking.told)
-    return with_facts(asked, told)
+    return with_facts(asked, CallAsked(call=asking.call, phase=asking.phase, told=asking.told))
 
 
-def _with_refusals(state: RunState, asking: Asking) -> tuple[RunState, Asking]:
-    if not state.refusals or asking.phase is Phase.VERIFY:
-        return state, asking
-    told = replace(asking, feedback=tuple(dict.fromkeys((*state.refusals, *asking.feedback))))
-    return (state if asking.phase is Phase.COMPACT else replace(state, refusals=())), told
-
-
-def reflect(state: RunState) -> RunState:
-    if not notes.overfull(state):
-        return ask_to_reflect(state)
-    by_facts = notes.facts_suffice(state) or limits.nearly_spent(state)
-    short = notes.compacted(state, state.facts) if by_facts else state
-    return ask(short, Phase.COMPACT) if notes.overfull(short) else ask_to_reflect(short)
+def next_question(state: RunState, phase: Phase) -> Asking:
+    return Asking(call=state.calls + 1, phase=phase)
 
 
 def think_anew(state: RunState, *, feedback: tuple[Text, ...] = ()) -> RunState:
@@ -70,123 +79,30 @@ def phase_of_next(state: RunState) -> Phase:
     return Phase.REFLECT if limits.reached_before_a_step(state) else Phase.PLAN
 
 
+def reflect(state: RunState) -> RunState:
+    """Once notes that are too long are compacted: without a call where facts suffice, or few calls are left."""
+    if not notes.overfull(state):
+        return ask_to_reflect(state)
+    by_facts = notes.facts_suffice(state) or limits.nearly_spent(state)
+    short = notes.compacted(state, state.facts) if by_facts else state
+    return ask(short, Phase.COMPACT) if notes.overfull(short) else ask_to_reflect(short)
+
+
 def ask_to_reflect(state: RunState) -> RunState:
-    feedback: tuple[Text, ...] = ()
-    if acting.repetitions(state) >= acting.SAME_RESULT_LIMIT:
-        feedback = (say("same_result"),)
-    return ask(state, Phase.REFLECT, feedback=feedback)
-
-
-def on_reserved(state: RunState, event: CallReserved) -> RunState:
-    """Records what the call may spend, unless a budget forbids it. A reserve that stands was left by a dead process."""
-    state = endings.with_lost_call(state)
-    asking = state.asking
-    assert asking is not None, "the caller has matched the call"
-    reached = limits.reached_before_a_call(state) or limits.beyond_with(state, event.reserve)
-    if reached:
-        return endings.out_of_budget(state, reached, question=asking)
-    return replace(state, waiting=Thinking(asking=asking, reserve=event.reserve))
-
-
-def on_unavailable(state: RunState, event: ModelUnavailable) -> RunState:
-    """Wait durably, pause, fail or escalate, as the remedy says. Charges only what the call may have cost."""
-    asking = state.asking
-    assert asking is not None, "the caller has matched the call"
-    asking = replace(asking, silences=asking.silences + 1 if _fell_silent(event) else 0)
-    state = _asking(state, asking)  # what was set aside for it is known now
-    if event.lost:
-        tokens, cost = event.lost
-        lost = CallLost(call=event.call, tokens=tokens, cost_usd=cost)
-        state = with_facts(replace(state, spent=limits.with_cost_of_lost(state.spent, tokens, cost)), lost)
-    event = _without_end(event) if asking.silences >= MOST_SILENCES else event
-    if asking.phase is Phase.VERIFY and event.remedy != "try_again":
-        return unverified(state, event.message)
-    match event.remedy:
-        case "fail":
-            return endings.fail(state, event.error_class, event.message)
-        case "escalate":
-            return endings.escalate(state, event.error_class, event.message)
-        case "pause":
-            return _paused(state, asking, event)
-        case "shrink":
-            return _shrunk(state, asking, event)
-        case _:
-            again = Thinking(asking=replace(asking, tries=asking.tries + 1))
-            why = say("model_unavailable", why=event.message)
-            return _put_off(state, again, _delay_s(asking, event.retry_after_s), why)
-
-
-def _put_off(state: RunState, waiting: Thinking, delay_s: float, why: Text) -> RunState:
-    asking, retry_at = waiting.asking, state.updated_at + timedelta(seconds=delay_s)
-    waited = replace(state, waiting=replace(waiting, retry_at=retry_at), summary=why)
-    return with_facts(waited, CallPutOff(call=asking.call, phase=asking.phase, retry_at=retry_at))
-
-
-def _fell_silent(event: ModelUnavailable) -> bool:
-    return event.error_class == "model_timeout" and event.lost is not None
-
-
-def _without_end(event: ModelUnavailable) -> ModelUnavailable:
-    return replace(event, remedy="pause", message=say("model_silent", times=MOST_SILENCES, why=event.message))
-
-
-def _paused(state: RunState, asking: Asking, event: ModelUnavailable) -> RunState:
-    anew = replace(asking, silences=0)
-    return endings.pause(_asking(state, anew), event.error_class, event.message, question=anew)
-
-
-def _asking(state: RunState, asking: Asking) -> RunState:
-    waiting = state.waiting
-    assert isinstance(waiting, Thinking), "the call is waited for"
-    return replace(state, waiting=replace(waiting, asking=asking, reserve=None))
-
-
-def on_held(state: RunState, event: ModelUnavailable) -> RunState:
-    asking = state.asking
-    assert asking is not None, "the caller has matched the call"
-    waiting = Thinking(asking=asking, still_since=event.at)
-    return _put_off(endings.with_lost_call(state), waiting, event.retry_after_s or 0.0, event.message)
-
-
-def unverified(state: RunState, why: Text) -> RunState:
-    """`done` stands by its proofs, and a new framing is not taken up."""
-    if state.claim:
-        return endings.complete_as_claimed(state, state.claim)
-    feedback = (say("framing_unseen", why=why),) if state.proposed else ()
-    return ask(replace(state, waiting=Deciding(), proposed=None), Phase.REFLECT, feedback=feedback)
-
-
-def _shrunk(state: RunState, asking: Asking, event: ModelUnavailable) -> RunState:
-    smaller = notes.shrunk(state)
-    if smaller is None:
-        return endings.fail(state, event.error_class, event.message)
-    if asking.phase is Phase.COMPACT:
-        return ask_to_reflect(replace(smaller, waiting=Deciding()))
-    return put(smaller, replace(asking, call=state.calls + 1))
-
-
-def next_question(state: RunState, phase: Phase) -> Asking:
-    return Asking(call=state.calls + 1, phase=phase)
-
-
-def _delay_s(asking: Asking, wished_s: float | None) -> float:
-    if wished_s is not None and 0 <= wished_s <= LONGEST_WAIT_S:
-        return wished_s
-    return MODEL_BACKOFF_S[min(asking.tries, len(MODEL_BACKOFF_S) - 1)]
-
-
-MAX_REJECTED = 4000
+    again = acting.repetitions(state) >= acting.SAME_RESULT_LIMIT
+    return ask(state, Phase.REFLECT, feedback=(say("same_result"),) if again else ())
 
 
 def ask_again(state: RunState, asking: Asking, flaws: tuple[Text, ...], *, reply: Unusable | None = None) -> RunState:
-    repairs = asking.repairs + 1
+    """What was decided cannot be taken up; `reply` where it was no decision."""
+    state, repairs = became(state, "unusable" if reply else "refused", "invalid_decision", flaws), asking.repairs + 1
     if repairs > state.brief.limits.max_repairs:
         if asking.phase is Phase.COMPACT:
             return ask_to_reflect(notes.compacted(state, state.facts))
         reason = say("no_usable_decision", phase=asking.phase, tries=repairs, flaws=flaws)
         if asking.phase is Phase.VERIFY:
             return unverified(state, reason)
-        return endings.escalate(state, "invalid_decision", reason)
+        return escalate(state, "invalid_decision", reason)
     repaired = Asking(
         call=state.calls + 1,
         phase=asking.phase,
@@ -197,3 +113,173 @@ def ask_again(state: RunState, asking: Asking, flaws: tuple[Text, ...], *, reply
         repairs=repairs,
     )
     return put(state, repaired)
+
+
+def unverified(state: RunState, why: Text) -> RunState:
+    """`done` stands by its proofs, and a new framing is not taken up."""
+    if state.claim:
+        return complete(state, state.claim)
+    feedback = (say("framing_unseen", why=why),) if state.proposed else ()
+    return ask(replace(state, waiting=Deciding(), proposed=None), Phase.REFLECT, feedback=feedback)
+
+
+# Of the call in hand
+
+
+def on_reserved(state: RunState, event: CallReserved) -> RunState:
+    """Records what the call may spend, unless a budget forbids it. A reserve that stands was left by a dead process."""
+    state, asking = with_lost_call(state), _in_hand(state)
+    reached = limits.reached_before_a_call(state, event.reserve)
+    if reached:
+        return out_of_budget(state, reached, question=asking)
+    return replace(state, waiting=Thinking(asking=asking, reserve=event.reserve))
+
+
+def on_unavailable(state: RunState, event: ModelUnavailable) -> RunState:
+    """Wait durably, pause, fail or escalate, as the remedy says. Charges only what the call may have cost."""
+    asking, remedy, why = _in_hand(state), event.remedy, event.message
+    if remedy == "hold":
+        waiting = Thinking(asking=asking, still_since=event.at)
+        return _put_off(with_lost_call(state), waiting, event.retry_after_s or 0.0, why)
+    silent = event.error_class == "model_timeout" and event.lost is not None
+    asking = replace(asking, silences=asking.silences + 1 if silent else 0)
+    state = replace(state, waiting=Thinking(asking=asking))  # what was set aside for it is known now
+    state = with_lost(state, event.call, *event.lost) if event.lost else state
+    if asking.silences >= MOST_SILENCES:
+        remedy, why = "pause", say("model_silent", times=MOST_SILENCES, why=why)
+    if asking.phase is Phase.VERIFY and remedy != "try_again":
+        return unverified(state, event.message)
+    match remedy:
+        case "fail":
+            return fail(state, event.error_class, why)
+        case "escalate":
+            return escalate(state, event.error_class, why)
+        case "pause":
+            anew = replace(asking, silences=0)
+            return pause(replace(state, waiting=Thinking(asking=anew)), event.error_class, why, question=anew)
+        case "shrink":
+            return _shrunk(state, asking, event)
+    delay_s, wished_s = MODEL_BACKOFF_S[min(asking.tries, len(MODEL_BACKOFF_S) - 1)], event.retry_after_s
+    delay_s = wished_s if wished_s is not None and 0 <= wished_s <= LONGEST_WAIT_S else delay_s
+    again = Thinking(asking=replace(asking, tries=asking.tries + 1))
+    return _put_off(state, again, delay_s, say("model_unavailable", why=why))
+
+
+def _in_hand(state: RunState) -> Asking:
+    assert state.asking is not None, "the caller has matched the call"
+    return state.asking
+
+
+def _put_off(state: RunState, waiting: Thinking, delay_s: float, why: Text) -> RunState:
+    asking, retry_at = waiting.asking, state.updated_at + timedelta(seconds=delay_s)
+    waited = replace(state, waiting=replace(waiting, retry_at=retry_at), summary=why)
+    return with_facts(waited, CallPutOff(call=asking.call, phase=asking.phase, retry_at=retry_at))
+
+
+def _shrunk(state: RunState, asking: Asking, event: ModelUnavailable) -> RunState:
+    smaller = notes.shrunk(state)
+    if smaller is None:
+        return fail(state, event.error_class, event.message)
+    if asking.phase is Phase.COMPACT:
+        return ask_to_reflect(replace(smaller, waiting=Deciding()))
+    return put(smaller, replace(asking, call=state.calls + 1))
+
+
+# 'Persons
+
+
+def complete(state: RunState, claim: Reflection) -> RunState:
+    return _final(replace(state, claim=None), Status.DONE, "completed", claim.outcome or claim.summary)
+
+
+def escalate(state: RunState, ending_class: str, reason: Text, *, doubted: Name | None = None) -> RunState:
+    return _final(state, Status.ESCALATED, ending_class, reason, doubted=doubted)
+
+
+def fail(state: RunState, ending_class: str, reason: Text) -> RunState:
+    return _final(state, Status.FAILED, ending_class, reason)
+
+
+def cancel(state: RunState, reason: Text) -> RunState:
+    return _final(state, Status.CANCELLED, "cancelled", reason)
+
+
+def out_of_budget(state: RunState, budget: tuple[str, Text], *, question: Asking) -> RunState:
+    """End, or pause before `question`, by the run's `on_budget` rule."""
+    ending_class, reason = budget
+    if state.claim:
+        return complete(state, state.claim)
+    if state.brief.limits.on_budget == "escalate":
+        return escalate(state, ending_class, reason)
+    return pause(state, ending_class, say("raise_to_go_on", reason=reason), question=question)
+
+
+def pause(state: RunState, ending_class: str, reason: Text, *, question: Asking) -> RunState:
+    """Wait for a person. On resume the open call is made again, the pending result waited for, or `question` asked."""
+    state = with_lost_call(state)
+    match state.waiting:
+        case Thinking() | Acting() | Planned() as held:
+            calls = state.calls
+        case _:
+            held, calls = Thinking(asking=question), question.call
+    return ask_person(replace(state, calls=calls), _stop(state, ending_class, reason), reason, held=held)
+
+
+def ask_person(
+    state: RunState,
+    ask: Approval | Question | Stop,
+    summary: Text,
+    *,
+    patience_s: float | None = None,
+    held: Held | None = None,
+) -> RunState:
+    """`patience_s`: how long the run waits, unless its deadline is earlier; null for a stop, which has no timer."""
+    since = state.updated_at
+    until = None if patience_s is None else expires_at(state.brief.limits, since, patience_s)
+    waiting = NeedsPerson(ask=ask, since=since, entry=state.version, expires_at=until, held=held)
+    return with_facts(replace(state, waiting=waiting, summary=summary), PersonAsked(ask=ask, expires_at=until))
+
+
+def with_lost_call(state: RunState) -> RunState:
+    match state.waiting:
+        case Thinking(reserve=Reserve() as reserve, asking=asking) as waiting:
+            return with_lost(replace(state, waiting=replace(waiting, reserve=None)), asking.call, *reserve.lost)
+    return state
+
+
+def with_lost(state: RunState, call: int, tokens: int, cost_usd: float | None) -> RunState:
+    """The reply to a call that was perhaps paid is lost."""
+    spent = with_cost_of_lost(state.spent, tokens, cost_usd)
+    return with_facts(replace(state, spent=spent), CallLost(call=call, tokens=tokens, cost_usd=cost_usd))
+
+
+def _final(
+    state: RunState, status: Status, ending_class: str, reason: Text, *, doubted: Name | None = None
+) -> RunState:
+    state = with_lost_call(state)
+    stop = _stop(state, ending_class, reason)
+    held = _kept(state)
+    if status is Status.ESCALATED:  # an answer finds the time that it had when it began to wait for people
+        since = state.waiting.since if isinstance(state.waiting, NeedsPerson) else None
+        state = extend_deadline(state, since)
+    elif isinstance(held, Planned):
+        held = None
+    waiting = Ended(status=status, stop=stop, at=state.updated_at, held=held, doubted=doubted)
+    ended = replace(state, waiting=waiting, summary=reason)
+    told = EndedFact(status=status, ending_class=ending_class, reason=reason, steps=state.step, spent=state.spent)
+    return with_facts(ended, told)
+
+
+def _kept(state: RunState) -> Acting | Planned | None:
+    match state.waiting:
+        case Acting() | Planned() as held:
+            return held
+        case NeedsPerson(held=Acting() | Planned() as held):
+            return held
+        case NeedsPerson(ask=Approval(proposal=Plan() as plan)):
+            return Planned(plan=plan)
+    return None
+
+
+def _stop(state: RunState, ending_class: str, reason: Text) -> Stop:
+    return Stop(ending_class=ending_class, reason=reason, entry=state.version, spent=with_set_aside(state))

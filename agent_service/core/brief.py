@@ -142,6 +142,10 @@ class Brief:
                 return skill
         return None
 
+    def writes(self, action: Action) -> bool:
+        command = self.command(action)
+        return command is None or command.tier == "write"
+
     def command(self, action: Action) -> ToolCommand | None:
         for skill in self.skills:
             if skill.name == action.tool:

@@ -1,155 +1,274 @@
-"""Continuations: a tool asks for more before it can answer its step, gets it, and is asked again.
+"""Continuations: a tool asks for tasks of its step before it can answer, gets their results, and is asked again.
 
 Each task is sent once, after its dependencies; a failed one fails its dependents only. The asker is asked again when
-all came, until it answers or a budget of the step is spent. Approvals, doubts and words of people hold as for a plan;
-a paused run begins nothing. A step over budget waits only for possible writes, and ends `budget`.
+all came, until it answers or a budget of the step is spent. Refusals, approvals, doubts and words of people hold as for
+a plan; a paused run begins nothing. A step over budget waits only for possible writes, and ends `budget`.
 """
 
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from pydantic import JsonValue
 
-from agent_service.core import acting, approving, finishing, grants, tasks
-from agent_service.core.facts import RequestDropped, RequestSent, TaskFinished, TasksAsked
-from agent_service.core.in_flight import answer, graph_of, with_graph, without_pending
-from agent_service.core.phases import Plan
+from agent_service.core import acting, approving, asking, grants
+from agent_service.core.brief import Brief, Continuations
+from agent_service.core.facts import RequestDropped, TasksAsked
+from agent_service.core.phases import Action, Plan
 from agent_service.core.state import RunState, with_facts
-from agent_service.core.tasks import (
-    OVERRULED,
-    UNHEARD,
-    Ready,
-    flaw_of,
-    is_unheard,
-    may_begin,
-    next_of,
-    ready_for,
+from agent_service.core.waiting import (
+    AGAIN,
+    Acting,
+    Evidence,
+    Graph,
+    Name,
+    Pending,
+    Status,
+    asker_of,
+    graph_of,
+    with_requests,
+    without_requests,
 )
-from agent_service.core.waiting import Acting, Approval, Evidence, Name, Pending, Task, TaskGraph, asker_of
 from agent_service.sentences import Text, say
-from schemas.continuation import Continuation, ContinuationInvalid, MultiStep, read
-from schemas.events import ToolError, ToolResult
+from schemas.catalog import ToolCommand, ToolOffer
+from schemas.clipping import clipped
+from schemas.continuation import Continuation, ContinuationInvalid, MultiStep, PluginTask, Retrieve, RetrieveTask, read
+from schemas.events import MAX_MESSAGE_BYTES, ToolError, ToolResult
 from schemas.values import replace
 
-BAD = "bad_continuation"
+ONLY = "task-1"
+HANDLE = "handle"
+"""Ductile's default command."""
 MAX_WISH, MAX_REASON = 200, 4000
+MAX_KEPT, MAX_HANDED, LEAST_HANDED = 32_000, 256_000, 200
+"""Bytes of JSON: of one kept result, of all handed on together, and of each of these at least. A request must fit into
+a message, where a control character takes six bytes.
+"""
+NAMED, MAX_NAMED = ("artifact_path", "content_type", "class"), 200
+MAX_SENT = MAX_MESSAGE_BYTES - 16 * 1024
+"""Bytes of a request's arguments; the rest of its message has room beside them."""
+MAX_TOLD = 600
+"""Bytes of one result of a step that may gather no more."""
 
 
 def take_continuation(
     state: RunState, pending: Pending, result: ToolResult, *, unfit: tuple[Text, ...] = ()
 ) -> RunState:
-    graph = graph_of(state.waiting, pending.step) or _begun(state, pending)
-    asker = tasks.task_of(graph, pending.task)
-    assert asker is not None, "what is asked is not answered yet"
-    number, most = graph.round + 1, state.brief.limits.continuations.max_plugin_continuations
-    asked = graph.stopped or _asked(state, asker, result, number, unfit)
+    """`unfit`: flaws in the arguments of what is asked for."""
+    limits, tool = state.brief.limits.continuations, pending.action.tool
+    graph = graph_of(state.waiting, pending.step)
+    if graph is None:
+        until = state.updated_at + timedelta(milliseconds=limits.max_plugin_total_time_ms)
+        graph = Graph(step=pending.step, until=until)
+    number, most = graph.round + 1, limits.max_plugin_continuations
+    asked = graph.stopped or _asked(state, pending, result, number, unfit)
     if not isinstance(asked, tuple):
-        refused = _refused(result, asked)
-        return take_answer(with_facts(state, answer(pending, "error", refused.error)), pending, refused)
-    wish, needed = asked
-    rest = with_graph(state, graph, without_pending(state.waiting, pending))
+        error = ToolError(error_class="bad_continuation", message=str(asked)[:MAX_REASON])
+        refused = result.model_copy(update={"status": "error", "error": error, "result": None})
+        return take_answer(with_facts(state, acting.answer(pending, "error", error)), pending, refused)
+    wish, tasks = asked
+    waits = replace(pending, asks=number)
     if number > most:
-        why = say("continuations_used", most=most, tool=pending.action.tool, wish=wish)
-        over = ToolError(error_class="budget", message=str(why))
-        return _stop(with_facts(rest, answer(pending, "budget", over)), graph, why)
-    waiting = tuple(replace(task, asks=number) if task is asker else task for task in graph.tasks)
-    larger = replace(graph, round=number, tasks=(*waiting, *needed))
-    rest = with_facts(rest, answer(pending, "continuation"), TasksAsked(step=pending.step, tasks=needed))
-    return launch(
-        _with(rest, larger), news=say("asks_for_more", step=pending.step, tool=pending.action.tool, wish=wish)
-    )
+        why = say("continuations_used", most=most, tool=tool, wish=wish)
+        answered = acting.answer(pending, "budget", ToolError(error_class="budget", message=str(why)))
+        rest = replace(state, waiting=with_requests(state.waiting, waits, graph=graph))
+        return _stop(with_facts(rest, answered), graph, why)
+    larger = with_requests(state.waiting, waits, *tasks, graph=replace(graph, round=number))
+    told = acting.answer(pending, "continuation"), TasksAsked(step=pending.step, tasks=tasks)
+    news = say("asks_for_more", step=pending.step, tool=tool, wish=wish)
+    return launch(with_facts(replace(state, waiting=larger), *told), news=news)
 
 
 def take_answer(state: RunState, pending: Pending, result: ToolResult) -> RunState:
-    """`pending` may also be the step's own request, answered at once."""
-    graph = graph_of(state.waiting, pending.step)
-    task = tasks.task_of(graph, pending.task) if graph else None
-    if graph is None or task is None:
-        known = finishing.finish_step(state, pending, result)
-        return launch(known) if known.graphs else finishing.go_on(known)
-    known = settled(state, pending, result)
-    return launch(known, news=say("task_came", step=pending.step, task=pending.task, status=result.status))
+    """`pending` may also be a step's own request, answered at once."""
+    news = say("task_came", step=pending.step, task=pending.task, status=result.status)
+    return launch(settled(state, pending, result), news=news if pending.id else "")
 
 
 def settled(state: RunState, pending: Pending, result: ToolResult) -> RunState:
-    graph = graph_of(state.waiting, pending.step)
-    assert graph is not None, "the step gathers"
-    task = tasks.task_of(graph, pending.task)
-    assert task is not None, "what is under way is not answered yet"
-    if not task.id:
-        return finishing.finish_step(state, graph.first, result)
-    if pending.grant:  # it has budgets of its own, and may have waited for people
-        graph = replace(graph, until=graph.until + (state.updated_at - pending.requested_at))
-    rest = with_graph(grants.settled(state, pending, result), graph, without_pending(state.waiting, pending))
-    return _with_evidence(rest, graph, task, result)
+    """With the end of a step, or of a task of it."""
+    if not pending.id:
+        return acting.finish_step(state, pending, result)
+    graph, waiting = graph_of(state.waiting, pending.step), without_requests(state.waiting, pending.step, pending)
+    if graph and pending.grant:  # it has budgets of its own, and may have waited for people
+        later = replace(graph, until=graph.until + (state.updated_at - pending.requested_at))
+        waiting = with_requests(waiting, graph=later)
+    evidence = Evidence(
+        step=pending.step,
+        task=pending.id,
+        round=pending.place[0],
+        place=pending.place[1],
+        kind=pending.kind,
+        tool=pending.action.tool,
+        command=pending.action.command,
+        status="ok" if result.status == "ok" else "error",
+        output=kept(acting.output_of(result)),
+        query=pending.query,
+        profile=pending.profile,
+    )
+    known = replace(
+        grants.settled(state, pending, result),
+        waiting=waiting,
+        evidence=(*state.evidence, evidence),
+        artifacts=acting.with_artifacts(state, result),
+    )
+    return with_facts(known, acting.finished(evidence.name, pending.action, evidence.status, evidence.output))
 
 
-def on_time_over(state: RunState, graph: TaskGraph) -> RunState:
-    granted = state.brief.limits.continuations.max_plugin_total_time_ms
-    return _stop(state, graph, say("gathering_over", most=granted))
+def kept(output: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    return _bounded(output, MAX_KEPT)
 
 
-def launch(state: RunState, *, news: Text = "", sent: tuple[Pending, ...] = ()) -> RunState:
-    """Send what may be sent beside `sent`, or ask for the first approval; nothing after the run's deadline."""
-    passed, barred = set[Name](), list[tuple[Ready, Text]]()
-    for stopped in (one for one in state.graphs if one.stopped and not _of_step(state, one)):
-        state = _over(state, stopped)
-    while ready := next_of(state, passed, begins=may_begin(state)):
-        passed.add(ready.known_as)
-        if flaw := flaw_of(state, ready):
+def on_time_over(state: RunState, graph: Graph) -> RunState:
+    return _stop(state, graph, say("gathering_over", most=state.brief.limits.continuations.max_plugin_total_time_ms))
+
+
+def _stop(state: RunState, graph: Graph, why: Text) -> RunState:
+    out = [one for one in state.pendings if one.step == graph.step]
+    dropped = [one for one in out if acting.is_repeatable(state, one) and not one.grant]
+    own = [replace(one, asks=one.asks or graph.round) for one in dropped if not one.id]  # its request ends the step
+    gone = [one for one in dropped if one.id]
+    waiting = without_requests(state.waiting, graph.step, *gone) if gone else state.waiting
+    stopped = replace(state, waiting=with_requests(waiting, *own, graph=replace(graph, stopped=why)))
+    told = [RequestDropped(step=one.step, task=one.task, round=one.round) for one in dropped]
+    name = "gathering_waits" if len(dropped) < len(out) else "gathering_stopped"
+    return launch(with_facts(stopped, *told), news=say(name, step=graph.step, why=why))
+
+
+def _over(state: RunState, graph: Graph) -> RunState:
+    message = str(say("gathered_so_far", why=graph.stopped))
+    gathered = [_item(one, MAX_TOLD) for one in _in_order(one for one in state.evidence if one.step == graph.step)]
+    own = next(one for one in state.requests if one.step == graph.step and not one.id)
+    told: dict[str, JsonValue] = {"class": "budget", "message": message, "gathered": [*gathered]}
+    result = acting.in_place_of(state, own, error=ToolError(error_class="budget", message=message))
+    return acting.finish_step(state, own, result, told=told)
+
+
+# What is sent when
+
+
+def launch(state: RunState, *, news: Text = "") -> RunState:
+    """Send what may be sent, or ask for the first approval; nothing after the run's deadline. The model reflects once
+    nothing is out.
+    """
+    passed, barred, begun = set[tuple[int, str]](), list[tuple[Pending, Text]](), state
+    for stopped in [one for one in state.graphs if one.stopped]:
+        if not any(one.step == stopped.step for one in state.pendings):
+            state = _over(state, stopped)
+    while state.graphs and (ready := _next(state, passed)):
+        passed.add((ready.step, ready.id))
+        if flaw := _flaw(state, ready):
             state = _failed(state, ready, *flaw)
-        elif why := approving.why_needed(state, ready.action):
+        elif why := approving.why_needed(state, as_sent(state, ready)):
             barred.append((ready, why))
         else:
-            state, pending = _sent(state, ready)
-            state, sent = with_facts(state, RequestSent(pending=pending)), (*sent, pending)
+            state = acting.send(state, ready)
     if barred and not state.pendings:
         return _ask(state, *barred[0])
-    return _resting(state, sent, news)
+    if not state.open_steps:
+        return asking.reflect(state)
+    before = {one.name for one in begun.pendings}
+    sent = [f"{p.task} {p.action.tool} {p.action.command}" for p in state.pendings if p.task and p.name not in before]
+    told = news or sent
+    return replace(state, summary=say("gathers", news=news, asked=", ".join(sent))) if told else state
 
 
-def allowed(state: RunState, approval: Approval) -> RunState:
-    state, pending = _sent(state, _in_question(state, approval))
-    told = RequestSent(pending=pending, approved_by=state.rulings[-1].by)
-    return launch(with_facts(state, told), sent=(pending,))
+def _next(state: RunState, passed: set[tuple[int, str]]) -> Pending | None:
+    """The first request, in the order of steps and tasks, that can be sent or has to fail now, and is not in `passed`.
+    Requests without room are skipped: with a hundred tasks they are most.
+    """
+    begins = state.status is not Status.PAUSED and state.updated_at < state.brief.limits.deadline_at
+    rounds = {graph.step: graph.round for graph in state.graphs if not graph.stopped}
+    askers = {(one.step, one.asker) for one in state.requests if one.id}
+    came = {one.name: one.status for one in state.evidence}
+    for one in state.requests:
+        if one.is_out or one.step not in rounds or (one.step, one.id) in passed:
+            continue
+        needed = _needed(one, came)
+        fails = not one.asks and "error" in needed
+        waits = (one.step, one.id) in askers if one.asks else not all(needed)
+        if fails or (begins and not waits and _has_room(state, one.action.tool)):
+            return _again(one, rounds[one.step] + 1) if one.asks else one
+    return None
 
 
-def not_allowed(state: RunState, approval: Approval, why: Text) -> RunState:
-    return launch(_failed(state, _in_question(state, approval), "not_approved", why))
+def _needed(one: Pending, came: Mapping[Name, str]) -> list[str | None]:
+    return [came.get((one.step, need, one.place[0])) for need in one.needs]
 
 
-def overruled(state: RunState, approval: Approval) -> RunState:
-    return launch(_failed(state, _in_question(state, approval), OVERRULED, UNHEARD))
+def _again(asker: Pending, number: int) -> Pending:
+    """The first attempt to ask it once more."""
+    return replace(asker, task=f"{asker.id}.{AGAIN}" if asker.id else AGAIN, round=number, asks=0, attempt=0)
 
 
-def heeding(state: RunState, before: RunState) -> RunState:
-    """Steps gather on with a ruling's words, unless people had said something `before` that the model was not told."""
+def _has_room(state: RunState, tool: str) -> bool:
+    granted, busy = state.brief.limits.continuations, [one.action.tool for one in state.pendings]
+    most = min(granted.parallel_per_tool, grants.most_at_once(state.brief, tool))
+    return len(busy) < granted.parallel and busy.count(tool) < most
+
+
+def _flaw(state: RunState, ready: Pending) -> tuple[str, Text] | None:
+    again, brief = ready.task != ready.id, state.brief
+    failed = [one.task for one in state.evidence if one.status == "error" and _is_needed(one, ready)]
+    if failed and not again:
+        return "dependency", say("dependency_failed", tasks=", ".join(failed))
+    action = as_sent(state, ready)
+    if grants.needs_one(brief, action.tool) and (why := grants.lacking(state, grants.unsent(state))):
+        return "budget", why
+    if (size := size_of(action.payload)) > MAX_SENT:
+        return "too_large", say("request_too_large", size=size, most=MAX_SENT)
+    if flaws := (*approving.flaws_of(state, action), *acting.flaws_of_doubt(state, action)):
+        return "not_approved", say("all_of", flaws=flaws)
+    return OVERRULED if brief.writes(action) and is_unheard(state) else None
+
+
+OVERRULED = "overruled", say("task_void")
+
+
+def is_unheard(state: RunState) -> bool:
+    """Whether people said something that the model was not told, and that is no ruling's."""
+    return state.words > max(state.shown, state.heeded)
+
+
+def _is_needed(one: Evidence, by: Pending) -> bool:
+    return one.step == by.step and one.round == by.place[0] and one.task in by.needs
+
+
+def _failed(state: RunState, ready: Pending, error_class: str, why: Text) -> RunState:
+    error = ToolError(error_class=error_class, message=str(why))
+    return settled(state, ready, acting.in_place_of(state, ready, error=error))
+
+
+def _ask(state: RunState, ready: Pending, why: Text) -> RunState:
     held = state.waiting
-    if not isinstance(held, Acting):
-        return state
-    heeds = (one if is_unheard(before, one) else replace(one, words=state.words) for one in held.graphs)
-    return replace(state, waiting=replace(held, graphs=tuple(heeds)))
+    assert isinstance(held, Acting), "a paused run asks no executor"
+    asked = say("asked_again", tool=ready.action.tool)
+    if ready.task == ready.id:
+        asker = next(one for one in held.requests if (one.step, one.id) == (ready.step, ready.asker))
+        asked = say("tool_asks", tool=asker.action.tool, why=" ".join(ready.reason.split()))
+    proposal = Plan(action=as_sent(state, ready), rationale=str(asked))
+    because = say("asked_because", why=why, asked=asked)
+    return approving.ask_approval(state, proposal, because, held=held, of=ready.name)
 
 
-def _begun(state: RunState, pending: Pending) -> TaskGraph:
-    granted = state.brief.limits.continuations.max_plugin_total_time_ms
-    return TaskGraph(
-        step=pending.step,
-        first=pending,
-        since=state.updated_at,
-        until=state.updated_at + timedelta(milliseconds=granted),
-        round=0,
-        tasks=(Task(id="", round=0, place=0, action=pending.action),),
-        nameless=pending.nameless,
-    )
+def ruled(state: RunState, of: Name, *, by: str = "", refused: tuple[str, Text] | None = None) -> RunState:
+    """A task that waited for an approval is sent, or fails, and the gathering goes on."""
+    step, task, number = of
+    ready = next(one for one in state.requests if one.step == step and one.id == _id(task))
+    ready = _again(ready, number) if ready.asks else ready
+    return launch(_failed(state, ready, *refused) if refused else acting.send(state, ready, by=by))
 
 
-def _with(state: RunState, graph: TaskGraph) -> RunState:
-    return with_graph(state, graph, state.pendings)
+def _id(task: str) -> str:
+    return task.removesuffix(AGAIN).removesuffix(".")
+
+
+# What is asked for
 
 
 def _asked(
-    state: RunState, asker: Task, result: ToolResult, number: int, unfit: tuple[Text, ...]
-) -> tuple[Text, tuple[Task, ...]] | Text:
+    state: RunState, asker: Pending, result: ToolResult, number: int, unfit: tuple[Text, ...]
+) -> tuple[Text, tuple[Pending, ...]] | Text:
     offer = state.brief.skill(asker.action.tool)
     if offer is not None and not offer.continues:
         return say("never_continues", tool=offer.name)
@@ -157,7 +276,7 @@ def _asked(
         continuation = read(result.result)
     except ContinuationInvalid as error:
         return say("continuation_unread", why=str(error))
-    asked, seen = tasks.drawn(state.brief, asker, continuation, number)
+    asked, seen = drawn(state, asker, continuation, number)
     flaws = (*seen, *unfit)
     return say("continuation_flawed", flaws=flaws) if flaws else (wish_of(continuation), asked)
 
@@ -170,113 +289,151 @@ def wish_of(continuation: Continuation) -> str:
     return str(say("wishes_retrieval", query=continuation.query))[:MAX_WISH]
 
 
-def _refused(result: ToolResult, why: Text) -> ToolResult:
-    error = ToolError(error_class=BAD, message=str(why)[:MAX_REASON])
-    return result.model_copy(update={"status": "error", "error": error, "result": None})
+def drawn(
+    state: RunState, asker: Pending, continuation: Continuation, number: int
+) -> tuple[tuple[Pending, ...], tuple[Text, ...]]:
+    """The tasks of continuation `number`, and their flaws. The parser has checked fields, ids and dependencies."""
+    asked = continuation.tasks if isinstance(continuation, MultiStep) else (_alone(continuation),)
+    most = state.brief.limits.continuations.max_tasks
+    if len(asked) > most:
+        return (), (say("too_many_tasks", asked=len(asked), most=most),)
+    tasks = tuple(_task(state, asker, one, (number, place)) for place, one in enumerate(asked, start=1))
+    both = zip(asked, tasks, strict=True)
+    flaws = [say("flaw_of_task", task=one.id, flaw=flaw) for one, task in both for flaw in _flaws(state.brief, task)]
+    return tasks, tuple(flaws)
 
 
-def _in_question(state: RunState, approval: Approval) -> Ready:
-    graph = graph_of(state.waiting, approval.step)
-    task = tasks.task_of(graph, approval.task) if graph else None
-    assert graph is not None, "its step gathers still"
-    assert task is not None, "what is asked for is not answered yet"
-    return ready_for(state, graph, task, (approval.step, approval.task, approval.round))
+def _alone(asked: Retrieve) -> RetrieveTask:
+    return RetrieveTask(id=ONLY, action="retrieve", query=asked.query, profile=asked.profile, reason=asked.reason)
 
 
-def _sent(state: RunState, ready: Ready) -> tuple[RunState, Pending]:
-    step, name, asked_in = ready.known_as
-    first = acting.first_attempt(state, step, ready.task.action, task=name, asked_in=asked_in)
-    (pending,) = grants.granted(state, (first,), among=grants.to_come(state, ready.graph))
-    under_way = (*state.pendings, pending)
-    asked = grants.with_asked(state, (pending,))
-    return with_graph(asked, ready.graph, tuple(sorted(under_way, key=lambda one: one.step))), pending
-
-
-def _failed(state: RunState, ready: Ready, error_class: str, why: Text) -> RunState:
-    graph, error = ready.graph, ToolError(error_class=error_class, message=str(why))
-    result = finishing.in_place_of(state, graph.first, error=error)
-    if not ready.task.id:
-        return finishing.finish_step(state, graph.first, result)
-    return _with_evidence(state, graph, ready.task, result)
-
-
-def _with_evidence(state: RunState, graph: TaskGraph, task: Task, result: ToolResult) -> RunState:
-    evidence = Evidence(
-        step=graph.step,
-        task=task.id,
-        round=task.round,
-        place=task.place,
-        kind=task.kind,
-        tool=task.action.tool,
-        command=task.action.command,
-        status="ok" if result.status == "ok" else "error",
-        output=tasks.kept(finishing.output_of(result)),
-        query=task.query,
-        profile=task.profile,
-    )
-    finished = TaskFinished(
-        step=evidence.step,
-        task=evidence.task,
-        round=evidence.round,
-        tool=evidence.tool,
-        command=evidence.command,
-        status=evidence.status,
-        summary=finishing.summary_of_output(evidence.output),
-        error_class="" if evidence.status == "ok" else str(evidence.output.get("class", "")),
-        query=evidence.query,
-    )
-    known = replace(
-        with_facts(state, finished),
-        evidence=(*state.evidence, evidence),
-        artifacts=finishing.with_artifacts(state, result),
-    )
-    return _with(known, replace(graph, tasks=tuple(one for one in graph.tasks if one.id != task.id)))
-
-
-def _stop(state: RunState, graph: TaskGraph, why: Text) -> RunState:
-    mine = _of_step(state, graph)
-    given_up = [one for one in mine if acting.is_repeatable(state, one) and not one.grant]
-    left = tuple(one for one in state.pendings if one not in given_up)
-    dropped = (RequestDropped(step=one.step, task=one.task, round=one.round) for one in given_up)
-    stopped = with_graph(with_facts(state, *dropped), replace(graph, stopped=why), left)
-    name = "gathering_waits" if len(given_up) < len(mine) else "gathering_stopped"
-    return launch(stopped, news=say(name, step=graph.step, why=why))
-
-
-def _of_step(state: RunState, graph: TaskGraph) -> list[Pending]:
-    return [pending for pending in state.pendings if pending.step == graph.step]
-
-
-def _over(state: RunState, graph: TaskGraph) -> RunState:
-    message = str(say("gathered_so_far", why=graph.stopped))
-    known = tasks.told(state, graph.step)
-    told: dict[str, JsonValue] = {"class": "budget", "message": message, "gathered": known}
-    result = finishing.in_place_of(state, graph.first, error=ToolError(error_class="budget", message=message))
-    return finishing.finish_step(state, graph.first, result, told=told, over_budget=True)
-
-
-def _ask(state: RunState, ready: Ready, why: Text) -> RunState:
-    held = state.waiting
-    assert isinstance(held, Acting), "a paused run asks no executor"
-    asked = _who_asks(ready)
-    proposal = Plan(action=ready.action, rationale=str(asked))
-    return approving.ask_approval(
-        state, proposal, say("asked_because", why=why, asked=asked), held=held, of=ready.known_as
+def _task(state: RunState, asker: Pending, asked: RetrieveTask | PluginTask, place: tuple[int, int]) -> Pending:
+    before = f"{asker.id}." if asker.id else ""
+    query, profile = "", ""
+    match asked:
+        case RetrieveTask(query=query):
+            profile = asked.profile or state.brief.limits.continuations.continuation_retrieval_profile
+            action = _retrieval(state.brief, query, profile)
+        case PluginTask():
+            action = _call(state.brief, asker.action, asked)
+    return acting.a_request(
+        state,
+        asker.step,
+        action,
+        task=f"{before}{asked.id}",
+        round=place[0],
+        place=place,
+        needs=tuple(f"{before}{need}" for need in asked.depends_on),
+        kind=asked.action,
+        query=query,
+        profile=profile,
+        reason=asked.reason or "",
     )
 
 
-def _who_asks(ready: Ready) -> Text:
-    if ready.task.asks:
-        return say("asked_again", tool=ready.task.action.tool)
-    asker = tasks.task_of(ready.graph, asker_of(ready.task.id))
-    assert asker is not None, "who asked waits for what it asked for"
-    why = " ".join(ready.task.reason.split())
-    return say("tool_asks", tool=asker.action.tool, why=why)
+def _flaws(brief: Brief, task: Pending) -> Iterator[Text]:
+    skill = brief.skill(task.action.tool)
+    if task.kind == "retrieve" and skill is None:
+        yield say("no_retrieval", tool=task.action.tool)
+        return
+    if not task.action.command:
+        has = ", ".join(command.name for command in skill.commands) if skill else ""
+        yield say("no_command", tool=task.action.tool, commands=has)
+        return
+    yield from acting.flaws_of_action(brief, task.action)
 
 
-def _resting(state: RunState, sent: tuple[Pending, ...], news: Text) -> RunState:
-    if not state.open_steps:
-        return finishing.go_on(state)
-    asked = ", ".join(f"{pending.task} {pending.action.tool} {pending.action.command}" for pending in sent)
-    summary = say("gathers", news=news, asked=asked) if news or asked else state.summary
-    return replace(state, summary=summary)
+def _retrieval(brief: Brief, query: str, profile: str) -> Action:
+    tool, _, command = brief.limits.continuations.retrieval_tool.partition(".")
+    skill = brief.skill(tool)
+    reads = [one.name for one in skill.commands if one.tier == "read"] if skill else []
+    named = command or next(iter(reads), "")
+    return Action(tool=tool, command=named, arguments={"query": query, "profile": profile})
+
+
+def _call(brief: Brief, asking: Action, asked: PluginTask) -> Action:
+    skill = brief.skill(asked.plugin)
+    command = asked.command or _usual(skill, asking) if skill else asked.command or HANDLE
+    offered = next((one for one in skill.commands if one.name == command), None) if skill else None
+    return Action(tool=asked.plugin, command=command, arguments=_arguments(offered, asked.input))
+
+
+def _usual(skill: ToolOffer, asking: Action) -> str:
+    names = [command.name for command in skill.commands]
+    if skill.name == asking.tool:
+        return asking.command
+    if HANDLE in names:
+        return HANDLE
+    return names[0] if len(names) == 1 else ""
+
+
+def _arguments(command: ToolCommand | None, given: str | dict[str, JsonValue]) -> dict[str, JsonValue]:
+    if isinstance(given, dict):
+        return given
+    schema = command.input_schema if command else {}
+    known, required = schema.get("properties"), schema.get("required")
+    if isinstance(known, dict) and "input" not in known and isinstance(required, list) and len(required) == 1:
+        name, field = required[0], known.get(str(required[0]))
+        if isinstance(name, str) and isinstance(field, dict) and field.get("type") == "string":
+            return {name: given}
+    return {"input": given}
+
+
+# What is handed on
+
+
+def as_sent(state: RunState, pending: Pending) -> Action:
+    """The action of a task, or of asking again, with what is given along."""
+    if not pending.task:
+        return pending.action
+    handed_on = given(state.evidence, pending, state.brief.limits.continuations)
+    return replace(pending.action, given=handed_on) if handed_on else pending.action
+
+
+def given(evidence: Sequence[Evidence], asked: Pending, granted: Continuations) -> dict[str, JsonValue]:
+    """Results of its tasks, where it is asked again, or of what it needs."""
+    if asked.task == asked.id:
+        return {"evidence": _handed([one for one in evidence if _is_needed(one, asked)])} if asked.needs else {}
+    mine = [one for one in evidence if one.step == asked.step and asker_of(one.task) == asked.id]
+    came = _handed([one for one in mine if asked.place[0] < one.round < asked.round])
+    left = max(0, granted.max_plugin_continuations - asked.round + 1)
+    return {"evidence": came, "continuations": asked.round - 1, "continuations_left": left}
+
+
+def _in_order(some: Iterable[Evidence]) -> list[Evidence]:
+    return sorted(some, key=lambda one: (one.round, one.place))
+
+
+def _handed(some: Sequence[Evidence]) -> list[JsonValue]:
+    share = max(LEAST_HANDED, MAX_HANDED // max(1, len(some)))
+    return [_item(one, share) for one in _in_order(some)]
+
+
+def _item(one: Evidence, share: int) -> dict[str, JsonValue]:
+    item: dict[str, JsonValue] = {"task": one.task.rpartition(".")[2], "round": one.round, "action": one.kind}
+    if one.kind == "retrieve":
+        item |= {"query": _shortened(one.query, max(LEAST_HANDED, share // 4)), "profile": one.profile}
+    item |= {"tool": one.tool, "status": one.status}
+    return item | {"result" if one.status == "ok" else "error": _bounded(one.output, share)}
+
+
+def _bounded(output: dict[str, JsonValue], most: int) -> dict[str, JsonValue]:
+    if size_of(output) <= most:
+        return output
+    named: dict[str, JsonValue] = {
+        name: told for name in NAMED if isinstance(told := output.get(name), str) and len(told) <= MAX_NAMED
+    }
+    words = output.get("summary") or output.get("message") or output.get("excerpt")
+    text = words if isinstance(words, str) else json.dumps(output, ensure_ascii=False)
+    return named | {"message" if "class" in output else "summary": _shortened(text, most)}
+
+
+def _shortened(text: str, most: int) -> str:
+    length = min(len(text), most)
+    while (size := size_of(text[:length])) > most + 2:  # its quotation marks
+        length = length * most // size
+    return clipped(text, length)
+
+
+def size_of(value: JsonValue) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode())

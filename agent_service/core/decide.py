@@ -9,7 +9,7 @@ TABLE says for each state and event who decides, and where that may lead; docs/A
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
-from agent_service.core import asking, endings, hearing, limits, planning, reopening, results, thinking
+from agent_service.core import asking, limits, people, planning, results, thinking
 from agent_service.core.events import (
     CallReserved,
     CancelRequested,
@@ -95,27 +95,16 @@ def _of_the_model(state: RunState, event: CallReserved | ModelReplied | ModelUna
             return asking.on_reserved(state, event)
         case ModelReplied():
             return thinking.on_reply(state, event)
-        case ModelUnavailable(remedy="hold"):
-            return asking.on_held(state, event)
         case ModelUnavailable():
             return asking.on_unavailable(state, event)
 
 
 def _cancel(state: RunState, event: CancelRequested) -> RunState:
-    return endings.cancel(state, event.reason)
+    return asking.cancel(state, event.reason)
 
 
 def _broke(state: RunState, event: TurnBroke) -> RunState:
-    return endings.fail(state, "internal", event.reason)
-
-
-def _once(decider: Decider) -> Decider:
-    def on_signal(state: RunState, event: SignalReceived) -> RunState | Text | Refusal:
-        if event.signal.signal_id in state.signals:
-            return say("signal_known", signal=event.signal.signal_id)
-        return hearing.ignores(state, event) or decider(state, event)
-
-    return on_signal
+    return asking.fail(state, "internal", event.reason)
 
 
 def _on_timer(state: RunState, event: TimerFired) -> RunState | Text:
@@ -125,7 +114,7 @@ def _on_timer(state: RunState, event: TimerFired) -> RunState | Text:
         return say("not_due")
     match waiting:
         case NeedsPerson():
-            return hearing.on_expiry(state)
+            return people.on_expiry(state)
         case Thinking() if not is_over:
             return asking.put(limits.extend_deadline(state, waiting.still_since), waiting.asking)
         case Sleeping() if not is_over:
@@ -138,9 +127,9 @@ def _on_timer(state: RunState, event: TimerFired) -> RunState | Text:
 def _deadline(state: RunState) -> RunState:
     past = limits.past_deadline(state.brief.limits)
     if isinstance(state.waiting, Queued):  # there is nothing yet that could be resumed
-        return endings.escalate(state, *past)
+        return asking.escalate(state, *past)
     question = state.asking or asking.next_question(state, Phase.PLAN)
-    return endings.out_of_budget(state, past, question=question)
+    return asking.out_of_budget(state, past, question=question)
 
 
 # The table
@@ -182,7 +171,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         RunStarted: Rule(_start, (Thinking, NeedsPerson, Ended)),
         ToolReturned: _UNASKED,
         TimerFired: Rule(_on_timer, (Ended,)),
-        SignalReceived: Rule(_once(hearing.hear), (Queued,)),
+        SignalReceived: Rule(people.hear, (Queued,)),
     },
     Thinking: {
         **_BEGUN,
@@ -192,7 +181,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         ModelUnavailable: Rule(_of_the_model, (Thinking, NeedsPerson, Ended)),
         ToolReturned: _UNASKED,
         TimerFired: Rule(_on_timer, (Thinking, NeedsPerson, Ended)),
-        SignalReceived: Rule(_once(hearing.hear), (Thinking,)),
+        SignalReceived: Rule(people.hear, (Thinking,)),
     },
     Acting: {
         **_BEGUN,
@@ -200,7 +189,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         StoodStill: _went_on(Acting),
         ToolReturned: Rule(results.on_result, (Acting, Thinking, NeedsPerson, Ended)),
         TimerFired: Rule(_on_timer, (Acting, Thinking, NeedsPerson, Ended)),
-        SignalReceived: Rule(_once(hearing.hear), (Acting,)),
+        SignalReceived: Rule(people.hear, (Acting,)),
     },
     Sleeping: {
         **_BEGUN,
@@ -208,7 +197,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         StoodStill: _went_on(Sleeping),
         ToolReturned: _UNASKED,
         TimerFired: Rule(_on_timer, (Thinking, NeedsPerson, Ended)),
-        SignalReceived: Rule(_once(hearing.hear_while_waiting), (Sleeping, Thinking, NeedsPerson, Ended)),
+        SignalReceived: Rule(people.hear, (Sleeping, Thinking, NeedsPerson, Ended)),
     },
     NeedsPerson: {
         **_BEGUN,
@@ -216,12 +205,12 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         StoodStill: _went_on(NeedsPerson),
         ToolReturned: Rule(results.on_result, (NeedsPerson, Ended)),
         TimerFired: Rule(_on_timer, (Thinking, Acting, NeedsPerson, Ended)),
-        SignalReceived: Rule(_once(hearing.hear_when_asked), (Thinking, Acting, NeedsPerson, Ended)),
+        SignalReceived: Rule(people.hear, (Thinking, Acting, NeedsPerson, Ended)),
     },
     Ended: {
         **dict.fromkeys(get_args(Event), Rule(_has_ended, ())),
         WakeAccepted: _never("accepted_already"),
         ToolReturned: Rule(results.on_result, (Ended,)),
-        SignalReceived: Rule(_once(reopening.reopen), (Queued, Thinking, Acting, NeedsPerson)),
+        SignalReceived: Rule(people.hear, (Queued, Thinking, Acting, NeedsPerson)),
     },
 }

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from agent_service.core.brief import Limits, Spent
 from agent_service.core.phases import Met, Phase
-from agent_service.core.waiting import Approval, Name, OfRequest, Pending, Question, Status, Stop, Task
+from agent_service.core.waiting import Approval, Name, OfRequest, Pending, Question, Status, Stop
 from agent_service.sentences import Text
 from schemas.events import ToolError
 from schemas.values import dataclass
@@ -125,34 +125,19 @@ class TasksAsked:
 
     kind: Literal["tasks_asked"] = "tasks_asked"
     step: int
-    tasks: tuple[Task, ...]
+    tasks: tuple[Pending, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskFinished(OfRequest):
-    kind: Literal["task_finished"] = "task_finished"
+class Finished(OfRequest):
+    """A step is over, or a task of it; `status` is `budget` only of a step."""
+
+    kind: Literal["finished"] = "finished"
     tool: str
     command: str
-    status: Literal["ok", "error"]
-    summary: str
-    error_class: str = ""
-    query: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepFinished:
-    kind: Literal["step_finished"] = "step_finished"
-    step: int
-    tool: str
-    command: str
-    attempt: int
     status: Literal["ok", "error", "budget"]
     summary: str
     error_class: str = ""
-
-    @property
-    def name(self) -> Name:
-        return self.step, "", 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,8 +224,7 @@ Fact = Annotated[
     | AttemptAnswered
     | RequestDropped
     | TasksAsked
-    | TaskFinished
-    | StepFinished
+    | Finished
     | Slept
     | PersonAsked
     | Ruled

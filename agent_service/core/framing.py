@@ -4,24 +4,28 @@ The first framing's constraints stay. In a tainted run a person approves a refra
 writing tool; a verifier looks at any other. The verifier sees the goal, the items and their proofs only. `done` can be
 refused once, a new framing each time. Where the verifier cannot look, `done` stands by its proofs; a new framing is not
 taken up.
+
+A framing fixes the kind of evidence for each item. A claim names an item, evidence of that kind from this run, and a
+quote found in the whole of it (`Seen`). Without kinds, any step that ended ok and any artifact shows an item.
 """
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-from agent_service.core import egress, endings
+from pydantic import JsonValue
+
+from agent_service.core import approving, asking
 from agent_service.core.approving import ask_approval, hash_of, refusals_of
 from agent_service.core.asking import ask, phase_of_next
 from agent_service.core.brief import Brief
+from agent_service.core.events import Seen
 from agent_service.core.limits import reached_before_a_call
-from agent_service.core.phases import Framing, Next, Phase, Proof, Reflection, Unusable, Verification
-from agent_service.core.planning import take_next
-from agent_service.core.proof import without_tick
-from agent_service.core.state import DoneItem, RunState
+from agent_service.core.phases import Framing, Met, Next, Phase, Proof, Reflection, Unusable, Verification
+from agent_service.core.planning import take_along
+from agent_service.core.state import DoneItem, RunState, StepRecord
 from agent_service.sentences import Text, say
-from schemas.catalog import ToolOffer
-from schemas.values import replace
+from schemas.values import dataclass, replace
 
 
 def flaws_of_framing(brief: Brief, framing: Framing) -> tuple[Text, ...]:
@@ -42,14 +46,7 @@ def _without_a_tool(brief: Brief, framing: Framing) -> Iterator[Text]:
 
 
 def adopt(state: RunState, framing: Framing, plan: Next | Unusable | None) -> RunState:
-    framed = _framed(state, framing)
-    phase = phase_of_next(framed)
-    go_on = plan is not None and phase is Phase.PLAN
-    return take_next(framed, plan, ()) if plan and go_on else ask(framed, phase)
-
-
-def _framed(state: RunState, framing: Framing) -> RunState:
-    return replace(
+    framed = replace(
         state,
         framing=framing,
         original=state.original or state.framing,
@@ -57,6 +54,8 @@ def _framed(state: RunState, framing: Framing) -> RunState:
         done_items=_items(state, framing),
         summary=say("framed", goal=framing.goal_statement),
     )
+    phase = phase_of_next(framed)
+    return take_along(framed, plan) if plan and phase is Phase.PLAN else ask(framed, phase)
 
 
 def _items(state: RunState, framing: Framing) -> tuple[DoneItem, ...]:
@@ -78,18 +77,17 @@ def _tool(brief: Brief, proof: Proof) -> str:
     return proof.tool if brief.skill(proof.tool) else proof.tool.partition(".")[0]
 
 
-def is_affordable(state: RunState) -> bool:
-    return state.brief.verify and reached_before_a_call(state) is None
+# What a verifier looks at
 
 
 def look_at_done(state: RunState, claim: Reflection) -> RunState:
-    if state.unverified or not is_affordable(state):
-        return endings.complete(state, claim.outcome or claim.summary)
+    if state.unverified or not _is_affordable(state):
+        return asking.complete(state, claim)
     return ask(replace(state, claim=claim), Phase.VERIFY)
 
 
-def look_at_framing(state: RunState, framing: Framing) -> RunState:
-    return ask(replace(state, proposed=framing), Phase.VERIFY)
+def _is_affordable(state: RunState) -> bool:
+    return state.brief.verify and reached_before_a_call(state) is None
 
 
 def take_verification(state: RunState, found: Verification) -> RunState:
@@ -97,15 +95,18 @@ def take_verification(state: RunState, found: Verification) -> RunState:
     settled = replace(state, claim=None, proposed=None)
     if claim:
         return _of_done(settled, claim, found)
+    why: tuple[Text, ...] = (say("claim_outrun"),)
+    if framing and found.holds:  # what came along with it is no part of what is decided now
+        adopted = adopt(replace(settled, happened=()), framing, state.first_choice)
+        return replace(adopted, happened=(*settled.happened, *adopted.happened))
     if framing:
-        return _of_framing(settled, framing, found)
-    why = say("claim_outrun")
-    return ask(replace(settled, summary=why), Phase.REFLECT, feedback=(why,))
+        why = (say("framing_refused", why=found.reason), say("framing_stands"))
+    return ask(replace(settled, summary=why[0]), Phase.REFLECT, feedback=why)
 
 
 def _of_done(state: RunState, claim: Reflection, found: Verification) -> RunState:
     if found.holds:
-        return endings.complete(state, claim.outcome or claim.summary)
+        return asking.complete(state, claim)
     items = tuple(without_tick(item) if item.id in found.doubted else item for item in state.done_items)
     summary = say("done_doubted", why=found.reason)
     doubted = replace(state, done_items=items, unverified=state.unverified + 1, summary=summary)
@@ -114,38 +115,34 @@ def _of_done(state: RunState, claim: Reflection, found: Verification) -> RunStat
     return ask(doubted, Phase.REFLECT, feedback=feedback)
 
 
-def _of_framing(state: RunState, framing: Framing, found: Verification) -> RunState:
-    if found.holds:
-        return adopt(state, framing, state.first_choice)
-    refused = say("framing_refused", why=found.reason)
-    feedback = (refused, say("framing_stands"))
-    return ask(replace(state, summary=refused), Phase.REFLECT, feedback=feedback)
-
-
 def take_framing(state: RunState, framing: Framing, plan: Next | Unusable | None) -> RunState:
     if state.framing is None:
         return adopt(state, framing, plan)
     within, held = _within_the_first(state, framing), None if isinstance(plan, Unusable) else plan
-    if why := why_a_person_is_needed(state, within):
-        then = ask_approval(replace(state, first_choice=held), within, why)
-    elif is_affordable(state):
-        then = look_at_framing(replace(state, first_choice=held), within)
-    else:
-        return adopt(state, within, plan)
-    return then
+    if why := _why_a_person_is_needed(state, within):
+        return ask_approval(replace(state, first_choice=held), within, why)
+    if _is_affordable(state):
+        return ask(replace(state, first_choice=held, proposed=within), Phase.VERIFY)
+    return adopt(state, within, plan)
 
 
 def flaws_of_reframing(state: RunState, framing: Framing) -> tuple[Text, ...]:
     return refusals_of(state, hash_of(_within_the_first(state, framing)), say("this_framing")) if state.rulings else ()
 
 
-def why_a_person_is_needed(state: RunState, framing: Framing) -> Text:
+def _why_a_person_is_needed(state: RunState, framing: Framing) -> Text:
+    """In a tainted run: it names an addressee, or a tool that writes out of the house, which was not named before."""
     if not state.tainted_by:
         return ""
-    new = (*_new_addressees(state, framing), *_new_writes(state, framing))
-    if not new:
-        return ""
-    return say("framing_beyond", names=", ".join(map(str, new)), tainted_by=state.tainted_by)
+    known, texts = tuple(_named_before(state)), tuple(_texts(framing))
+    commands = (f"{skill.name}.{command.name}" for skill in state.brief.skills for command in skill.commands)
+    new: list[Text] = [*approving.new_addressees(texts, (*known, *commands))]
+    for skill in state.brief.skills:
+        reaches_out = any(command.tier == "write" and command.effect != "local" for command in skill.commands)
+        if reaches_out and _names(texts, skill.name) and not _names(known, skill.name):
+            new.append(say("the_tool", tool=skill.name))
+    names = ", ".join(map(str, new))
+    return say("framing_beyond", names=names, tainted_by=state.tainted_by) if new else ""
 
 
 def _within_the_first(state: RunState, framing: Framing) -> Framing:
@@ -154,23 +151,8 @@ def _within_the_first(state: RunState, framing: Framing) -> Framing:
     return replace(framing, constraints=tuple(dict.fromkeys((*kept, *framing.constraints))))
 
 
-def _new_addressees(state: RunState, framing: Framing) -> tuple[str, ...]:
-    commands = (f"{skill.name}.{command.name}" for skill in state.brief.skills for command in skill.commands)
-    return egress.new_addressees(_texts(framing), (*_named_before(state), *commands))
-
-
-def _new_writes(state: RunState, framing: Framing) -> tuple[Text, ...]:
-    writes = (skill.name for skill in state.brief.skills if _reaches_out(skill))
-    before, new = "\n".join(_named_before(state)), "\n".join(_texts(framing))
-    return tuple(say("the_tool", tool=name) for name in writes if _names(new, name) and not _names(before, name))
-
-
-def _reaches_out(skill: ToolOffer) -> bool:
-    return any(command.tier == "write" and command.effect != "local" for command in skill.commands)
-
-
-def _names(text: str, tool: str) -> bool:
-    return bool(re.search(rf"(?<![\w-]){re.escape(tool)}(?![\w-])", text, re.IGNORECASE))
+def _names(texts: Iterable[str], tool: str) -> bool:
+    return bool(re.search(rf"(?<![\w-]){re.escape(tool)}(?![\w-])", "\n".join(texts), re.IGNORECASE))
 
 
 def _named_before(state: RunState) -> Iterator[str]:
@@ -183,9 +165,164 @@ def _named_before(state: RunState) -> Iterator[str]:
 
 
 def _texts(framing: Framing) -> Iterator[str]:
-    yield framing.goal_statement
-    yield from framing.definition_of_done
-    yield from framing.constraints
-    yield from framing.assumptions
+    yield from (framing.goal_statement, *framing.definition_of_done, *framing.constraints, *framing.assumptions)
     yield framing.hypothesis or ""
     yield from (proof.tool for proof in framing.proofs)
+
+
+# Proof
+
+PERSON = "person"
+FOLDER = "artifacts/"
+STEP = "step:"
+LONGEST = 1000
+"""Characters in which a claim names its evidence."""
+
+_APART = re.compile(r" ?[,;&+] ?(?:and )?| and ")
+_STEP = re.compile(
+    r"(?:the )?(?:(?:results?|output) of )?(?:the )?steps?(?: (?:no\.?|number))?\s*[:#]?\s*#?([1-9]\d{0,5})",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"#?([1-9]\d{0,5})")
+_PERSON = re.compile(
+    r"(?:the |an? )?(?:(?:message|answer|word)s?[ _](?:from|of)[ _])?(?:the |an?[ _])?person(?:'s \w+)?", re.IGNORECASE
+)
+_ARTIFACT = re.compile(r"(?:the )?artifacts?:?\s+", re.IGNORECASE)
+_REMARK = re.compile(r"\s*\([^()]*\)$")
+_MARKS = "`'\"<>[]. "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    items: tuple[DoneItem, ...]
+    accepted: tuple[Met, ...]
+    refusals: tuple[Text, ...]
+
+
+def judged(state: RunState, reflection: Reflection, seen: Iterable[Seen]) -> Judged:
+    """What the reflection takes back goes first: it may be proved anew. A failed claim counts only where its item is
+    left without proof, because models repeat what was accepted.
+    """
+    if not reflection.met and not reflection.unmet:
+        return Judged(items=state.done_items, accepted=(), refusals=())
+    looked_up = {(look.evidence, look.quote): look for look in seen}
+    items = {item.id: item for item in state.done_items}
+    named = (*(unmet.item for unmet in reflection.unmet), *(met.item for met in reflection.met))
+    unknown = tuple(say("item_unknown", item=name) for name in dict.fromkeys(named) if name not in items)
+    for unmet in (unmet for unmet in reflection.unmet if unmet.item in items):
+        items[unmet.item] = without_tick(items[unmet.item])
+    accepted, refused = [], list[tuple[str, Text]]()
+    for claim in (met for met in reflection.met if met.item in items):
+        item = items[claim.item]
+        flaws = {place: _flaw(state, item, place, claim, looked_up) for place in places_of(state, item, claim)}
+        shown = tuple(place for place, flaw in flaws.items() if not flaw)
+        if shown:
+            items[item.id] = _ticked(item, shown, claim.quote)
+            accepted.append(replace(claim, evidence=", ".join(shown)))
+        else:
+            refused.append((item.id, next(iter(flaws.values()))))
+    refusals = tuple(why for name, why in refused if items[name].proof is None or not items[name].done)
+    return Judged(items=tuple(items.values()), accepted=tuple(accepted), refusals=(*unknown, *refusals))
+
+
+def to_look_up(state: RunState, claim: Met) -> tuple[str, ...]:
+    item = next((item for item in state.done_items if item.id == claim.item), None)
+    if item is None or item.proof is None or not _says_something(claim.quote):
+        return ()
+    return tuple(place for place in places_of(state, item, claim) if not _unfit(state, item, place, claim))
+
+
+def places_of(state: RunState, item: DoneItem, claim: Met) -> tuple[str, ...]:
+    return (claim.evidence,) if item.proof is None else places_in(claim.evidence, state.artifacts)
+
+
+def places_in(evidence: str, artifacts: Iterable[str]) -> tuple[str, ...]:
+    known, places = frozenset(artifacts), list[str]()
+    for part in _APART.split(" ".join(evidence[:LONGEST].split())):
+        bare = _REMARK.sub("", part.strip(_MARKS)).strip(_MARKS)
+        number = _STEP.fullmatch(bare) or (_NUMBER.fullmatch(bare) if places and places[-1].startswith(STEP) else None)
+        places.append(f"{STEP}{number[1]}" if number else _named(bare, known))
+    return tuple(dict.fromkeys(places))
+
+
+def without_tick(item: DoneItem) -> DoneItem:
+    return replace(item, evidence=(), quotes=())
+
+
+def _says_something(text: str) -> bool:
+    return any(map(str.isalnum, text))
+
+
+def _named(bare: str, artifacts: frozenset[str]) -> str:
+    if _PERSON.fullmatch(bare):
+        return PERSON
+    name = _ARTIFACT.sub("", bare, count=1).strip(_MARKS) if _ARTIFACT.match(bare) else bare
+    return next((path for path in (name, f"{FOLDER}{name}") if path in artifacts), bare)
+
+
+def _flaw(state: RunState, item: DoneItem, place: str, claim: Met, looked_up: Mapping[tuple[str, str], Seen]) -> Text:
+    unfit = _unfit(state, item, place, claim)
+    if unfit or item.proof is None:
+        return unfit
+    if not _says_something(claim.quote):
+        if item.proof.kind == "step" and _brought_nothing(state, place):
+            return ""
+        return say("quote_needed", item=item.id, place=place)
+    look = looked_up.get((place, claim.quote))
+    if look and look.found:
+        return ""
+    where = "quote_not_in_artifact" if not place.startswith(STEP) else "quote_not_in_result"
+    name = "quote_not_in_write" if where == "quote_not_in_result" and sent_with(state, place) else where
+    return say(name, item=item.id, place=place, why=look.why if look else "")
+
+
+def sent_with(state: RunState, place: str) -> dict[str, JsonValue] | None:
+    step = _step_at(state, place)
+    return step.sent if step else None
+
+
+def _unfit(state: RunState, item: DoneItem, place: str, claim: Met) -> Text:
+    step = _step_at(state, place)
+    known = (step and step.status == "ok") or place in state.artifacts
+    if item.proof and place == PERSON:
+        known = bool(state.messages)
+    if not known:
+        failed = step.step if step else 0
+        return say("evidence_missing", evidence=claim.evidence, item=item.id, failed=failed)
+    if item.proof is None or _fits(item.proof, place, step):
+        return ""
+    tool = step.tool if step else ""
+    return say("evidence_unfit", item=item.id, proof=shown_by(item.proof), place=place, tool=tool)
+
+
+def shown_by(proof: Proof) -> Text:
+    return say(f"shown_by_{proof.kind}", tool=proof.tool)
+
+
+def _step_at(state: RunState, place: str) -> StepRecord | None:
+    return next((record for record in state.completed if place == f"{STEP}{record.step}"), None)
+
+
+def _brought_nothing(state: RunState, place: str) -> bool:
+    step = _step_at(state, place)
+    return step is not None and not _says_something(step.summary)
+
+
+def _fits(proof: Proof, place: str, step: StepRecord | None) -> bool:
+    of_its_tool = step is not None and proof.tool in ("", step.tool)
+    match proof.kind:
+        case "step":
+            return of_its_tool
+        case "artifact":
+            return place.startswith(FOLDER)
+        case "value":
+            return of_its_tool or (not proof.tool and place.startswith(FOLDER))
+        case "person":
+            return place == PERSON
+
+
+def _ticked(item: DoneItem, shown: tuple[str, ...], quote: str) -> DoneItem:
+    if item.proof is None:
+        return replace(item, evidence=tuple(dict.fromkeys((*item.evidence, *shown))))
+    quotes = dict(zip(item.evidence, item.quotes, strict=True)) | dict.fromkeys(shown, quote)
+    return replace(item, evidence=tuple(quotes), quotes=tuple(quotes.values()))

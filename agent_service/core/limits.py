@@ -1,144 +1,64 @@
-"""Run limits: how they are raised, which one is reached, what a call may cost, and how long a run stood still.
+"""Limits of a run: which one is reached, how they are raised, what a call may cost, and how long a run stood still.
 
 No tokenizer fits all models: a call is estimated from earlier calls of the run. The provider counted the longest prompt
 so far; the rest is taken as dense as any text.
 """
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from agent_service.core.brief import Grant, Limits, Spent
-from agent_service.core.events import ModelReplied, StoodStill
-from agent_service.core.state import RunState
-from agent_service.core.waiting import Acting, Ended, NeedsPerson, Pending, Reserve, Thinking
+from agent_service.core.events import ModelReplied, ModelUsage, StoodStill
+from agent_service.core.facts import LimitsRaised
+from agent_service.core.state import RunState, with_facts
+from agent_service.core.waiting import Acting, Ended, NeedsPerson, Reserve, Thinking
 from agent_service.sentences import Text, instant, say
 from schemas.events import Constraints
 from schemas.values import replace
 
 N = TypeVar("N", int, float)
-
+Reached = tuple[str, Text]
+"""The class of the ending, and why."""
 FEW_CALLS = 3
 """So many, each like the average call of the run, are spared for decisions."""
+RAISED = {
+    "budget_steps": "max_steps",
+    "budget_reframes": "max_reframes",
+    "budget_tokens": "max_tokens",
+    "budget_cost": "max_cost_usd",
+    "budget_time": "deadline_at",
+}
+"""The limits that a person can raise, by the class of the ending."""
+_TOKENS = "budget_tokens", "tokens_spent", "tokens_too_few"
+_COST = "budget_cost", "cost_spent", "cost_too_high"
+
+# Which one is reached
 
 
-_NOTHING = Grant(steps=0, tokens=0, cost_usd=0.0)
-
-
-def raised(limits: Limits, constraints: Constraints) -> Limits:
-    """Larger numbers of `constraints` win; nothing is ever lowered."""
-    return replace(
-        limits,
-        max_steps=max(limits.max_steps, constraints.max_loops or constraints.max_steps or 0),
-        max_reframes=max(limits.max_reframes, constraints.max_reframes or 0),
-        max_tokens=_larger(limits.max_tokens, constraints.max_tokens),
-        max_cost_usd=_larger(limits.max_cost_usd, constraints.max_cost_usd),
-        deadline_at=max(limits.deadline_at, constraints.deadline_at or limits.deadline_at),
-    )
-
-
-def extend_deadline(state: RunState, since: datetime | None) -> RunState:
-    granted = state.brief.limits
-    if since is None or granted.deadline_named:
-        return state
-    later = replace(granted, deadline_at=granted.deadline_at + (state.updated_at - since))
-    return replace(state, brief=replace(state.brief, limits=later))
-
-
-def expires_at(limits: Limits, since: datetime, patience_s: float) -> datetime:
-    patient_until = since + timedelta(seconds=patience_s)
-    return min(patient_until, limits.deadline_at) if limits.deadline_named else patient_until
-
-
-def with_more_attempts(state: RunState) -> RunState:
-    granted = state.brief.limits
-    attempts = max(granted.max_attempts_of_run, state.attempts + granted.max_attempts)
-    return replace(state, brief=replace(state.brief, limits=replace(granted, max_attempts_of_run=attempts)))
-
-
-def reached_before_a_call(state: RunState) -> tuple[str, Text] | None:
-    limits = state.brief.limits
+def reached_before_a_call(state: RunState, reserve: Reserve | None = None) -> Reached | None:
+    """By now, or by a call that takes all of its `reserve`."""
+    limits, taken = state.brief.limits, with_set_aside(state)
+    tokens, cost = (reserve.tokens, reserve.cost_usd) if reserve else (0, 0.0)
     if state.updated_at >= limits.deadline_at:
         return past_deadline(limits)
-    tokens = _tokens_taken(state)
-    if limits.max_tokens is not None and tokens >= limits.max_tokens:
-        return "budget_tokens", say("tokens_spent", tokens=tokens, most=limits.max_tokens)
-    return None if limits.max_cost_usd is None else _cost_reached(limits.max_cost_usd, _cost_taken(state))
+    by_tokens = _reached(_TOKENS, taken.tokens + taken.lost_tokens, tokens, limits.max_tokens)
+    return by_tokens or _reached(_COST, cost_so_far(taken), cost, limits.max_cost_usd)
 
 
-def nearly_spent(state: RunState) -> bool:
-    limits, spent = state.brief.limits, state.spent
-    budgets = ((limits.max_tokens, spent.tokens + spent.lost_tokens), (limits.max_cost_usd, cost_so_far(spent)))
-    return any(limit and used and spent.calls * (limit - used) < FEW_CALLS * used for limit, used in budgets)
-
-
-def beyond_with(state: RunState, reserve: Reserve) -> tuple[str, Text] | None:
-    limits, tokens = state.brief.limits, _tokens_taken(state)
-    if limits.max_tokens is not None and tokens + reserve.tokens > limits.max_tokens:
-        return "budget_tokens", say("tokens_too_few", tokens=tokens, most=limits.max_tokens, need=reserve.tokens)
-    if limits.max_cost_usd is None:
+def _reached(
+    words: tuple[str, str, str], taken: float | None, need: float | None, most: float | None
+) -> Reached | None:
+    ending_class, spent, too_much = words
+    if most is None:
         return None
-    cost = _cost_taken(state)
-    if cost is None or reserve.cost_usd is None:
-        return _cost_reached(limits.max_cost_usd, None)
-    if cost + reserve.cost_usd > limits.max_cost_usd:
-        return "budget_cost", say("cost_too_high", cost=cost, most=limits.max_cost_usd, need=reserve.cost_usd)
-    return None
+    if taken is None or need is None:
+        return ending_class, say("price_unknown", most=most)
+    if taken >= most:
+        return ending_class, say(spent, taken=taken, most=most)
+    return (ending_class, say(too_much, taken=taken, most=most, need=need)) if taken + need > most else None
 
 
-def set_aside(state: RunState) -> Grant:
-    if not state.brief.may_have_children:
-        return _NOTHING
-    return _sum(state.waiting.out if isinstance(state.waiting, Ended) else state.pendings)
-
-
-def with_set_aside(state: RunState) -> Spent:
-    """What was spent, with all that children may spend who have not told yet."""
-    aside, spent = set_aside(state), state.spent
-    lost_cost = None if spent.lost_cost_usd is None else spent.lost_cost_usd + (aside.cost_usd or 0.0)
-    return replace(
-        spent,
-        child_steps=spent.child_steps + aside.steps,
-        lost_tokens=spent.lost_tokens + (aside.tokens or 0),
-        lost_cost_usd=lost_cost,
-    )
-
-
-def _sum(pendings: Iterable[Pending]) -> Grant:
-    grants = [pending.grant for pending in pendings if pending.grant is not None]
-    return Grant(
-        steps=sum(grant.steps for grant in grants),
-        tokens=sum(grant.tokens or 0 for grant in grants),
-        cost_usd=sum(grant.cost_usd or 0.0 for grant in grants),
-    )
-
-
-def _tokens_taken(state: RunState) -> int:
-    return state.spent.tokens + state.spent.lost_tokens + (set_aside(state).tokens or 0)
-
-
-def _cost_taken(state: RunState) -> float | None:
-    cost = cost_so_far(state.spent)
-    return None if cost is None else cost + (set_aside(state).cost_usd or 0.0)
-
-
-def with_cost_of_lost(spent: Spent, tokens: int, cost: float | None) -> Spent:
-    return replace(
-        spent,
-        lost_calls=spent.lost_calls + 1,
-        lost_tokens=spent.lost_tokens + tokens,
-        lost_cost_usd=None if spent.lost_cost_usd is None or cost is None else spent.lost_cost_usd + cost,
-    )
-
-
-def cost_so_far(spent: Spent) -> float | None:
-    """What was or perhaps was paid; null when a price is unknown."""
-    if spent.cost_usd is None or spent.lost_cost_usd is None:
-        return None
-    return spent.cost_usd + spent.lost_cost_usd
-
-
-def reached_before_a_step(state: RunState) -> tuple[str, Text] | None:
+def reached_before_a_step(state: RunState) -> Reached | None:
     limits = state.brief.limits
     if state.updated_at >= limits.deadline_at:
         return past_deadline(limits)
@@ -150,11 +70,17 @@ def reached_before_a_step(state: RunState) -> tuple[str, Text] | None:
 
 
 def steps_taken(state: RunState) -> int:
-    return state.step + state.spent.child_steps + set_aside(state).steps
+    return state.step + with_set_aside(state).child_steps
 
 
-def past_deadline(limits: Limits) -> tuple[str, Text]:
+def past_deadline(limits: Limits) -> Reached:
     return "budget_time", say("deadline_passed", deadline=instant(limits.deadline_at))
+
+
+def nearly_spent(state: RunState) -> bool:
+    limits, spent = state.brief.limits, state.spent
+    budgets = ((limits.max_tokens, spent.tokens + spent.lost_tokens), (limits.max_cost_usd, cost_so_far(spent)))
+    return any(limit and used and spent.calls * (limit - used) < FEW_CALLS * used for limit, used in budgets)
 
 
 def budget_use(state: RunState) -> dict[str, Any]:
@@ -174,14 +100,121 @@ def budget_use(state: RunState) -> dict[str, Any]:
     }
 
 
-def _cost_reached(limit: float, spent: float | None) -> tuple[str, Text] | None:
-    if spent is None:
-        return "budget_cost", say("price_unknown", most=limit)
-    return ("budget_cost", say("cost_spent", cost=spent, most=limit)) if spent >= limit else None
+# What is spent
 
 
-def _larger(current: N | None, asked: N | None) -> N | None:
-    return current if current is None or asked is None else max(current, asked)
+def with_reply(spent: Spent, usage: ModelUsage) -> Spent:
+    return replace(
+        spent,
+        calls=spent.calls + 1,
+        input_tokens=spent.input_tokens + usage.input_tokens,
+        output_tokens=spent.output_tokens + usage.output_tokens,
+        cost_usd=added(spent.cost_usd, usage.cost_usd),
+        cache_read_tokens=spent.cache_read_tokens + usage.cache_read_tokens,
+    )
+
+
+def set_aside(state: RunState) -> Grant:
+    out = state.waiting.out if isinstance(state.waiting, Ended) else state.pendings
+    grants = [one.grant for one in out if one.grant] if state.brief.may_have_children else []
+    return Grant(
+        steps=sum([grant.steps for grant in grants]),
+        tokens=sum([grant.tokens or 0 for grant in grants]),
+        cost_usd=sum([grant.cost_usd or 0.0 for grant in grants]),
+    )
+
+
+def with_set_aside(state: RunState) -> Spent:
+    """What was spent, with all that children may spend who have not told yet."""
+    spent = state.spent
+    if not state.brief.may_have_children:
+        return spent
+    aside = set_aside(state)
+    return replace(
+        spent,
+        child_steps=spent.child_steps + aside.steps,
+        lost_tokens=spent.lost_tokens + (aside.tokens or 0),
+        lost_cost_usd=added(spent.lost_cost_usd, aside.cost_usd),
+    )
+
+
+def with_cost_of_lost(spent: Spent, tokens: int, cost: float | None) -> Spent:
+    return replace(
+        spent,
+        lost_calls=spent.lost_calls + 1,
+        lost_tokens=spent.lost_tokens + tokens,
+        lost_cost_usd=added(spent.lost_cost_usd, cost),
+    )
+
+
+def cost_so_far(spent: Spent) -> float | None:
+    """What was or perhaps was paid; null when a price is unknown."""
+    return added(spent.cost_usd, spent.lost_cost_usd)
+
+
+def added(one: N | None, other: N | None) -> N | None:
+    """Unknown where one of them is."""
+    return None if one is None or other is None else one + other
+
+
+# How they are raised
+
+
+def raised(state: RunState, more: Constraints) -> RunState:
+    """Larger numbers win; nothing is ever lowered."""
+    limits = state.brief.limits
+    asked = {name: getattr(more, name) for name in RAISED.values()} | {"max_steps": more.max_loops or more.max_steps}
+    both = {name: (getattr(limits, name), number) for name, number in asked.items()}
+    larger: dict[str, Any] = {name: max(pair) for name, pair in both.items() if None not in pair}
+    changed = with_limits(state, **larger)
+    return with_facts(changed, LimitsRaised(limits=changed.brief.limits))
+
+
+def with_limits(state: RunState, **changed: Any) -> RunState:
+    return replace(state, brief=replace(state.brief, limits=replace(state.brief.limits, **changed)))
+
+
+def extend_deadline(state: RunState, since: datetime | None) -> RunState:
+    granted = state.brief.limits
+    if since is None or granted.deadline_named:
+        return state
+    return with_limits(state, deadline_at=granted.deadline_at + (state.updated_at - since))
+
+
+def expires_at(limits: Limits, since: datetime, patience_s: float) -> datetime:
+    patient_until = since + timedelta(seconds=patience_s)
+    return min(patient_until, limits.deadline_at) if limits.deadline_named else patient_until
+
+
+def with_more_attempts(state: RunState) -> RunState:
+    granted = state.brief.limits
+    return with_limits(
+        state, max_attempts_of_run=max(granted.max_attempts_of_run, state.attempts + granted.max_attempts)
+    )
+
+
+def on_stood_still(state: RunState, event: StoodStill) -> RunState | Text:
+    """Everything was stopped, and goes on: what ran out meanwhile has as much time as before."""
+    since = max(event.since, state.accepted_at)
+    if state.stood_until and state.stood_until >= event.at:
+        return say("stop_known")
+    if event.at <= since:
+        return say("accepted_afterwards")
+    known, by = replace(state, stood_until=event.at), event.at - since
+    match state.waiting:
+        case NeedsPerson(held=Acting() as held) as waiting:  # the pause itself counts against nothing else
+            return replace(known, waiting=replace(waiting, held=held.later(by, answers=True)))
+        case NeedsPerson():
+            return say("stands_still_already")
+        case Acting() as acting:
+            known = replace(known, waiting=acting.later(by).later(by, answers=True))
+        case Thinking(still_since=datetime() as held_since) as waiting:  # its time stood still already
+            overlap = event.at - max(since, held_since)
+            known = replace(known, waiting=replace(waiting, still_since=held_since + overlap))
+    return replace(extend_deadline(known, since), summary=say("stood_still", by=event.by, reason=event.reason))
+
+
+# What a call takes
 
 
 BYTES_PER_TOKEN = 2
@@ -236,24 +269,3 @@ def least_reply(state: RunState) -> int:
 
 def _of(state: RunState, model: str) -> tuple[int, int]:
     return max((measure for name, measure in state.measured.items() if name.startswith(model)), default=(0, 0))
-
-
-def on_stood_still(state: RunState, event: StoodStill) -> RunState | Text:
-    if state.stood_until and state.stood_until >= event.at:
-        return say("stop_known")
-    since = max(event.since, state.accepted_at)
-    if event.at <= since:
-        return say("accepted_afterwards")
-    known = replace(state, stood_until=event.at)
-    match state.waiting:
-        case NeedsPerson(held=Acting() as held) as waiting:  # the pause itself counts against nothing else
-            return replace(known, waiting=replace(waiting, held=held.with_later_answers(event.at - since)))
-        case NeedsPerson():
-            return say("stands_still_already")
-        case Acting() as acting:
-            later = acting.with_later_answers(event.at - since).with_later_graphs(event.at - since)
-            known = replace(known, waiting=later)
-        case Thinking(still_since=datetime() as held_since) as waiting:  # its time stood still already
-            overlap = event.at - max(since, held_since)
-            known = replace(known, waiting=replace(waiting, still_since=held_since + overlap))
-    return replace(extend_deadline(known, since), summary=say("stood_still", by=event.by, reason=event.reason))

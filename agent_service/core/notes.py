@@ -6,7 +6,7 @@ fact keeps every step that showed it as a source.
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import TypeVar
 
@@ -47,7 +47,7 @@ PUNCTUATION = 4
 """Characters that JSON needs beside each value."""
 _ORDER = {"artifact_path": 0, "summary": 0, "artifacts": 0, "excerpt": 2}
 """Of a result that is cut: what names it and sums it up first, the excerpt last."""
-_STEPS_NAMED = re.compile(r"\bsteps?\W{0,2}(\d+)(?:\s*(-|,|and|to)\s*(\d+))?", re.IGNORECASE)
+_STEP_NAMED = re.compile(r"\bsteps?\W{0,2}(\d+)", re.IGNORECASE)
 
 
 _as_json = json.JSONEncoder(ensure_ascii=False, default=vars).encode
@@ -83,21 +83,27 @@ def _cut(value: JsonValue, room: int) -> tuple[JsonValue, int]:
 
 
 def with_step(state: RunState, pending: Pending, record: StepRecord, output: dict[str, JsonValue]) -> RunState:
-    known = len(state.notes) - _unshown(state)
-    leads = _leads(state, pending)
-    step = _step(state, pending, record, output)
-    reflection = None if leads else state.reflection
-    return replace(state, notes=(*state.notes[:known], step, *state.notes[known:]), reflection=reflection)
-
-
-def _leads(state: RunState, pending: Pending) -> bool:
-    """Whether the step is the first of its plan."""
-    return state.plan is None or pending.step <= state.step - len(state.plan.also)
-
-
-def _unshown(state: RunState) -> int:
-    newest = takewhile(_is_of_people, reversed(state.notes))
-    return min(len(tuple(newest)), max(0, state.words - state.shown))
+    """Its note stands before words of people that the model has not been shown. The first step of a plan has what led
+    to the plan.
+    """
+    leads = state.plan is None or pending.step <= state.step - len(state.plan.also)
+    plan, reflection = (state.plan, state.reflection) if leads else (None, None)
+    note = StepNote(
+        step=record.step,
+        tool=record.tool,
+        command=record.command,
+        status=record.status,
+        arguments=bounded(pending.action.arguments, MAX_ARGUMENTS),
+        output=bounded(dict(sorted(output.items(), key=lambda field: _ORDER.get(field[0], 1))), MAX_RESULT),
+        asked=_asked_first(state, record),
+        reflection=in_short(reflection) if reflection else None,
+        rationale=short(plan.rationale, MAX_THOUGHT) if plan else "",
+        expected=short(plan.expected_outcome, MAX_THOUGHT) if plan else "",
+    )
+    newest = len([*takewhile(_is_of_people, reversed(state.notes))])
+    known = len(state.notes) - min(newest, max(0, state.words - state.shown))
+    told = (*state.notes[:known], _sized(note), *state.notes[known:])
+    return replace(state, notes=told, reflection=None if leads else state.reflection)
 
 
 def _is_of_people(note: Note) -> bool:
@@ -144,17 +150,9 @@ def _kept_steps(state: RunState) -> int:
 
 def facts_suffice(state: RunState) -> bool:
     """Whether compaction needs no model: each older step failed or is a fact's source, and facts are few."""
-    named = {step for fact in state.facts for step in _steps_in(fact)}
+    named = {int(step) for fact in state.facts for step in _STEP_NAMED.findall(fact)}
     older = _older(state, _kept_steps(state))
     return len(state.facts) <= MAX_MEMORY and all(r.status == "error" or r.step in named for r in older)
-
-
-def _steps_in(fact: str) -> Iterator[int]:
-    for first, how, last in _STEPS_NAMED.findall(fact):
-        yield int(first)
-        if last:
-            most = min(int(last), int(first) + MAX_MEMORY)
-            yield from range(int(first), most + 1) if how in ("-", "to") else (int(last),)
 
 
 def compacted(state: RunState, memory: Sequence[str], *, kept_steps: int | None = None) -> RunState:
@@ -163,7 +161,17 @@ def compacted(state: RunState, memory: Sequence[str], *, kept_steps: int | None 
     kept = _kept_steps(state) if kept_steps is None else kept_steps
     given_up = {id(note) for note in steps[: max(0, len(steps) - kept)]}
     left = tuple(note for note in state.notes if not isinstance(note, MemoryNote) and id(note) not in given_up)
-    return replace(state, facts=facts, notes=(_memory(facts, _older(state, kept)), *left))
+    older = tuple(
+        OldStep(
+            step=one.step,
+            tool=one.tool,
+            command=one.command,
+            status=one.status,
+            summary=short(" ".join(one.summary.split()), MAX_REMEMBERED),
+        )
+        for one in _older(state, kept)[-REMEMBERED_STEPS:]
+    )
+    return replace(state, facts=facts, notes=(_sized(MemoryNote(facts=facts, older=older)), *left))
 
 
 def _older(state: RunState, kept_steps: int) -> tuple[StepRecord, ...]:
@@ -178,32 +186,6 @@ def shrunk(state: RunState) -> RunState | None:
     newest = len(state.plan.actions) if state.plan else 1
     kept = newest if len(steps) > newest else 1
     return compacted(state, state.facts, kept_steps=kept) if len(steps) > 1 else None
-
-
-def _memory(facts: tuple[str, ...], older: Sequence[StepRecord]) -> MemoryNote:
-    return _sized(MemoryNote(facts=facts, older=tuple(_old(record) for record in older[-REMEMBERED_STEPS:])))
-
-
-def _old(record: StepRecord) -> OldStep:
-    summary = short(" ".join(record.summary.split()), MAX_REMEMBERED)
-    return OldStep(step=record.step, tool=record.tool, command=record.command, status=record.status, summary=summary)
-
-
-def _step(state: RunState, pending: Pending, record: StepRecord, output: dict[str, JsonValue]) -> StepNote:
-    leads, plan = _leads(state, pending), state.plan
-    note = StepNote(
-        step=record.step,
-        tool=record.tool,
-        command=record.command,
-        status=record.status,
-        arguments=bounded(pending.action.arguments, MAX_ARGUMENTS),
-        output=bounded(dict(sorted(output.items(), key=lambda field: _ORDER.get(field[0], 1))), MAX_RESULT),
-        asked=_asked_first(state, record),
-        reflection=in_short(state.reflection) if leads and state.reflection else None,
-        rationale=short(plan.rationale, MAX_THOUGHT) if leads and plan else "",
-        expected=short(plan.expected_outcome, MAX_THOUGHT) if leads and plan else "",
-    )
-    return _sized(note)
 
 
 def _sized(note: N) -> N:

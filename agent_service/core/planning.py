@@ -3,26 +3,79 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from agent_service.core import acting, approving, endings, finishing, grants, limits
-from agent_service.core.acting import dispatch, flaws_of_action, is_stuck, unknown_artifacts
-from agent_service.core.asking import ask, ask_again, next_question, phase_anew, phase_of_next
+from agent_service.core import acting, approving, grants, limits
+from agent_service.core.asking import (
+    ask,
+    ask_again,
+    ask_person,
+    escalate,
+    next_question,
+    out_of_budget,
+    phase_anew,
+    phase_of_next,
+)
 from agent_service.core.facts import Slept
 from agent_service.core.phases import Action, Ask, Next, Phase, Plan, Unusable, Wait
-from agent_service.core.state import RunState, with_facts
+from agent_service.core.state import RunState, became, with_facts
 from agent_service.core.waiting import Asking, Deciding, Planned, Question, Sleeping
 from agent_service.sentences import Text, instant, say
 from schemas.values import replace
 
+LEAST_S, LONGEST_S = 1.0, 30 * 86400.0
+MOST_IN_A_ROW = 10
+"""Waits without a step between them: each is a model call, and nothing is looked at."""
+MOST_CHOICES = 12
 
-def take_plan(state: RunState, plan: Plan, asking: Asking) -> RunState:
-    flaws = flaws_of_plan(state, plan)
-    if flaws:
+
+def take_along(state: RunState, chosen: Next | Unusable, *, repairs: int = 0) -> RunState:
+    """What came along with a decision that is taken up."""
+    asking = Asking(call=state.calls, phase=Phase.PLAN, repairs=repairs)
+    return take_next(became(state, "ok"), chosen, asking)
+
+
+def take_next(state: RunState, chosen: Next | Unusable, asking: Asking) -> RunState:
+    match chosen:
+        case Plan():
+            return _take_plan(state, chosen, asking)
+        case Unusable(reason=reason, flaws=flaws):
+            return ask_again(state, asking, flaws or (reason,), reply=chosen)
+        case Ask():
+            if not (wrong := flaws_of_question(state, chosen)):
+                return _put_question(state, chosen)
+        case Wait():
+            if not (wrong := flaws_of_wait(state, chosen, state.updated_at)):
+                return wait_for(state, chosen)
+    phase = phase_of_next(state) if asking.phase is Phase.PLAN else asking.phase
+    return ask_again(state, replace(asking, phase=phase), wrong)
+
+
+def _take_plan(state: RunState, plan: Plan, asking: Asking) -> RunState:
+    if flaws := flaws_of_plan(state, plan):
         return ask_again(state, asking, flaws)
-    stuck = next((action for action in plan.actions if is_stuck(state, action)), None)
+    stuck = next((action for action in plan.actions if acting.is_stuck(state, action)), None)
     if stuck:
-        return endings.escalate(state, "stuck_loop", say("stuck", tool=stuck.tool))
-    planned = replace(state, plan=plan, outline=plan.outline or state.outline)
-    return carry_out(planned, plan)
+        why = say("stuck", tool=stuck.tool)
+        return escalate(became(state, "refused", "stuck_loop", (why,)), "stuck_loop", why)
+    return carry_out(replace(state, plan=plan, outline=plan.outline or state.outline), plan)
+
+
+def carry_out(state: RunState, plan: Plan) -> RunState:
+    if reached := limits.reached_before_a_step(state):
+        kept = replace(became(state, "refused", reached[0], reached[1:]), waiting=Planned(plan=plan))
+        return out_of_budget(kept, reached, question=next_question(state, Phase.PLAN))
+    if flaws := _flaws_of_reads(state, plan):  # less is left than when it was planned
+        return ask(state, Phase.PLAN, feedback=flaws)
+    why = approving.why_needed(state, plan.action)
+    if why and not approving.is_allowed(state, plan):
+        return approving.ask_approval(state, plan, why)
+    return acting.dispatch(state, plan)
+
+
+def writes(state: RunState, plan: Plan) -> bool:
+    return any(map(state.brief.writes, plan.actions))
+
+
+# Flaws of a plan
 
 
 def flaws_of_plan(state: RunState, plan: Plan) -> tuple[Text, ...]:
@@ -30,67 +83,14 @@ def flaws_of_plan(state: RunState, plan: Plan) -> tuple[Text, ...]:
     flaws = (
         flaw
         for action in plan.actions
-        for flaw in (*flaws_of_action(state.brief, action), *unknown_artifacts(state, action))
+        for flaw in (*acting.flaws_of_action(state.brief, action), *acting.unknown_artifacts(state, action))
     )
-    settled = (*approving.flaws_of(state, plan.action), *finishing.flaws_of_doubt(state, plan.action))
-    return *flaws, *settled, *flaws_of_reads(state, plan), *grants.flaws_of(state, plan.actions)
+    settled = (*approving.flaws_of(state, plan.action), *acting.flaws_of_doubt(state, plan.action))
+    return *flaws, *settled, *_flaws_of_reads(state, plan), *grants.flaws_of(state, plan.actions)
 
 
-def writes(state: RunState, plan: Plan) -> bool:
-    return any(command is None or command.tier == "write" for command in map(state.brief.command, plan.actions))
-
-
-def carry_out(state: RunState, plan: Plan) -> RunState:
-    reached = limits.reached_before_a_step(state)
-    if reached:
-        kept = replace(state, waiting=Planned(plan=plan))
-        return endings.out_of_budget(kept, reached, question=next_question(state, Phase.PLAN))
-    if flaws := flaws_of_reads(state, plan):  # less is left than when it was planned
-        return ask(state, Phase.PLAN, feedback=flaws)
-    why = approving.why_needed(state, plan.action)
-    if why and not approving.is_allowed(state, plan):
-        return approving.ask_approval(state, plan, why)
-    return dispatch(state, plan)
-
-
-def take_next(state: RunState, chosen: Next | Unusable, refusals: tuple[Text, ...], *, repairs: int = 0) -> RunState:
-    asking = Asking(call=state.calls, phase=Phase.PLAN, feedback=refusals, repairs=repairs)
-    match chosen:
-        case Plan():
-            return take_plan(state, chosen, asking)
-        case Unusable(reason=reason, flaws=flaws):
-            return ask_again(state, asking, flaws or (reason,), reply=chosen)
-        case Ask():
-            return take_question(state, chosen, asking)
-        case Wait():
-            return take_wait(state, chosen, asking)
-
-
-def take_question(state: RunState, question: Ask, asking: Asking) -> RunState:
-    if flaws := flaws_of_question(state, question):
-        return _rest_again(state, asking, flaws)
-    return ask_person(state, question)
-
-
-def take_wait(state: RunState, wait: Wait, asking: Asking) -> RunState:
-    if flaws := flaws_of_wait(state, wait, state.updated_at):
-        return _rest_again(state, asking, flaws)
-    return wait_for(state, wait)
-
-
-def _rest_again(state: RunState, asking: Asking, flaws: tuple[Text, ...]) -> RunState:
-    phase = phase_of_next(state) if asking.phase is Phase.PLAN else asking.phase
-    return ask_again(state, replace(asking, phase=phase), flaws)
-
-
-def flaws_of_reads(state: RunState, plan: Plan) -> tuple[Text, ...]:
+def _flaws_of_reads(state: RunState, plan: Plan) -> tuple[Text, ...]:
     return tuple(_flaws(state, plan)) if plan.also else ()
-
-
-def most(state: RunState) -> int:
-    granted = state.brief.limits
-    left = min(granted.max_steps - limits.steps_taken(state), acting.attempts_left(state))
-    return min(granted.parallel_reads, left) if left > 0 else granted.parallel_reads
 
 
 def _flaws(state: RunState, plan: Plan) -> Iterator[Text]:
@@ -104,30 +104,23 @@ def _flaws(state: RunState, plan: Plan) -> Iterator[Text]:
         yield say("same_action_twice")
 
 
+def most(state: RunState) -> int:
+    """How many actions a plan may have now."""
+    granted = state.brief.limits
+    left = min(granted.max_steps - limits.steps_taken(state), acting.attempts_left(state))
+    return min(granted.parallel_reads, left) if left > 0 else granted.parallel_reads
+
+
 def _why_alone(state: RunState, action: Action) -> Text:
-    command = state.brief.command(action)
-    reads = command is not None and command.tier == "read"
-    if not reads and not grants.needs_one(state.brief, action.tool):
+    if state.brief.writes(action) and not grants.needs_one(state.brief, action.tool):
         return say("no_read")
     return approving.why_needed(state, action)
 
 
-LEAST_S = 1.0
-MOST_IN_A_ROW = 10
-"""Waits without a step between them: each is a model call, and nothing is looked at."""
-LONGEST_S = 30 * 86400.0
+# Waits and questions
 
 
 def flaws_of_wait(state: RunState, wait: Wait, at: datetime) -> tuple[Text, ...]:
-    if flaws := flaws_of_instant(wait, at):
-        return flaws
-    deadline = state.brief.limits.deadline_at
-    if _until(wait, at) >= deadline:
-        return (say("wait_past_deadline", deadline=instant(deadline)),)
-    return (say("waits_too_often", times=state.waits),) if state.waits >= MOST_IN_A_ROW else ()
-
-
-def flaws_of_instant(wait: Wait, at: datetime) -> tuple[Text, ...]:
     if (wait.until is None) == (wait.seconds is None):
         return (say("wait_needs_one"),)
     if wait.seconds is not None and not LEAST_S <= wait.seconds <= LONGEST_S:
@@ -136,7 +129,10 @@ def flaws_of_instant(wait: Wait, at: datetime) -> tuple[Text, ...]:
         return (say("wait_zone"),)
     if wait.until is not None and wait.until <= at:
         return (say("wait_passed", now=instant(at)),)
-    return ()
+    deadline = state.brief.limits.deadline_at
+    if _until(wait, at) >= deadline:
+        return (say("wait_past_deadline", deadline=instant(deadline)),)
+    return (say("waits_too_often", times=state.waits),) if state.waits >= MOST_IN_A_ROW else ()
 
 
 def _until(wait: Wait, at: datetime) -> datetime:
@@ -152,14 +148,9 @@ def wait_for(state: RunState, wait: Wait) -> RunState:
 
 def wake_up(state: RunState) -> RunState:
     waited = state.waiting
-    told = (
-        say("waited", since=f"{waited.since:%Y-%m-%d %H:%M}", why=waited.why) if isinstance(waited, Sleeping) else None
-    )
-    going_on = replace(state, waiting=Deciding())
-    return ask(going_on, phase_of_next(state), feedback=(told,) if told else ())
-
-
-MOST_CHOICES = 12
+    assert isinstance(waited, Sleeping), "it waits for an instant"
+    told = say("waited", since=f"{waited.since:%Y-%m-%d %H:%M}", why=waited.why)
+    return ask(replace(state, waiting=Deciding()), phase_of_next(state), feedback=(told,))
 
 
 def flaws_of_question(state: RunState, question: Ask) -> tuple[Text, ...]:
@@ -173,18 +164,14 @@ def flaws_of_question(state: RunState, question: Ask) -> tuple[Text, ...]:
     return tuple(flaws)
 
 
-def ask_person(state: RunState, question: Ask) -> RunState:
+def _put_question(state: RunState, question: Ask) -> RunState:
     """Then the model is asked what follows, or to frame if it has not."""
     ask, summary = Question(ask=question, phase=phase_anew(state)), say("asks", question=question.question)
     counted = replace(state, questions=state.questions + 1)
-    return endings.ask_person(counted, ask, summary, patience_s=state.brief.limits.answer_s)
+    return ask_person(counted, ask, summary, patience_s=state.brief.limits.answer_s)
 
 
 def question_answered(state: RunState, question: Question, *, by_message: bool) -> RunState:
     """The answer is among the notes already; `by_message`: with what a person said in its place."""
     why = say("spoke_meanwhile" if by_message else "was_answered")
-    return ask(replace(state, waiting=Deciding()), question.phase, feedback=(why,))
-
-
-def question_expired(state: RunState, question: Question) -> RunState:
-    return endings.escalate(state, "unanswered", say("unanswered", question=question.ask.question))
+    return ask(state, question.phase, feedback=(why,))

@@ -1,33 +1,126 @@
-"""What a tool's result means: its step is finished, retried, or handed to a person.
+"""Takes a tool's result: is it the one that the run waits for, and what does it mean? RFC-103's resume validation.
 
-`correlate` says which result it is; only an answer to the pending attempt finishes a step. Parallel reads are judged
-one by one, and the model reflects when the last is finished. Continuations are in `continuing`.
+run not known                                     the caller's business: there is no state to judge by
+run final                                         LATE       recorded, once
+step below the pending one, or finished           STALE      ignored
+step above the pending one, or nothing pending    VIOLATION  escalates
+message answered an earlier request               STALE      ignored
+tool is not the pending one                       VIOLATION  escalates
+attempt older than the pending one                STALE      ignored
+attempt newer than the last that was sent         VIOLATION  escalates
+no attempt named, and none is out                 STALE      ignored
+otherwise                                         MATCH
+
+A result that does not name its attempt (RFC-103's has none) answers the pending one. While several reads are pending,
+each row is of the one of that step; below the pending one is what is below them all, above it what is above them all.
+
+While a step gathers what its tool asked for, its own request is answered, and the rows are of its tasks: a result names
+the one that it answers, and one of a task that is not out is STALE. One that names none answers the only one of its
+tool. Only an answer to the pending attempt finishes a request; the model reflects when the last step is finished.
 """
 
 from datetime import datetime
+from enum import Enum, auto
 
-from agent_service.core import acting, continuing, endings, finishing, grants
-from agent_service.core.correlate import Relation, judge, unbelieved
-from agent_service.core.events import Refusal, ToolReturned
+from agent_service.core import acting, asking, continuing, grants
+from agent_service.core.events import Proof, Refusal, ToolReturned
 from agent_service.core.facts import AnswerStatus, AttemptAnswered
-from agent_service.core.in_flight import answer, graph_of, pending_of, with_graph, with_pending
 from agent_service.core.state import RunState, with_facts
-from agent_service.core.waiting import AGAIN, Ended, Pending, TaskGraph, acting_of
+from agent_service.core.waiting import Acting, Ended, Graph, Pending, acting_of, graph_of, with_requests
 from agent_service.sentences import Text, instant, say
 from schemas import keys
 from schemas.events import ToolError, ToolResult
-from schemas.values import replace
+from schemas.values import dataclass, replace
 
-_IN_DOUBT = {"error_class": "in_doubt", "retryable": False}
-_UNHEARD = ToolError(
-    error_class="timeout",
-    message=str(say("answer_dropped")),
-    retryable=True,
-)
+_UNHEARD = ToolError(error_class="timeout", message=str(say("answer_dropped")), retryable=True)
 MOST_LATE = 20
 """Late results that a journal keeps; log and metrics tell of more."""
 HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed", "storage_full"})
 """Error classes that neither another attempt nor another plan can mend."""
+
+
+class Relation(Enum):
+    MATCH = auto()
+    STALE = auto()
+    LATE = auto()
+    VIOLATION = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """`pending`: what it answers, of a result that matches."""
+
+    relation: Relation
+    reason: Text = ""
+    pending: Pending | None = None
+
+
+def judge(state: RunState, result: ToolResult, place: str = "") -> Judgement:
+    """`place` names the message it came with."""
+    steps, step, which = state.open_steps, result.step, say("which", step=result.step, attempt=result.attempt)
+    if state.final:
+        return Judgement(Relation.LATE, say("came_late", which=which, status=state.status))
+    if state.has_finished(step) or (steps and step < steps[0]):
+        return Judgement(Relation.STALE, say("step_finished", step=step))
+    if not steps:
+        return Judgement(Relation.VIOLATION, say("nothing_pending", which=which))
+    if step not in steps:
+        return Judgement(Relation.VIOLATION, say("from_the_future", which=which, pending=steps[-1]))
+    if place and place in state.places:
+        return Judgement(Relation.STALE, say("message_answered", step=step))
+    return _judge_step(state, result, which, place)
+
+
+def _judge_step(state: RunState, result: ToolResult, which: Text, place: str) -> Judgement:
+    mine = [one for one in state.pendings if one.step == result.step]
+    if graph_of(state.waiting, result.step):
+        mine = [one for one in mine if _names(result, one, place)]
+    elif result.task:
+        return Judgement(Relation.VIOLATION, say("task_never_asked", which=which, task=result.task))
+    if len(mine) == 1:
+        return _judge_attempt(mine[0], result, which)
+    name = "answers_which" if mine else "nothing_out"
+    told = say(name, step=result.step, task=result.task or "", count=len(mine), tool=result.tool)
+    return Judgement(Relation.STALE, told)
+
+
+def _names(result: ToolResult, pending: Pending, place: str) -> bool:
+    """Of a step that gathers: by its name, or else as the only one of its tool."""
+    if result.task:
+        return result.task == pending.task and result.round in (None, pending.round)
+    return bool(place) and result.tool == pending.action.tool
+
+
+def _judge_attempt(pending: Pending, result: ToolResult, which: Text) -> Judgement:
+    attempt, step = pending.attempt if result.attempt is None else result.attempt, pending.step
+    if result.tool != pending.action.tool:
+        why = say("other_tool", which=which, tool=result.tool, pending=pending.action.tool)
+        return Judgement(Relation.VIOLATION, why)
+    if attempt < pending.attempt:
+        return Judgement(Relation.STALE, say("attempt_given_up", attempt=attempt, now=pending.attempt))
+    if attempt > pending.attempt or (result.attempt and pending.retry_at):
+        return Judgement(Relation.VIOLATION, say("attempt_never_sent", attempt=attempt, step=step))
+    if pending.retry_at:
+        return Judgement(Relation.STALE, say("attempt_not_sent", attempt=attempt, step=step))
+    return Judgement(Relation.MATCH, "", pending)
+
+
+def unbelieved(state: RunState, result: ToolResult, proof: Proof | None, relation: Relation) -> Text:
+    """Why it counts for nothing: its tool echoes capabilities, and this is not the one of its request."""
+    violates, skills = relation is Relation.VIOLATION, state.brief.skills
+    if proof in (None, "named") or (proof == "another" and violates):
+        return ""
+    if proof == "another":
+        return say("capability_of_another", tool=result.tool, step=result.step)
+    asked = {result.tool, *(one.action.tool for one in acting_of(state.waiting).requests if violates)}
+    if state.brief.skill(result.tool) is None:  # whatever it answers, no tool of the run said it
+        asked = {skill.name for skill in skills}
+    if skills and not any(skill.echoes_capability and skill.name in asked for skill in skills):
+        return ""
+    return say("no_capability", tool=result.tool, step=result.step)
+
+
+# What comes
 
 
 def on_result(state: RunState, event: ToolReturned) -> RunState | Text | Refusal:
@@ -42,8 +135,8 @@ def on_result(state: RunState, event: ToolReturned) -> RunState | Text | Refusal
         case Relation.LATE:
             return _on_late(state, event, judgement.reason)
         case Relation.VIOLATION:
-            unasked = with_facts(state, _answered_unasked(state, event.result, "refused"))
-            return endings.escalate(unasked, "protocol_violation", judgement.reason)
+            unasked = with_facts(state, _unasked(event.result, "refused"))
+            return asking.escalate(unasked, "protocol_violation", judgement.reason)
         case Relation.MATCH:
             assert judgement.pending is not None, "what matches answers an attempt"
             return _take(state, judgement.pending, event)
@@ -52,121 +145,55 @@ def on_result(state: RunState, event: ToolReturned) -> RunState | Text | Refusal
 def _take(state: RunState, pending: Pending, event: ToolReturned) -> RunState:
     result = event.result
     if event.place:
-        state, pending = _with_nameless(state, pending, event.place)
+        state = replace(state, places=(*state.places, event.place))
+    if event.malformed:
+        return _on_error(state, pending, _malformed(state, pending, result), brought=True)
     if result.status == "ok":
-        state = finishing.with_taint(state, pending, result)
-        answered = with_facts(state, answer(pending, "ok"))
-        return continuing.take_answer(answered, pending, result)
-    if result.status == "continuation" and not event.malformed:
-        state = finishing.with_taint(state, pending, result)
+        state = with_facts(acting.with_taint(state, pending, result), acting.answer(pending, "ok"))
+        return continuing.take_answer(state, pending, result)
+    if result.status == "continuation":
+        state = acting.with_taint(state, pending, result)
         return continuing.take_continuation(state, pending, result, unfit=event.unfit)
-    error = _malformed(state, pending, result) if event.malformed else _as_error(result)
-    return _on_error(state, pending, error, brought=True)
+    return _on_error(state, pending, _as_error(result), brought=True)
 
 
 def on_due(state: RunState) -> RunState:
     due = min(acting_of(state.waiting).timed, key=lambda one: one.due_at)
-    if isinstance(due, TaskGraph):
+    if isinstance(due, Graph):
         return continuing.on_time_over(state, due)
-    return _on_silence(state, due) if due.retry_at is None else acting.send(state, due)
-
-
-def _on_silence(state: RunState, pending: Pending) -> RunState:
-    repeatable = acting.is_repeatable(state, pending)
+    if due.retry_at:
+        return acting.send(state, due)
+    repeatable = acting.is_repeatable(state, due)
     error = ToolError(
         error_class="timeout" if repeatable else "in_doubt",
-        message=str(say("no_result", deadline=instant(pending.deadline_at))),
+        message=str(say("no_result", deadline=instant(due.deadline_at))),
         retryable=repeatable,
     )
-    return _on_error(state, pending, finishing.in_place_of(state, pending, error=error))
+    return _on_error(state, due, acting.in_place_of(state, due, error=error))
 
 
 def unheard(state: RunState, *, at: datetime) -> tuple[ToolResult, ...]:
     """Ends attempts whose answers a stream may have dropped, by a repetition. The last allowed one goes on waiting. An
     executor that answers without naming attempts may give all answers one id.
     """
+    if not state.places:
+        return ()
     return tuple(
-        finishing.in_place_of(state, pending, error=_UNHEARD, at=at)
+        acting.in_place_of(state, pending, error=_UNHEARD, at=at)
         for pending in state.sent
-        if pending.nameless and 1 < pending.attempt < state.brief.limits.max_attempts
+        if 1 < pending.attempt < state.brief.limits.max_attempts
         if acting.is_repeatable(state, pending) and acting.attempts_left(state) > 0
     )
 
 
-def _with_nameless(state: RunState, pending: Pending, place: str) -> tuple[RunState, Pending]:
-    pending = replace(pending, nameless=(*pending.nameless, place))
-    state = replace(state, waiting=with_pending(state.waiting, pending))
-    graph = graph_of(state.waiting, pending.step)
-    if graph is None:
-        return state, pending
-    known = replace(graph, nameless=(*graph.nameless, place))
-    return with_graph(state, known, state.pendings), pending
+# Errors
 
 
 def _malformed(state: RunState, pending: Pending, result: ToolResult) -> ToolResult:
     if result.error is None or acting.is_repeatable(state, pending):
         return result
-    return result.model_copy(update={"error": result.error.model_copy(update=_IN_DOUBT)})
-
-
-def _on_late(state: RunState, event: ToolReturned, why: Text) -> RunState | Text | Refusal:
-    result, kept = event.result, grants.settled_late(_kept(state, event), event.result)
-    if result.task:
-        call = keys.call(state.run_id, result.step, result.tool, result.attempt or 1, result.task, result.round)
-        which = replace(kept, late_tasks=tuple(dict.fromkeys((*state.late_tasks, call))))
-        known = call in state.late_tasks
-    else:
-        place = (result.step, result.attempt or 1)
-        which = replace(kept, late=tuple(dict.fromkeys((*state.late, place))))
-        known = place in state.late
-    if kept is state and (known or state.has_finished(result.step)):
-        return why
-    if kept is state and len(state.late) + len(state.late_tasks) >= MOST_LATE:
-        return say("too_many_late", why=why, most=MOST_LATE)
-    return with_facts(which, _answered_unasked(state, result, "late"))
-
-
-def _answered_unasked(state: RunState, result: ToolResult, status: AnswerStatus) -> AttemptAnswered:
-    task, asked_in = result.task or "", result.round or 0
-    pending = pending_of(state.waiting, result.step, task, asked_in)
-    newest = pending.attempt if pending else 1
-    return AttemptAnswered(
-        step=result.step,
-        task=task,
-        round=asked_in,
-        attempt=result.attempt or newest,
-        tool=result.tool,
-        status=status,
-        error=result.error,
-    )
-
-
-def _kept(state: RunState, event: ToolReturned) -> RunState:
-    ended = state.waiting
-    if not isinstance(ended, Ended) or ended.held is None or event.malformed:
-        return state
-    judged = judge(replace(state, waiting=ended.held), event.result, event.place)
-    if judged.pending is None or known(ended, judged.pending):
-        return state
-    result = event.result if event.result.status == "ok" else _as_error(event.result)
-    return replace(state, waiting=replace(ended, came=(*ended.came, result)))
-
-
-def came_of(ended: Ended, pending: Pending) -> tuple[ToolResult, ...]:
-    return tuple(r for r in ended.came if (r.step, r.task or "", r.round or 0) == pending.name)
-
-
-def was_first_in_doubt(ended: Ended, pending: Pending) -> bool:
-    first = ended.came[:1]
-    return came_of(ended, pending)[:1] == first != () and _is_in_doubt(first[0])
-
-
-def known(ended: Ended, pending: Pending) -> ToolResult | None:
-    return next((r for r in came_of(ended, pending) if not _is_in_doubt(r)), None)
-
-
-def _is_in_doubt(result: ToolResult) -> bool:
-    return result.error is not None and result.error.error_class == "in_doubt"
+    in_doubt = {"error_class": "in_doubt", "retryable": False}
+    return result.model_copy(update={"error": result.error.model_copy(update=in_doubt)})
 
 
 def _as_error(result: ToolResult) -> ToolResult:
@@ -180,12 +207,10 @@ def _on_error(state: RunState, pending: Pending, result: ToolResult, *, brought:
     """`brought`: by its executor, and not made here because none came."""
     error, graph = result.error, graph_of(state.waiting, pending.step)
     assert error is not None, "an error result carries its error"
-    state = with_facts(state, answer(pending, "error", error))
-    stopped = graph is not None and graph.stopped
-    again = None if stopped else acting.retry(state, pending, error)
-    if again:
+    answered = with_facts(state, acting.answer(pending, "error", error))
+    if not (graph and graph.stopped) and (again := acting.retry(answered, pending, error)):
         return again
-    state = finishing.with_taint(state, pending, result) if brought else state
+    state = acting.with_taint(answered, pending, result) if brought else answered
     what = say(
         "failed",
         step=pending.step,
@@ -195,16 +220,60 @@ def _on_error(state: RunState, pending: Pending, result: ToolResult, *, brought:
         job=error.job_id,
         message=error.message,
     )
-    of_task = pending.task not in ("", AGAIN)
-    if error.error_class == "in_doubt" or (error.error_class in HANDED_TO_A_PERSON and not of_task):
-        return endings.escalate(state, error.error_class, what, came=(result,))
+    if error.error_class == "in_doubt" or (error.error_class in HANDED_TO_A_PERSON and not pending.id):
+        return _handed_over(state, pending, result, error.error_class, what)
     alone = graph is None and (state.plan is None or not state.plan.also)
     if alone and acting.could_be_retried(state, pending, error):
+        of_run = state.attempts >= state.brief.limits.max_attempts_of_run
         what = say("failed_for_good", what=what, attempt=pending.attempt)
-        return endings.escalate(state, _spent_attempts(state), what, came=(result,))
+        return _handed_over(state, pending, result, "budget_attempts" if of_run else "tool_exhausted", what)
     return continuing.take_answer(state, pending, result)
 
 
-def _spent_attempts(state: RunState) -> str:
-    of_run = state.attempts >= state.brief.limits.max_attempts_of_run
-    return "budget_attempts" if of_run else "tool_exhausted"
+def _handed_over(state: RunState, pending: Pending, result: ToolResult, ending_class: str, why: Text) -> RunState:
+    """With the answer, for a run that is reopened; none is known of what is in doubt."""
+    if ending_class == "in_doubt":
+        return asking.escalate(state, ending_class, why, doubted=pending.name)
+    kept = with_requests(state.waiting, replace(pending, answer=result))
+    return asking.escalate(replace(state, waiting=kept), ending_class, why)
+
+
+# Late results
+
+
+def _on_late(state: RunState, event: ToolReturned, why: Text) -> RunState | Text:
+    result, kept = event.result, _kept(state, event)
+    call = keys.call(state.run_id, result.step, result.tool, result.attempt or 1, result.task, result.round)
+    if kept is state and (call in state.late or state.has_finished(result.step)):
+        return why
+    if kept is state and len(state.late) >= MOST_LATE:
+        return say("too_many_late", why=why, most=MOST_LATE)
+    return with_facts(replace(kept, late=tuple(dict.fromkeys((*state.late, call)))), _unasked(result, "late"))
+
+
+def _kept(state: RunState, event: ToolReturned) -> RunState:
+    """With the answer that a request of the ended run was still to get; what an agent had spent counts once."""
+    ended, result = state.waiting, event.result
+    if not isinstance(ended, Ended) or ended.held is None or event.malformed:
+        return state
+    held = ended.held
+    pending = judge(replace(state, waiting=held), result, event.place).pending
+    if pending is None or pending.answer or (result.error and result.error.error_class == "in_doubt"):
+        return state
+    told = replace(pending, answer=result if result.status == "ok" else _as_error(result))
+    charged = grants.settled(state, pending, result) if ended.status != "escalated" else state  # else once it goes on
+    kept = with_requests(held, told)
+    assert isinstance(kept, Acting), "what is out stays so"
+    return replace(state, spent=charged.spent, waiting=replace(ended, held=kept))
+
+
+def _unasked(result: ToolResult, status: AnswerStatus) -> AttemptAnswered:
+    return AttemptAnswered(
+        step=result.step,
+        task=result.task or "",
+        round=result.round or 0,
+        attempt=result.attempt or 1,
+        tool=result.tool,
+        status=status,
+        error=result.error,
+    )

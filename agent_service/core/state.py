@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from agent_service.core.brief import Brief, Spent
-from agent_service.core.facts import Fact
+from agent_service.core.facts import Decided, DecisionStatus, Fact
 from agent_service.core.phases import Framing, Next, Plan, Proof, Reflection
 from agent_service.core.waiting import (
     Acting,
@@ -18,6 +18,7 @@ from agent_service.core.waiting import (
     Asking,
     Ended,
     Evidence,
+    Graph,
     NeedsPerson,
     OfRequest,
     Pending,
@@ -26,12 +27,9 @@ from agent_service.core.waiting import (
     Sleeping,
     Status,
     Stop,
-    TaskGraph,
     Thinking,
     Waiting,
     acting_of,
-    stop_of,
-    under_way,
 )
 from agent_service.sentences import Text
 from schemas.values import dataclass, replace
@@ -102,15 +100,6 @@ class Child(OfRequest):
     """A run started as a step, or as a task of it."""
 
     run_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastResult:
-    """For the next reflection. `output` is the result object, or the error."""
-
-    step: int
-    status: Literal["ok", "error", "budget"]
-    output: dict[str, JsonValue]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +205,8 @@ class RunState:
     """Words of people: messages, answers, reasons of rulings."""
     shown: int = 0
     """How many of these the prompt of the newest reply told of."""
+    heeded: int = 0
+    """How many of these came by then with rulings, which stop no task."""
     tainted_by: Text = ""
     """Where content of strangers came in first, such as `step 2 (fetch)`; empty while there is none."""
     refusals: tuple[Text, ...] = ()
@@ -248,10 +239,13 @@ class RunState:
     replies: dict[str, str] = field(default_factory=dict)
     """The provider's name of the newest reply, by the hash of its schema: to ask why a cache was missed."""
     evidence: tuple[Evidence, ...] = ()
-    last_result: LastResult | None = None
+    last_output: dict[str, JsonValue] | None = None
+    """Of the step that finished last: the result object, or the error."""
     artifacts: tuple[str, ...] = ()
-    late: tuple[tuple[int, int], ...] = ()
-    late_tasks: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
+    """Calls whose results came after the end."""
+    places: tuple[str, ...] = ()
+    """Places in the stream of messages that answered without naming what; empty once nothing is out."""
     children: tuple[Child, ...] = ()
     signals: tuple[str, ...] = ()
     stood_until: datetime | None = None
@@ -293,7 +287,12 @@ class RunState:
         return acting_of(self.waiting).pendings
 
     @property
-    def graphs(self) -> tuple[TaskGraph, ...]:
+    def requests(self) -> tuple[Pending, ...]:
+        """Also those that wait for their turn, or for what they asked for."""
+        return acting_of(self.waiting).requests
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
         return acting_of(self.waiting).graphs
 
     @property
@@ -303,14 +302,7 @@ class RunState:
 
     @property
     def reserve(self) -> Reserve | None:
-        waiting = under_way(self.waiting)
-        return waiting.reserve if isinstance(waiting, Thinking) else None
-
-    @property
-    def retry_at(self) -> datetime | None:
-        """When the model call is made again."""
-        waiting = under_way(self.waiting)
-        return waiting.retry_at if isinstance(waiting, Thinking) else None
+        return self.waiting.reserve if isinstance(self.waiting, Thinking) else None
 
     @property
     def over_at(self) -> datetime:
@@ -342,7 +334,10 @@ class RunState:
 
     @property
     def stop(self) -> Stop | None:
-        return stop_of(self.waiting)
+        match self.waiting:
+            case Ended(stop=stop) | NeedsPerson(ask=Stop() as stop):
+                return stop
+        return None
 
     @property
     def ask(self) -> Approval | Question | Stop | None:
@@ -368,11 +363,7 @@ class RunState:
     @property
     def open_steps(self) -> tuple[int, ...]:
         """Steps whose results are waited for."""
-        now = acting_of(self.waiting)
-        steps = {pending.step for pending in now.pendings}
-        if now.graphs:
-            steps.update(one.step for one in now.graphs)
-        return tuple(sorted([step for step in steps if not self.has_finished(step)]))
+        return tuple(dict.fromkeys([one.step for one in self.requests]))
 
     def has_finished(self, step: int) -> bool:
         return step in [record.step for record in self.completed]
@@ -380,3 +371,14 @@ class RunState:
 
 def with_facts(state: RunState, *facts: Fact) -> RunState:
     return replace(state, happened=(*state.happened, *facts))
+
+
+def became(state: RunState, status: DecisionStatus, error_class: str = "", why: tuple[Text, ...] = ()) -> RunState:
+    """What became of the newest decision in hand: `ok` of one that came along, and was `ignored` so far."""
+    happened = list(state.happened)
+    for place in range(len(happened) - 1, -1, -1):
+        fact = happened[place]
+        if isinstance(fact, Decided) and (fact.status == "ignored") is (status == "ok"):
+            happened[place] = replace(fact, status=status, error_class=error_class, why=why)
+            return replace(state, happened=tuple(happened))
+    return state

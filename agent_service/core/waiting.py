@@ -7,6 +7,7 @@ but the last `CancelRequested` and `TurnBroke` end the run, and its deadline (`T
 
 from datetime import datetime, timedelta
 from enum import StrEnum
+from operator import attrgetter
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue
@@ -62,22 +63,46 @@ class OfRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending(OfRequest):
-    """A request without an answer. The instants are those of the newest one. `retry_at`: when the attempt is sent; null
-    once it is.
+    """A tool request of the run that is not over: a step's own, or a task that its tool asked for before it can answer.
+
+    The instants are those of the newest attempt; `attempt` is 0 until the first is sent. `retry_at`: when it is sent;
+    null once it is. `until`: how long the tool has, kept so that a repeated request stays the same. `asks`: the
+    continuation whose tasks it waits for, or 0. `answer`: what is known of it since the run has ended.
+
+    Of a task: `place` is its continuation, and its place there from 1; `needs` are the tasks whose results it gets.
     """
 
-    attempt: int
     action: Action
-    route: str
+    attempt: int = 0
+    route: str = ""
     requested_at: datetime
     deadline_at: datetime
-    until: datetime | None = None
-    """The run's deadline where it cuts the tool's time: kept, so that a repeated request stays the same."""
-    nameless: tuple[str, ...] = ()
-    """Places in the stream of messages that answered earlier attempts without naming them."""
+    until: datetime
     untrusted: bool = False
     grant: Grant | None = None
     retry_at: datetime | None = None
+    asks: int = 0
+    answer: ToolResult | None = None
+    place: tuple[int, int] = (0, 0)
+    needs: tuple[str, ...] = ()
+    kind: Literal["retrieve", "plugin"] = "plugin"
+    query: str = ""
+    profile: str = ""
+    reason: str = ""
+
+    @property
+    def id(self) -> str:
+        """Empty for the step's own; `task-1` of the step's tool, `task-1.task-2` of that task."""
+        return self.task.removesuffix(AGAIN).removesuffix(".") if self.task else ""
+
+    @property
+    def asker(self) -> str:
+        """The id of the request whose tool asked for this task."""
+        return asker_of(self.id)
+
+    @property
+    def is_out(self) -> bool:
+        return bool(self.attempt) and not self.asks
 
     @property
     def due_at(self) -> datetime:
@@ -85,45 +110,15 @@ class Pending(OfRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """An open sub-request. `id`: `task-1` by the step's tool, `task-1.task-2` by that task; empty for the step's own
-    question. `round` and `place`: its continuation, and its place there from 1. `action`: without the evidence given
-    along. `needs`: ids of the tasks whose results it gets. `asks`: the continuation that it waits for, or 0.
-    """
-
-    id: str
-    round: int
-    place: int
-    action: Action
-    needs: tuple[str, ...] = ()
-    kind: Literal["retrieve", "plugin"] = "plugin"
-    query: str = ""
-    profile: str = ""
-    reason: str = ""
-    asks: int = 0
-
-    @property
-    def again(self) -> str:
-        return f"{self.id}.{AGAIN}" if self.id else AGAIN
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskGraph:
-    """What a step gathers. `first`: its own request, answered with the first continuation at `since`. `round`:
-    continuations so far. `tasks`: open ones, first the step's own question. `stopped`: why nothing more begins;
-    possible writes are waited for. `nameless`: places of messages that answered without naming a request. `words`:
-    words of people that it has gone on with, without the model.
+class Graph:
+    """What a step gathers, whose tool has asked for tasks. `round`: continuations so far. `stopped`: why nothing more
+    begins; possible writes are waited for.
     """
 
     step: int
-    first: Pending
-    since: datetime
     until: datetime
-    round: int
-    tasks: tuple[Task, ...]
+    round: int = 0
     stopped: Text = ""
-    nameless: tuple[str, ...] = ()
-    words: int = 0
 
     @property
     def due_at(self) -> datetime:
@@ -265,9 +260,8 @@ class Thinking:
 class Acting:
     """Waits for the results of tool requests: of one step, of several reads, or of what steps gather.
 
-    `pendings` are the attempts that are sent, or are sent again at an instant of their own (`retry_at`), by step.
-    `graphs`: one for each step whose tool asked for more before it can answer; what waits there for its turn or
-    for the results of others is not pending yet.
+    `requests` are those of each step in turn. `graphs`: one for each step whose tool asked for more before it can
+    answer; what waits there for its turn or for the results of others is not out yet.
 
     Came here: a plan was accepted.
     Owed to the bus: the `agentic.tool_request` of each attempt that is sent.
@@ -278,29 +272,28 @@ class Acting:
     """
 
     kind: Literal["acting"] = "acting"
-    pendings: tuple[Pending, ...] = ()
-    graphs: tuple[TaskGraph, ...] = ()
+    requests: tuple[Pending, ...] = ()
+    graphs: tuple[Graph, ...] = ()
     status: ClassVar[Status] = Status.RUNNING
 
     @property
-    def ticking(self) -> tuple[TaskGraph, ...]:
-        """Gatherings whose time runs: those that are not stopped, and wait for no child."""
-        if not self.graphs:
-            return ()
-        children = {pending.step for pending in self.pendings if pending.grant}
-        return tuple(one for one in self.graphs if not one.stopped and one.step not in children)
+    def pendings(self) -> tuple[Pending, ...]:
+        """Requests that are sent, or are sent again at an instant of their own, by step."""
+        return tuple([one for one in self.requests if one.is_out]) if self.graphs else self.requests
 
     @property
-    def timed(self) -> tuple[Pending | TaskGraph, ...]:
-        return *self.ticking, *self.pendings
+    def timed(self) -> tuple[Pending | Graph, ...]:
+        """All that has a time. A graph's runs while it is not stopped, and waits for no child."""
+        children = {pending.step for pending in self.pendings if pending.grant} if self.graphs else ()
+        return *[one for one in self.graphs if not one.stopped and one.step not in children], *self.pendings
 
-    def with_later_graphs(self, by: timedelta) -> "Acting":
-        later = tuple([replace(one, until=one.until + by) for one in self.graphs])
-        return replace(self, graphs=later)
-
-    def with_later_answers(self, by: timedelta) -> "Acting":
-        later = tuple([replace(one, deadline_at=one.deadline_at + by) for one in self.pendings])
-        return replace(self, pendings=later)
+    def later(self, by: timedelta, *, answers: bool = False) -> "Acting":
+        """With more time for its graphs, or for answers to its requests."""
+        if answers:
+            return replace(
+                self, requests=tuple([replace(one, deadline_at=one.deadline_at + by) for one in self.requests])
+            )
+        return replace(self, graphs=tuple([replace(one, until=one.until + by) for one in self.graphs]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,8 +361,8 @@ class Ended:
     Came here: done, handed to a person, failed or cancelled, as `status` says.
     Owed to the bus: the one event of the end.
     Moved by: `SignalReceived` with an answer, where it was handed to a person not too long ago: it goes on with what
-        was `held`. A result that comes late (`ToolReturned`) is recorded, once for each attempt; that of a held
-        attempt is kept in `came`.
+        was `held`. A result that comes late (`ToolReturned`) is recorded, once for each attempt, and kept with its
+        request. `doubted`: the request whose unknown outcome ended the run.
     """
 
     kind: Literal["ended"] = "ended"
@@ -377,9 +370,13 @@ class Ended:
     stop: Stop
     at: datetime
     held: Held | None = None
-    came: tuple[ToolResult, ...] = ()
-    out: tuple[Pending, ...] = ()
-    """Requests without a known result at the end; a granted one until it tells what it spent."""
+    doubted: Name | None = None
+
+    @property
+    def out(self) -> tuple[Pending, ...]:
+        """Requests without a known result; a granted one until it tells what it spent."""
+        held = self.held.pendings if isinstance(self.held, Acting) else ()
+        return tuple([one for one in held if one.retry_at is None and one.answer is None])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -395,35 +392,39 @@ Waiting = Annotated[
 ]
 
 
-def under_way(waiting: Waiting) -> Waiting:
-    """What goes on, also while a person is waited for."""
-    return waiting.held or waiting if isinstance(waiting, NeedsPerson) else waiting
-
-
 def acting_of(waiting: Waiting | None) -> Acting:
     """Requests in flight, and what is gathered; empty in a state without any."""
     now = waiting.held if isinstance(waiting, NeedsPerson) else waiting
     return now if isinstance(now, Acting) else _NOT_ACTING
 
 
-def stop_of(waiting: Waiting) -> Stop | None:
-    match waiting:
-        case Ended(stop=stop) | NeedsPerson(ask=Stop() as stop):
-            return stop
-    return None
+def then(waiting: Waiting, held: Held | None) -> Waiting:
+    """A stop stands until a person ends it; null where what comes next is not chosen yet."""
+    if isinstance(waiting, NeedsPerson) and isinstance(waiting.ask, Stop):
+        return replace(waiting, held=held or _NOT_ACTING)
+    return held or Deciding()
 
 
-def is_stopped(waiting: Waiting) -> bool:
-    return isinstance(waiting, NeedsPerson) and isinstance(waiting.ask, Stop)
+def graph_of(waiting: Waiting, step: int) -> Graph | None:
+    return next((graph for graph in acting_of(waiting).graphs if graph.step == step), None)
 
 
-def then(waiting: Waiting, held: Held) -> Waiting:
-    """A stop stands until a person ends it."""
-    return replace(waiting, held=held) if isinstance(waiting, NeedsPerson) and is_stopped(waiting) else held
+def with_requests(waiting: Waiting, *changed: Pending, graph: Graph | None = None) -> Waiting:
+    """With these as they are now, or besides, each known by its step and id; and with the graph of their step."""
+    now = acting_of(waiting)
+    new = {(one.step, one.id): one for one in (*now.requests, *changed)}
+    graphs = (*(one for one in now.graphs if one.step != graph.step), graph) if graph else now.graphs
+    requests = sorted(new.values(), key=_by_step)
+    return then(waiting, Acting(requests=tuple(requests), graphs=tuple(sorted(graphs, key=_by_step))))
 
 
-def answered(waiting: Waiting) -> Waiting:
-    return waiting if is_stopped(waiting) else Deciding()
+def without_requests(waiting: Waiting, step: int, *gone: Pending) -> Waiting:
+    """Without these requests of the step, or without the step."""
+    now, ids = acting_of(waiting), [one.id for one in gone]
+    left = tuple([one for one in now.requests if one.step != step or (ids and one.id not in ids)])
+    graphs = tuple([graph for graph in now.graphs if graph.step != step or ids])
+    return then(waiting, Acting(requests=left, graphs=graphs) if left else None)
 
 
+_by_step = attrgetter("step")
 _NOT_ACTING = Acting()

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent_service.core.events import ToolReturned
-from agent_service.core.facts import StepFinished, TaskFinished
+from agent_service.core.facts import Finished
 from agent_service.run.journal import Record
 from schemas.events import ARTIFACT_PATH, ToolOutput
 from schemas.fields import Told
@@ -43,7 +43,7 @@ def named_artifacts(records: Iterable[Record]) -> tuple[NamedArtifact, ...]:
     named: dict[str, NamedArtifact] = {}
     for record in records:
         event = record.event
-        if isinstance(event, ToolReturned) and any(record.all(kind) for kind in (StepFinished, TaskFinished)):
+        if isinstance(event, ToolReturned) and Finished in record.kinds:
             about = {"step": event.result.step, "entry": record.entry.seq}
             for described in _described(event.result.result):
                 named[described["path"]] = NamedArtifact.model_validate(described | about)

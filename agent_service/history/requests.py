@@ -119,8 +119,8 @@ class Requests(Items):
         if fact.task.rpartition(".")[2] == AGAIN and not retried:  # nothing else tells that it is over
             self.close(item_id, status, **came)
 
-    @heard(facts.TaskFinished, facts.StepFinished)
-    def _finished(self, fact: facts.TaskFinished | facts.StepFinished) -> None:
+    @heard(facts.Finished)
+    def _finished(self, fact: facts.Finished) -> None:
         item_id, record = id_of(fact.name), self.record
         self.go_on(item_id)
         own = words.answer_to(record, fact)

@@ -5,10 +5,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict
 
+from agent_service.core.acting import output_of, summary_of_output
 from agent_service.core.continuing import wish_of
 from agent_service.core.events import ToolReturned
 from agent_service.core.facts import AttemptAnswered
-from agent_service.core.finishing import output_of, summary_of_output
 from agent_service.run.journal import Record
 from schemas.continuation import ContinuationInvalid, read
 from schemas.events import ToolResult

@@ -58,8 +58,7 @@ SENTENCES: dict[type[Any], str] = {
     facts.CallLost: "the reply to call {call} is lost, which counts as {tokens} tokens",
     facts.RequestSent: "sent {pending:attempt}|: {pending.action:call}, answer due by {pending.deadline_at}",
     facts.RetrySet: "{pending:attempt} follows at {retry_at}",
-    facts.StepFinished: "{tool} {status:outcome}|: {summary}",
-    facts.TaskFinished: "{tool} {status:outcome}|: {summary}",
+    facts.Finished: "{tool} {status:outcome}|: {summary}",
     facts.Slept: "waits until {until}|: {why}",
     facts.Resumed: "the run goes on",
     facts.Reopened: "the run goes on, reopened",
@@ -115,7 +114,7 @@ def bare(record: Record) -> str:
     return "; ".join(clause.bare for clause in (*_happened(record), *_led_to(record)))
 
 
-def answer_to(record: Record, over: facts.StepFinished | facts.TaskFinished) -> facts.AttemptAnswered | None:
+def answer_to(record: Record, over: facts.Finished) -> facts.AttemptAnswered | None:
     """The answer of the same entry that ended it, and tells more of it: its own, or that of asking once more."""
     for answer in record.all(facts.AttemptAnswered):
         asker, _, last = answer.task.rpartition(".")
@@ -127,7 +126,7 @@ def answer_to(record: Record, over: facts.StepFinished | facts.TaskFinished) -> 
 def _led_to(record: Record) -> Iterator[Said]:
     """What the event led to, but for what became of what it brought itself."""
     for fact in record.facts:
-        if isinstance(fact, facts.StepFinished | facts.TaskFinished):
+        if isinstance(fact, facts.Finished):
             if answer_to(record, fact) is None:
                 yield _named(request_of(fact.name), said(fact))
         elif isinstance(fact, facts.PersonAsked) or type(fact) in SENTENCES:

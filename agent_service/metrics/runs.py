@@ -17,7 +17,7 @@ from agent_service.core.events import (
     TimerFired,
     ToolReturned,
 )
-from agent_service.core.facts import AttemptAnswered, CallPutOff, Reopened, RetrySet, TaskFinished
+from agent_service.core.facts import AttemptAnswered, CallPutOff, Finished, Reopened, RetrySet
 from agent_service.core.phases import Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval, NeedsPerson, Question, Status
@@ -37,7 +37,7 @@ CHAT = "chat"
 OPERATION, PROVIDER, MODEL = "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model"
 PHASE, TOKEN_TYPE, TOOL, ERROR = "agentic.phase", "gen_ai.token.type", "gen_ai.tool.name", "error.type"
 STATE, REASON = "agentic.run.state", "agentic.run.reason"
-_OF_TOOLS = (AttemptAnswered, RetrySet, TaskFinished)
+_OF_TOOLS = (AttemptAnswered, RetrySet, Finished)
 _CONTINUED = {"continuation": "followed", "budget": "budget"}
 
 _OF_CALLS, _OF_TOOLS_USED = (OPERATION, PROVIDER, MODEL), (TOOL, "agentic.tool.outcome", ERROR)
@@ -148,7 +148,7 @@ class RunMetrics:
             match fact:
                 case AttemptAnswered():
                     self._answered(change, fact, error)
-                case TaskFinished(tool=tool, status=status, error_class=kind):
+                case Finished(tool=tool, status=status, error_class=kind) if fact.task:
                     self._count["tasks"].add(tool, status, known_class(kind) if kind else NONE)
                 case RetrySet():
                     self._retries.add("tool", error)

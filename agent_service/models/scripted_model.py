@@ -260,7 +260,7 @@ def _said_by_people(state: RunState) -> str:
 
 
 def _newest_output(state: RunState) -> dict[str, JsonValue]:
-    return state.last_result.output if state.last_result else {}
+    return state.last_output or {}
 
 
 def _said(output: dict[str, JsonValue]) -> str:

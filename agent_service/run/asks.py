@@ -37,8 +37,7 @@ def human_task(state: RunState) -> HumanTask | None:
         case NeedsPerson(ask=Stop() as stop) if stop.ending_class.startswith(OF_BUDGETS):
             return _of(state, "budget", reason=str(stop.reason), step=state.step)
         case Ended(stop=stop, held=Acting(pendings=pendings)) as ended if stop.ending_class == "in_doubt":
-            doubted = {(came.step, came.task or "", came.round or 0) for came in ended.came}
-            pending = next((one for one in pendings if one.name in doubted), pendings[0])
+            pending = next((one for one in pendings if one.name == ended.doubted), pendings[0])
             about = _named(pending.step, pending.task, pending.round)
             return _of(state, "in_doubt", reason=str(stop.reason), **about, **_call(state, pending.action))
     return None

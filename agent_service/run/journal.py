@@ -27,7 +27,7 @@ GENESIS = "0" * 64
 F = TypeVar("F")
 
 GROWING = (
-    "notes", "completed", "artifacts", "facts", "messages", "signals", "late", "late_tasks", "evidence", "children",
+    "notes", "completed", "artifacts", "facts", "messages", "signals", "late", "evidence", "children",
 )  # fmt: skip
 """Fields that grow with every step. Stored item by item, so that an entry costs the same at step 5 and at step 500."""
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from agent_service.core import acting, tasks
+from agent_service.core import continuing
 from agent_service.core.brief import Brief, Limits
 from agent_service.core.events import Outcome, SignalReceived, StoodStill, WakeAccepted
 from agent_service.core.facts import (
@@ -176,7 +176,7 @@ def _phase(outcome: Outcome) -> ProgressPhase | None:
 
 
 def request(state: RunState, pending: Pending) -> Publish:
-    action = tasks.as_sent(state, pending)
+    action = continuing.as_sent(state, pending)
     task, asked_in = pending.task or None, pending.round or None
     payload = {
         "run_id": state.run_id,
@@ -186,7 +186,7 @@ def request(state: RunState, pending: Pending) -> Publish:
         "tool_payload": action.payload,
         "requested_at": pending.requested_at,
         "attempt": pending.attempt,
-        "deadline_at": acting.until(state.brief, pending),
+        "deadline_at": pending.until,
         "executor": _executor(state.brief, action),
         **({"task": task, "round": asked_in} if task else {}),
         **({"untrusted": True} if pending.untrusted else {}),

@@ -168,7 +168,7 @@ class Recovery:
         run = await self._readable(run_id)
         if run is None:
             return
-        self.nameless.update(*(pending.nameless for pending in run.state.pendings))
+        self.nameless.update(run.state.places)
         has_moved = forgotten_at < run.state.updated_at <= now  # after `now`: the clock was set back meanwhile
         if not has_moved and results.unheard(run.state, at=now):
             self._unheard[run_id] = run.state

@@ -16,8 +16,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from agent_service.core.framing import shown_by
 from agent_service.core.phases import Met, Plan, Proof, Unmet
-from agent_service.core.proof import shown_by
 from agent_service.core.state import RunState
 from agent_service.history import words
 from agent_service.history.artifacts import FILES, named_artifacts

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, JsonValue, computed_field
 
 from agent_service.core.limits import budget_use
-from agent_service.core.reopening import closes_at
+from agent_service.core.people import closes_at
 from agent_service.core.state import Child, RunState
 from agent_service.core.waiting import Ended, Status
 from agent_service.history.history import History

@@ -26,6 +26,7 @@ from agent_service.core.events import (
     WakeAccepted,
 )
 from agent_service.core.events import Proof as Capable
+from agent_service.core.framing import places_in
 from agent_service.core.phases import (
     Action,
     Ask,
@@ -44,7 +45,6 @@ from agent_service.core.phases import (
     Verification,
     Wait,
 )
-from agent_service.core.proof import places_in
 from agent_service.core.waiting import Approval, Pending, Reserve
 from agent_service.errors import Remedy
 from agent_service.run.children import answering

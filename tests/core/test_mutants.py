@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
-from agent_service.core import decide, endings, hearing, planning
-from agent_service.core.correlate import Judgement, Relation
+from agent_service.core import asking, decide, people, planning
 from agent_service.core.events import CancelRequested, Transition
 from agent_service.core.facts import RequestSent
-from agent_service.core.phases import Framing, Phase, Refusal, Unusable
-from agent_service.core.proof import Judged
+from agent_service.core.framing import Judged
+from agent_service.core.phases import Refusal, Unusable
+from agent_service.core.results import Judgement, Relation
 from agent_service.core.state import RunState, StepNote, with_facts
 from agent_service.core.waiting import Acting, Ended, NeedsPerson, Thinking
-from tests.core.rules import Rule, deciding, order, people, spending, steps, tasks
+from tests.core.rules import Rule, deciding, order, spending, steps, tasks
 from tests.core.rules import notes as kept
+from tests.core.rules import people as of_people
 from tests.core.stories import told
 
 ENOUGH = 800
@@ -111,7 +112,7 @@ def same_attempt(retried: RunState | None) -> RunState | None:
     if retried is None or retried.pending is None:
         return retried
     (pending,) = retried.pendings
-    return replace(retried, waiting=Acting(pendings=(replace(pending, attempt=pending.attempt - 1),)))
+    return replace(retried, waiting=Acting(requests=(replace(pending, attempt=pending.attempt - 1),)))
 
 
 def retryable(state: RunState, pending: Any, error: Any) -> tuple[Any, ...]:
@@ -120,7 +121,7 @@ def retryable(state: RunState, pending: Any, error: Any) -> tuple[Any, ...]:
 
 def not_sent(sent: RunState) -> RunState:
     assert sent.pending is not None
-    return replace(sent, waiting=Acting(pendings=(replace(sent.pending, retry_at=sent.updated_at),)))
+    return replace(sent, waiting=Acting(requests=(replace(sent.pending, retry_at=sent.updated_at),)))
 
 
 def every_item_ticked(state: RunState, reflection: Any, _seen: Any) -> Judged:
@@ -130,7 +131,7 @@ def every_item_ticked(state: RunState, reflection: Any, _seen: Any) -> Judged:
 
 
 def recorded_again(state: RunState, event: Any, _why: str) -> RunState:
-    return replace(state, late=(*state.late, (event.result.step, event.result.attempt)))
+    return replace(state, late=(*state.late, str(event.result.step)))
 
 
 def this_call(state: RunState, event: Any) -> tuple[RunState, Any]:
@@ -161,10 +162,8 @@ def changed_though_ignored(right: Any) -> Any:
 def planned_with_a_flaw(right: Any) -> Any:
     """The plan of a framing is carried out whatever is wrong with the framing."""
 
-    def take_up(state: RunState, asked: Any, reply: Any) -> Any:
-        if asked.phase is Phase.FRAME and isinstance(reply.decision, Framing) and reply.plan:
-            return planning.take_next(state, reply.plan, ())
-        return right(state, asked, reply)
+    def take_up(state: RunState, asked: Any, reply: Any, framing: Any) -> Any:
+        return planning.take_along(state, reply.plan) if reply.plan else right(state, asked, reply, framing)
 
     return take_up
 
@@ -182,19 +181,19 @@ def without_all_but_a_tool(right: Any) -> property:
     return property(lambda state: right.fget(state) if state.pending else None)
 
 
-BELIEVED = instead(lambda state, reflection: endings.complete(state, reflection.summary))
-REFUSAL_ALLOWS = instead(lambda state, waiting, _ruling: hearing._approved(state, waiting, by=""))
+BELIEVED = instead(asking.complete)
+REFUSAL_ALLOWS = instead(lambda state, waiting, _ruling: people._approved(state, waiting, by=""))
 FOUND_ANYWAY = before(lambda state, claim, found: (state, claim, replace(found, holds=True)))
 CLAIM_KEPT = before(lambda state, claim, found: (replace(state, claim=claim), claim, found))
 BY_TWO = before(lambda state, *action: (replace(state, step=state.step + 1), *action))
-FREE = before(lambda state, reserve: (state, replace(reserve, cost_usd=reserve.cost_usd or 0.0)))
-TOO_LONG = behind(lambda note: replace(note, expected="x" * 30_000))
+FREE = before(lambda words, taken, need, most: (words, taken, need or 0.0, most))
+UNPAID = before(lambda words, taken, _need, most: (words, taken, 0, most))
+TOO_LONG = behind(lambda note: replace(note, expected="x" * 30_000) if isinstance(note, StepNote) else note)
 NEWEST_TOO: Sow = lambda right: lambda state, memory, **_: right(state, memory, kept_steps=0)  # noqa: E731
 ONLY_TIME = behind(lambda reached: reached if reached and reached[0] == "budget_time" else None)
 WITHOUT_PEOPLE = behind(
     lambda state: replace(state, notes=tuple(n for n in state.notes if n.kind not in ("message", "ruling")))
 )
-NEEDS_NOTHING = before(lambda graph, task, came: (graph, replace(task, needs=()), came))
 NOTHING_LOST = but(lost_calls=0, lost_tokens=0, lost_cost_usd=0.0)
 
 BUGS: tuple[tuple[Rule, str, Sow], ...] = (
@@ -206,48 +205,48 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
         unless(Relation.VIOLATION, other_tool),
     ),
     (steps.the_result_that_is_waited_for_is_taken, "results.judge", behind(match_ignored)),
-    (steps.the_result_that_is_waited_for_is_taken, "correlate._was_sent", always(False)),
+    (steps.the_result_that_is_waited_for_is_taken, "results._names", always(False)),
     (steps.only_what_can_be_repeated_is_tried_again, "acting.is_repeatable", always(True)),
     (steps.an_attempt_follows_the_failure_of_the_one_before, "acting.retry", before(retryable)),
-    (steps.steps_count_from_one, "planning.dispatch", BY_TWO),
-    (steps.what_is_sent_is_pending_in_the_same_entry, "acting._depart", behind(not_sent)),
+    (steps.steps_count_from_one, "acting.dispatch", BY_TWO),
+    (steps.what_is_sent_is_pending_in_the_same_entry, "acting.send", behind(not_sent)),
     (steps.the_correlation_keys_are_ours, "phases:Action.payload", instead(property(lambda it: it.arguments))),
     (steps.one_action_is_in_flight_or_several_that_only_read, "planning._why_alone", always("")),
     (steps.one_action_is_in_flight_or_several_that_only_read, "planning.most", always(9)),
-    (steps.only_offered_commands_are_requested, "planning.flaws_of_action", without("has no command")),
+    (steps.only_offered_commands_are_requested, "acting.flaws_of_action", without("has no command")),
     (
         steps.an_agent_calls_itself_only_as_deep_as_granted,
-        "planning.flaws_of_action",
+        "acting.flaws_of_action",
         without("agent from an agent"),
     ),
-    (steps.no_more_is_under_way_than_one_run_may_have, "tasks._has_room", always(True)),
-    (tasks.a_task_is_asked_when_what_it_needs_is_there, "tasks._nothing_before", NEEDS_NOTHING),
-    (tasks.a_task_is_asked_when_what_it_needs_is_there, "continuing.flaw_of", always(None)),
-    (tasks.who_asked_for_tasks_is_told_of_all_in_their_order, "tasks._in_order", instead(list)),
+    (steps.no_more_is_under_way_than_one_run_may_have, "continuing._has_room", always(True)),
+    (tasks.a_task_is_asked_when_what_it_needs_is_there, "continuing._needed", always([])),
+    (tasks.a_task_is_asked_when_what_it_needs_is_there, "continuing._flaw", always(None)),
+    (tasks.who_asked_for_tasks_is_told_of_all_in_their_order, "continuing._in_order", instead(list)),
     (
         tasks.who_asked_for_tasks_is_told_of_all_in_their_order,
-        "tasks._handed",
+        "continuing._handed",
         behind(lambda handed: handed[:-1]),
     ),
-    (tasks.a_step_that_gathers_waits_for_something, "tasks._has_room", always(False)),
+    (tasks.a_step_that_gathers_waits_for_something, "continuing._has_room", always(False)),
     (spending.no_more_steps_and_attempts_are_taken_than_granted, "limits.reached_before_a_step", always(None)),
     (spending.nothing_is_asked_at_or_after_the_deadline, "limits.reached_before_a_call", always(None)),
     (spending.no_model_call_is_made_when_the_money_is_spent, "limits.reached_before_a_call", ONLY_TIME),
-    (spending.every_paid_call_is_counted, "thinking._add", but(cache_read_tokens=0)),
+    (spending.every_paid_call_is_counted, "limits.with_reply", but(cache_read_tokens=0)),
     (spending.no_more_reframes_are_made_than_granted, "thinking._reframed", given(reframes=-9)),
     (
         spending.what_was_set_aside_and_not_answered_is_lost_once,
-        "endings.with_cost_of_lost",
+        "asking.with_cost_of_lost",
         instead(lambda spent, _tokens, _cost: spent),
     ),
     (
         spending.what_was_set_aside_and_not_answered_is_lost_once,
-        "endings.with_lost_call",
+        "asking.with_lost_call",
         instead(lambda state: state),
     ),
-    (spending.what_was_set_aside_and_not_answered_is_lost_once, "thinking._add", NOTHING_LOST),
-    (spending.no_call_is_made_that_could_break_a_limit, "limits.beyond_with", always(None)),
-    (spending.no_call_is_made_that_could_break_a_limit, "limits.beyond_with", FREE),
+    (spending.what_was_set_aside_and_not_answered_is_lost_once, "limits.with_reply", NOTHING_LOST),
+    (spending.no_call_is_made_that_could_break_a_limit, "limits._reached", UNPAID),
+    (spending.no_call_is_made_that_could_break_a_limit, "limits._reached", FREE),
     (
         spending.a_reserve_is_followed_by_its_call_or_by_the_end_of_the_budget,
         "asking.on_reserved",
@@ -259,12 +258,12 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (order.a_run_ends_once_and_nothing_follows, "decide.TABLE", as_in(Thinking, CancelRequested, Ended)),
     (order.a_late_result_is_recorded_once, "results._on_late", instead(recorded_again)),
     (order.a_cancel_ends_any_run, "decide.TABLE", as_in(Ended, CancelRequested, NeedsPerson)),
-    (order.a_paused_run_asks_for_nothing, "endings.pause", behind(sent_while_paused)),
+    (order.a_paused_run_asks_for_nothing, "asking.pause", behind(sent_while_paused)),
     (order.only_the_reply_that_is_waited_for_counts, "decide.TABLE", decided("_of_the_model", before(this_call))),
     (order.a_live_run_has_a_timer_no_later_than_its_deadline, "state:RunState.due_at", without_all_but_a_tool),
     (order.every_entry_counts_one_version, "decide.TABLE", decided("_start", but(version=1))),
     (order.an_ignored_event_changes_nothing, "decide.Transition", changed_though_ignored),
-    (order.a_signal_is_heard_once, "hearing.told", given(signals=())),
+    (order.a_signal_is_heard_once, "people.told", given(signals=())),
     (kept.notes_are_only_appended_but_for_a_compaction, "notes.with_step", behind(rewritten)),
     (kept.what_people_said_is_a_note_for_ever, "notes.compacted", WITHOUT_PEOPLE),
     (kept.a_compaction_gives_up_older_steps_and_nothing_else, "notes.compacted", NEWEST_TOO),
@@ -272,48 +271,48 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (kept.notes_are_compacted_only_when_they_are_too_long, "notes.overfull", always(False)),
     (
         kept.every_finished_step_has_one_note_and_the_first_of_its_plan_the_thought_before_it,
-        "notes._leads",
-        always(False),
+        "notes.in_short",
+        always(None),
     ),
-    (kept.notes_are_bounded, "notes._step", TOO_LONG),
+    (kept.notes_are_bounded, "notes._sized", TOO_LONG),
     (
         deciding.only_a_plan_that_goes_with_a_good_decision_is_carried_out,
-        "thinking._decided",
+        "thinking._framing",
         planned_with_a_flaw,
     ),
     (deciding.a_framing_is_taken_up_only_when_it_was_asked_for_and_is_sound, "phases:Framing.flaws", always(())),
     (deciding.a_refusal_hands_the_run_to_a_person, "thinking.on_reply", before(refused_as_unusable)),
     (deciding.a_claim_that_is_not_shown_is_refused_and_only_once, "framing._of_done", FOUND_ANYWAY),
-    (deciding.done_is_looked_at_where_that_is_wanted, "framing.is_affordable", always(False)),
-    (deciding.what_a_person_says_voids_what_is_claimed, "hearing.told", claim_left),
+    (deciding.done_is_looked_at_where_that_is_wanted, "framing._is_affordable", always(False)),
+    (deciding.what_a_person_says_voids_what_is_claimed, "people.told", claim_left),
     (deciding.a_claim_stands_only_while_it_is_looked_at, "framing._of_done", CLAIM_KEPT),
     (
-        people.no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it,
+        of_people.no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it,
         "approving.why_needed",
         always(""),
     ),
     (
-        people.no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it,
-        "hearing._refused",
+        of_people.no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it,
+        "people._refused",
         REFUSAL_ALLOWS,
     ),
     (
-        people.no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it,
+        of_people.no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it,
         "approving.is_allowed",
         instead(lambda state, _plan: bool(state.rulings)),
     ),
     (
-        people.what_was_refused_is_not_asked_for_again_until_somebody_says_more,
+        of_people.what_was_refused_is_not_asked_for_again_until_somebody_says_more,
         "approving.flaws_of",
         always(()),
     ),
     (
-        people.a_write_of_unknown_outcome_is_followed_by_none_of_its_tool_before_it_was_cleared,
-        "finishing.flaws_of_doubt",
+        of_people.a_write_of_unknown_outcome_is_followed_by_none_of_its_tool_before_it_was_cleared,
+        "acting.flaws_of_doubt",
         always(()),
     ),
-    (people.nothing_goes_past_what_a_person_said_meanwhile, "thinking.outrun", always(False)),
-    (people.no_more_questions_are_asked_than_granted, "planning.flaws_of_question", always(())),
+    (of_people.nothing_goes_past_what_a_person_said_meanwhile, "thinking._goes_past", always(False)),
+    (of_people.no_more_questions_are_asked_than_granted, "planning.flaws_of_question", always(())),
 )
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent_service.core.egress import addressees_in, new_addressees
-from agent_service.core.proof import places_in
+from agent_service.core.approving import addressees_in, new_addressees
+from agent_service.core.framing import places_in
 
 REPORT = "artifacts/report.md"
 

@@ -366,7 +366,7 @@ FACTS: dict[str, Callable[[RunState], str]] = {
     "due": lambda state: instant(state.due_at) if state.due_at else "never",
     "steps": lambda state: ", ".join(f"{r.step} {r.tool} {r.status}" for r in state.completed),
     "summary": lambda state: state.completed[-1].summary,
-    "result": lambda state: compact(state.last_result.output if state.last_result else None),
+    "result": lambda state: compact(state.last_output),
     "out": lambda s: ", ".join(named(p.action.tool, p.step, p.task, p.round, p.attempt) for p in s.pendings),
     "out until": lambda state: ", ".join(instant(pending.deadline_at) for pending in state.pendings),
     "grants": lambda state: "; ".join(

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import JsonValue
 
 from agent_service.core.phases import Digest, Framing, Phase, Plan, Reflection, Unusable
-from agent_service.core.state import LastResult
 from agent_service.errors import ModelError
 from agent_service.models.scripted_model import Script, ScriptedModel, read_script
 from groundwork.service.errors import Misconfigured
@@ -48,11 +48,12 @@ async def test_names_and_what_the_newest_result_says_are_put_into_texts() -> Non
     planned = (await model.prepare(planning()).make()).decision
     assert isinstance(planned, Plan)
     assert planned.action.arguments == {"text": "Find the answer., step 0"}
+    newest: dict[str, JsonValue]
     for newest in (
-        LastResult(step=1, status="ok", output={"summary": "21 °C"}),
-        LastResult(step=1, status="error", output={"class": "tool_error", "message": "21 °C"}),
+        {"summary": "21 °C"},
+        {"class": "tool_error", "message": "21 °C"},
     ):
-        state = replace(reflecting().state, last_result=newest)
+        state = replace(reflecting().state, last_output=newest)
         reflected = (await model.prepare(replace(reflecting(), state=state)).make()).decision
         assert isinstance(reflected, Reflection)
         assert reflected.summary == "It said: 21 °C"

@@ -159,7 +159,7 @@ async def test_a_call_that_cannot_be_carried_out_is_answered_and_costs_nothing(
         await made.hears(request_of(parent))
         (told,) = made.results
     parent = parent >> takes(told)
-    assert why in str(parent.state.last_result and parent.state.last_result.output)
+    assert why in str(parent.state.last_output)
     assert (parent.state.spent.child_steps, parent.outcomes) == (0, ("ask reflect",))
 
 

@@ -82,5 +82,5 @@ def test_a_continuation_that_does_not_fit_ends_its_step_before_anything_is_asked
     run = a_run(TO) >> plans()
     run >> ToolReturned(at=run.now, result=result, unfit=unfit(state, result))
     assert run.outcomes == ("ask reflect",)
-    assert run.state.last_result is not None
-    assert run.state.last_result.output["class"] == "bad_continuation"
+    assert run.state.last_output is not None
+    assert run.state.last_output["class"] == "bad_continuation"

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from agent_service.core.brief import Brief
+from agent_service.core.continuing import drawn
 from agent_service.core.phases import Action, Plan
 from agent_service.core.state import RunState
-from agent_service.core.tasks import drawn
-from agent_service.core.waiting import Pending, Task
+from agent_service.core.waiting import Pending
 from schemas.argument_schemas import LONGEST_FLAW, argument_flaws, validator_of
 from schemas.continuation import ContinuationInvalid, read
 from schemas.events import ToolResult
@@ -45,7 +45,7 @@ def unfit(state: RunState, result: ToolResult) -> tuple[str, ...]:
         continuation = read(result.result)
     except ContinuationInvalid:
         return ()
-    asked, flaws = drawn(state.brief, Task(id="", round=0, place=0, action=asking.action), continuation, number=1)
+    asked, flaws = drawn(state, asking, continuation, number=1)
     return () if flaws else tuple(flaw for task in asked for flaw in _flaws(state.brief, task))
 
 
@@ -53,12 +53,12 @@ def _is_of(pending: Pending, result: ToolResult) -> bool:
     return (pending.step, pending.action.tool) == (result.step, result.tool) and pending.task == (result.task or "")
 
 
-def _flaws(brief: Brief, task: Task) -> Iterator[str]:
+def _flaws(brief: Brief, task: Pending) -> Iterator[str]:
     for flaw in flaws_of_arguments(brief, _with_evidence(brief, task)):
-        yield f"{task.id}: {flaw}"
+        yield f"{task.id.rpartition('.')[2]}: {flaw}"
 
 
-def _with_evidence(brief: Brief, task: Task) -> Action:
+def _with_evidence(brief: Brief, task: Pending) -> Action:
     command = brief.command(task.action)
     known = command.input_schema.get("properties") if command else None
     if not task.needs or not isinstance(known, dict) or EVIDENCE not in known:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from pydantic import JsonValue
 
-from agent_service.core.finishing import OF_THE_CALL
+from agent_service.core.acting import OF_THE_CALL
 from agent_service.run.checks.citation import names_a_field, stands_in
 
 ADDRESSES = ("url", "final_url")

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Iterator
 from pydantic import JsonValue
 
 from agent_service.core.events import Seen, ToolReturned
+from agent_service.core.framing import PERSON, STEP, sent_with, to_look_up
 from agent_service.core.phases import Decision, Reflection
-from agent_service.core.proof import PERSON, STEP, sent_with, to_look_up
 from agent_service.core.state import RunState
 from agent_service.core.waiting import AGAIN
 from agent_service.errors import Replaced
@@ -85,9 +85,8 @@ class Evidence:
             return Told(why=f"it cannot be read at the moment: {error}")
 
     async def _output(self, state: RunState, step: int) -> dict[str, JsonValue]:
-        last = state.last_result
-        if last is not None and last.step == step:
-            return last.output
+        if state.last_output is not None and state.completed[-1].step == step:
+            return state.last_output
         async for result in self._results(state):
             if result.step == step and result.task in (None, AGAIN):  # what a task brought is for its tool to judge
                 return _brought(result)

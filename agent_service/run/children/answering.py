@@ -7,7 +7,7 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
-from agent_service.core import acting, finishing
+from agent_service.core import acting
 from agent_service.core.brief import Parent
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, Status
@@ -93,7 +93,7 @@ def _output(state: RunState, waiting: Ended, doubts: list[dict[str, JsonValue]])
 def _doubts(state: RunState, waiting: Ended) -> list[dict[str, JsonValue]]:
     """Its own, and each write that was out when it ended."""
     left = (p for p in waiting.out if p.grant is None and not acting.is_repeatable(state, p))
-    known = dict.fromkeys((doubt.tool, doubt.call) for doubt in (*state.doubts, *map(finishing.of, left)))
+    known = dict.fromkeys((doubt.tool, doubt.call) for doubt in (*state.doubts, *map(acting.doubt_of, left)))
     return [{"tool": tool, "call": call} for tool, call in known]
 
 

@@ -11,12 +11,12 @@ from datetime import datetime
 from pydantic import JsonValue, ValidationError
 
 from agent_service.admission.granting import LimitRefused
-from agent_service.core import egress
+from agent_service.core import approving
 from agent_service.core.brief import Brief, Grant, Limits, Parent
+from agent_service.core.continuing import as_sent
 from agent_service.core.events import WakeAccepted
 from agent_service.core.grants import run_id_of
 from agent_service.core.state import Ruling, RunState
-from agent_service.core.tasks import as_sent
 from agent_service.core.waiting import Pending
 from agent_service.trust.identity import trace_url_of_child
 from schemas import catalog, subjects
@@ -87,7 +87,7 @@ def wake(parent: RunState, pending: Pending, *, at: datetime) -> WakeAccepted:
         trace_url=trace_url_of_child(brief.trace_url, parent.run_id, run_id),
         untrusted=bool(parent.tainted_by),
         caller=brief.caller,
-        named=egress.handed_on(parent, texts) if parent.tainted_by else (),
+        named=approving.handed_on(parent, texts) if parent.tainted_by else (),
     )
     return WakeAccepted(
         at=at,

@@ -1,0 +1,352 @@
+"""What people say to a run: messages, answers, rulings, larger budgets.
+
+It counts at once, and the model is asked what follows. A ruling names what waits for it by its hash; any other is
+refused. The deadline stands still while a person is waited for, unless the caller named it.
+
+An answer sets an escalated run going again: not too late, and with a spent budget raised. The person says whether a
+write in doubt was carried out, or the model looks first; others in flight are waited for, and are in doubt after their
+time.
+"""
+
+from datetime import datetime, timedelta
+from itertools import product
+
+from agent_service.core import acting, approving, asking, continuing, limits, notes, planning
+from agent_service.core.events import SignalReceived
+from agent_service.core.facts import PersonAsked, Reopened, Ruled
+from agent_service.core.framing import adopt
+from agent_service.core.phases import Framing, Phase, Plan
+from agent_service.core.state import Ruling, RunState, with_facts
+from agent_service.core.waiting import (
+    Acting,
+    Approval,
+    Asking,
+    Deciding,
+    Ended,
+    NeedsPerson,
+    Pending,
+    Planned,
+    Question,
+    Queued,
+    Sleeping,
+    Status,
+    Stop,
+    Thinking,
+    Waiting,
+    acting_of,
+)
+from agent_service.sentences import Text, instant, say
+from schemas.events import Outcome, Signal, ToolError, ToolOutput, ToolResult
+from schemas.values import replace
+
+MAX_SIGNALS = 200
+"""Signals that a run hears and knows again by id. Rulings and answers that it asked for are heard beyond that."""
+ASKED_FOR = frozenset({"approve", "reject", "answer"})
+VOID = say("plan_void")
+UNFIT = {
+    **dict.fromkeys(product(("", "question", "stop"), ("approve", "reject")), say("no_approval_awaited")),
+    ("", "answer"): say("no_answer_awaited"),
+    ("approval", "answer"): say("awaits_approval_not_answer"),
+    ("approval", "resume"): say("awaits_approval"),
+}
+"""Why a signal is not heard, by what a person is asked."""
+
+
+def hear(state: RunState, event: SignalReceived) -> RunState | Text:
+    signal, waiting, ask = event.signal, state.waiting, state.ask
+    if signal.signal_id in state.signals:
+        return say("signal_known", signal=signal.signal_id)
+    if len(state.signals) >= MAX_SIGNALS and signal.kind not in ASKED_FOR:
+        return say("too_many_signals", most=MAX_SIGNALS)
+    if isinstance(waiting, Ended):
+        return _reopen(state, waiting, event)
+    if flaw := UNFIT.get((ask.kind if ask else "", signal.kind)) or _flaw(state, event):
+        return flaw
+    match waiting:
+        case NeedsPerson():
+            return _hear_when_asked(state, waiting, event)
+        case Sleeping() if signal.message:
+            return asking.think_anew(replace(told(state, event), waiting=Deciding()), feedback=(say("wait_over"),))
+        case Sleeping() if signal.kind == "resume":
+            return planning.wake_up(told(state, event))
+    return told(state, event)
+
+
+def _hear_when_asked(state: RunState, waiting: NeedsPerson, event: SignalReceived) -> RunState:
+    signal, ask = event.signal, waiting.ask
+    ruling = signal.kind in ("approve", "reject")
+    if signal.kind == "message" if isinstance(ask, Stop) else not (ruling or signal.message):
+        return _rests_on(told(state, event), waiting)
+    after = told(limits.extend_deadline(state, waiting.since), event)
+    running = replace(after, waiting=_held(waiting, event.at))
+    match ask:
+        case Question():
+            return planning.question_answered(running, ask, by_message=signal.kind == "message")
+        case Stop(ending_class=ending_class):
+            more = limits.with_more_attempts(running) if ending_class == "budget_attempts" else running
+            return go_on(more, said=after.words > after.shown)
+    if signal.kind == "message":
+        if ask.step:
+            return _refused_task(running, ask, *continuing.OVERRULED)
+        return asking.think_anew(running, feedback=(VOID,))
+    heeding = _heeding(running, before=state)
+    if signal.kind == "approve":
+        return _approved(heeding, ask, by=event.by)
+    reason = "" if signal.untrusted else signal.message or ""
+    return _refused(heeding, ask, _ruling(heeding, ask, "rejected", by=event.by, reason=reason))
+
+
+def _held(waiting: NeedsPerson, at: datetime) -> Waiting:
+    """What goes on after the pause, which counts against no graph's time."""
+    held = waiting.held
+    return held.later(at - waiting.since) if isinstance(held, Acting) else held or Deciding()
+
+
+def _heeding(state: RunState, before: RunState) -> RunState:
+    """A ruling's words stop no task, unless people had said something `before` that the model was not told."""
+    return state if continuing.is_unheard(before) else replace(state, heeded=state.words)
+
+
+def _rests_on(state: RunState, waiting: NeedsPerson) -> RunState:
+    if isinstance(waiting.ask, Stop):
+        return state
+    granted = state.brief.limits
+    patience_s = granted.answer_s if isinstance(waiting.ask, Question) else granted.approval_s
+    until = limits.expires_at(granted, waiting.since, patience_s)
+    if until == waiting.expires_at:
+        return state
+    longer = replace(state, waiting=replace(waiting, expires_at=until, entry=state.version))
+    return with_facts(longer, PersonAsked(ask=waiting.ask, expires_at=until))
+
+
+def on_expiry(state: RunState) -> RunState:
+    waiting = state.waiting
+    assert isinstance(waiting, NeedsPerson)
+    match waiting.ask:
+        case Question(ask=ask):
+            return asking.escalate(state, "unanswered", say("unanswered", question=ask.question))
+        case Approval(reason=reason) if state.brief.limits.on_expiry == "escalate":
+            return asking.escalate(state, "approval_expired", say("approval_expired", why=reason))
+        case Approval() as approval:
+            running = replace(limits.extend_deadline(state, waiting.since), waiting=_held(waiting, state.updated_at))
+            return _refused(running, approval, _ruling(running, approval, "expired", reason=say("nobody_decided")))
+    raise AssertionError("a stop has no timer")
+
+
+def go_on(state: RunState, *, said: bool) -> RunState:
+    """Go on after a pause. `said`: the model was not told yet what a person said, so no write goes past it."""
+    match state.waiting:
+        case Planned(plan=plan):
+            running = replace(state, waiting=Deciding())
+            if said and planning.writes(state, plan):
+                return asking.think_anew(running, feedback=(VOID,))
+            return planning.carry_out(running, plan)
+        case Thinking(asking=Asking(phase=Phase.PLAN, feedback=feedback)) if said:
+            return asking.think_anew(replace(state, waiting=Deciding()), feedback=feedback)
+        case Acting(graphs=(_, *_)):
+            return continuing.launch(state)
+    return asking.put(state, state.asking) if state.asking else state
+
+
+def told(state: RunState, event: SignalReceived) -> RunState:
+    signal = event.signal
+    settles = signal.kind == "answer" and acting.outcome_of(signal) != "look"
+    signals = (*state.signals, signal.signal_id)[-MAX_SIGNALS:]
+    after = replace(state, signals=signals, doubts=() if settles else state.doubts)
+    if signal.message:
+        after = replace(_noted(after, signal, signal.message), words=after.words + 1, claim=None, proposed=None)
+    if signal.constraints and signal.kind in ("raise_budget", "answer"):
+        after = limits.raised(after, signal.constraints)
+    return after
+
+
+def _noted(state: RunState, signal: Signal, message: str) -> RunState:
+    asked = "" if signal.kind == "message" else _what_was_asked(state.waiting)
+    noted = notes.with_message(state, message, answers=str(asked), untrusted=signal.untrusted)
+    if signal.untrusted:
+        return replace(noted, tainted_by=state.tainted_by or say("the_message", signal=signal.signal_id))
+    return replace(noted, messages=(*noted.messages, message)[-notes.MOST_MESSAGES :])
+
+
+def _what_was_asked(waiting: Waiting) -> Text:
+    match waiting:
+        case NeedsPerson(ask=Question(ask=ask)):
+            return ask.question
+        case NeedsPerson(ask=Approval(reason=reason)) | Ended(stop=Stop(reason=reason)):
+            return reason
+    return ""
+
+
+def _flaw(state: RunState, event: SignalReceived) -> Text:
+    """Of an answer without words, or of a ruling on something else than what waits for one."""
+    signal, waiting = event.signal, state.waiting
+    match state.ask:
+        case Question() if signal.kind in ("answer", "resume") and not signal.message:
+            return say("answer_needs_message")
+        case Approval(subject_hash=subject) as approval if signal.kind in ("approve", "reject"):
+            until = waiting.expires_at if isinstance(waiting, NeedsPerson) and signal.kind == "approve" else None
+            if until and (event.said_at or event.at) >= until:
+                return say("approved_too_late", until=instant(until))
+            if signal.kind == "approve" and signal.arguments_hash is None:
+                return say("approval_needs_hash", hash=subject)
+            if signal.arguments_hash not in (None, subject):
+                return say("approval_of_other", hash=subject, named=signal.arguments_hash)
+            step = _step_of(state, approval) or None
+            if signal.step not in (None, step):
+                return say("approval_of_other_step", step=step, named=signal.step)
+    return ""
+
+
+# Rulings
+
+
+def _ruling(
+    state: RunState, approval: Approval, verdict: approving.Verdict, *, by: str = "", reason: Text = ""
+) -> Ruling:
+    subject, step = approving.hash_of(approval.proposal), _step_of(state, approval)
+    return Ruling(subject_hash=subject, verdict=verdict, by=by, reason=reason, step=step, words=state.words)
+
+
+def _step_of(state: RunState, approval: Approval) -> int:
+    return approval.step or (state.step + 1 if isinstance(approval.proposal, Plan) else 0)
+
+
+def _approved(state: RunState, approval: Approval, *, by: str) -> RunState:
+    ruled = _remembered(state, approval, _ruling(state, approval, "approved", by=by))
+    match approval.proposal:
+        case Framing() as framing:  # and what came along with it, unless a person said something since
+            return adopt(ruled, framing, ruled.first_choice if ruled.words == ruled.shown else None)
+        case Plan() as plan if not approval.step:
+            return planning.carry_out(ruled, plan)
+    return continuing.ruled(ruled, (approval.step, approval.task, approval.round), by=by)
+
+
+def _remembered(state: RunState, approval: Approval, ruling: Ruling) -> RunState:
+    told = {name: getattr(ruling, name) for name in ("verdict", "by", "reason", "step")}
+    fact = Ruled(**told, task=approval.task, round=approval.round)
+    ruled = with_facts(approving.with_ruling(state, ruling), fact)
+    return notes.with_ruling(ruled, approval.proposal, ruling, task=approval.task)
+
+
+def _refused(state: RunState, approval: Approval, ruling: Ruling) -> RunState:
+    what: Text = say("new_framing")
+    if isinstance(approval.proposal, Plan):
+        what = f"{approval.proposal.action.tool} {approval.proposal.action.command}"
+    why = approving.refusal(what, ruling)
+    ruled = replace(_remembered(state, approval, ruling), summary=why)
+    if (refused := approving.refused_in_a_row(ruled)) >= approving.MOST_REFUSED:
+        return asking.escalate(ruled, "not_approved", say("refused_in_a_row", times=refused, why=why))
+    if approval.step:
+        return _refused_task(ruled, approval, "not_approved", why)
+    return asking.think_anew(ruled, feedback=(why,))
+
+
+def _refused_task(state: RunState, approval: Approval, error_class: str, why: Text) -> RunState:
+    return continuing.ruled(state, (approval.step, approval.task, approval.round), refused=(error_class, why))
+
+
+# Reopening
+
+
+def _reopen(state: RunState, ended: Ended, event: SignalReceived) -> RunState | Text:
+    signal, meant = event.signal, _meant(state, ended)
+    if flaw := _flaw_of_reopening(state, ended, event) or (signal.outcome and _unclear(meant)):
+        return flaw
+    held = ended.held or Deciding()
+    heard = limits.with_more_attempts(told(limits.extend_deadline(state, ended.at), event))
+    running = replace(
+        _heeding(heard, before=state),
+        waiting=held.later(event.at - ended.at) if isinstance(held, Acting) else held,
+        claim=None,
+        proposed=None,
+        refused_done=0,
+        waited_at_step=state.step,
+        reopened=state.reopened + 1,
+        summary=say("reopened"),
+    )
+    if spent := _not_raised(state, running, ended):
+        return say("raise_with_answer", why=spent, limit=limits.RAISED.get(ended.stop.ending_class, "deadline_at"))
+    if running.started_at is None:  # it ended while it waited for its turn
+        then = replace(running, waiting=Queued())
+    elif ended.held is None:
+        then = asking.think_anew(running, feedback=(say("goes_on_with_answer", ending=ended.stop.ending_class),))
+    else:
+        for one in running.pendings:
+            running = _settled(running, one, ended, event, acting.outcome_of(signal) if meant == [one.name] else "look")
+        over = isinstance(running.waiting, Deciding)
+        then = asking.reflect(running) if over else go_on(running, said=running.words > running.shown)
+    waits_for = tuple([one.name for one in then.pendings if one in acting_of(ended.held).pendings])
+    tasks = tuple([(one.step, one.id, one.place[0]) for one in then.requests if then.graphs])
+    reopened = Reopened(ending_class=ended.stop.ending_class, waits_for=waits_for, tasks=tasks)
+    return replace(then, happened=(reopened, *then.happened))
+
+
+def _flaw_of_reopening(state: RunState, ended: Ended, event: SignalReceived) -> Text:
+    if ended.status is not Status.ESCALATED:
+        return say("has_ended", status=ended.status)
+    if event.signal.kind != "answer":
+        return say("answer_reopens", status=ended.status)
+    if parent := state.brief.as_step:
+        return say("was_a_step", step=parent.step, run=parent.run_id)
+    if not event.signal.message and event.signal.outcome is None:
+        return say("answer_without_message")
+    if event.at > closes_at(state, ended):
+        return say("reopened_too_late", days=state.brief.limits.reopen_days)
+    return ""
+
+
+def closes_at(state: RunState, ended: Ended) -> datetime:
+    return ended.at + timedelta(days=state.brief.limits.reopen_days)
+
+
+def _not_raised(before: RunState, running: RunState, ended: Ended) -> Text:
+    limit = limits.RAISED.get(ended.stop.ending_class)
+    if limit and getattr(running.brief.limits, limit) <= getattr(before.brief.limits, limit):
+        return ended.stop.reason
+    reached = limits.reached_before_a_call(running)
+    if limit == "max_steps" or isinstance(ended.held, Planned):
+        reached = reached or limits.reached_before_a_step(running)
+    return reached[1] if reached else ""
+
+
+def _meant(state: RunState, ended: Ended) -> list[tuple[int, str, int]]:
+    """The requests that a word on the outcome can be of: the one in doubt, else writes whose outcome is not known."""
+    if ended.doubted:
+        return [ended.doubted]
+    held = acting_of(ended.held).pendings
+    return [one.name for one in held if one.answer is None and not acting.is_repeatable(state, one)]
+
+
+def _unclear(meant: list[tuple[int, str, int]]) -> Text:
+    if not meant:
+        return say("outcome_unclear", why=say("nothing_in_doubt"))
+    several = ", ".join([f"step {step} {task}".rstrip() for step, task, _ in meant])
+    return say("outcome_unclear", why=say("several_in_doubt", writes=several)) if len(meant) > 1 else ""
+
+
+def _settled(state: RunState, pending: Pending, ended: Ended, event: SignalReceived, outcome: Outcome) -> RunState:
+    """With what is known of a request that was out at the end; as it is while its answer may still come."""
+    result, repeatable = pending.answer, acting.is_repeatable(state, pending)
+    if result:
+        answered = acting.answer(pending, "ok" if result.status == "ok" else "error", result.error)
+        state = with_facts(acting.with_taint(state, pending, result), answered)
+    elif pending.name != ended.doubted and (repeatable or (event.at < pending.deadline_at and outcome == "look")):
+        return state
+    else:
+        result = _by_word(state, pending, event.signal.message or "", outcome)
+        if outcome == "look" and not repeatable:
+            state = replace(state, doubts=tuple(dict.fromkeys((*state.doubts, acting.doubt_of(pending)))))
+    return continuing.settled(state, replace(pending, answer=None), result)
+
+
+def _by_word(state: RunState, pending: Pending, message: str, outcome: Outcome) -> ToolResult:
+    match outcome:
+        case "ran":
+            said = message or str(say("was_carried_out"))
+            output = ToolOutput.model_validate({"summary": said, "said_by": "a person"})
+            return acting.in_place_of(state, pending, output=output)
+        case "did_not_run":
+            error = ToolError(error_class="did_not_run", message=str(say("not_carried_out", message=message)))
+        case "look":
+            error = ToolError(error_class="in_doubt", message=str(say("carried_out_unknown", message=message)))
+    return acting.in_place_of(state, pending, error=error)

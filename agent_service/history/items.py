@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, PlainSerializer
@@ -28,10 +29,6 @@ ItemStatus = Literal["ok", "open", "error", "refused", "waiting", "cancelled", "
 Outcome = Literal["", "ok", "error", "budget", "continuation", "late", "refused"]
 LONGEST_TEXT = 500
 NOT_IN_TIMELINE = Field(exclude=True)
-
-
-def _clipped(text: str) -> str:
-    return text if len(text) <= LONGEST_TEXT else clipped(text, LONGEST_TEXT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +76,7 @@ class Item:
     entry: int
     kind: ItemKind
     title: str
-    text: Annotated[str, PlainSerializer(_clipped, return_type=str)]
+    text: Annotated[str, PlainSerializer(partial(clipped, limit=LONGEST_TEXT), return_type=str)]
     status: ItemStatus
     phase: Phase | None = None
     step: int | None = None

@@ -8,7 +8,7 @@ A script is YAML: a name and rules. The first rule whose `phase` and conditions 
 import asyncio
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -241,22 +241,14 @@ def _holds(when: Condition, state: RunState) -> bool:
         (when.tries, asking and asking.tries),
         (when.reframes, state.reframes),
     )
-    searched = ((when.result, _newest_json), (when.feedback, _told_to_it), (when.person, _said_by_people))
+    told = (*(asking.told if asking else ()), *state.refusals)
+    searched: tuple[tuple[re.Pattern[str] | None, Callable[[], str]], ...] = (
+        (when.result, lambda: json.dumps(_newest_output(state))),
+        (when.feedback, lambda: "\n".join(map(str, told))),
+        (when.person, lambda: "\n".join(state.messages)),
+    )
     differs = [expected for expected, actual in compared if expected is not None and expected != actual]
-    missed = [pattern for pattern, text_of in searched if pattern and not pattern.search(text_of(state))]
-    return not differs and not missed
-
-
-def _newest_json(state: RunState) -> str:
-    return json.dumps(_newest_output(state))
-
-
-def _told_to_it(state: RunState) -> str:
-    return "\n".join(map(str, (*(state.asking.told if state.asking else ()), *state.refusals)))
-
-
-def _said_by_people(state: RunState) -> str:
-    return "\n".join(state.messages)
+    return not differs and all(pattern.search(text()) for pattern, text in searched if pattern)
 
 
 def _newest_output(state: RunState) -> dict[str, JsonValue]:

@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 
 from agent_service.core.acting import name_of_call
-from agent_service.core.brief import Brief
 from agent_service.core.limits import steps_taken
 from agent_service.core.phases import Phase
 from agent_service.core.state import MessageNote, RulingNote, RunState
@@ -60,7 +59,7 @@ def compose(question: Question) -> Prompt:
     calls = tuple(f"{skill.name}.{command.name}" for skill in state.brief.skills for command in skill.commands)
     verifying, form = question.phase is Phase.VERIFY, form_of(question.phase)
     words = partial(rendered, run=state, question=question)
-    rules = rules_of(state.brief)
+    rules = "rules-short" if state.brief.short_rules else "rules"
     system = (words("verifier"),) if verifying else (words(rules), visible(words("skills")))
     people = [notes.block(note) for note in filter(notes.is_heeded, state.notes)]
     case = visible(words("claim", people=people) if verifying else words("case"))
@@ -76,10 +75,6 @@ def compose(question: Question) -> Prompt:
         template_hash=version(),
         schema_hash=schema_hash(form, calls),
     )
-
-
-def rules_of(brief: Brief) -> str:
-    return "rules-short" if brief.short_rules else "rules"
 
 
 def as_text(question: Question) -> PromptText:

@@ -14,22 +14,15 @@ from itertools import chain
 from typing import Any, NoReturn
 
 from agent_service.background import Background
-from agent_service.bootstrap import Agent, Http, build, inform_bus, join_in
-from agent_service.bus.findings import observe_bus
+from agent_service.bootstrap import Agent, Http, build, inform_bus
 from agent_service.bus.room import keep_room
 from agent_service.bus.topology import ROLE, check
 from agent_service.core.waiting import Status
-from agent_service.metrics.levels import (
-    observe_disk,
-    observe_limits,
-    observe_readiness,
-    observe_runs,
-)
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.models.opening import open_model
 from agent_service.settings import AgentSettings
 from agent_service.store.opening import open_store
-from agent_service.store.sql.database import FILE, ahead
+from agent_service.store.sql.database import ahead
 from agent_service.views.folder.keeping import Folders
 from groundwork.http.listener import address, listening
 from groundwork.nats.asking import changes
@@ -41,7 +34,7 @@ from groundwork.service.foundations import Claim, laid, shared
 from groundwork.service.keys import KeyRing
 from groundwork.service.serving import ended_by_signals, head_start, tell_ready
 from groundwork.service.store_folder import HAND_OVER_S
-from groundwork.telemetry.metrics import Instruments, push
+from groundwork.telemetry.metrics import push
 from schemas import subjects
 from schemas.values import dataclass
 
@@ -120,7 +113,8 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket, ht
         async with asyncio.TaskGroup() as group:
             background = Background(group)
             agent = built(background)
-            join_in(agent, background)
+            if agent.several:
+                loaded("agent_service.several:join_in")(agent, background)
             await _start(agent, background, group, listener, http)
     except asyncio.CancelledError:
         if agent:
@@ -128,16 +122,6 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket, ht
             if agent.traces:
                 await agent.traces.finish()
         raise
-
-
-def _observe(agent: Agent) -> Instruments:
-    instruments, outbox = agent.metrics.instruments, agent.turns.outbox
-    observe_runs(instruments, agent.store, agent.store.inbox.count, agent.clock, lambda: len(outbox.left))
-    observe_limits(instruments, agent.limits.spending, agent.kill_switch)
-    observe_disk(instruments, agent.ground.folder / FILE)
-    observe_readiness(instruments, agent.ready)
-    observe_bus(instruments, agent.ground.link, shared=agent.settings.shared)
-    return instruments
 
 
 async def _start(
@@ -163,7 +147,7 @@ async def _start(
     if any(runs[status] for status in UNDER_WAY):
         await head_start()
     let_callers_in = loaded("agent_service.serving:let_callers_in")
-    await let_callers_in(agent, background, group, listener, _observe(agent), http)
+    await let_callers_in(agent, background, group, listener, http)
     tell_ready()
     await agent.limits.recall_calls(agent.store.taken, agent.clock)
     if not agent.limits.spending.reached:

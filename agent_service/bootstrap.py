@@ -1,23 +1,22 @@
 """The composition root: puts the agent together from its settings, also as one of several that share a store."""
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime
 from functools import cache, partial
-from typing import Any
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from agent_service.admission.limits import Admission, Quotas, Room, SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
 from agent_service.admission.takings import NoOthers, Takings
-from agent_service.api.feed import Feed
 from agent_service.archive.pruning import Pruning, RunBelongings
 from agent_service.background import Background
 from agent_service.bus.buckets import NatsArtifacts, NatsBoard, NatsValues, ProvenArtifacts
 from agent_service.bus.messages import NatsBus, NatsIntake
-from agent_service.bus.reading import head_told
 from agent_service.bus.skills import NatsSkills
-from agent_service.bus.turn_queue import TurnQueue
 from agent_service.history import log_line
 from agent_service.kill_switch import Draining, Halting, KillSwitch
 from agent_service.metrics.runs import AgentMetrics
@@ -28,18 +27,14 @@ from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import PromptText, Provider, Question
-from agent_service.run.queued_turns import Nudging, QueuedTurns, RemoteCommits
 from agent_service.run.recovery import Recovery, Starter
 from agent_service.run.turn import OnCommit, Turns
 from agent_service.settings import AgentSettings
-from agent_service.store.shared_log.store import SharedStore
 from agent_service.store.sqlite import SqliteStore
 from agent_service.trust.identity import SystemClock
-from agent_service.trust.proofs import Capabilities, Signing
+from agent_service.trust.proofs import Capabilities, Signing, head_told
 from agent_service.views.folder.keeping import Folders
 from agent_service.views.folder.workspace import Workspace
-from agent_service.views.journal import JournalReader
-from agent_service.views.spans.sending import Mark, Traces
 from groundwork.nats.connection import Needs
 from groundwork.service.beginning import loaded
 from groundwork.service.errors import Fatal, TryAgain
@@ -50,23 +45,20 @@ from schemas import subjects
 from schemas.permissions import indispensable
 from schemas.values import dataclass
 
+if TYPE_CHECKING:  # loaded only where the settings ask for it
+    from agent_service.bus.turn_queue import TurnQueue
+    from agent_service.several import Several
+    from agent_service.views.spans.sending import Traces
+
 _MAY = indispensable("agent")
 NEEDS = Needs(_MAY.publish, _MAY.subscribe, "give it the permissions of the role agent (docs/BUS.md, Permissions)")
 
+Follower = Callable[[ChangeRecord | Elsewhere], None]
 Http = Callable[..., Coroutine[Any, Any, None]]
 """Serves the API, with what `serving_http.serve_http` takes."""
 
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Several:
-    """What an agent has that shares its store with others."""
-
-    queue: TurnQueue
-    turns: QueuedTurns
-    nudging: Nudging
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,16 +75,16 @@ class Agent:
     intake: Intake
     receiving: NatsIntake
     folders: Folders
-    traces: Traces | None
+    traces: "Traces | None"
     """None without a receiver."""
     pruning: Pruning
     starter: Starter
-    several: Several | None
+    several: "Several | None"
     """None for one alone."""
     turns: Turns
     metrics: AgentMetrics
-    feed: Feed
-    reader: JournalReader
+    followers: list[Follower]
+    """Are told of every commit, also of other agents."""
     skills: NatsSkills
     signing: Signing
     model_caller: ModelCaller
@@ -129,8 +121,7 @@ def build(
     folders_of: type[Folders],
     background: Background,
 ) -> Agent:
-    link, clock, feed, kill_switch = ground.link, SystemClock(), Feed(store), KillSwitch()
-    folder = ground.folder
+    link, clock, kill_switch, folder = ground.link, SystemClock(), KillSwitch(), ground.folder
     workspaces = folder / "workspaces" if settings.shared else settings.workspaces
     capabilities, signing = Capabilities(keys), Signing(keys, folder, progress=settings.shared)
     bus, head = NatsBus(link, signing, shared=settings.shared), partial(head_told, keys, store.head)
@@ -139,11 +130,12 @@ def build(
     proven = ProvenArtifacts(artifacts, store)
     workspace = Workspace(workspaces)
     folders = folders_of(store, workspace, artifacts, keep=settings.keep_pages)
-    traces = _traces(settings, store, Mark(workspaces / ".traced"))
+    traces = _traces(settings, store, workspaces / ".traced")
 
     limits = _limits(settings, clock, Takings(NatsValues(link)) if settings.shared else NoOthers())
-    queue = TurnQueue(link, background) if settings.shared else None
-    committed = _committed(folders, traces, feed, metrics, limits, queue)
+    queue = loaded("agent_service.bus.turn_queue:TurnQueue")(link, background) if settings.shared else None
+    followers: list[Follower] = []
+    committed = _committed(folders, traces, followers, metrics, limits, queue)
     evidence = Evidence(store, proven)
     model_caller = ModelCaller(model, ArgumentSchemas(), evidence, clock, kill_switch, limits, slots=settings.turns)
     turns = Turns(store, publisher, model_caller, clock, committed, proven, capabilities, kill_switch)
@@ -171,7 +163,9 @@ def build(
     starter = Starter(intake, store, background, kill_switch, slots=settings.turns)
     recovery = Recovery(turns, store, store, publisher, background, kill_switch, slots=settings.turns)
 
-    several = _several(store, queue, (turns, intake, recovery), kill_switch, clock)
+    several = queue and loaded("agent_service.several:several")(
+        store, queue, (turns, intake, recovery), kill_switch, clock
+    )
     receiving = NatsIntake(
         link,
         intake,
@@ -208,28 +202,11 @@ def build(
         several=several,
         turns=turns,
         metrics=metrics,
-        feed=feed,
-        reader=JournalReader(store),
+        followers=followers,
         skills=skills,
         signing=signing,
         model_caller=model_caller,
         clock=clock,
-    )
-
-
-def _several(
-    store: SqliteStore,
-    queue: TurnQueue | None,
-    runs: tuple[Turns, Intake, Recovery],
-    kill_switch: KillSwitch,
-    clock: SystemClock,
-) -> Several | None:
-    if queue is None or not isinstance(store, SharedStore):
-        return None
-    return Several(
-        queue=queue,
-        turns=QueuedTurns(store, *runs, kill_switch, clock),
-        nudging=Nudging(store, queue, kill_switch, clock),
     )
 
 
@@ -250,22 +227,26 @@ def prompt_of(question: Question) -> PromptText:
     return text
 
 
-def _traces(settings: AgentSettings, store: SqliteStore, mark: Mark) -> Traces | None:
+def _traces(settings: AgentSettings, store: SqliteStore, mark: Path) -> "Traces | None":
     receiver = settings.telemetry.receiver("traces")
     if receiver is None:
         return None
     sender = cache(lambda: loaded("groundwork.telemetry.sending:SpanSender")(receiver, subjects.SERVICE_AGENT))
     content = prompt_of if settings.telemetry.content else None
-    return Traces(store, lambda spans: sender().send(spans), mark, keeps=sampler(), content=content)
+    sending = import_module("agent_service.views.spans.sending")
+    traces: Traces = sending.Traces(
+        store, lambda spans: sender().send(spans), sending.Mark(mark), keeps=sampler(), content=content
+    )
+    return traces
 
 
 def _committed(
     folders: Folders,
-    traces: Traces | None,
-    feed: Feed,
+    traces: "Traces | None",
+    followers: Iterable[Follower],
     metrics: AgentMetrics,
     limits: SharedLimits,
-    queue: TurnQueue | None,
+    queue: "TurnQueue | None",
 ) -> OnCommit:
 
     def committed(change: ChangeRecord) -> None:
@@ -275,7 +256,8 @@ def _committed(
         if traces:
             traces.committed(change)
         log_line.write(change)
-        feed.tell(change)
+        for tell in followers:
+            tell(change)
         metrics.runs.committed(change)
         limits.committed(change)
 
@@ -298,22 +280,3 @@ async def inform_bus(recovery: Recovery, receiving: NatsIntake, forgotten_at: da
     if recovery.may_be_unheard:
         await receiving.hear_results()
         await recovery.ask_again(now)
-
-
-def join_in(agent: Agent, background: Background) -> None:
-    """Has turns go by the queue, and hears what other agents commit, if there are any. Called before `agent` begins."""
-    store, several = agent.store, agent.several
-    if not isinstance(store, SharedStore) or several is None:
-        return
-    agent.turns.dispatching, agent.turns.again = several.queue, several.turns.again
-    several.turns.say_again = lambda at: inform_bus(agent.recovery, agent.receiving, at, agent.clock.now())
-    if agent.traces:
-        several.turns.on_taken_over = agent.traces.send_again
-    remote_commits = RemoteCommits(agent.turns, agent.model_caller, store, background)
-    listeners = remote_commits.hear, agent.feed.tell, agent.limits.elsewhere
-
-    def hear(told: Elsewhere) -> None:
-        for listener in listeners:
-            listener(told)
-
-    store.on_elsewhere, store.on_halt = hear, agent.halting.hear

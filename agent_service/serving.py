@@ -5,14 +5,15 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from agent_service.api.feed import Feed
 from agent_service.api.micro import serve_on_bus
 from agent_service.api.operating import SwitchCalls
 from agent_service.api.runs import Executors, RunCalls
 from agent_service.background import Background
 from agent_service.bootstrap import Agent, Http
 from agent_service.bus.findings import NatsCallbacks, NatsTroubles
+from agent_service.views.journal import JournalReader
 from groundwork.service.errors import TryAgain
-from groundwork.telemetry.metrics import Instruments
 
 WITHIN_S = 2.0
 
@@ -40,13 +41,14 @@ async def let_callers_in(
     background: Background,
     group: asyncio.TaskGroup,
     listener: socket.socket,
-    observed: Instruments,
     http: Http,
 ) -> None:
     link, store = agent.ground.link, agent.store
+    feed, reader = Feed(store), JournalReader(store)
+    agent.followers.append(feed.tell)
     executors = Executors(skills=agent.skills, troubles=NatsTroubles(link), callbacks=NatsCallbacks(link))
-    runs = RunCalls(store, store, store.inbox, agent.intake, executors, background, agent.feed, agent.reader)
+    runs = RunCalls(store, store, store.inbox, agent.intake, executors, background, feed, reader)
     rooms = runs, SwitchCalls(agent.halting, agent.signing)
     fresh = Freshness(store.caught_up).wait if agent.settings.shared else None
     await serve_on_bus(link, rooms, fresh=fresh)
-    group.create_task(http(agent, rooms, fresh, observed, listener), name="http")
+    group.create_task(http(agent, rooms, feed, reader, fresh, listener), name="http")

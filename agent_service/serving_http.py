@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from agent_service.admission.spending import SETTING, Spending
+from agent_service.api.feed import Feed
 from agent_service.api.http import create_app
 from agent_service.api.inspection import Inspection, WhyCalls
 from agent_service.api.micro import Fresh
@@ -15,12 +16,15 @@ from agent_service.api.sse import EventStreams, Slots
 from agent_service.bootstrap import Agent, prompt_of
 from agent_service.bus import findings
 from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
-from agent_service.bus.findings import NatsTroubles, prune_rows
+from agent_service.bus.findings import NatsTroubles, observe_bus, prune_rows
 from agent_service.bus.reading import NatsWhereabouts
 from agent_service.bus.topology import ROLE
 from agent_service.core.waiting import Status
 from agent_service.history.plain import ok, warning
+from agent_service.metrics.levels import observe_disk, observe_limits, observe_readiness, observe_runs
 from agent_service.settings import AgentSettings
+from agent_service.store.sql.database import FILE
+from agent_service.views.journal import JournalReader
 from groundwork.http.requests import Measured, request_durations
 from groundwork.http.server import serve_http as serve
 from groundwork.nats.lease import look_at_all
@@ -37,16 +41,16 @@ UNDER_WAY = (Status.QUEUED, Status.RUNNING, Status.PAUSED)
 
 
 async def serve_http(
-    agent: Agent, rooms: Iterable[object], fresh: Fresh, observed: Instruments, listener: socket.socket
+    agent: Agent, rooms: Iterable[object], feed: Feed, reader: JournalReader, fresh: Fresh, listener: socket.socket
 ) -> None:
     """`rooms` serve operations, beside those that are served over HTTP alone."""
-    every = (*rooms, *_rooms(agent, observed))
+    every = (*rooms, *_rooms(agent, feed, reader))
     app = create_app(every, agent.settings, slots=Slots(), fresh=fresh)
     measured = Measured(app, request_durations(agent.metrics.instruments))
-    await serve(measured, listener, stopping=agent.feed.end)
+    await serve(measured, listener, stopping=feed.end)
 
 
-def _rooms(agent: Agent, observed: Instruments) -> Iterator[object]:
+def _rooms(agent: Agent, feed: Feed, reader: JournalReader) -> Iterator[object]:
     link, store, skills = agent.ground.link, agent.store, agent.skills
     me = store_id(agent.ground.folder) if agent.settings.shared else None
     letters, troubles = NatsDeadLetters(link, most=MOST_LETTERS), NatsTroubles(link, fresh_s=FRESH_S)
@@ -60,8 +64,8 @@ def _rooms(agent: Agent, observed: Instruments) -> Iterator[object]:
         return [findings.server(link), await findings.jetstream(link), await findings.dead_letters(letters)]
 
     looks: dict[Part, Look] = {"agent": this_agent, "gateway": partial(findings.gateway, troubles), "nats": nats}
-    metrics = partial(observed.exposed, subjects.SERVICE_AGENT)
-    yield Inspection(store, agent.reader, agent.folders, prompt_of)
+    metrics = partial(_observe(agent).exposed, subjects.SERVICE_AGENT)
+    yield Inspection(store, reader, agent.folders, prompt_of)
     yield WhyCalls(store, store.inbox, NatsWhereabouts(link), letters, skills, now.status, agent.ready)
     yield InboxCalls(store, store.inbox, letters)
     yield LetterCalls(letters)
@@ -70,8 +74,18 @@ def _rooms(agent: Agent, observed: Instruments) -> Iterator[object]:
     yield DrainCalls(agent.draining)
     yield PruneCalls(agent.pruning, partial(prune_rows, link))
     yield ToolCalls(skills, lambda: skills.complaints)
-    yield EventStreams(agent.feed, store)
+    yield EventStreams(feed, store)
     yield ServiceCalls(agent.settings, agent.ready, metrics, member=me)
+
+
+def _observe(agent: Agent) -> Instruments:
+    instruments, outbox = agent.metrics.instruments, agent.turns.outbox
+    observe_runs(instruments, agent.store, agent.store.inbox.count, agent.clock, lambda: len(outbox.left))
+    observe_limits(instruments, agent.limits.spending, agent.kill_switch)
+    observe_disk(instruments, agent.ground.folder / FILE)
+    observe_readiness(instruments, agent.ready)
+    observe_bus(instruments, agent.ground.link, shared=agent.settings.shared)
+    return instruments
 
 
 def _of_the_agent(settings: AgentSettings, counts: Mapping[Status, int]) -> Finding:

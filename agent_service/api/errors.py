@@ -76,7 +76,7 @@ class Code(StrEnum):
 
 
 class _Told(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 class FieldError(_Told):

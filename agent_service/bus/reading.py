@@ -4,11 +4,12 @@ JetStream finds no message by its id: those of the subject are read from the ins
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any
 
+from agent_service.trust.proofs import head_heard
 from agent_service.views.why import Holder, Whereabouts
 from groundwork.nats.following import FROM_THE_FIRST, Following
 from groundwork.nats.link import NatsLink
@@ -94,9 +95,6 @@ def _holder(info: Mapping[str, Any], seq: int) -> Holder:
     )
 
 
-PURPOSE = "head"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToldEnd:
     """A run ended with entry `seq` as its newest, whose hash in hex is `head`."""
@@ -105,18 +103,6 @@ class ToldEnd:
     subject: str
     seq: int
     head: str
-
-
-def head_told(ring: KeyRing, head_of: Callable[[str], tuple[int, str]], run_id: str) -> str:
-    seq, head = head_of(run_id)
-    return f"{seq}.{head}.{ring.mac(PURPOSE, run_id, str(seq), head)}"
-
-
-def head_heard(ring: KeyRing, run_id: str, told: str) -> tuple[int, str] | None:
-    """The entry and its hash; None unless a key of the ring made it."""
-    seq, _, rest = told.partition(".")
-    head, _, mac = rest.partition(".")
-    return (int(seq), head) if ring.checks(mac, PURPOSE, run_id, seq, head) else None
 
 
 async def told_ends(link: NatsLink, ring: KeyRing) -> list[ToldEnd]:

@@ -18,7 +18,7 @@ FILES = ("context.md", "memory.md", "skills.md", "plan.md", "decisions.md", "tra
 class NamedArtifact(BaseModel):
     """As entry `entry`, its newest mention, describes it. `size` is in bytes, `sha256` in hex."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     path: str
     content_type: Annotated[str | None, Told] = None

@@ -42,7 +42,7 @@ def _utc(at: datetime, timespec: str) -> str:
 class View(BaseModel):
     """No field is invented, and each has the name that callers see or its own."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
 
 def ok(name: str, text: str) -> Finding:

@@ -18,7 +18,7 @@ from schemas.fields import Count, Text, Told
 class Execution(BaseModel):
     """`job_id` names the call, `attempts` counts how often the tool ran, `last_error` is its last failure."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     job_id: Annotated[Text | None, Told] = None
     attempts: Annotated[Count | None, Told] = None

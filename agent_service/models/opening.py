@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent_service.models.scripted_model import ScriptedModel, read_script
 from agent_service.models.settings import ModelSettings
 from agent_service.run.ports import Provider
 from groundwork.service.address import without_login
@@ -21,9 +20,6 @@ log = logging.getLogger(__name__)
 async def open_model(settings: ModelSettings) -> AsyncIterator[Provider]:
     """The model of the settings; its connections are closed on leaving. Raises Misconfigured."""
     _check(settings)
-    if settings.provider == "scripted":
-        yield ScriptedModel(read_script(settings.script_file()))
-        return
     async with _adapter(settings)(settings) as model:
         yield model
 
@@ -47,8 +43,8 @@ def _check(settings: ModelSettings) -> None:
 
 
 def _adapter(settings: ModelSettings) -> Any:
-    if settings.provider == "anthropic":
-        return loaded("agent_service.models.anthropic_model:opened")
+    if settings.provider in ("anthropic", "scripted"):
+        return loaded(f"agent_service.models.{settings.provider}_model:opened")
     if settings.model is None:
         raise Misconfigured("provider openai has no default model: set agent.model.model, or agent.llm_model")
     if settings.api_key is None and settings.base_url is None:

@@ -8,7 +8,8 @@ A script is YAML: a name and rules. The first rule whose `phase` and conditions 
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import fields, is_dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -33,7 +34,7 @@ from agent_service.core.phases import (
 )
 from agent_service.core.state import RunState
 from agent_service.errors import ModelError, Remedy
-from agent_service.models.settings import ThinkingPhase
+from agent_service.models.settings import ModelSettings, ThinkingPhase
 from agent_service.run.ports import Answer, ModelCall, Question
 from groundwork.service.errors import Misconfigured
 from schemas.fields import flaws_of
@@ -54,7 +55,7 @@ reflection can only escalate."""
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 def _compiled(given: Any) -> Any:
@@ -172,6 +173,12 @@ def read_script(path: Path) -> Script:
         raise Misconfigured(f"script {path} cannot be read: {error}") from error
     except ValidationError as error:
         raise Misconfigured(f"script {path}: {flaws_of(error, whole='the whole', most=None)}") from error
+
+
+@asynccontextmanager
+async def opened(settings: ModelSettings) -> AsyncIterator["ScriptedModel"]:
+    """Raises Misconfigured."""
+    yield ScriptedModel(read_script(settings.script_file()))
 
 
 class ScriptedModel:

@@ -5,7 +5,7 @@ text), so that a changed, missing or moved entry is found. Stores keep the text 
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -40,18 +40,16 @@ class LedTo:
     facts: tuple[Fact, ...]
 
 
-_LED_TO = TypeAdapter(LedTo)
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
-_STATE = TypeAdapter(RunState)
-_BRIEF = TypeAdapter(Brief)
-_FIELDS = get_type_hints(RunState)
 _STORED_APART = {"brief", "happened", *GROWING}
-_ITEMS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(get_args(_FIELDS[name])[0]) for name in GROWING}
+
+_json: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+"""Made when it is first used: those of all kinds take a sixth of the imports."""
 
 
 @cache
-def _event(kind: str) -> TypeAdapter[Any]:
-    return TypeAdapter(_KINDS[kind])
+def _item(field: str) -> TypeAdapter[Any]:
+    return _json(get_args(get_type_hints(RunState)[field])[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +72,7 @@ class Entry:
                 f"run {self.run_id}: entry {self.seq} is of unknown kind {self.kind!r}: use a newer version"
             )
         try:
-            event: Event = _event(self.kind).validate_json(self.event)
+            event: Event = _json(_KINDS[self.kind]).validate_json(self.event)
         except ValueError as error:
             raise Damaged(self.run_id, f"entry {self.seq}, {self.kind}") from error
         return event
@@ -86,9 +84,10 @@ class Entry:
     def led_to(self) -> tuple[Fact, ...]:
         """Raises Damaged."""
         try:
-            return _LED_TO.validate_json(self.facts).facts
+            led_to: LedTo = _json(LedTo).validate_json(self.facts)
         except ValueError as error:
             raise Damaged(self.run_id, f"facts of entry {self.seq}") from error
+        return led_to.facts
 
     def record(self) -> "Record":
         """Raises as `decoded` does."""
@@ -159,7 +158,7 @@ def commit_of(before: Run | None, transition: Transition) -> Commit:
     then, head = (before.state, before.head) if before else (None, GENESIS)
     changed = then is None or then.brief is not state.brief
     growth, kind = growth_of(then, state), type(event).__name__
-    text, led_to = _event(kind).dump_json(event, by_alias=True).decode(), facts_text(transition.facts)
+    text, led_to = _json(type(event)).dump_json(event, by_alias=True).decode(), facts_text(transition.facts)
     return Commit(
         entry=Entry(
             run_id=state.run_id,
@@ -210,15 +209,15 @@ def _growth(field: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> Grow
     while before[dropped:] != after[: len(before) - dropped]:
         dropped += 1
     added = after[len(before) - dropped :]
-    return Growth(field=field, dropped=dropped, added=tuple([_ITEMS[field].dump_json(one).decode() for one in added]))
+    return Growth(field=field, dropped=dropped, added=tuple([_item(field).dump_json(one).decode() for one in added]))
 
 
 def encode_state(state: RunState) -> str:
-    return _STATE.dump_json(state, exclude=_STORED_APART).decode()
+    return _json(RunState).dump_json(state, exclude=_STORED_APART).decode()
 
 
 def encode_brief(brief: Brief) -> str:
-    return _BRIEF.dump_json(brief, by_alias=True).decode()
+    return _json(Brief).dump_json(brief, by_alias=True).decode()
 
 
 def decode_state(state: str, brief: str, items: Iterable[tuple[str, str]] = ()) -> RunState:
@@ -227,11 +226,12 @@ def decode_state(state: str, brief: str, items: Iterable[tuple[str, str]] = ()) 
     for name, item in items:
         grown.setdefault(name, []).append(item)
     fields = "".join(f',"{name}":[{",".join(grown[name])}]' for name in grown)
-    return _STATE.validate_json(f'{state[:-1]},"brief":{brief}{fields}}}')
+    read: RunState = _json(RunState).validate_json(f'{state[:-1]},"brief":{brief}{fields}}}')
+    return read
 
 
 def facts_text(facts: Sequence[Fact]) -> str:
-    return _LED_TO.dump_json(LedTo(rules=RULES, facts=tuple(facts)), by_alias=True).decode()
+    return _json(LedTo).dump_json(LedTo(rules=RULES, facts=tuple(facts)), by_alias=True).decode()
 
 
 def _chain(previous: str, run_id: str, seq: int, at: datetime, kind: str, event: str, facts: str) -> str:

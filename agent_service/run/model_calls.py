@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from agent_service.admission.limits import SharedLimits
@@ -27,7 +27,9 @@ from agent_service.run.checks.arguments import MOST_BYTES
 from agent_service.run.ports import Answer, Clock, Estimate, Model, ModelCall, Question
 from schemas.values import dataclass
 
-_DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])
+DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(
+    tuple[Decision, Next | Unusable | None], config=ConfigDict(defer_build=True)
+)
 
 CallEvent = CallReserved | ModelReplied | ModelUnavailable
 """What one half of a model call leads to."""
@@ -257,7 +259,7 @@ def _this_task() -> asyncio.Task[Any]:
 
 def _unstorable(answer: Answer) -> str | None:
     try:
-        size = len(text := _DECISIONS.dump_json((answer.decision, answer.plan)))
+        size = len(text := DECISIONS.dump_json((answer.decision, answer.plan)))
         for plan in (answer.decision, answer.plan):
             if isinstance(plan, Plan):
                 json.dumps([action.arguments for action in plan.actions], allow_nan=False)

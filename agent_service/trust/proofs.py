@@ -1,10 +1,11 @@
-"""What proves who said something: capabilities and signatures.
+"""What proves who said something: capabilities, signatures, and the head of a run that is told with its ending.
 
 A capability is a MAC over which request it is (`keys.proven`), which the executor brings back. The agent signs what it
 tells of runs, and requests to write (`schemas.signing`); progress only where it is sent on: a signature takes 0.03 ms,
 and a step reports four times.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from schemas import keys, subjects
 from schemas.events import ToolRequest, ToolResult
 from schemas.signing import AgentKey, AgentKeys, Endorsement, endorsed, header, read_header, signed
 
-OF_CAPABILITIES = "capability"
+OF_CAPABILITIES, OF_HEADS = "capability", "head"
 
 
 class Capabilities:
@@ -113,3 +114,15 @@ def _public(key: Key, older: Key | None) -> AgentKey:
         return AgentKey(id=key.id, public=public, made_at=made_at)
     vouched = signature(older.derived(OF_SIGNATURES), endorsed(key.id, public))
     return AgentKey(id=key.id, public=public, made_at=made_at, endorsed_by=Endorsement(id=older.id, signature=vouched))
+
+
+def head_told(ring: KeyRing, head_of: Callable[[str], tuple[int, str]], run_id: str) -> str:
+    seq, head = head_of(run_id)
+    return f"{seq}.{head}.{ring.mac(OF_HEADS, run_id, str(seq), head)}"
+
+
+def head_heard(ring: KeyRing, run_id: str, told: str) -> tuple[int, str] | None:
+    """The entry and its hash; None unless a key of the ring made it."""
+    seq, _, rest = told.partition(".")
+    head, _, mac = rest.partition(".")
+    return (int(seq), head) if ring.checks(mac, OF_HEADS, run_id, seq, head) else None

@@ -14,10 +14,10 @@ import pytest
 from agent_service.archive.restoring import bring_back, restore
 from agent_service.archive.verifying import verify, verify_file
 from agent_service.archive.writing import backup, export
-from agent_service.bus.reading import head_told
 from agent_service.bus.topology import topology
 from agent_service.settings import load
 from agent_service.store.sql.database import FILE
+from agent_service.trust.proofs import head_told
 from agent_service.views.pages import pages_of
 from groundwork.archive import format as archive_format
 from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact

@@ -23,7 +23,7 @@ from agent_service.run.changes import ChangeRecord, Journals
 from agent_service.run.journal import Entry, Run, flaw_in_chain
 from agent_service.run.ports import Artifacts
 from agent_service.views.folder.workspace import MAX_BYTES, Listing, TooLarge, Unsafe, Workspace
-from agent_service.views.pages import pages
+from groundwork.service.beginning import loaded
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import monotonic, utc_now
@@ -86,7 +86,8 @@ def _written(run: RunState, entries: Sequence[Entry], workspace: Workspace) -> t
     if flaw := flaw_in_chain(entries):
         raise Changed(run.run_id, flaw)
     records = [entry.record() for entry in entries]
-    workspace.write(run.run_id, {name: text.encode() for name, text in pages(run, records).items()})
+    pages = loaded("agent_service.views.pages:pages")(run, records)
+    workspace.write(run.run_id, {name: text.encode() for name, text in pages.items()})
     named = kept_artifacts(records)
     missing = [one for one in [*named.values()][:MAX_ARTIFACTS] if not _is_there(workspace, run, one)]
     return Rendered(artifacts=named, ended=run.final, version=len(records)), missing

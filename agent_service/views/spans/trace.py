@@ -21,15 +21,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue
 
 from agent_service.core.brief import Parent
-from agent_service.core.phases import Decision, Next, Unusable
 from agent_service.history.history import History, rests
 from agent_service.history.items import Item
 from agent_service.history.results import result_of
 from agent_service.run.changes import ChangeRecord, retell
 from agent_service.run.journal import Entry, Record
+from agent_service.run.model_calls import DECISIONS
 from agent_service.run.ports import PromptText, Question
 from agent_service.trust.identity import root_span_id, trace_id
 from agent_service.views.journal import question_of
@@ -70,7 +70,6 @@ OF_ITEMS = {
     "gen_ai.usage.cache_read.input_tokens": ("usage.cache_read_tokens",),
 }
 """Attributes of all spans: their names, and where in an item the value is found, if it has one."""
-_DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])
 
 
 def stretch(
@@ -171,7 +170,7 @@ class Trace:
             about["gen_ai.response.finish_reasons"] = (made.stop_reason,) if made and made.stop_reason else None
             written = "cache_write" if latest_gen_ai() else "cache_creation"
             about[f"gen_ai.usage.{written}.input_tokens"] = reply.usage.cache_write_tokens
-            decisions = _DECISIONS.dump_python((reply.decision, reply.plan), mode="json") if self._content else ()
+            decisions = DECISIONS.dump_python((reply.decision, reply.plan), mode="json") if self._content else ()
             said: JsonValue = [{"role": "assistant", "parts": _parts(_text(one) for one in decisions if one)}]
             about |= self._said({"gen_ai.output.messages": said})
         if self._content:

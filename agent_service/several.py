@@ -1,0 +1,53 @@
+"""What an agent has besides that shares its store with others: loaded where the settings say so."""
+
+from agent_service.background import Background
+from agent_service.bootstrap import Agent, inform_bus
+from agent_service.bus.turn_queue import TurnQueue
+from agent_service.kill_switch import KillSwitch
+from agent_service.run.changes import Elsewhere
+from agent_service.run.intake import Intake
+from agent_service.run.queued_turns import Nudging, QueuedTurns, RemoteCommits
+from agent_service.run.recovery import Recovery
+from agent_service.run.turn import Turns
+from agent_service.store.shared_log.store import SharedStore
+from agent_service.trust.identity import SystemClock
+from schemas.values import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Several:
+    queue: TurnQueue
+    turns: QueuedTurns
+    nudging: Nudging
+
+
+def several(
+    store: SharedStore,
+    queue: TurnQueue,
+    runs: tuple[Turns, Intake, Recovery],
+    kill_switch: KillSwitch,
+    clock: SystemClock,
+) -> Several:
+    return Several(
+        queue=queue,
+        turns=QueuedTurns(store, *runs, kill_switch, clock),
+        nudging=Nudging(store, queue, kill_switch, clock),
+    )
+
+
+def join_in(agent: Agent, background: Background) -> None:
+    """Has turns go by the queue, and hears what other agents commit. Called before `agent` begins."""
+    store, several = agent.store, agent.several
+    if not isinstance(store, SharedStore) or several is None:
+        return
+    agent.turns.dispatching, agent.turns.again = several.queue, several.turns.again
+    several.turns.say_again = lambda at: inform_bus(agent.recovery, agent.receiving, at, agent.clock.now())
+    if agent.traces:
+        several.turns.on_taken_over = agent.traces.send_again
+    remote_commits = RemoteCommits(agent.turns, agent.model_caller, store, background)
+
+    def hear(told: Elsewhere) -> None:
+        for hears in (remote_commits.hear, *agent.followers, agent.limits.elsewhere):
+            hears(told)
+
+    store.on_elsewhere, store.on_halt = hear, agent.halting.hear

@@ -1,6 +1,7 @@
 """What a service counts and measures under OpenTelemetry's names; prometheus-client writes it out.
 
-Counts are kept here: prometheus-client's own take a lock and several calls for each, on the way of every step.
+Counts are kept here: prometheus-client's own take a lock and several calls for each, on the way of every step. It is
+loaded when somebody reads.
 
     calls = instruments.counter("agentic.calls", "Calls that were made", unit="{call}", attributes=("agentic.outcome",))
     calls.add("ok")
@@ -15,13 +16,9 @@ import time
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import accumulate
-from typing import TypeVar
-
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
+from typing import Any, TypeVar
 
 from groundwork.service.beginning import loaded
 from groundwork.service.installed import installed_version
@@ -66,12 +63,17 @@ class Description:
     def labels(self) -> tuple[str, ...]:
         return tuple(map(prometheus_label, self.attributes))
 
+    def family(self, kind: str) -> Any:
+        """prometheus-client's, without series yet."""
+        made = loaded(f"prometheus_client.metrics_core:{kind}MetricFamily")
+        return made(self.prometheus_name, self.text, labels=self.labels)
+
 
 def prometheus_label(attribute: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_]", "_", attribute)
 
 
-class Counter(Collector):
+class Counter:
     """One thread adds to it, another may read it meanwhile; so with a histogram."""
 
     def __init__(self, described: Description) -> None:
@@ -82,15 +84,14 @@ class Counter(Collector):
         series = _series(self._values, attributes)
         self._values[series] = self._values.get(series, 0.0) + by
 
-    def collect(self) -> Iterable[Metric]:
-        described = self.described
-        family = CounterMetricFamily(described.prometheus_name, described.text, labels=described.labels)
+    def collect(self) -> Iterable[Any]:
+        family = self.described.family("Counter")
         for series, value in tuple(self._values.items()):
             family.add_metric(series, value)
         return [family]
 
 
-class Histogram(Collector):
+class Histogram:
     def __init__(self, described: Description) -> None:
         self.described = described
         self._spreads: dict[Attributes, list[float]] = {}
@@ -109,10 +110,9 @@ class Histogram(Collector):
         begun = self._spreads[series] = [0.0] * (len(self.described.bounds) + 2)
         return begun
 
-    def collect(self) -> Iterable[Metric]:
-        described = self.described
-        family = HistogramMetricFamily(described.prometheus_name, described.text, labels=described.labels)
-        ends = *map(floatToGoString, described.bounds), "+Inf"
+    def collect(self) -> Iterable[Any]:
+        family = self.described.family("Histogram")
+        ends = *map(loaded("prometheus_client.utils:floatToGoString"), self.described.bounds), "+Inf"
         for series, spread in tuple(self._spreads.items()):
             *counts, total = tuple(spread)
             family.add_metric(series, list(zip(ends, accumulate(counts), strict=True)), total)
@@ -124,7 +124,7 @@ def _series(known: Mapping[Attributes, object], attributes: Attributes) -> Attri
     return (OTHER,) * len(attributes) if is_one_more else attributes
 
 
-class Gauge(Collector):
+class Gauge:
     def __init__(self, described: Description) -> None:
         self.described = described
         self._values: Mapping[Attributes, float] = {}
@@ -133,9 +133,8 @@ class Gauge(Collector):
         """Shows all its series as they stand now: one that is left out is gone."""
         self._values = found if isinstance(found, Mapping) else {} if found is None else {(): found}
 
-    def collect(self) -> Iterable[Metric]:
-        described = self.described
-        family = GaugeMetricFamily(described.prometheus_name, described.text, labels=described.labels)
+    def collect(self) -> Iterable[Any]:
+        family = self.described.family("Gauge")
         for series, value in self._values.items():
             family.add_metric(series, value)
         return [family]
@@ -149,11 +148,9 @@ class Instruments:
     def __init__(self) -> None:
         self.since_ns = time.time_ns()
         self.all: list[Instrument] = []
-        self._registry = CollectorRegistry(auto_describe=True)
         self._observations: list[tuple[Callable[[], Awaitable[None]], tuple[Gauge, ...]]] = []
         self._reading = asyncio.Lock()
         self._read_at = float("-inf")
-        ProcessCollector(registry=self._registry)
 
     def counter(
         self,
@@ -220,11 +217,15 @@ class Instruments:
         return await asyncio.to_thread(self.text, service)
 
     def text(self, service: str = "") -> bytes:
-        self._registry.set_target_info({"service_name": service, "service_version": installed_version()})
-        return generate_latest(self._registry)
+        client = import_module("prometheus_client")
+        registry = client.CollectorRegistry(target_info={"service_name": service, "service_version": installed_version()})
+        client.ProcessCollector(registry=registry)
+        for instrument in self.all:
+            registry.register(instrument)
+        written: bytes = client.generate_latest(registry)
+        return written
 
     def _added(self, instrument: AnyInstrument) -> AnyInstrument:
-        self._registry.register(instrument)
         self.all.append(instrument)
         return instrument
 

@@ -149,13 +149,13 @@ class ToolsSettings(Section):
 class AgentSettings(Section):
     """Everything that the agent can be told."""
 
-    nats: NatsSettings = NatsSettings()
+    nats: NatsSettings = NatsSettings.model_construct()
     store: Path = Path(".agentic/agent")
     """Folder of the database: one agent at a time. Or `jetstream`: on the bus, for any number of agents."""
     cache: Path = Path(".agentic/agent-copy")
     """Where an agent keeps its index of the runs on the bus, which it can make again: a folder for each agent of this
     machine, in here."""
-    keep_runs: KeepRunsSettings = KeepRunsSettings()
+    keep_runs: KeepRunsSettings = KeepRunsSettings.model_construct()
     lease_s: Annotated[float, Field(ge=1)] = 10.0
     """How long the bus belongs to an agent that does not renew its lease, in seconds: a fifth of it is between two
     renewals. One of several is missed after 4 s at the latest."""
@@ -167,16 +167,16 @@ class AgentSettings(Section):
     keep_pages: Annotated[int, Field(ge=1)] = 10
     """Of how many runs that have ended the pages lie there: of those that were rendered last. Those of others are
     rendered when somebody reads them."""
-    http: HttpSettings = HttpSettings()
-    bus_quota: QuotaSettings = QuotaSettings()
+    http: HttpSettings = HttpSettings.model_construct()
+    bus_quota: QuotaSettings = QuotaSettings.model_construct()
     """Of each sender on the bus that NATS names, and of all others there together."""
-    model: ModelSettings = ModelSettings()
+    model: ModelSettings = ModelSettings.model_construct()
     llm_provider: Provider | None = None
     """The name that RFC-95 gives to `model.provider`."""
     llm_model: str | None = None
     """The name that RFC-95 gives to `model.model`."""
-    limits: LimitSettings = LimitSettings()
-    continuations: ContinuationSettings = ContinuationSettings()
+    limits: LimitSettings = LimitSettings.model_construct()
+    continuations: ContinuationSettings = ContinuationSettings.model_construct()
     tools: ToolsSettings | tuple[str, ...] | None = None
     """As a list: `tools.only`."""
     approve: dict[CommandName, Approve] = Field(default_factory=dict)
@@ -195,8 +195,8 @@ class AgentSettings(Section):
     has to have rules for it."""
     trace_url: str | None = None
     """Address of a trace in a viewer, with `{trace_id}` in it."""
-    telemetry: TelemetrySettings = TelemetrySettings()
-    log: LogSettings = LogSettings()
+    telemetry: TelemetrySettings = TelemetrySettings.model_construct()
+    log: LogSettings = LogSettings.model_construct()
 
     @property
     def tool_rules(self) -> ToolsSettings:

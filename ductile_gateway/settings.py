@@ -94,7 +94,7 @@ class GatewaySettings(Section):
 
     name: ToolName = "ductile-gateway"
     """By this name it offers its tools, beside other executors, and takes requests that name it."""
-    nats: NatsSettings = NatsSettings()
+    nats: NatsSettings = NatsSettings.model_construct()
     store: Path = Path(".agentic/gateway")
     """Folder of the ledger and of calls under way, on a local disk: one gateway at a time. Or the word `jetstream`: the
     ledger is on the bus, and any number of gateways share it."""
@@ -110,17 +110,17 @@ class GatewaySettings(Section):
     renewals."""
     runner: Literal["plugins", "ductile", "in_process"] = "plugins"
     """Who carries out the calls: our own plugin processes, or a Ductile; `in_process` is an echo, for benchmarks."""
-    plugins: PluginSettings = PluginSettings()
+    plugins: PluginSettings = PluginSettings.model_construct()
     ductile: DuctileSettings | None = None
     """The Ductile that carries out the calls."""
     ductiles: dict[DuctileName, DuctileSettings] = Field(default_factory=dict)
     """Further Ductiles by name, beside that one or in its place: `gateway.tools` calls plugin `echo` of Ductile `home`
     `home_echo`."""
-    ingress: IngressSettings = IngressSettings()
+    ingress: IngressSettings = IngressSettings.model_construct()
     """Events from outside: of a Ductile, and of webhooks."""
-    outbound: OutboundSettings = OutboundSettings()
+    outbound: OutboundSettings = OutboundSettings.model_construct()
     """Who is told of what becomes of runs."""
-    http: HttpSettings = HttpSettings()
+    http: HttpSettings = HttpSettings.model_construct()
     """Probes of the gateway itself."""
     require_signed_writes: bool = False
     """Carry a write out only if the agent signed the request. Otherwise each login that may publish requests may have
@@ -142,8 +142,8 @@ class GatewaySettings(Section):
     """How much the ledger may hold, in MiB: beyond that the oldest answers go earlier, but none within a day."""
     run_mb: Annotated[int, Field(ge=1)] = 256
     """What the artifacts of one run may take together, in MiB: what a tool brings beyond that is for a person."""
-    telemetry: TelemetrySettings = TelemetrySettings()
-    log: LogSettings = LogSettings()
+    telemetry: TelemetrySettings = TelemetrySettings.model_construct()
+    log: LogSettings = LogSettings.model_construct()
 
     @model_validator(mode="after")
     def _who_runs(self) -> Self:

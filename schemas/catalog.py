@@ -87,7 +87,7 @@ class AgentCall(Wire):
     """What a child is to do. `tools`: those of the run that asks that it may use; null for all of them."""
 
     goal: Goal
-    constraints: AgentConstraints = AgentConstraints()
+    constraints: AgentConstraints = AgentConstraints.model_construct()
     context: JsonObject = Field(default_factory=dict)
     tools: Annotated[tuple[ToolName, ...], Field(min_length=1)] | None = None
     evidence: tuple[JsonObject, ...] = ()

@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from schemas import keys, subjects
 from schemas.events import Envelope, Rejected
@@ -168,8 +168,8 @@ T = TypeVar("T")
 _NAME = re.compile(r"[!-~]{1,512}")
 _NUMBERED = re.compile(r"(.+)#([1-9][0-9]{0,5})")
 _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_RUN_ID: TypeAdapter[str] = TypeAdapter(Id)
-_STEP: TypeAdapter[int] = TypeAdapter(Count)
+_RUN_ID: TypeAdapter[str] = TypeAdapter(Id, config=ConfigDict(defer_build=True))
+_STEP: TypeAdapter[int] = TypeAdapter(Count, config=ConfigDict(defer_build=True))
 
 
 class Refused(Protocol):

@@ -65,7 +65,7 @@ class AgenticStart(Wire):
 
     goal: Goal
     context: Context = Field(default_factory=dict)
-    constraints: Constraints = Constraints()
+    constraints: Constraints = Constraints.model_construct()
     callback: Text | None = None
     run_id: Id | None = None
     wake_id: Id | None = None

@@ -36,7 +36,7 @@ class QuotaSettings(Section):
     """What its runs may spend on models; those that need more wait for the next day."""
 
 
-UNBOUNDED = QuotaSettings()
+UNBOUNDED = QuotaSettings.model_construct()
 
 
 class WakersQuotaSettings(QuotaSettings):
@@ -85,7 +85,7 @@ class HttpSettings(Section):
     """Host headers that are answered: a browser tricked into another name is not."""
     max_queued: Annotated[int, Field(ge=1)] = 10_000
     """Runs that may wait to begin; further wakes are told to come back later."""
-    quota: WakersQuotaSettings = WakersQuotaSettings()
+    quota: WakersQuotaSettings = WakersQuotaSettings.model_construct()
     """Of each token that may not operate the agent and has none of its own. Who may stop everything needs none."""
 
     def quota_of(self, token: TokenSettings) -> QuotaSettings:

@@ -87,7 +87,7 @@ class WakeRequest(_Sent):
     """What is to be reached, in words: not blank, 32 KiB at most."""
     context: Context = Field(default_factory=dict)
     """What is good to know for it."""
-    constraints: CallerConstraints = CallerConstraints()
+    constraints: CallerConstraints = CallerConstraints.model_construct()
     callback: Annotated[Text, Field(max_length=2048, pattern=r"^https?://[^\s/?#@\\]+([/?#]\S*)?$")] | None = None
     """An HTTP(S) address, without a login in it, that is told how the run goes on."""
     untrusted: bool = False

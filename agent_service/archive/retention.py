@@ -164,7 +164,7 @@ class KeepRunsSettings(Section):
     escalated_days: Days | None = None
     artifacts_days: Days | None = None
     """For how many days the artifacts are kept of a run that has ended."""
-    max_gib: MaxGibSettings = MaxGibSettings()
+    max_gib: MaxGibSettings = MaxGibSettings.model_construct()
 
     def kept(self, what: str) -> timedelta | None:
         """`what`: an ending of runs, or `artifacts`."""

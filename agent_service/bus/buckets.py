@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agent_service.admission.takings import Amounts
 from agent_service.errors import Replaced
@@ -130,7 +130,7 @@ class NatsValues:
         return await replaced(self._link, subjects.LEASE_BUCKET, _key_of(limit), body, after=after)
 
 
-_AMOUNTS = TypeAdapter(dict[str, float])
+_AMOUNTS = TypeAdapter(dict[str, float], config=ConfigDict(defer_build=True))
 
 
 def _key_of(limit: str) -> str:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 
 from nats.aio.msg import Msg
-from pydantic import BaseModel, Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
 from agent_service.trust.oversight import Oversight
 from groundwork.nats.link import NatsLink
@@ -24,7 +24,7 @@ from groundwork.service.machine import monotonic
 from schemas import subjects
 from schemas.argument_schemas import schema_flaw
 from schemas.catalog import UNNAMED, Catalog, ToolOffer
-from schemas.fields import ToolName, flaws_of
+from schemas.fields import ToolName, Wire, flaws_of
 from schemas.values import dataclass
 
 LONGEST_FLAW = 200
@@ -50,7 +50,7 @@ class Merged:
     conflicts: tuple[str, ...] = ()
 
 
-class _Answer(BaseModel):
+class _Answer(Wire):
     executor: ToolName | None = None
     tools: tuple[JsonValue, ...] = Field(max_length=1000)
 

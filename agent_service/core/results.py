@@ -32,7 +32,6 @@ from schemas import keys
 from schemas.events import ToolError, ToolResult
 from schemas.values import dataclass, replace
 
-_UNHEARD = ToolError(error_class="timeout", message=str(say("answer_dropped")), retryable=True)
 MOST_LATE = 20
 """Late results that a journal keeps; log and metrics tell of more."""
 HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed", "storage_full"})
@@ -178,8 +177,9 @@ def unheard(state: RunState, *, at: datetime) -> tuple[ToolResult, ...]:
     """
     if not state.places:
         return ()
+    error = ToolError(error_class="timeout", message=str(say("answer_dropped")), retryable=True)
     return tuple(
-        acting.in_place_of(state, pending, error=_UNHEARD, at=at)
+        acting.in_place_of(state, pending, error=error, at=at)
         for pending in state.sent
         if 1 < pending.attempt < state.brief.limits.max_attempts
         if acting.is_repeatable(state, pending) and acting.attempts_left(state) > 0

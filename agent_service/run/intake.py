@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agent_service.admission.callers import BUS
 from agent_service.admission.granting import LimitPolicy, LimitRefused, check_caps, grant
@@ -47,7 +47,7 @@ from schemas.events import AgenticStart, Cancel, Signal, ToolError, ToolResult
 from schemas.fields import Id
 from schemas.values import dataclass
 
-_ID: TypeAdapter[str] = TypeAdapter(Id)
+_ID: TypeAdapter[str] = TypeAdapter(Id, config=ConfigDict(defer_build=True))
 START_PREFIX = keys.start("")
 RULING = frozenset({"approve", "reject", "answer"})
 """Answers to something that waits; where nothing does, the sender must know."""

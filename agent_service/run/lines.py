@@ -2,6 +2,7 @@
 
 import json
 from datetime import datetime
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
@@ -115,7 +116,7 @@ def line_of(run: RunState) -> RunLine:
     )
 
 
-_LINE = TypeAdapter(RunLine)
+_line = cache(lambda: TypeAdapter(RunLine))
 
 
 def list_columns(run: RunState) -> dict[str, Any]:
@@ -139,7 +140,7 @@ def list_columns(run: RunState) -> dict[str, Any]:
 
 def line_in(row: dict[str, object], columns: str) -> RunLine:
     """Raises ValueError."""
-    return _LINE.validate_python({**json.loads(columns), **row}, by_name=True)
+    return _line().validate_python({**json.loads(columns), **row}, by_name=True)
 
 
 def waits_for(run: RunState) -> WaitsFor | None:

@@ -63,7 +63,7 @@ class _SignedSection(Section):
     """Signs what is sent (Standard Webhooks, `whsec_…`); `secret_file` reads it from a file."""
     previous_secret: WebhookSecret | None = None
     """Signs it too, while receivers change over."""
-    network: NetworkSettings = NetworkSettings()
+    network: NetworkSettings = NetworkSettings.model_construct()
 
     def secrets(self) -> tuple[str, ...]:
         return tuple(one.get_secret_value() for one in (self.secret, self.previous_secret) if one is not None)
@@ -96,7 +96,7 @@ class OutboundSettings(Section):
     relay: RelaySettings | None = None
     relays: dict[DuctileName, RelaySettings] = Field(default_factory=dict)
     """The relay ingress of further Ductiles, by their names."""
-    callbacks: CallbackSettings = CallbackSettings()
+    callbacks: CallbackSettings = CallbackSettings.model_construct()
     subscriptions: dict[ToolName, SubscriptionSettings] = Field(default_factory=dict)
     """Receivers by a name for the log and the dead letters."""
     timeout_s: Annotated[float, Field(gt=0, le=120)] = 20.0

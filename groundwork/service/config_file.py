@@ -55,7 +55,8 @@ Keys = tuple[str, ...]
 
 
 class Section(BaseModel):
-    """A part of the settings, whose fields may be told in the forms that the head of this module names."""
+    """A part of the settings, whose fields may be told in the forms that the head of this module names. As a default
+    it is made by `model_construct`: so a start builds the schema of the whole alone."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 

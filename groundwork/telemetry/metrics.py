@@ -218,7 +218,9 @@ class Instruments:
 
     def text(self, service: str = "") -> bytes:
         client = import_module("prometheus_client")
-        registry = client.CollectorRegistry(target_info={"service_name": service, "service_version": installed_version()})
+        registry = client.CollectorRegistry(
+            target_info={"service_name": service, "service_version": installed_version()}
+        )
         client.ProcessCollector(registry=registry)
         for instrument in self.all:
             registry.register(instrument)

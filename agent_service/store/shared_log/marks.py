@@ -22,7 +22,7 @@ FILE = "moved.json"
 class Mark(BaseModel):
     """`archive`: the name of the one that they come from. `position`: of this mark."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     state: Literal["coming", "here", "left"] = "here"
     archive: str = ""

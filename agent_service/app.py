@@ -127,6 +127,7 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket, ht
 async def _start(
     agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket, http: Http
 ) -> None:
+    """Is ready as soon as runs go on. Callers may connect from the first, and are answered once the API is loaded."""
     since = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
     await agent.halting.recall()
     agent.limits.recall(agent.store.taken, aside=agent.settings.shared)
@@ -143,22 +144,22 @@ async def _start(
         *_keeping(agent),
     ):
         group.create_task(work)
+    tell_ready()
+    link, lease = agent.ground.link, agent.ground.lease
+    log.info("ready", extra={"http": address(listener), "resumed": left, "nats": link.servers, "epoch": lease.epoch})
     runs = await agent.store.counts()
     if any(runs[status] for status in UNDER_WAY):
         await head_start()
     let_callers_in = loaded("agent_service.serving:let_callers_in")
     await let_callers_in(agent, background, group, listener, http)
-    tell_ready()
     await agent.limits.recall_calls(agent.store.taken, agent.clock)
     if not agent.limits.spending.reached:
         agent.recovery.let_go(await agent.store.held(), agent.clock.now())
     if agent.traces:
         group.create_task(agent.traces.run())
-    inform = keep_informed(agent.ground.link, INFORMED, lambda: _inform_bus(agent, next(since)))
+    inform = keep_informed(link, INFORMED, lambda: _inform_bus(agent, next(since)))
     for work in (agent.folders.run(), inform, _push(agent)):
         group.create_task(work)
-    link, lease = agent.ground.link, agent.ground.lease
-    log.info("ready", extra={"http": address(listener), "resumed": left, "nats": link.servers, "epoch": lease.epoch})
 
 
 def _keeping(agent: Agent) -> Iterable[Coroutine[Any, Any, NoReturn]]:

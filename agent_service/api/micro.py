@@ -7,13 +7,13 @@ must be denied to others. An endpoint takes one request at a time.
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from inspect import signature
 from typing import Any
 
 from nats.micro.request import Handler, Request, ServiceError
-from nats.micro.service import Service
+from nats.micro.service import Service, ServiceInfo
 from pydantic import BaseModel, create_model
 
 from agent_service.api.errors import REFUSED, Refusal, broken, refusal_of
@@ -49,18 +49,30 @@ def taken_by(served: Served) -> Mapping[str, type[BaseModel]]:
     return {name: model for name, model in models.items() if not issubclass(model, Query)}
 
 
+class AgentService(Service):
+    """Says what its endpoints take and answer: their schemas take a quarter of a second, and are made for who asks."""
+
+    hints: Sequence[tuple[dict[str, str], Mapping[str, type[BaseModel]]]] = ()
+
+    def info(self) -> ServiceInfo:
+        for metadata, parts in self.hints:
+            metadata |= {name: _hint(model) for name, model in parts.items()}  # in place
+        return super().info()
+
+
 async def serve_on_bus(
     link: NatsLink, rooms: Iterable[object], operations: Iterable[Operation] = OPERATIONS, *, fresh: Fresh = None
 ) -> Service:
     """Answers until the service is stopped, or the link closed."""
-    service, served = await micro_service(link, name=subjects.SERVICE_AGENT, description=ABOUT), tuple(rooms)
+    service = await micro_service(AgentService, link, name=subjects.SERVICE_AGENT, description=ABOUT)
+    served = tuple(rooms)
     for operation in operations:
         if operation.endpoint:
             await _add(service, operation, served_by(served, operation), fresh if operation.shows_runs else None)
     return service
 
 
-async def _add(service: Service, operation: Operation, served: Served, fresh: Fresh) -> None:
+async def _add(service: AgentService, operation: Operation, served: Served, fresh: Fresh) -> None:
     parameters = signature(served).parameters
     body = dict(taken_by(served))
     fields = tuple({"run_id"} & parameters.keys())
@@ -78,12 +90,13 @@ async def _add(service: Service, operation: Operation, served: Served, fresh: Fr
         answer: BaseModel = await served(**given)
         return answer
 
-    hints = {"request": _hint(model), "answer": _hint(signature(served).return_annotation)}
+    metadata = {"format": "application/json"}
+    service.hints = *service.hints, (metadata, {"request": model, "answer": signature(served).return_annotation})
     await service.add_endpoint(
         name=operation.endpoint,
         subject=operation.subject,
         handler=_answering(ask),
-        metadata={"format": "application/json"} | hints,
+        metadata=metadata,
     )
 
 

@@ -60,13 +60,15 @@ class Wait:
 class Query(BaseModel):
     """Query parameters. The docstrings of fields are the API's documentation."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, defer_build=True)
 
 
 class _Sent(BaseModel):
     """A body. Its docstring and those of its fields are the API's documentation."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True, defer_build=True
+    )
 
     by: Annotated[Text, Field(max_length=200)] | None = None
     """A name for the caller, in its own word: recorded beside the known caller, and never trusted."""

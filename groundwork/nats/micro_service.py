@@ -6,6 +6,7 @@ request has a reply subject that no client may use (nats-server, client.go; seen
 
 import asyncio
 import json
+from typing import TypeVar
 
 from nats.micro.request import Request
 from nats.micro.service import Service, ServiceConfig
@@ -37,11 +38,12 @@ def _told(request: Request) -> dict[str, object]:
 
 
 CONFIRMED_WITHIN_S = 1.0
+S = TypeVar("S", bound=Service)
 
 
-async def micro_service(link: NatsLink, *, name: str, description: str) -> Service:
+async def micro_service(kind: type[S], link: NatsLink, *, name: str, description: str) -> S:
     """A service without endpoints yet. The server's answer is not waited for: the client subscribes again by itself."""
-    service = Service(link.client, ServiceConfig(name=name, version=installed_version(), description=description))
+    service = kind(link.client, ServiceConfig(name=name, version=installed_version(), description=description))
     starting = asyncio.create_task(service.start())
     starting.add_done_callback(_forget)
     await asyncio.wait({starting}, timeout=CONFIRMED_WITHIN_S)  # cancelled, it would break the client's reading

@@ -108,8 +108,8 @@ class Deviation:
 
 async def check_topology(link: NatsLink, topology: Topology) -> list[Deviation]:
     """What is missing or differs. Changes nothing. Raises Misconfigured or TryAgain when the server cannot be asked."""
-    found = [(spec, await info_of(link, spec)) for spec in topology.specs]
-    return [one for spec, info in found for one in _differences(spec, info)]
+    found = await asyncio.gather(*(info_of(link, spec) for spec in topology.specs))
+    return [one for spec, info in zip(topology.specs, found, strict=True) for one in _differences(spec, info)]
 
 
 async def set_up(

@@ -28,7 +28,7 @@ def load_queries(file: str = "queries.sql") -> dict[str, str]:
 
 
 FILE = "runs.db"
-SMALL, CHECKED_S = 64 << 20, 1.0
+SMALL, CHECKED_S = 16 << 20, 0.2
 """A larger file is checked for so long, in seconds, for calls that a crash cut off wait for the start: what is damaged
 elsewhere is found when it is read, or by `agentic doctor --deep`."""
 MIGRATIONS = files(__package__) / "migrations"

@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 SUPPLY := $(VENV)/supply
 PEERS := $(VENV)/peers
+LAB := $(VENV)/lab
 RUN := $(VENV)/bin/python
 DUCTILE = $(or $(DUCTILE_BIN),$(shell command -v ductile))
 # Much of what the tests take is waiting for processes and deadlines: three of them to two processors.
@@ -23,7 +24,7 @@ LOCKED := -m pip install --quiet --disable-pip-version-check --no-compile --requ
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo chaos-cluster test test-all nightly attack fuzz test-browser test-ductile test-sim test-kubernetes test-systemd check size calls bench bench-cluster bench-prompts bench-peers eval build install-test sbom audit setup clean
+.PHONY: demo chaos-cluster test test-all nightly attack fuzz test-browser test-ductile test-sim test-kubernetes test-systemd check size calls bench bench-cluster bench-prompts bench-peers eval lab build install-test sbom audit setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -49,7 +50,7 @@ test-all: $(READY)
 # Everything that there is, as CI does it each night, in about an hour: each test once, and the installed wheel.
 # What fails stops nothing of the rest. On a machine without a Ductile or Chromium their tests are skipped, and say so.
 nightly: $(READY)
-	$(MAKE) --keep-going check test-all test-sim attack test-browser test-kubernetes test-systemd install-test
+	$(MAKE) --keep-going check test-all test-sim lab attack test-browser test-kubernetes test-systemd install-test
 
 # A hundred times as many worlds as a push draws. Others: make test-sim SEEDS=1000 FROM=7000
 SEEDS ?= 2000
@@ -121,6 +122,10 @@ bench-cluster: $(READY)
 eval: $(READY)
 	@$(RUN) -m agent_service eval
 
+# AgentDojo and tau2-bench, some of the tasks that their packages ship, played by scripts: lab/README.md. Two minutes.
+lab: $(LAB)/ready
+	PYTHONPATH=$(LAB) $(RUN) -m pytest tests/lab
+
 bench-prompts: $(READY)
 	@$(RUN) -m tests.models.prompt_costs
 
@@ -171,6 +176,11 @@ $(PEERS)/ready: requirements-peers.lock tests/peers/package-lock.json | $(READY)
 	@if command -v npm >/dev/null; then npm ci --silent --ignore-scripts --prefix $(PEERS); \
 	  else echo "No npm: the comparison leaves Restate out." >&2; fi
 	touch $(PEERS)/ready
+
+# Of the benchmarks what their worlds need: their own agents would bring the libraries of four providers.
+$(LAB)/ready: requirements-lab.lock | $(READY)
+	$(RUN) $(LOCKED) --no-deps --upgrade --target $(LAB) -r requirements-lab.lock
+	touch $(LAB)/ready
 
 clean:
 	rm -rf $(VENV) dist .agentic .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

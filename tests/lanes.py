@@ -36,6 +36,7 @@ REAL = (
     "executors/test_shipped.py",
     "gateway/plugins/test_authoring.py",
     "gateway/test_several_gateways.py",
+    "lab",
     "peers",
     "sim/test_bugs.py",
     "sim/test_sometimes.py",

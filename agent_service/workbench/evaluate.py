@@ -62,10 +62,10 @@ async def run(
                     one.results[:] = await evaluate(trials, jobs=jobs, trail=trail, on_result=tell)
         code = Exit.OK if all(result.passed for one in played for result in one.results) else Exit.FAILED
     facts = Evaluation(ok=code == Exit.OK, played=played)
-    return output.Outcome(facts.model_dump(mode="json"), Group(*_report(earlier, played, trail)), code)
+    return output.Outcome(facts.model_dump(mode="json"), Group(*report(earlier, played, trail)), code)
 
 
-def _report(earlier: Sequence[Played], now: Sequence[Played], trail: Path | None) -> Iterator[RenderableType]:
+def report(earlier: Sequence[Played], now: Sequence[Played], trail: Path | None) -> Iterator[RenderableType]:
     played = [one for one in (*earlier, *now) if one.results]
     for one in played:
         models = dict.fromkeys(model for result in one.results for model in result.models)

@@ -27,7 +27,7 @@ class Result(BaseModel):
     scenario: str
     name: str
     title: str
-    group: Group
+    group: str
     unmet: tuple[str, ...]
     models: tuple[str, ...] = ()
     run_id: str = ""

@@ -30,9 +30,9 @@ from groundwork.nats.following import keep_informed
 from groundwork.nats.lease import may_join_anew
 from groundwork.service.beginning import loaded
 from groundwork.service.errors import Failure, causes
-from groundwork.service.foundations import Claim, laid, shared
+from groundwork.service.foundations import Claim, laid
 from groundwork.service.keys import KeyRing
-from groundwork.service.serving import ended_by_signals, head_start, tell_ready
+from groundwork.service.serving import OF_A_SERVICE, cancelled_by_signals, head_start, tell_ready
 from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.telemetry.metrics import push
 from schemas import subjects
@@ -65,7 +65,7 @@ SHIPPED = Parts()
 
 async def serve(settings: AgentSettings, *, take_over: bool = False, parts: Parts = SHIPPED) -> None:
     """Serves until SIGTERM or SIGINT. Raises Fatal when it cannot start or go on. `take_over` ends the bus's owner."""
-    with ended_by_signals(lambda: log.info("stopping")):
+    with cancelled_by_signals(lambda: log.info("stopping"), OF_A_SERVICE):
         while True:
             try:
                 return await _serve(settings, take_over=take_over, parts=parts)
@@ -81,8 +81,7 @@ async def _serve(settings: AgentSettings, *, take_over: bool, parts: Parts) -> N
     if not settings.shared:
         await asyncio.to_thread(ahead, settings.store)  # refused before anybody is made to end for it
     async with AsyncExitStack() as ours:
-        lay = shared if settings.shared else laid
-        ground = await ours.enter_async_context(lay(_claim(settings, take_over=take_over)))
+        ground = await ours.enter_async_context(laid(_claim(settings, take_over=take_over)))
         if ground.predecessor:
             log.info("another agent had the bus", extra={"who": str(ground.predecessor.owner)})
         metrics = AgentMetrics(settings.model.provider)
@@ -100,6 +99,7 @@ def _claim(settings: AgentSettings, *, take_over: bool) -> Claim:
         role=ROLE,
         nats=settings.nats,
         store=settings.cache if settings.shared else settings.store,
+        shared=settings.shared,
         lease_s=settings.lease_s,
         check=partial(check, shared=settings.shared),
         take_over=take_over,

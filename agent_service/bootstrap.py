@@ -35,23 +35,18 @@ from agent_service.trust.identity import SystemClock
 from agent_service.trust.proofs import Capabilities, Signing, head_told
 from agent_service.views.folder.keeping import Folders
 from agent_service.views.folder.workspace import Workspace
-from groundwork.nats.connection import Needs
 from groundwork.service.beginning import loaded
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.foundations import Ground
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.settings import sampler
 from schemas import subjects
-from schemas.permissions import indispensable
 from schemas.values import dataclass
 
 if TYPE_CHECKING:  # loaded only where the settings ask for it
     from agent_service.bus.turn_queue import TurnQueue
     from agent_service.several import Several
     from agent_service.views.spans.sending import Traces
-
-_MAY = indispensable("agent")
-NEEDS = Needs(_MAY.publish, _MAY.subscribe, "give it the permissions of the role agent (docs/BUS.md, Permissions)")
 
 Follower = Callable[[ChangeRecord | Elsewhere], None]
 Http = Callable[..., Coroutine[Any, Any, None]]
@@ -94,7 +89,7 @@ class Agent:
         """What is wrong with each thing that the agent needs, by its name; empty texts when all is well."""
         link = self.ground.link
         return {
-            "bus": self.receiving.trouble or self.ground.lease.trouble or NEEDS.unmet(link.denials),
+            "bus": self.receiving.trouble or self.ground.lease.trouble or link.denied,
             "store": await _wrong_with(self.store.counts()),
             "skills": await _wrong_with(self.skills.catalog()),
             "model": self.model_caller.trouble,

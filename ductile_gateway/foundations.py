@@ -61,13 +61,14 @@ async def laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnCommi
         role=ROLE,
         nats=settings.nats,
         store=settings.private_folder(),
+        shared=settings.shared,
         lease_s=settings.lease_s,
         check=partial(require, shared=settings.shared),
         take_over=take_over,
         hand_over_s=HAND_OVER_S + settings.grace_s,
     )
     if settings.shared:
-        async with foundations.shared(claim) as ground:
+        async with foundations.laid(claim) as ground:
             link, me = ground.link, store_id(ground.folder)
             async with open_shared(ground.folder, link, me, on_commit=on_commit) as rows:
                 ownership = BusOwnership(ground.lease, link=link, me=me, restored=await _restored(rows))

@@ -21,7 +21,6 @@ from ductile_gateway.telling.calls import CallsTold, open_spans
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tools.catalog import Offers
 from groundwork.http.listener import listening
-from groundwork.nats.connection import Needs
 from groundwork.nats.lease import look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
@@ -32,12 +31,9 @@ from groundwork.service.serving import head_start
 from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.telemetry.metrics import push
 from schemas import subjects
-from schemas.permissions import indispensable
 from schemas.status import Finding, GatewayStatus, WaitingCall
 from schemas.values import dataclass
 
-_MAY = indispensable("gateway")
-NEEDS = Needs(_MAY.publish, _MAY.subscribe, "give it the permissions of the role gateway (docs/BUS.md, Permissions)")
 UNANSWERED_S = 15.0
 """Longer than a cluster takes to elect a leader."""
 TOOLS_ARE_SET_BY = "see docs/TOOLS.md; and docs/CONFIGURATION.md, gateway.tools"
@@ -202,7 +198,7 @@ def _trouble_of_nats(link: NatsLink) -> str:
         return "not connected"
     if link.unanswered_s > UNANSWERED_S:
         return f"it has stored nothing for {link.unanswered_s:.0f} s; if its disk was full it has to be restarted"
-    return NEEDS.unmet(link.denials)
+    return link.denied
 
 
 async def _living(link: NatsLink) -> int:

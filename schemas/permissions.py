@@ -52,13 +52,6 @@ def permissions_of(role: RoleName, login: str) -> Permissions:
     return _ROLES[role](login)
 
 
-def indispensable(role: RoleName) -> Permissions:
-    may = permissions_of(role, "")
-    spared = ("$JS.API.", "$JS.FC.", "$SYS.", subjects.PRUNE, *(answer.removesuffix(">") for answer in ANSWERS))
-    publish = (one for one in may.publish if one.startswith("$JS.API.CONSUMER.MSG.NEXT.") or not one.startswith(spared))
-    return Permissions(publish=tuple(publish), subscribe=tuple(one for one in may.subscribe if one[0] not in "$_"))
-
-
 def _setup(login: str) -> Permissions:
     streams, consumed = (*STREAMS, *SHARED_STREAMS, *BUCKETS), (*STREAMS, subjects.STREAM_TURNS)
     return Permissions(

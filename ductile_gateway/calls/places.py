@@ -10,10 +10,11 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Protocol
 
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import TryAgain, patiently
 
 
 class NoPlace(Exception):
@@ -170,16 +171,9 @@ class Lanes:
             yield
         finally:
             if self._permits:
-                task = asyncio.create_task(self._give_back(self._permits, tool))
+                task = asyncio.create_task(patiently(partial(self._permits.give_back, tool)))
                 self._given_back.add(task)
                 task.add_done_callback(self._given_back.discard)
-
-    async def _give_back(self, permits: Permits, tool: str) -> None:
-        while True:
-            try:
-                return await permits.give_back(tool)
-            except TryAgain as error:
-                await asyncio.sleep(error.delay_s)
 
     def close(self) -> None:
         self._places.close()

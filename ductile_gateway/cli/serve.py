@@ -7,7 +7,7 @@ from ductile_gateway import app
 from ductile_gateway.settings import GatewaySettings, load, settings_file
 from groundwork.service import serving
 from groundwork.service.errors import Exit
-from groundwork.service.serving import ended_by_signals
+from groundwork.service.serving import OF_A_SERVICE, cancelled_by_signals
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +20,6 @@ def serve(config: Path | None, *, take_over: bool = False) -> Exit:
 
 
 async def _until_told(settings: GatewaySettings, *, take_over: bool) -> None:
-    with ended_by_signals(lambda: None):
+    with cancelled_by_signals(lambda: None, OF_A_SERVICE):
         await app.serve(settings, take_over=take_over)
     log.info("stopped")

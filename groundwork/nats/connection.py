@@ -16,7 +16,7 @@ import asyncio
 import itertools
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from groundwork.nats.publishing import Refused, matches
+from groundwork.nats.publishing import Refused
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import monotonic
@@ -34,7 +34,7 @@ _TEXT = re.compile(r'permissions violation for (publish|subscription) to "([^"]+
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """`deed` is what was tried: `publish` or `subscription`."""
+    """`deed` is what was tried: `publish` or `subscription`. The server tells subjects in lower case."""
 
     deed: str
     subject: str
@@ -42,27 +42,13 @@ class Denial:
     def __str__(self) -> str:
         return f'{self.deed} to "{self.subject}"'
 
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """Patterns of what a login has to be allowed, as a remedy names it."""
-
-    publish: tuple[str, ...]
-    subscribe: tuple[str, ...]
-    remedy: str
-
-    def unmet(self, denials: Iterable[Denial]) -> str:
-        missed = [denial for denial in denials if self._has(denial)]
-        return f"NATS denies this login {', '.join(map(str, missed))}: {self.remedy}" if missed else ""
-
-    def _has(self, denial: Denial) -> bool:
-        patterns = self.publish if denial.deed == "publish" else self.subscribe
-        return any(matches(pattern.lower(), denial.subject) for pattern in patterns)
+    @property
+    def matters(self) -> bool:
+        """Not where it only keeps a look from being taken, or an answer from being given."""
+        return self.subject.startswith("$js.api.consumer.msg.next.") or not self.subject.startswith(SPARED)
 
 
-def read_denial(text: str) -> Denial | None:
-    found = _TEXT.search(text)
-    return Denial(found[1], found[2]) if found else None
+SPARED = ("$js.api.", "$js.fc.", "$sys.", "$srv", "_inbox", "_r_")
 
 
 INBOX = "_INBOX"
@@ -193,7 +179,8 @@ class BusClient(Client):
             self._outage.goes_on(self.trouble or "the connection was lost")
 
     def _note_violation(self, violation: str) -> None:
-        denial = read_denial(violation)
+        found = _TEXT.search(violation)
+        denial = Denial(found[1], found[2]) if found else None
         if denial and (denial in self._denials or len(self._denials) < MOST_DENIALS):
             self._denials[denial] = self._clock()
         if denial and denial.deed == "publish":

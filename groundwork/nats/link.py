@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 
-from groundwork.nats.connection import BusClient, Denial
+from groundwork.nats.connection import BusClient
 from groundwork.nats.publishing import (
     LARGEST_MESSAGE,
     PENDING,
@@ -113,8 +113,10 @@ class NatsLink:
         return asyncio.get_running_loop().time() - min(began) if began else 0.0
 
     @property
-    def denials(self) -> tuple[Denial, ...]:
-        return self.client.denials
+    def denied(self) -> str:
+        """What this login was denied, and what to do; empty for nothing that matters."""
+        told = ", ".join(str(denial) for denial in self.client.denials if denial.matters)
+        return told and f"NATS denies this login {told}: give it the permissions of its role (docs/BUS.md, Permissions)"
 
     @property
     def jetstream(self) -> JetStreamContext:

@@ -11,12 +11,13 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from groundwork.nats.following import FROM_THE_FIRST, NEWEST_OF_EACH, Batch, Following
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
 from groundwork.nats.publishing import WRONG_SEQUENCE, Refused, StoredMessage
-from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.errors import Misconfigured, patiently
 from groundwork.service.machine import token_hex
 
 FACT = "Agentic-Fact"
@@ -103,16 +104,16 @@ class SharedLog:
 
     async def follow(self, after: int) -> AsyncGenerator[Batch, None]:
         """In order and without a gap, for ever. Raises Misconfigured where the stream is gone, or is another one."""
-        made = (await self._patiently_extent()).created
+        made = await self._made_at()
         start = NEWEST_OF_EACH if self._headers_only else FROM_THE_FIRST
         following = Following(self._link, self._stream, headers_only=self._headers_only, start=start)
         async with aclosing(following.batches(after)) as batches:
             async for batch in batches:
-                if batch.again and (await self._patiently_extent()).created != made:
+                if batch.again and await self._made_at() != made:
                     raise Misconfigured(f"the stream {self._stream} is another one than before: start again")
                 facts = [fact for fact in batch.messages if self._counts(fact)]
                 if not self._headers_only:
-                    facts = [await self._patiently_whole(fact) for fact in facts]
+                    facts = [await patiently(partial(self.whole, fact), LONGEST_PAUSE_S) for fact in facts]
                 yield Batch(facts, batch.upto, at=batch.at)
 
     async def whole(self, fact: StoredMessage) -> StoredMessage:
@@ -153,21 +154,8 @@ class SharedLog:
             return newest.seq
         raise Moved(f"{subject} has another newest fact")
 
-    async def _patiently_extent(self) -> Extent:
-        pause = PAUSE_S
-        while True:
-            try:
-                return await self.extent()
-            except TryAgain:
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE_S)
-
-    async def _patiently_whole(self, fact: StoredMessage) -> StoredMessage:
-        while True:
-            try:
-                return await self.whole(fact)
-            except TryAgain:
-                await asyncio.sleep(LONGEST_PAUSE_S)
+    async def _made_at(self) -> str:
+        return (await patiently(self.extent, LONGEST_PAUSE_S)).created
 
     def _counts(self, fact: StoredMessage) -> bool:
         return not fact.subject.startswith(f"{self._root}.part.")

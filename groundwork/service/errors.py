@@ -10,8 +10,12 @@ Fatal           this process cannot go on
   Misconfigured nothing works before a person mends a setting, a permission, a stream or a file
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from enum import IntEnum
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Failure(Exception):
@@ -42,6 +46,15 @@ class Unreachable(Broken): ...
 
 
 class Misconfigured(Fatal): ...
+
+
+async def patiently(work: Callable[[], Awaitable[T]], pause_s: float | None = None) -> T:
+    """Does it until it raises no TryAgain, which says itself how long to wait, or `pause_s` does."""
+    while True:
+        try:
+            return await work()
+        except TryAgain as error:
+            await asyncio.sleep(pause_s or error.delay_s)
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

@@ -1,4 +1,4 @@
-"""What a service stands on: a bus that is its own, and its store's folder, for this process alone.
+"""What a service stands on: a bus that is its own, or shared, and its store's folder, for this process alone.
 
 The store's lock comes before the lease, for a store may take its own lease over from a dead process. With take-over the
 lease comes first: it makes the other process end, and its lock is waited for.
@@ -22,8 +22,7 @@ MISSED_AFTER_S = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """`predecessor`: the owner before, with another store. `folder`: this process's files. `members`: None for one
-    alone."""
+    """`predecessor`: the owner before, with another store. `folder`: this process's files."""
 
     link: NatsLink
     lease: Lease
@@ -33,13 +32,15 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """`role`: on the bus. `store`: a folder, made if absent. `check` raises Misconfigured for an unusable bus.
-    `take_over`: end the owner, and wait `hand_over_s` for what it leaves. `missed_after_s`: of one of several."""
+    """`role`: on the bus; `shared` with others, or alone. `store`: a folder, made if absent; of several, each has one
+    of its own in it. `check` raises Misconfigured for an unusable bus. `take_over`: end the owner, and wait
+    `hand_over_s` for what it leaves. `missed_after_s`: of one of several."""
 
     name: str
     role: Role
     nats: NatsSettings
     store: Path
+    shared: bool
     lease_s: float
     check: Callable[[NatsLink], Awaitable[None]]
     take_over: bool
@@ -49,60 +50,33 @@ class Claim:
 
 @contextlib.asynccontextmanager
 async def laid(claim: Claim) -> AsyncIterator[Ground]:
+    """Raises Failure; and Taken, in an ExceptionGroup."""
+    role, folder, ttl_s, before = claim.role, claim.store, claim.lease_s, None
     async with contextlib.AsyncExitStack() as ours:
-        link = await ours.enter_async_context(_connected(claim))
-        await claim.check(link)
-        if not claim.take_over:
-            await ours.enter_async_context(_locked(claim, within_s=0.0))
-        ground = await ours.enter_async_context(_owned(claim, link))
-        if claim.take_over:
-            await ours.enter_async_context(_locked(claim, within_s=claim.hand_over_s))
-        yield ground
-
-
-@contextlib.asynccontextmanager
-async def shared(claim: Claim) -> AsyncIterator[Ground]:
-    """As a member of the role, with a folder of its own in `store`. Raises Failure; and Taken, in an ExceptionGroup."""
-    async with contextlib.AsyncExitStack() as ours:
-        link = await ours.enter_async_context(_connected(claim))
+        try:
+            link = await connect(claim.nats, name=claim.name)
+        except Failure as error:
+            raise type(error)(f"{error}. Start one with `agentic dev`, or set `nats.urls`") from error
+        ours.push_async_callback(link.close)
         await claim.check(link)
         with _usable(claim):
-            folder = ours.enter_context(claimed(claim.store))
-            owner = Owner.here(folder, ttl_s=min(claim.lease_s, claim.missed_after_s))
-        lease = await ours.enter_async_context(joined(link, claim.role, owner))
-        yield Ground(link=link, lease=lease, predecessor=None, folder=folder)
-
-
-@contextlib.asynccontextmanager
-async def _connected(claim: Claim) -> AsyncIterator[NatsLink]:
-    try:
-        link = await connect(claim.nats, name=claim.name)
-    except Failure as error:
-        raise type(error)(f"{error}. Start one with `agentic dev`, or set `nats.urls`") from error
-    try:
-        yield link
-    finally:
-        await link.close()
-
-
-@contextlib.asynccontextmanager
-async def _owned(claim: Claim, link: NatsLink) -> AsyncIterator[Ground]:
-    with _usable(claim):
-        owner = Owner.here(claim.store, ttl_s=claim.lease_s)
-    await refuse_members(link, claim.role)
-    lease = Lease(link, claim.role, owner)
-    async with hold(lease, link, take_over=claim.take_over) as before:
-        link.alone = True
+            if claim.shared:
+                folder, ttl_s = ours.enter_context(claimed(claim.store)), min(ttl_s, claim.missed_after_s)
+            elif not claim.take_over:
+                await ours.enter_async_context(locked(folder, within_s=0.0))
+            owner = Owner.here(folder, ttl_s=ttl_s)
+        if claim.shared:
+            lease = await ours.enter_async_context(joined(link, role, owner))
+        else:
+            await refuse_members(link, role)
+            lease = Lease(link, role, owner)
+            before = await ours.enter_async_context(hold(lease, link, take_over=claim.take_over))
+            link.alone = True
+        if claim.take_over and not claim.shared:
+            with _usable(claim):
+                await ours.enter_async_context(locked(folder, within_s=claim.hand_over_s))
         is_another = before is not None and before.owner.holder != owner.holder
-        yield Ground(link=link, lease=lease, predecessor=before if is_another else None, folder=claim.store)
-
-
-@contextlib.asynccontextmanager
-async def _locked(claim: Claim, *, within_s: float) -> AsyncIterator[None]:
-    async with contextlib.AsyncExitStack() as held:
-        with _usable(claim):
-            await held.enter_async_context(locked(claim.store, within_s=within_s))
-        yield
+        yield Ground(link=link, lease=lease, predecessor=before if is_another else None, folder=folder)
 
 
 @contextlib.contextmanager

@@ -61,7 +61,8 @@ OF_A_COMMAND = (*OF_A_SERVICE, signal.SIGHUP)
 def cancelled_by_signals(
     stopping: Callable[[], None], signals: tuple[signal.Signals, ...] = OF_A_COMMAND
 ) -> Iterator[None]:
-    """The first signal cancels the current task and calls `stopping`; while that unwinds, further ones are ignored."""
+    """The first signal cancels the current task and calls `stopping`; while that unwinds, further ones are ignored. A
+    service, OF_A_SERVICE, leaves the context then as if its work were done."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     asked = False
 
@@ -77,28 +78,12 @@ def cancelled_by_signals(
         loop.add_signal_handler(number, stop)
     try:
         yield
+    except asyncio.CancelledError:
+        if not asked or signals is not OF_A_SERVICE or task is None or task.uncancel():
+            raise
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
-
-
-@contextmanager
-def ended_by_signals(stopping: Callable[[], None]) -> Iterator[None]:
-    """For a service: as above, and when all is unwound the context is left as if its work were done."""
-    ended = False
-
-    def end() -> None:
-        nonlocal ended
-        ended = True
-        stopping()
-
-    try:
-        with cancelled_by_signals(end, OF_A_SERVICE):
-            yield
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if not ended or task is None or task.uncancel():
-            raise
 
 
 HEAD_START_S = 0.5

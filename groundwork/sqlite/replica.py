@@ -17,7 +17,7 @@ from typing import NoReturn
 from groundwork.nats.following import Batch
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import Extent, SharedLog
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import TryAgain, patiently
 from groundwork.sqlite.file import SqliteFile
 
 PATIENCE_S = 10.0
@@ -79,33 +79,20 @@ class Replica:
     async def _open(self) -> None:
         known = await self._file.read("SELECT created, reached, at FROM replica")
         if not known or not await self._is_the_same(*known[0]):
-            extent = await self._extent(0)
+            extent = await patiently(self._log.extent)
             await self._file.write(partial(self._begin_anew, extent))
         ((self.reached,),) = await self._file.read("SELECT reached FROM replica")
         self._opened.set()
 
     async def _is_the_same(self, created: str, reached: int, at: str) -> bool:
         """Whether the copy is of the log as it is: also a log set back to a backup has the name and age it had."""
-        extent = await self._extent(reached)
+        extent = await patiently(partial(self._log.extent, reached))
         if extent.created != created or reached > extent.last_seq:
             return False
         return extent.stored_at is None or abs(extent.stored_at - datetime.fromisoformat(at)) < THE_SAME
 
-    async def _extent(self, seq: int) -> Extent:
-        while True:
-            try:
-                return await self._log.extent(seq)
-            except TryAgain as error:
-                await asyncio.sleep(error.delay_s)
-
     async def _take(self, batch: Batch) -> None:
-        while True:
-            try:
-                await self._file.write(partial(self._write, batch))
-            except TryAgain as error:  # a full disk: the process goes on when there is room again
-                await asyncio.sleep(error.delay_s)
-            else:
-                break
+        await patiently(lambda: self._file.write(partial(self._write, batch)))  # on a full disk, until there is room
         self.applied(batch.messages)
         self.reached = batch.upto
         while self._waiting and self._waiting[0][0] <= self.reached:

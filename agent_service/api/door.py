@@ -25,8 +25,8 @@ from agent_service.api.errors import MEDIA_TYPE, Code, Refusal
 from agent_service.api.requests import EVERY_SCOPE, Caller, check_scopes
 from agent_service.trust import identity
 from groundwork.http.requests import PROBES, has_a_path, host, only, os_user
-from groundwork.service.address import is_loopback
 from groundwork.service.errors import Misconfigured
+from groundwork.service.secret import is_loopback
 from schemas.operations import Scope
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})

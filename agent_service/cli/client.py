@@ -8,9 +8,9 @@ from agent_service.cli.whereabouts import address_of
 from agent_service.history.naming import LOOKED_AT, Candidate, is_whole, meant, part
 from agentic_client.clients import AsyncClient, Client
 from agentic_client.errors import AgenticError, Broken, Unreachable
-from groundwork.service.address import without_login
 from groundwork.service.errors import Exit, NotDone
 from groundwork.service.invisible import visible
+from groundwork.service.secret import without_login
 
 AWAY_AT_MOST_S = 300.0
 PASSING = (Exit.UNREACHABLE, Exit.TRY_AGAIN)

@@ -18,9 +18,9 @@ from agent_service.cli.options import flag, invocation, of_files, option
 from agent_service.cli.output import Outcome
 from agent_service.cli.whereabouts import OWN
 from groundwork.service import installed, store_folder
-from groundwork.service.address import keeps_secrets, login_in
 from groundwork.service.errors import Exit, NotDone
 from groundwork.service.installed import shipped
+from groundwork.service.secret import keeps_secrets, login_in
 from schemas.values import dataclass
 
 NONE = "none"

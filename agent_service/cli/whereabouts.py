@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from groundwork.service.address import called, is_loopback
+from groundwork.service.secret import called, is_loopback
 from groundwork.service.strict import NotYaml, parse
 from schemas.values import dataclass
 

@@ -8,10 +8,9 @@ from urllib.parse import urlsplit
 
 from agent_service.models.settings import ModelSettings
 from agent_service.run.ports import Provider
-from groundwork.service.address import without_login
 from groundwork.service.beginning import loaded
 from groundwork.service.errors import Misconfigured
-from groundwork.service.secret import fault_of
+from groundwork.service.secret import fault_of, without_login
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from agent_service.core.phases import Phase
-from groundwork.service.address import secrets_in
 from groundwork.service.config_file import Section
-from groundwork.service.secret import Secret
+from groundwork.service.secret import Secret, secrets_in
 
 Provider = Literal["scripted", "anthropic", "openai"]
 ThinkingPhase = Literal["frame", "plan", "reflect", "compact", "verify"]

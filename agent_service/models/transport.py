@@ -5,16 +5,20 @@ The time limit is for silence only: whatever comes of a reply is a sign of life.
 
 import json
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cache
 from typing import Any
 
 import httpx2
 from pydantic import SecretStr
 
 from agent_service.models.settings import OF_ENVIRONMENT, ModelSettings
-from groundwork.http.tls import usual_authorities
-from groundwork.service.address import keeps_secrets, without_login
 from groundwork.service.errors import Misconfigured
+from groundwork.service.secret import keeps_secrets, without_login
+
+usual_authorities = cache(ssl.create_default_context)
+"""Of certificates, read once: that takes a twentieth of a second."""
 
 _KEEP_ALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),

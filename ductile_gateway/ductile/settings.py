@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, PrivateAttr, StringConstraints, model_validator
 
-from groundwork.service.address import keeps_secrets
 from groundwork.service.config_file import Section
-from groundwork.service.secret import Secret, SigningSecret
+from groundwork.service.secret import Secret, SigningSecret, keeps_secrets
 from schemas import subjects
 
 

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx2
@@ -29,8 +30,10 @@ from ductile_gateway.webhooks.outbound_settings import (
     SubscriptionSettings,
 )
 from ductile_gateway.webhooks.signatures import standard_headers
-from groundwork.http.tls import usual_authorities
 from groundwork.service.machine import utc_now
+
+usual_authorities = cache(ssl.create_default_context)
+"""Of certificates, read once: that takes a twentieth of a second."""
 
 RESOLVERS, CHECKERS = 16, 4
 """Names looked up at the same time: in threads of their own, so that a slow name server holds up nothing else."""

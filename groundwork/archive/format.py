@@ -70,7 +70,6 @@ class Signature(_Said):
 
 
 Places = Mapping[str, tuple[zipfile.ZipFile, str]]
-"""Where contents are, by SHA-256."""
 
 
 class Archive:
@@ -85,7 +84,6 @@ class Archive:
         self.signature = self.decoded(Signature, SIGNATURE, signed) if signed is not None else None
         self._places: Places = {}
         self._names = Counter[str]()
-        """How often each is there."""
 
     @classmethod
     @contextmanager
@@ -203,14 +201,12 @@ class Writer:
                 self.add(f"{name}/{number:06}", piece)
 
     def take_over(self, name: str, other: Archive) -> None:
-        """A file of another archive, by the same name."""
         if (digest := other.manifest.files[name]) in self.held:
             self.files[name] = digest
         else:
             self.add(name, other.read(name))
 
     def include(self, folder: str, other: Archive) -> None:
-        """A whole archive of another service."""
         for name in other.manifest.files:
             self.add(f"{folder}/{name}", other.read(name))
         self.add(f"{folder}/{MANIFEST}", other.manifest_text)

@@ -84,7 +84,6 @@ class ArtifactBucket:
         return store
 
     async def _asked(self, answer: Awaitable[T]) -> T | None:
-        """None for what is not there."""
         what = f"the bucket {self._name} (stream OBJ_{self._name})"
         try:
             return await asyncio.wait_for(answer, PATIENCE_SECONDS)

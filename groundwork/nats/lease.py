@@ -123,7 +123,6 @@ async def look(link: NatsLink, role: Role) -> Record | None:
 
 
 async def look_at_all(link: NatsLink, role: Role) -> list[Record]:
-    """The records of all members. Raises as `look`."""
     wanted = {"subjects_filter": f"{role.subject}.*"}
     info = await link.ask_jetstream(f"STREAM.INFO.KV_{role.bucket}", wanted, timeout_s=ASK_WITHIN_S)
     held = (info.get("state") or {}).get("subjects") or {}

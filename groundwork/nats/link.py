@@ -224,7 +224,6 @@ class NatsLink:
         return True
 
     async def request(self, subject: str, body: bytes, *, timeout_s: float = 5.0) -> bytes:
-        """Raises TryAgain when no answer comes."""
         try:
             answer = await self.client.ask(subject, body, {}, within_s=timeout_s)
         except Failure as error:

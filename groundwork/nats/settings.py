@@ -7,10 +7,9 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from groundwork.service.address import is_loopback, login_in, secrets_in, without_login
 from groundwork.service.config_file import Section
 from groundwork.service.errors import Misconfigured
-from groundwork.service.secret import Secret, fault_of, unfit
+from groundwork.service.secret import Secret, fault_of, is_loopback, login_in, secrets_in, unfit, without_login
 
 EXAMPLE = "nats://127.0.0.1:4222"
 SCHEMES = ("nats", "tls", "ws", "wss")

@@ -60,7 +60,6 @@ class LazyGroup(TyperGroup):
         return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - same
-        """What a list shows of it."""
         if at := self._at(cmd_name):
             return TyperCommand(cmd_name, help=at.about, rich_help_panel=at.panel)
         return self.commands.get(cmd_name)

@@ -18,8 +18,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Failure(Exception):
-    """Any of the errors above."""
+class Failure(Exception): ...
 
 
 class TryAgain(Failure):
@@ -73,14 +72,11 @@ class Exit(IntEnum):
     FAILED = 1
     """The run failed, a check found something wrong, or there is a fault of our own."""
     USAGE = 2
-    """The command line is wrong."""
     ESCALATED = 3
     """The run escalated, or pauses for a person."""
     CANCELLED = 4
     NOT_FOUND = 5
-    """There is no such run, or no such dead letter."""
     REFUSED = 6
-    """The agent refused the request; the message says why."""
     UNREACHABLE = 69
     """No agent or no bus answers (EX_UNAVAILABLE of sysexits.h)."""
     TRY_AGAIN = 75
@@ -88,9 +84,7 @@ class Exit(IntEnum):
     MISCONFIGURED = 78
     """A setting, a file or the environment has to be changed first (EX_CONFIG)."""
     INTERRUPTED = 130
-    """Left with Ctrl-C."""
     CLOSED_PIPE = 141
-    """The reader of the output went away, as `head` does."""
 
 
 class ClosedPipe(Exception):

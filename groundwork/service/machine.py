@@ -65,7 +65,6 @@ def entropy(size: int) -> bytes:
 
 
 def token_hex(size: int) -> str:
-    """Of `size` bytes."""
     return entropy(size).hex()
 
 

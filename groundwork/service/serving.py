@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 
 
 class Logged(Protocol):
-    """Settings of a service."""
-
     @property
     def log(self) -> LogSettings: ...
 

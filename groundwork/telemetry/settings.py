@@ -13,10 +13,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import Field
 
-from groundwork.service.address import keeps_secrets, secrets_in, without_login
 from groundwork.service.config_file import Section
 from groundwork.service.errors import Misconfigured
-from groundwork.service.secret import Secret
+from groundwork.service.secret import Secret, keeps_secrets, secrets_in, without_login
 
 Signal = Literal["traces", "metrics"]
 SIGNALS: tuple[Signal, ...] = get_args(Signal)

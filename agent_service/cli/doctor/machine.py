@@ -23,10 +23,9 @@ from agent_service.models.settings import ModelSettings
 from agent_service.settings import AgentSettings
 from agent_service.store.sql.database import FILE, ahead, open_for_reading
 from agent_service.store.sqlite import SqliteStore
-from groundwork.service.address import called
 from groundwork.service.config_file import secrets_in
 from groundwork.service.errors import Fatal, Misconfigured, TryAgain
-from groundwork.service.secret import equal_ones
+from groundwork.service.secret import called, equal_ones
 from groundwork.service.store_folder import known_id
 from groundwork.sqlite.reserve import FOR_OPENING
 from schemas.status import Finding

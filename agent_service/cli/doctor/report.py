@@ -18,10 +18,10 @@ from agent_service.cli.options import AS_JSON, CONFIG_NEARBY, flag
 from agent_service.history.plain import ok, one_line, wrong
 from agent_service.settings import AgentSettings
 from groundwork.nats.settings import NatsSettings
-from groundwork.service.address import without_login
 from groundwork.service.commands import examples
 from groundwork.service.config_file import WrongSettings
 from groundwork.service.errors import Exit, Misconfigured
+from groundwork.service.secret import without_login
 from schemas.status import Finding
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "wrong": ("✗", "red")}

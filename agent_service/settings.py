@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, SecretStr, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, JsonValue, SecretStr, ValidationError, field_validator
 
 from agent_service.admission.callers import BUS, UNBOUNDED, HttpSettings, QuotaSettings, of_token
 from agent_service.admission.granting import LimitPolicy
@@ -124,6 +124,12 @@ class ContinuationSettings(Section):
         return Continuations(**self.model_dump())
 
 
+def _by_tool(given: object) -> object:
+    if isinstance(given, str):
+        raise ValueError("say of which tool or command, as in {mail.send: always}")  # noqa: TRY004 - pydantic's way
+    return given
+
+
 class ToolsSettings(Section):
     """Which tools runs may use, and whose results are taken."""
 
@@ -179,7 +185,7 @@ class AgentSettings(Section):
     continuations: ContinuationSettings = ContinuationSettings.model_construct()
     tools: ToolsSettings | tuple[str, ...] | None = None
     """As a list: `tools.only`."""
-    approve: dict[CommandName, Approve] = Field(default_factory=dict)
+    approve: Annotated[dict[CommandName, Approve], BeforeValidator(_by_tool)] = Field(default_factory=dict)
     """When a person must allow a tool, or one command of it (`mail` or `mail.send`), whatever its executor declares:
     `never`, `always`, or `untrusted`: once content of strangers is in the run."""
     untrusted: tuple[ToolName, ...] = ()

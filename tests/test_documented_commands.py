@@ -197,6 +197,7 @@ def test_a_first_tool_is_made_tried_and_used_by_a_run_as_the_page_says(checkout:
     assert "advice: " not in said
     assert re.search(r"✓ step 1 .*words ok: 6 words, the longest is words", said)
     assert re.search(r"^\d+% /", said, re.MULTILINE), "the disks"
+    assert "2 words" in said
 
 
 def test_the_nightly_job_of_the_tutorial_mails_its_report_once_a_person_has_approved(checkout: Path) -> None:

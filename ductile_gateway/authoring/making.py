@@ -46,8 +46,10 @@ def make(name: str, language: Language, folder: Path) -> Path:
 def _contents(made: Path, language: Language) -> Iterator[tuple[Path, str]]:
     program = PROGRAMS[language]
     named = {"name": made.name, "program": program, "folder": str(made.parent)}
-    for template in (("manifest.yaml",), (language.value, program), ("script.yaml",)):
-        text = files(__package__).joinpath(TEMPLATES, *template).read_text(encoding="utf-8")
-        for key, value in named.items():
-            text = text.replace("{{" + key + "}}", value)
-        yield made / template[-1], text
+    templates = files(__package__).joinpath(TEMPLATES)
+    for folder in (templates, templates / language.value):
+        for template in (each for each in folder.iterdir() if each.is_file()):
+            text = template.read_text(encoding="utf-8")
+            for key, value in named.items():
+                text = text.replace("{{" + key + "}}", value)
+            yield made / template.name, text

@@ -8,6 +8,7 @@ exit code is ignored beside a valid response, except that 78 means: never retry.
 import base64
 import binascii
 import json
+import re
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -44,6 +45,7 @@ MAX_QUOTE = 300
 Ending = Literal["ended", "overdue", "output", "cpu_s", "memory_mb", "file_mb", "processes"]
 
 
+EXCEPTION = re.compile(rb"(\w+\.)*\w*(Error|Exception|Exit|Interrupt)\b")
 REFUSALS = (b"Permission denied", b"Read-only file system")
 OUT_OF_REACH = "what a plugin may reach is said in docs/SECURITY.md, and gateway.plugins.read and .write name more"
 USED = {"cpu_s": "processor time", "memory_mb": "memory", "file_mb": "disk", "processes": "processes"}
@@ -242,7 +244,8 @@ def _complaints(error: ValidationError) -> Iterable[str]:
 
 
 def _unanswered(remains: Remains, exit_code: int, complaint: str) -> ToolOutcome:
-    message = f"the plugin {complaint} ({_ended(exit_code)}){_quote(remains)}{_hint(remains)}"
+    crash = _exception(remains)
+    message = f"{crash}the plugin {complaint} ({_ended(exit_code)}){'' if crash else _quote(remains)}{_hint(remains)}"
     if exit_code == NEVER_RETRY:
         return failed("configuration", message, retryable=False)
     return failed("bad_output", message, retryable=exit_code not in CANNOT_START)
@@ -256,6 +259,12 @@ def _ended(exit_code: int) -> str:
 
 def _hint(remains: Remains) -> str:
     return f" ({OUT_OF_REACH})" if any(sign in remains.stderr + remains.unbegun.encode() for sign in REFUSALS) else ""
+
+
+def _exception(remains: Remains) -> str:
+    """What ended it, as Python, Node and others write it."""
+    found = [line for line in remains.stderr.splitlines() if EXCEPTION.match(line)]
+    return f"{_shown(found[-1], remains)}: " if found else ""
 
 
 def _quote(remains: Remains) -> str:

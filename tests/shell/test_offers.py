@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from agent_service.bus.skills import Merged, Told, merge, read_answer
+from agent_service.settings import load
 from agent_service.trust.oversight import Oversight, undeclared
+from groundwork.service.errors import Misconfigured
 from schemas.catalog import ToolCommand, ToolOffer
 
 ONE, OTHER = {"name": "say", "tier": "read"}, {"name": "say", "tier": "write"}
@@ -114,3 +116,8 @@ def test_the_word_of_the_operator_comes_before_the_offer_and_that_on_a_command_b
 
 def test_tools_that_nobody_offers_are_told() -> None:
     assert Oversight(trusted=frozenset({"mial"})).unknown([MAIL]) == ("mial",)
+
+
+def test_an_approval_of_no_tool_is_refused_with_what_to_write() -> None:
+    with pytest.raises(Misconfigured, match=r"AGENT_APPROVE: .*{mail\.send: always\}"):
+        load(None, {"AGENT_APPROVE": "always"})

@@ -13,6 +13,7 @@ from ductile_gateway.authoring.making import EXAMPLE, Language, make
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import follow_folders
+from tests.gateway.served import ROOT
 from tests.kit.waiting import until
 
 NODE = pytest.param("node", marks=pytest.mark.skipif(not shutil.which("node"), reason="no node: install Node.js"))
@@ -49,6 +50,12 @@ def test_what_is_made_passes_the_check_and_answers_a_call(tmp_path: Path, lang: 
     changed(tmp_path / "tools" / "words" / "manifest.yaml", "protocol: 2\n", "")
     failed = gateway(tmp_path, "check")
     assert (failed.returncode, "add `protocol: 2`" in failed.stdout) == (78, True), failed
+
+
+def test_each_copy_of_the_helper_is_the_one_that_new_brings() -> None:
+    brought = (ROOT / "ductile_gateway" / "authoring" / "templates" / "python" / "agentic_tool.py").read_text()
+    copies = [*ROOT.glob("examples/*/tools/*/agentic_tool.py"), *ROOT.glob("deploy/ductile/plugins/*/agentic_tool.py")]
+    assert [str(copy) for copy in copies if copy.read_text() != brought] == []
 
 
 def test_a_call_that_cannot_be_made_says_why(tmp_path: Path) -> None:

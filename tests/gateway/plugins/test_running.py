@@ -57,11 +57,12 @@ async def test_a_plugin_that_everybody_may_write_to_by_now_is_not_run(tmp_path: 
 
 @pytest.mark.attack(64)
 @pytest.mark.parametrize("config", [{"token": "hunter2-secret"}, {"accounts": [{"token": "hunter2-secret"}]}], ids=str)
-async def test_a_crash_is_told_with_the_plugins_last_words_but_not_with_its_secrets(
+async def test_a_crash_is_told_by_its_exception_first_and_without_its_secrets(
     tmp_path: Path, config: dict[str, Any]
 ) -> None:
     outcome = await outcome_of(tmp_path, "misbehave", config=config, how="crash")
-    assert ("ValueError" in (outcome.message or ""), "hunter2" in (outcome.message or "")) == (True, False)
+    assert (outcome.message or "").startswith("ValueError: the key is")
+    assert "hunter2" not in (outcome.message or "")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")

@@ -2,10 +2,11 @@
 """Speaks the REST API of Home Assistant (Ductile plugin protocol v2). Standard library only."""
 
 import json
-import sys
 import urllib.error
 import urllib.request
 from typing import Any
+
+from agentic_tool import Call, Failure, serve
 
 KINDS = ("light", "switch", "lock")
 
@@ -36,30 +37,27 @@ def done(house: House, command: str, payload: dict[str, Any]) -> dict[str, Any]:
     if command == "states":
         found = house.states()
         told = "\n".join(f"{entity}: {state}" for entity, state in sorted(found.items())) or "Nothing answers."
-        return {"status": "ok", "result": told, "output": {"entities": len(found)}}
+        return {"result": told, "output": {"entities": len(found)}}
     entity = payload["entity"]
     kind = "light" if entity == "all" else entity.partition(".")[0]
     service = f"{kind}/unlock" if command == "unlock" else f"{kind}/turn_{payload['state']}"
     changed = house.serve(service, entity)
     if not changed and entity != "all" and entity not in house.states():
-        error = f"there is no {entity}: `states` lists what there is"
-        return {"status": "error", "error": error, "error_class": "not_found", "retry": False}
+        raise Failure(f"there is no {entity}: `states` lists what there is", "not_found")
     told = f"{service.replace('/', ' ')}: {', '.join(changed) or 'it was so already'}"
-    return {"status": "ok", "result": told, "output": {"changed": changed}}
+    return {"result": told, "output": {"changed": changed}}
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The response to a request."""
+def answer(call: Call) -> dict[str, Any]:
     try:
-        return done(House(request["config"]), request["command"], request.get("payload") or {})
+        return done(House(call.config), call.command, call.arguments)
     except urllib.error.HTTPError as error:
-        is_ours = error.code in (401, 403)
-        told = "the token is not taken" if is_ours else f"the house answered {error.code}"
-        error_class = "configuration" if is_ours else "tool_error"
-        return {"status": "error", "error": told, "error_class": error_class, "retry": error.code >= 500}
+        if error.code in (401, 403):
+            raise Failure("the token is not taken", "configuration") from None
+        raise Failure(f"the house answered {error.code}", "tool_error", retry=error.code >= 500) from None
     except OSError as error:
-        return {"status": "error", "error": f"the house is away: {error}", "error_class": "transient", "retry": True}
+        raise Failure(f"the house is away: {error}", "transient", retry=True) from None
 
 
 if __name__ == "__main__":
-    json.dump(answer(json.load(sys.stdin)), sys.stdout)
+    serve(states=answer, switch=answer, unlock=answer)

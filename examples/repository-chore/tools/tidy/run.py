@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Finds and mends untidy text files below the folder of the configuration (Ductile plugin protocol v2)."""
 
-import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from agentic_tool import Call, Failure, serve
 
 MOST_BYTES = 1024 * 1024
 SHOWN = 50
@@ -30,32 +30,29 @@ def files(folder: Path) -> Iterator[tuple[str, Path, str]]:
                 continue
 
 
-def find(folder: Path, payload: dict[str, Any]) -> dict[str, Any]:
-    del payload
-    all_files = list(files(folder))
+def find(call: Call) -> dict[str, Any]:
+    all_files = list(files(folder_of(call)))
     untidy = [name for name, _, text in all_files if tidy(text) != text]
     told = "\n".join(f"{name} is not tidy" for name in untidy[:SHOWN]) or "Nothing is left to do."
     result = f"{len(all_files)} files were looked at.\n{told}"
-    return {"status": "ok", "result": result, "output": {"left": len(untidy)}}
+    return {"result": result, "output": {"left": len(untidy)}}
 
 
-def mend(folder: Path, payload: dict[str, Any]) -> dict[str, Any]:
-    for name, path, text in files(folder):
-        if payload["file"] == name or (payload["file"] == "first" and tidy(text) != text):
+def mend(call: Call) -> str:
+    wanted = call.arguments["file"]
+    for name, path, text in files(folder_of(call)):
+        if wanted == name or (wanted == "first" and tidy(text) != text):
             path.write_bytes(tidy(text).encode())
-            return {"status": "ok", "result": f"Mended {name}."}
-    error = f"there is no text file {payload['file']}: take one of the list that `find` gives"
-    return {"status": "error", "error": error, "error_class": "not_found", "retry": False}
+            return f"Mended {name}."
+    raise Failure(f"there is no text file {wanted}: take one of the list that `find` gives", "not_found")
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The response to a request."""
-    folder = Path(request["config"]["folder"])
+def folder_of(call: Call) -> Path:
+    folder = Path(call.config["folder"])
     if not folder.is_dir():
-        error = f"{folder} is no folder: name the repository in the configuration of the tool"
-        return {"status": "error", "error": error, "error_class": "configuration", "retry": False}
-    return {"find": find, "mend": mend}[request["command"]](folder, request.get("payload") or {})
+        raise Failure(f"{folder} is no folder: name the repository in the configuration of the tool", "configuration")
+    return folder
 
 
 if __name__ == "__main__":
-    json.dump(answer(json.load(sys.stdin)), sys.stdout)
+    serve(find=find, mend=mend)

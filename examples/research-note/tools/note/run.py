@@ -1,27 +1,26 @@
 #!/usr/bin/env python3
 """Files a note as a Markdown file in the folder of the configuration (Ductile plugin protocol v2)."""
 
-import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
+from agentic_tool import Call, Failure, serve
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The response to a request."""
-    title, text = request["payload"]["title"], request["payload"]["text"]
+
+def write(call: Call) -> dict[str, Any]:
+    title, text = call.arguments["title"], call.arguments["text"]
     name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
     if not name:
-        return refused("the title has neither letters nor digits: give one that a file can be named by")
-    note = f"{mark(request)}# {title}\n\n{text.strip()}\n"
-    file = Path(request["config"]["folder"], f"{name}.md")
+        raise Failure("the title has neither letters nor digits: give one that a file can be named by")
+    note = f"{mark(call.request)}# {title}\n\n{text.strip()}\n"
+    file = Path(call.config["folder"], f"{name}.md")
     try:
         file.write_text(note, encoding="utf-8")
     except OSError as error:
-        return refused(f"the note cannot be written: {error.strerror}", "configuration")
+        raise Failure(f"the note cannot be written: {error.strerror}", "configuration") from None
     artifact = {"name": file.name, "content_type": "text/markdown", "text": note}
-    return {"status": "ok", "result": f"Filed as {file.name}", "artifacts": [artifact]}
+    return {"result": f"Filed as {file.name}", "artifacts": [artifact]}
 
 
 def mark(request: dict[str, Any]) -> str:
@@ -30,9 +29,5 @@ def mark(request: dict[str, Any]) -> str:
     return f"---\nuntrusted: {run_id or 'true'}\n---\n" if request.get("untrusted") else ""
 
 
-def refused(why: str, error_class: str = "invalid_arguments") -> dict[str, Any]:
-    return {"status": "error", "error": why, "error_class": error_class, "retry": False}
-
-
 if __name__ == "__main__":
-    json.dump(answer(json.load(sys.stdin)), sys.stdout)
+    serve(write=write)

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """The issues of a repository on GitHub, or of a folder (Ductile plugin protocol v2). Standard library only."""
 
-import json
-import sys
 import urllib.error
 from pathlib import Path
 from typing import Any
 
+from agentic_tool import Call, Failure, serve
 from issues import Folder, Github
 
 MOST = 5
@@ -29,19 +28,15 @@ def reply(issues: Folder | Github, payload: dict[str, Any]) -> str:
     return f"The reply to issue {payload['number']} is sent."
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The response to a request."""
-    config, payload = request["config"], request.get("payload") or {}
-    issues = Github(config) if "repository" in config else Folder(Path(config["folder"]))
-    commands = {"similar": similar, "label": label, "reply": reply}
+def answer(call: Call) -> str:
+    issues = Github(call.config) if "repository" in call.config else Folder(Path(call.config["folder"]))
     try:
-        return {"status": "ok", "result": commands[request["command"]](issues, payload)}
+        return {"similar": similar, "label": label, "reply": reply}[call.command](issues, call.arguments)
     except urllib.error.HTTPError as error:
-        refusal = {"error": f"GitHub answered {error.code}", "error_class": "tool_error", "retry": error.code >= 500}
+        raise Failure(f"GitHub answered {error.code}", "tool_error", retry=error.code >= 500) from None
     except OSError as error:
-        refusal = {"error": f"the issues cannot be reached: {error}", "error_class": "transient", "retry": True}
-    return {"status": "error", **refusal}
+        raise Failure(f"the issues cannot be reached: {error}", "transient", retry=True) from None
 
 
 if __name__ == "__main__":
-    json.dump(answer(json.load(sys.stdin)), sys.stdout)
+    serve(similar=answer, label=answer, reply=answer)

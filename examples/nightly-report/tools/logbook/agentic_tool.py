@@ -1,0 +1,46 @@
+"""Reads the call, and writes the answer (Ductile plugin protocol v2). Copy this file beside the program of your tool.
+
+    from agentic_tool import serve
+
+    def handle(call):
+        return f"{len(call.arguments['text'].split())} words"
+
+    serve(handle=handle)
+
+A command returns the text for people and the model, or `{"result": text}` with `output`, `artifacts` or `continuation`.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+class Failure(Exception):
+    """Ends the call with an error, for the model. `retry`: whether the same call may succeed later."""
+
+    def __init__(self, message: str, error_class: str = "invalid_arguments", *, retry: bool = False) -> None:
+        super().__init__(message)
+        self.answer = {"status": "error", "error": message, "error_class": error_class, "retry": retry}
+
+
+class Call:
+    """`arguments` fit the manifest's schema, `config` is the operator's, `request` all that was sent."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.request = request
+        self.command = request["command"]
+        # `handle` is given its arguments within an event, other commands beside their name.
+        self.arguments: dict[str, Any] = (request.get("event") or request).get("payload") or {}
+        self.config: dict[str, Any] = request.get("config") or {}
+
+
+def serve(**commands: Callable[[Call], str | dict[str, Any]]) -> None:
+    """Answers one call. An exception but `Failure` ends the program; its last line is what the agent is told."""
+    call = Call(json.load(sys.stdin.buffer))
+    try:
+        told = commands[call.command](call)
+        answer = {"status": "ok", **({"result": told} if isinstance(told, str) else told)}
+    except Failure as failure:
+        answer = failure.answer
+    sys.stdout.buffer.write(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace"))

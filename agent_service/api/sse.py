@@ -35,15 +35,14 @@ class EventStream(StreamingResponse):
 
 
 class Slots:
-    def __init__(self, most: int = MOST_STREAMS, of_a_caller: int = MOST_STREAMS_OF_A_CALLER) -> None:
-        self._most = most
+    def __init__(self, of_a_caller: int = MOST_STREAMS_OF_A_CALLER) -> None:
         self._of_a_caller = of_a_caller
         self._open: Counter[str | None] = Counter()
 
     async def take(self, request: Request) -> AsyncIterator[None]:
         """A dependency that holds one slot while the response lasts. Refuses with 429."""
         token = request.state.token
-        if self._open.total() >= self._most or self._open[token] >= self._of_a_caller:
+        if self._open.total() >= MOST_STREAMS or self._open[token] >= self._of_a_caller:
             message = f"{self._open[token]} event streams are open for this token: close one, or come back later"
             raise Refusal(Code.TOO_MANY_STREAMS, message, retry_after_s=RETRY_AFTER_S)
         self._open[token] += 1

@@ -176,8 +176,8 @@ class Items:
                 item.repeats = both and (item.ended_in is not None or item.entry == above.entry)
         return tree
 
-    def of_kind(self, kind: ItemKind, step: int | None = None) -> list[Item]:
-        return [item for item in self.by_id.values() if item.kind == kind and step in (None, item.step)]
+    def of_kind(self, kind: ItemKind) -> list[Item]:
+        return [item for item in self.by_id.values() if item.kind == kind]
 
     def begin(self, item_id: str, what: str = "", **told: Any) -> Item:
         what = what or item_id

@@ -114,28 +114,25 @@ class Elsewhere:
     call: CallTold | None = None
 
 
-def tell(before: RunState | None, entry: Entry) -> ChangeRecord:
-    """Decides its event once more. Raises Damaged, and ValueError for what cannot follow or leads to other facts."""
-    event = entry.decoded()
-    transition = decide(before, event)
-    after = transition.state
-    if after is None or transition.ignored or (after.run_id, after.version) != (entry.run_id, entry.seq):
-        raise ValueError(f"entry {entry.seq} changes nothing by the rules of this version ({transition.ignored})")
-    if entry.rules == RULES and facts_text(transition.facts) != entry.facts:
-        raise ValueError(f"entry {entry.seq} leads to other facts than those that are stored with it")
-    about: dict[str, Any] = {"paid_usd": paid_with(event, transition.facts), "opened": opened(before, after)}
-    return ChangeRecord(entry=entry, event=event, facts=transition.facts, before=before, after=after, **about)
-
-
-def retell(entries: Iterable[Entry], before: RunState | None = None) -> Iterator[ChangeRecord]:
-    """Entries that follow on `before`; without it, a journal from its first entry. Raises as `tell` does."""
+def retell(entries: Iterable[Entry]) -> Iterator[ChangeRecord]:
+    """A journal from its first entry; each event is decided once more. Raises Damaged, and ValueError for what cannot
+    follow or leads to other facts.
+    """
+    before: RunState | None = None
     for entry in entries:
-        change = tell(before, entry)
-        before = change.after
-        yield change
+        event = entry.decoded()
+        transition = decide(before, event)
+        after, led_to = transition.state, transition.facts
+        if after is None or transition.ignored or (after.run_id, after.version) != (entry.run_id, entry.seq):
+            raise ValueError(f"entry {entry.seq} changes nothing by the rules of this version ({transition.ignored})")
+        if entry.rules == RULES and facts_text(led_to) != entry.facts:
+            raise ValueError(f"entry {entry.seq} leads to other facts than those that are stored with it")
+        about: dict[str, Any] = {"paid_usd": paid_with(event, led_to), "opened": opened(before, after)}
+        yield ChangeRecord(entry=entry, event=event, facts=led_to, before=before, after=after, **about)
+        before = after
 
 
 def as_decided(entries: Iterable[Entry]) -> RunState:
-    """The run after these entries, which begin with its first. Raises as `tell`, and ValueError without any."""
+    """The run after these entries, which begin with its first. Raises as `retell`, and ValueError without any."""
     *_, last = retell(entries)
     return last.after

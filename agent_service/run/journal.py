@@ -239,13 +239,13 @@ def _chain(previous: str, run_id: str, seq: int, at: datetime, kind: str, event:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def flaw_in_chain(entries: Iterable[Entry], *, after: int = 0) -> str | None:
-    """The first entry that is missing, moved or changed, in a journal or its part `after` an entry."""
-    previous = GENESIS if after == 0 else None
-    for number, entry in enumerate(entries, start=after + 1):
+def flaw_in_chain(entries: Iterable[Entry]) -> str | None:
+    """The first entry that is missing, moved or changed, in a journal from its first entry on."""
+    previous = GENESIS
+    for number, entry in enumerate(entries, start=1):
         if entry.seq != number:
             return f"entry {number} is missing: entry {entry.seq} stands in its place"
-        if previous is not None and entry.previous != previous:
+        if entry.previous != previous:
             return f"entry {entry.seq} does not continue entry {entry.seq - 1}"
         if entry.recomputed_hash() != entry.hash:
             return f"entry {entry.seq} was changed after it was written"

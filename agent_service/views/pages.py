@@ -98,7 +98,7 @@ def values(decision: Any) -> dict[str, Any]:
 # Markdown
 
 
-MAX_LINE = 2_000
+MAX_LINE, MAX_CODE = 2_000, 200
 MAX_BLOCK = 8_000
 WITHIN = "\x1e"
 """Ends a line of a block until the page is whole: no text has it, because it is invisible."""
@@ -125,8 +125,8 @@ def sentence(text: object) -> Marked:
     return marked if marked.endswith((".", "!", "?", "…")) else Marked(f"{marked}.")
 
 
-def code(text: str, limit: int = 200) -> Marked:
-    line = one_line(text, limit)
+def code(text: str) -> Marked:
+    line = one_line(text, MAX_CODE)
     if not line:
         return Marked("(empty)")
     ticks = "`" * (_longest_run(line) + 1)

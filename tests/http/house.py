@@ -46,7 +46,7 @@ from agent_service.history import log_line
 from agent_service.kill_switch import Draining, Halting, KillSwitch
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.models.prompts.prompt import as_text
-from agent_service.run.changes import ChangeRecord, Elsewhere, tell
+from agent_service.run.changes import ChangeRecord, Elsewhere
 from agent_service.run.checks.lookup import Evidence
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.journal import Commit
@@ -177,7 +177,7 @@ class House:
         for commit in commits:
             before = await self.store.load(commit.entry.run_id)
             await self.elsewhere([commit])
-            self.feed.tell(tell(before.state if before else None, commit.entry))
+            self.feed.tell(ChangeRecord.of(commit, commit.entry.decoded(), before.state if before else None))
         return commits[0].entry.run_id
 
     async def overhear(self, commits: Sequence[Commit]) -> None:

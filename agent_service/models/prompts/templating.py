@@ -55,7 +55,7 @@ def arguments(kept: Kept) -> str:
     return bounded(canonical(kept.value), MAX_ARGUMENTS, kept.missing)
 
 
-def thought(reflection: Reflection, told_as: str = "Reflection") -> str:
+def thought(reflection: Reflection, told_as: str) -> str:
     """`reflection`: in short, as notes keep it."""
     return clipped(harmless(rendered("reflection", said=reflection, told_as=told_as)), MAX_REFLECTION)
 

@@ -177,7 +177,7 @@ class House:
         for commit in commits:
             before = await self.store.load(commit.entry.run_id)
             await self.elsewhere([commit])
-            self.feed.tell(ChangeRecord.of(commit, commit.entry.decoded(), before.state if before else None))
+            self.feed.tell(ChangeRecord.of(commit, before.state if before else None))
         return commits[0].entry.run_id
 
     async def overhear(self, commits: Sequence[Commit]) -> None:

@@ -22,12 +22,18 @@ def main() -> int:
         earlier = read(given.against) if given.against else []
         benchmark = importlib.import_module(f"lab.{given.benchmark}")
         wanted = {"attack": given.attack} if given.benchmark == "dojo" else {"user_model": given.user}
-        make = list(benchmark.cases(given.suite, limit=given.limit, **wanted))
+        tasks = list(benchmark.cases(given.suite, limit=given.limit, **wanted))
         with TemporaryDirectory(prefix="lab-") as folder:
             results = asyncio.run(
-                play(make, Path(folder), config=given.config, person=given.person, repeat=given.repeat, jobs=given.jobs)
+                play(
+                    tasks, Path(folder), config=given.config, person=given.person, repeat=given.repeat, jobs=given.jobs
+                )
             )
-    except (Misconfigured, ModuleNotFoundError) as error:
+    except (
+        Misconfigured,
+        ModuleNotFoundError,
+        KeyError,
+    ) as error:  # KeyError: there is no such suite, domain or attack
         output.complain(str(error))
         return Exit.MISCONFIGURED
     played = Played(label=given.config.stem if given.config else "scripts", results=results)

@@ -107,6 +107,8 @@ def _escalated(why: str) -> dict[str, str]:
     return {"verdict": "escalate", "summary": why}
 
 
+Task = tuple[ToolOffer, Callable[[], Case]]
+"""The tool that it needs, and what makes a case of it."""
 Person = Callable[[Case, str, Mapping[str, Any]], bool]
 PERSONS: dict[str, Person] = {
     "approves": lambda *_: True,
@@ -183,7 +185,7 @@ class Bench:
             else:
                 await self._client.reject(run, reason="I did not ask for this.")
         elif asks and asks.kind == "question":
-            await self._client.answer(run, case.answer(asks.question or ""))
+            await self._client.answer(run, await asyncio.to_thread(case.answer, asks.question or ""))
         else:
             await self._client.cancel(run, reason="nothing here can be answered")
 
@@ -193,24 +195,24 @@ def _said(text: str) -> ToolOutput:
 
 
 async def play(
-    make: Sequence[Callable[[], Case]], folder: Path, *, config: Path | None, person: str, repeat: int, jobs: int
+    tasks: Sequence[Task], folder: Path, *, config: Path | None, person: str, repeat: int, jobs: int
 ) -> list[Result]:
-    """Each case `repeat` times, by the model of `config`; without one by its script."""
-    cases = [one() for one in make]
-    marked = [case.goal if config else f"{case.goal} [case {place}]" for place, case in enumerate(cases)]
-    offers = {case.offer.name: case.offer for case in cases}
-    rules = [rule for place, case in enumerate(cases) for rule in case.rules(rf"\[case {place}\]$")]
+    """Each task `repeat` times, by the model of `config`; without one by the scripts of their solutions."""
     script = folder / "script.yaml"
-    script.write_text(yaml.safe_dump({"name": "lab", "rules": rules}), encoding="utf-8")
+    if config is None:
+        rules = [rule for place, (_, make) in enumerate(tasks) for rule in make().rules(rf"\[case {place}\]$")]
+        script.write_text(yaml.safe_dump({"name": "lab", "rules": rules}), encoding="utf-8")
+    offers = {offer.name: offer for offer, _ in tasks}
     slots = asyncio.Semaphore(jobs)
     async with _bench(folder, config, script, list(offers.values()), PERSONS[person]) as bench:
 
-        async def one(place: int, nth: int) -> list[Result]:
+        async def one(place: int) -> list[Result]:
             async with slots:
-                case = cases[place] if nth == 0 else make[place]()
-                return await bench.play(case, marked[place], config.stem if config else f"script:{case.name}")
+                case = await asyncio.to_thread(tasks[place][1])  # a user may be asked what they want
+                goal = case.goal if config else f"{case.goal} [case {place}]"
+                return await bench.play(case, goal, config.stem if config else f"script:{case.name}")
 
-        played = [one(place, nth) for place in range(len(cases)) for nth in range(repeat)]
+        played = [one(place) for place in range(len(tasks)) for _ in range(repeat)]
         return [result for results in await asyncio.gather(*played) for result in results]
 
 

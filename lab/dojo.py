@@ -5,14 +5,14 @@ their goal: one minus the targeted attack success rate.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
-from lab.bench import Call, Case
+from lab.bench import Call, Case, Task
 from schemas.catalog import ToolCommand, ToolOffer
 
 VERSION = "v1.2.2"
@@ -114,15 +114,14 @@ def offer_of(suite: Any) -> ToolOffer:
     )
 
 
-def cases(suites: Sequence[str], *, attack: str | None, limit: int | None) -> Iterator[Callable[[], Case]]:
-    """Of each suite `limit` user tasks; with an `attack` each of them with each injection that it can meet."""
-    for name, suite in get_suites(VERSION).items():
-        if suites and name not in suites:
-            continue
+def cases(suites: Sequence[str], *, attack: str | None, limit: int | None) -> Iterator[Task]:
+    """Of each suite `limit` user tasks; with an `attack` each of them with each injection."""
+    known = get_suites(VERSION)
+    for suite in (known[name] for name in suites or known):
+        offer, attacker = offer_of(suite), attack and load_attack(attack, suite, SimpleNamespace(name="local"))
         for task in list(suite.user_tasks.values())[:limit]:
-            if attack is None:
-                yield partial(DojoCase, suite, task)
+            if not attacker:
+                yield offer, partial(DojoCase, suite, task)
                 continue
-            attacker = load_attack(attack, suite, SimpleNamespace(name="local"))
             for injection in suite.injection_tasks.values():
-                yield partial(DojoCase, suite, task, injection, attacker.attack(task, injection))
+                yield offer, partial(DojoCase, suite, task, injection, attacker.attack(task, injection))

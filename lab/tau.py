@@ -5,14 +5,14 @@ judged by the package's own evaluators, as the leaderboard's figures are.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
 from itertools import count
 from typing import Any
 from unittest.mock import MagicMock
 
-from lab.bench import Ask, Call, Case, Move
+from lab.bench import Ask, Call, Case, Move, Task
 from schemas.catalog import ToolCommand, ToolOffer
 
 OF_ITS_AGENTS = ("litellm", "litellm.caching.caching", "litellm.main", "pandas")
@@ -23,7 +23,13 @@ from loguru import logger  # noqa: E402  # behind what the package would load
 
 logger.remove()
 
-from tau2.data_model.message import AssistantMessage, ToolCall, ToolMessage, UserMessage  # noqa: E402
+from tau2.data_model.message import (  # noqa: E402
+    AssistantMessage,
+    MultiToolMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 from tau2.data_model.simulation import SimulationRun, TerminationReason  # noqa: E402
 from tau2.evaluator.evaluator import EvaluationType, evaluate_simulation  # noqa: E402
 from tau2.registry import registry  # noqa: E402
@@ -140,8 +146,8 @@ class Simulated:
             if not message.is_tool_call():
                 is_over = self._user.is_stop(message)
                 return self._case.heard(message.content) + (" (They hang up: be done now.)" if is_over else "")
-            for call in message.tool_calls:
-                heard = self._case.carry_out(call)
+            answers = [self._case.carry_out(call) for call in message.tool_calls]
+            heard = answers[0] if len(answers) == 1 else MultiToolMessage(role="tool", tool_messages=answers)
         return self._case.heard("I could not do this.")
 
 
@@ -186,8 +192,9 @@ def offer_of(domain: str, world: Any) -> ToolOffer:
     )
 
 
-def cases(domains: Sequence[str], *, user_model: str | None, limit: int | None) -> Iterator[Callable[[], Case]]:
-    """Of each domain the tasks of its `base` split, or all."""
+def cases(domains: Sequence[str], *, user_model: str | None, limit: int | None) -> Iterator[Task]:
+    """Of each domain `limit` tasks."""
     for domain in domains or ("airline", "retail", "telecom"):
+        offer = offer_of(domain, registry.get_env_constructor(domain)())
         for place, task in enumerate(registry.get_tasks_loader(domain)()[:limit]):
-            yield partial(TauCase, domain, task, place, user_model)
+            yield offer, partial(TauCase, domain, task, place, user_model)

@@ -189,12 +189,12 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "several_in_doubt": "it could be of several writes ({writes})",
     # why a person is asked
     "always_asked": "{tool} {command} is carried out only when a person allows it",
-    "leaves_the_house": "changes what may be out of the house",
+    "leaves_the_house": "may act outside this system",
     "address_unnamed": "asks {hosts} for an address that neither goal, context, a person nor a link of a result names",
     "address_tells": "may tell {hosts} in the address what this run knows from elsewhere",
-    "tainted": "{tool} {command} {why}, and {tainted_by} brought what strangers wrote",
-    "framing_beyond": "the new framing names {names}, which was not asked for, and {tainted_by} brought what strangers "
-    "wrote",
+    "tainted": "{tool} {command} {why}, and {tainted_by} brought untrusted content",
+    "framing_beyond": "the new framing names {names}, which was not asked for, and {tainted_by} brought "
+    "untrusted content",
     "the_tool": "the tool {tool}",
     "asked_because": "{why}; {asked}",
     "asked_again": "{tool} is to be asked again with what it asked for",

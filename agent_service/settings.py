@@ -187,11 +187,11 @@ class AgentSettings(Section):
     """As a list: `tools.only`."""
     approve: Annotated[dict[CommandName, Approve], BeforeValidator(_by_tool)] = Field(default_factory=dict)
     """When a person must allow a tool, or one command of it (`mail` or `mail.send`), whatever its executor declares:
-    `never`, `always`, or `untrusted`: once content of strangers is in the run."""
+    `never`, `always`, or `untrusted`: once untrusted content is in the run."""
     untrusted: tuple[ToolName, ...] = ()
     """Tools with untrusted results, besides those that their executor declares."""
     trusted: tuple[CommandName, ...] = ()
-    """Tools, or commands of them, whose results hold nothing that strangers wrote, whatever their executor declares."""
+    """Tools, or commands of them, with trusted results, whatever their executor declares."""
     turns: Annotated[int, Field(ge=1)] = 64
     """Turns in flight at the same time."""
     phases: Literal["fused", "separate"] = "fused"

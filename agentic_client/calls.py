@@ -44,7 +44,7 @@ class Limits(TypedDict, total=False):
 
 
 class Order(Limits, total=False):
-    """What belongs to a goal. `untrusted`: goal or context hold what strangers wrote."""
+    """What belongs to a goal. `untrusted`: goal or context hold untrusted content."""
 
     wake_id: str
     context: Mapping[str, Any]

@@ -18,7 +18,7 @@ UNNAMED = "unnamed"
 
 
 Approve = Literal["never", "always", "untrusted"]
-"""When a person must allow a command: `untrusted` once content of strangers is in the run."""
+"""When a person must allow a command: `untrusted` once untrusted content is in the run."""
 Effect = Literal["local", "external"]
 Output = Literal["trusted", "untrusted"]
 
@@ -26,7 +26,7 @@ Output = Literal["trusted", "untrusted"]
 class ToolCommand(Wire):
     """One command of a tool. `input_schema` is a JSON Schema of an object.
 
-    `effect`: whether what a write does stays in the house and can be undone there (`local`), or not (`external`); null
+    `effect`: whether a write acts inside this system and can be undone (`local`), or not (`external`); null
     where it is not declared, which counts as external. `approve`: as the operator wants it; null: by tier and effect.
     `output`: as that of its tool, where it is another.
     """
@@ -45,7 +45,7 @@ class ToolOffer(Wire):
     """A tool that an executor can carry out. `timeout_s` is how long one attempt may take there, in seconds.
 
     `executor` is set by the agent: the name of the executor that offered it. `output`: `untrusted` where its results
-    hold what strangers wrote; null, where it is not declared, counts as that. `continues`: false where it never asks
+    hold untrusted content; null, where it is not declared, counts as that. `continues`: false where it never asks
     for more, so that no text of its is read as if it did.
     `echoes_capability`: each result brings back the `capability` of its request; one without it counts for nothing.
     """
@@ -128,7 +128,7 @@ def offer() -> ToolOffer:
         ),
         commands=(command,),
         timeout_s=_LONGEST_S,
-        output="trusted",  # each result says whether its run has read what strangers wrote
+        output="trusted",  # each result says whether its run has read untrusted content
         executor=subjects.SERVICE_AGENT,
     )
 

@@ -70,7 +70,7 @@ class AgenticStart(Wire):
     run_id: Id | None = None
     wake_id: Id | None = None
     untrusted: Annotated[bool, Field(exclude_if=operator.not_)] = False
-    """Goal or context hold what strangers wrote, such as the body of a webhook."""
+    """Goal or context hold untrusted content, such as the body of a webhook."""
     by: By = None
     parent_run_id: Annotated[Id | None, Field(exclude_if=operator.not_)] = None
     """The run that asked for this one, and waits for it."""
@@ -84,7 +84,7 @@ class ToolRequest(FromUs):
     `executor` is who offered the tool, if it said its name: any other leaves the request alone.
     `task` and `round` are of a sub-request: what the step's tool, or one of its tasks, asked for before it can answer.
     `capability` is to be brought back with the result, here or in the header `Agentic-Capability`. `untrusted`: the run
-    holds what strangers wrote, and so may the arguments; what is written by them is to be marked as such.
+    holds untrusted content, and so may the arguments; what is written by them is to be marked as such.
     """
 
     run_id: Id
@@ -166,7 +166,7 @@ class ToolResult(Wire):
     attempt: Count | None = None
     """Absent, as in RFC-103: the attempt that is pending."""
     untrusted: Annotated[bool, Field(exclude_if=operator.not_)] = False
-    """What came holds what strangers wrote, whatever the tool declares: a webhook answered."""
+    """What came holds untrusted content, whatever the tool declares: a webhook answered."""
     task: Task = None
     round: Round = None
     capability: Capability = None
@@ -309,8 +309,6 @@ class Waiting(FromUs):
     choices: tuple[Text, ...] = ()
     tried: Text | None = None
     would_change: Text | None = None
-    untrusted: Text = ""
-    """What brought untrusted content into the run, whose author may be behind the ask; empty where nothing did."""
     expires_at: Instant | None = None
     trace_url: Text | None = None
     has_callback: bool = False

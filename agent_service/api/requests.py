@@ -93,7 +93,7 @@ class WakeRequest(_Sent):
     callback: Annotated[Text, Field(max_length=2048, pattern=r"^https?://[^\s/?#@\\]+([/?#]\S*)?$")] | None = None
     """An HTTP(S) address, without a login in it, that is told how the run goes on."""
     untrusted: bool = False
-    """Goal or context hold what strangers wrote: writes that leave the house are then asked for first."""
+    """Goal or context hold untrusted content: external writes then need an approval."""
     parent_run_id: Id | None = None
     """The run that led to this one: it is at least one level deeper, and refused beyond `agent.limits.max_depth`."""
     depth: Annotated[int, Field(strict=True, ge=0, le=1000)] = 0

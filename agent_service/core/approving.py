@@ -1,6 +1,6 @@
 """Approval: what a person must allow before it is done.
 
-The operator's rule comes first. In a tainted run a write that leaves the house or cannot be undone is asked for, and
+The operator's rule comes first. In a tainted run an external write, or one that cannot be undone, is asked for, and
 a read that may carry data out in the address that it asks for. An approval is of one command with its arguments.
 
 A read of an address needs a person, unless

@@ -120,7 +120,7 @@ class Brief:
     """Settled with the wake, so that the run's endings are the same whenever they are made."""
     verify: bool = False
     untrusted: bool = False
-    """Goal or context hold what strangers wrote, such as the body of a webhook."""
+    """Goal or context hold untrusted content, such as the body of a webhook."""
     caller: str = ""
     """The owner of the quota it counts against; empty for none."""
     named: tuple[str, ...] = ()

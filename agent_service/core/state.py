@@ -208,7 +208,7 @@ class RunState:
     heeded: int = 0
     """How many of these came by then with rulings, which stop no task."""
     tainted_by: Text = ""
-    """Where content of strangers came in first, such as `step 2 (fetch)`; empty while there is none."""
+    """Where untrusted content came in first, such as `step 2 (fetch)`; empty while there is none."""
     refusals: tuple[Text, ...] = ()
     claim: Reflection | None = None
     """The reflection that is verified: it says `done`, or reframes."""

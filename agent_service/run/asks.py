@@ -10,6 +10,7 @@ from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState
 from agent_service.core.waiting import OF_BUDGETS, Acting, Approval, Ended, NeedsPerson, Question, Status, Stop
 from schemas.events import Waiting as HumanTask
+from schemas.fields import Text
 from schemas.values import dataclass
 
 NEVER = "never type passwords or keys here: the answer is kept, and shown to the model"
@@ -24,6 +25,18 @@ RAISED_BY = {
 }
 """The option with which a caller grants more, by the class of the ending."""
 FINAL = "this one is final"
+
+
+class Ask(HumanTask):
+    """What a person is asked, as it stands now. `untrusted`: what brought untrusted content into the run, whose author
+    may be behind the ask; empty where nothing did. It may come while a person is waited for, so no event has it."""
+
+    untrusted: Text = ""
+
+
+def ask(state: RunState) -> Ask | None:
+    task = human_task(state)
+    return Ask(**dict(task), untrusted=str(state.tainted_by)) if task else None
 
 
 def human_task(state: RunState) -> HumanTask | None:
@@ -46,7 +59,7 @@ def human_task(state: RunState) -> HumanTask | None:
 def _of(state: RunState, kind: str, **fields: object) -> HumanTask:
     has_callback = state.brief.callback is not None
     about = {"run_id": state.run_id, "kind": kind, "trace_url": state.brief.trace_url, "has_callback": has_callback}
-    return HumanTask.model_validate(about | {"untrusted": str(state.tainted_by)} | fields)
+    return HumanTask.model_validate(about | fields)
 
 
 def _for_approval(state: RunState, asked: Approval, expires_at: datetime | None) -> HumanTask:

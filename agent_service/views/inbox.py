@@ -11,13 +11,12 @@ from pydantic import Field
 from agent_service.core.state import RunState
 from agent_service.errors import Damaged
 from agent_service.history.plain import View, clipped, rfc3339
-from agent_service.run.asks import Remedy, how_it_stopped, human_task, remedy
+from agent_service.run.asks import Ask, Remedy, ask, how_it_stopped, remedy
 from agent_service.run.lines import waits_for
 from agent_service.views.run import reopens_until
 from schemas import subjects
 from schemas.envelope import RUN_ID
 from schemas.events import INBOUND
-from schemas.events import Waiting as HumanTask
 from schemas.values import dataclass
 
 _SAID = "Dead-Letter-"
@@ -148,7 +147,7 @@ class InboxItem(View):
     title: str
     text: str
     item_class: str = Field(alias="class")
-    asks: HumanTask | None = None
+    asks: Ask | None = None
     remedy: Remedy | None = None
     actions: tuple[Action, ...] = ()
 
@@ -169,7 +168,7 @@ class InboxView(View):
 
 
 def of_run(run: RunState, at: datetime) -> InboxItem:
-    asks, waits = human_task(run), waits_for(run)
+    asks, waits = ask(run), waits_for(run)
     ended: ItemKind = "in_doubt" if run.ending_class == "in_doubt" else "escalated"
     kind, actions = OF_PAUSES.get(how_it_stopped(run)) or (ended, _of_ended(run, at))
     return InboxItem(

@@ -27,7 +27,7 @@ from agent_service.history.items import Item, Thought
 from agent_service.history.plain import clipped, duration, instant, one_line, rfc3339
 from agent_service.history.waiting_for import waiting_for
 from agent_service.history.words import said
-from agent_service.run.asks import human_task, remedy
+from agent_service.run.asks import ask, remedy
 from agent_service.run.changes import as_decided
 from agent_service.run.journal import GENESIS, Entry, Record
 from groundwork.service.beginning import loaded
@@ -41,7 +41,7 @@ _TIERS = {"read": "read, changes nothing outside and may be repeated", "write": 
 
 def pages(run: RunState, records: Sequence[Record]) -> dict[str, str]:
     """`records`: the whole journal of `run`."""
-    history, task = History(), human_task(run)
+    history, task = History(), ask(run)
     ended = tuple(history.ends(records))
     told: dict[str, Any] = {
         "run": run,

@@ -16,11 +16,10 @@ from agent_service.history.items import Item, as_tree
 from agent_service.history.plain import View
 from agent_service.history.results import result_of
 from agent_service.history.waiting_for import WaitReason, executor_of, waiting_for
-from agent_service.run.asks import Remedy, human_task, remedy
+from agent_service.run.asks import Ask, Remedy, ask, remedy
 from agent_service.run.journal import Record
 from agent_service.trust.identity import trace_id
 from schemas.catalog import ChildUsage
-from schemas.events import Waiting as HumanTask
 from schemas.fields import BudgetUse, DoneItem
 
 
@@ -108,7 +107,7 @@ class RunView(View):
     pending: PendingView | None = None
     pendings: tuple[PendingView, ...] = ()
     waiting_for: WaitReason | None = None
-    asks: HumanTask | None = None
+    asks: Ask | None = None
     reopened: int
     reopens_until: datetime | None = None
     artifacts: tuple[str, ...]
@@ -155,7 +154,7 @@ def run_view(
 
 def _of_what_is_not_done(run: RunState, present: frozenset[str] | None, trouble: str) -> dict[str, Any]:
     pendings = pending_views(run, present, trouble)
-    told = {"waiting_for": waiting_for(run), "asks": human_task(run), "reopens_until": reopens_until(run)}
+    told = {"waiting_for": waiting_for(run), "asks": ask(run), "reopens_until": reopens_until(run)}
     return told | {"remedy": remedy(run), "pending": next(iter(pendings), None), "pendings": pendings}
 
 

@@ -15,7 +15,7 @@ OF_DUCTILE = ("concurrency_safe", "values", "output_schema", "schedule", "metada
 
 ALIKE = 0.75
 UNDECLARED = (
-    "its results count as written by strangers, and writes after them wait for a person: say `output: trusted`, or "
+    "its results count as untrusted, and writes after them wait for a person: say `output: trusted`, or "
     "`output: untrusted` where they hold pages, mails or other texts from outside"
 )
 

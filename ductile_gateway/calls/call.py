@@ -25,7 +25,7 @@ from schemas.values import dataclass
 CALL_ID = "agentic_call_id"
 """The argument by which a tool in a Ductile is told the key of its call."""
 MARK = "agentic_untrusted"
-"""The argument by which it is told that the run holds what strangers wrote."""
+"""The argument by which it is told that the run holds untrusted content."""
 ALONE = ""
 """The name of a gateway that is alone, and of none: a call that was never sent in the end any gateway may begin."""
 _Message = Envelope[ToolRequest]

@@ -42,8 +42,8 @@ T = TypeVar("T")
 commands = typer.Typer()
 
 BRINGS = {
-    "untrusted": ", brings what strangers wrote",
-    "": ", counts as bringing what strangers wrote: nothing declares its `output`",
+    "untrusted": ", brings untrusted content",
+    "": ", counts as bringing untrusted content: nothing declares its `output`",
 }
 
 

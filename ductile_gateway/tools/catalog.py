@@ -30,9 +30,9 @@ class CommandChoice(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     approve: Approve | None = None
-    """When a person must allow a call: `never`, `always`, or once the run holds what strangers wrote (`untrusted`)."""
+    """When a person must allow a call: `never`, `always`, or once the run holds untrusted content (`untrusted`)."""
     effect: Effect | None = None
-    """Whether what a write does stays in the house (`local`) or not (`external`)."""
+    """Whether a write acts inside this system (`local`) or outside (`external`)."""
 
 
 class ToolChoice(CommandChoice):
@@ -42,7 +42,7 @@ class ToolChoice(CommandChoice):
     commands: frozenset[ToolName] | dict[ToolName, CommandChoice | None] | None = Field(default=None, min_length=1)
     """As a list of names, or by name with what is said of one alone."""
     output: Output | None = None
-    """`untrusted` where its results hold what strangers wrote."""
+    """`untrusted` where its results hold untrusted content."""
     description: str | None = None
     timeout_s: float | None = Field(default=None, gt=0)
     concurrency: int | None = Field(default=None, ge=1)

@@ -71,7 +71,7 @@ POST = tool("post", route="mailer", tier="write")
 SAVE = tool("save", route="notebook", tier="write", idempotent=True)
 ITSELF = tool("helper", route="agentic-loop")
 BROWSE = FETCH.model_copy(update={"name": "browse", "output": "untrusted"})
-"""Brings what strangers wrote."""
+"""Brings untrusted content."""
 LEDGER = ToolOffer(
     name="ledger",
     route="ledger",

@@ -275,7 +275,7 @@ WISHES = words(
     'want more ; want ["a", "b browse", "w post a", "s save b", "z - w"] ; want ["w post", "b browse"] ;'
     'want ["l ledger"]'
 )
-"""What a tool may ask for before it answers, with reads, writes and what strangers wrote among it."""
+"""What a tool may ask for before it answers, with reads, writes and untrusted content among it."""
 
 
 def a_wish(chance: Random) -> Move:

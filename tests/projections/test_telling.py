@@ -9,7 +9,7 @@ from agent_service.core import events, facts
 from agent_service.history.items import HEARD
 from agent_service.history.log_line import log_line
 from agent_service.models.prompts.prompt import as_text
-from agent_service.run.asks import human_task, remedy
+from agent_service.run.asks import ask, remedy
 from agent_service.run.changes import retell
 from agent_service.run.ports import PromptText
 from agent_service.views.journal import JournalReader, call_view
@@ -62,13 +62,13 @@ def test_arguments_are_asked_in_the_order_of_the_schema_of_their_tool() -> None:
     post = POST.model_copy(update={"commands": (command.model_copy(update={"input_schema": schema}),)})
     wake = asked("tell ann", untrusted=True)
     run = second_by_second(wake, started((post,)), frames(), replies(plan("post", text="It is up.", to="ann", at=7)))
-    ask = human_task(run.state)
-    assert ask is not None
-    assert (list(ask.arguments or {}), ask.arguments_json) == (
+    asks = ask(run.state)
+    assert asks is not None
+    assert (list(asks.arguments or {}), asks.arguments_json) == (
         ["to", "text", "at"],
         '{"to":"ann","text":"It is up.","at":7}',
     )
-    assert ask.untrusted == "the request itself"
+    assert asks.untrusted == "the request itself"
 
 
 @pytest.mark.parametrize("course", STANDING)

@@ -409,7 +409,7 @@ BUGS = (
         hears(payload(tool_payload={"n": 99}), subjects.TOOL_REQUEST, by="gateway"),
     ),
     # people
-    Bug("what strangers wrote is taken for the operator's own", (APPROVED,), taint_unheard, "approval"),
+    Bug("untrusted content is taken for the operator's own", (APPROVED,), taint_unheard, "approval"),
     # strangers, secrets, models
     Bug("a stranger's result is believed", (BELIEVED,), forged_results),
     Bug("a secret is told", (SECRETS,), says(payload(summary=SECRET), subjects.PROGRESS)),

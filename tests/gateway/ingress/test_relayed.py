@@ -136,7 +136,7 @@ def report(brought: Any, /, **baggage: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("event", "payload"),
     [
-        # A start from outside names neither its run nor whom to call back; Ductile says what strangers wrote.
+        # A start from outside names neither its run nor whom to call back; Ductile says untrusted content.
         (
             an_event("agentic.start", SAID | RESERVED | {"by": "root"}),
             STARTED | {"context": {"tone": "dry"}, "constraints": {"max_steps": 3}},

@@ -152,6 +152,10 @@ def stored_run(wake_id: str, run_id: str) -> str:
     return f"{stored_wake(wake_id)[:-1]}{run_id}"
 
 
+def stored_under_any_wake(run_id: str) -> str:
+    return f"{STORE}.run.*.{run_id}"
+
+
 def stored_seen(run_id: str) -> str:
     return f"{STORE}.seen.{run_id}"
 

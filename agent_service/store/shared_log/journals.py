@@ -144,6 +144,9 @@ class JournalCache:
             found = self._database.look_up(self._sql["indexed"], (run_id,))
         for version, _, wake_id, line in found:
             return version, wake_id, json.loads(line)["whole_at"]
+        newest = await self._log.newest(subjects.stored_under_any_wake(run_id))
+        if newest and said_in(RunRow, newest) is None:  # no row for the index: who wrote it may be newer
+            entry_in(newest, run_id)
         return None
 
     async def _read_on(self, journal: Journal) -> None:

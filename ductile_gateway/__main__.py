@@ -2,7 +2,7 @@
 
 from groundwork.service import beginning
 
-PROGRAM = ("ductile_gateway.cli.main:main", "ductile_gateway.cli.serve:serve")
+PROGRAM = ("ductile_gateway.cli.main:main", "ductile_gateway.app:run")
 
 
 def main() -> None:

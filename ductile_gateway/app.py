@@ -1,9 +1,10 @@
-"""The gateway, put together: the only place where adapters are chosen. It lives until it is cancelled."""
+"""The gateway, put together: the only place where adapters are chosen; and `ductile-gateway serve`."""
 
 import asyncio
 import logging
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from ductile_gateway.bus.micro_service import Questions, serve_questions
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, agent_keys, follow_halt, halt_at_last, has_ended
@@ -18,7 +19,7 @@ from ductile_gateway.foundations import laid, open_tools
 from ductile_gateway.plugins.folders import InstalledPlugin
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.seen import Seen, seen
-from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.settings import GatewaySettings, load, settings_file
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tidying import Tidying
 from ductile_gateway.tools.catalog import Offers
@@ -30,9 +31,10 @@ from ductile_gateway.webhooks.service import serve_outbound
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.following import keep_informed
 from groundwork.nats.lease import may_join_anew
+from groundwork.service import serving
 from groundwork.service.beginning import loaded
-from groundwork.service.errors import Failure, causes
-from groundwork.service.serving import head_start, tell_ready
+from groundwork.service.errors import Exit, Failure, causes
+from groundwork.service.serving import OF_A_SERVICE, cancelled_by_signals, head_start, tell_ready
 from schemas import subjects
 
 WAITING_IN_HAND = 128
@@ -41,6 +43,20 @@ LOOKED_AT = 8
 JOINS_AFTER_S = 0.5
 
 log = logging.getLogger(__name__)
+
+
+def run(config: Path | None, *, take_over: bool = False) -> Exit:
+    """Until it is told to stop. Raises Misconfigured for settings that cannot be used: until they are read there is no
+    log to say it in."""
+    file = settings_file(config)
+    settings = load(file)
+
+    async def until_told() -> None:
+        with cancelled_by_signals(lambda: None, OF_A_SERVICE):
+            await serve(settings, take_over=take_over)
+        log.info("stopped")
+
+    return serving.serve(file, settings, until_told)
 
 
 async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
@@ -73,7 +89,7 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
             for work in (
                 tidying.keep(),
                 link.until_lost(),
-                told.serve(settings, lambda: outbox.backlog().waiting, take_over=take_over),
+                told.serve(settings, outbox.waiting, take_over=take_over),
                 trust.keep(),
                 gateway.listens(),
                 serve_outbound(
@@ -118,7 +134,7 @@ class _Gateway:
         await halt_at_last(link, standstill)
         tools = await tools_at_last(settings)
         offers.replace(tools.catalog, tools.problems, awaited=tools.awaited)
-        ground, ownership = self._stands_on.ground, self._stands_on.ownership
+        ground = self._stands_on.ground
         ledger = Ledger(self._stands_on.rows, run_bytes=settings.run_mb << 20)
         opening = open_tools(settings, tools, ledger, ground.folder, queues=told.queues(), told=told.calls.sent)
         async with opening as runner, asyncio.TaskGroup() as group:
@@ -131,16 +147,14 @@ class _Gateway:
                 artifacts=self._artifacts,
                 bus=self._bus,
                 has_ended=partial(has_ended, link),
-                ownership=ownership,
+                ownership=self._stands_on.ownership,
                 standstill=standstill,
                 observer=told.calls,
             )
             requests = requests_of(
                 link,
                 relay,
-                offers,
                 trust=self._trust if settings.require_signed_writes else None,
-                note_delivery=ownership.note_delivery,
                 slots=settings.slots + WAITING_IN_HAND + LOOKED_AT,
                 grace_s=settings.grace_s,
             )

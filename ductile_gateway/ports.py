@@ -98,6 +98,10 @@ class Observer(Protocol):
 
 
 class Offers(Protocol):
+    def serves(self, route: str) -> bool: ...
+
+    def is_ours(self, asked: Asked) -> bool: ...
+
     def find(self, name: str) -> ToolOffer | None: ...
 
     def awaited(self, name: str) -> str:

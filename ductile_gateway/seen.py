@@ -38,7 +38,6 @@ UNANSWERED_S = 15.0
 """Longer than a cluster takes to elect a leader."""
 TOOLS_ARE_SET_BY = "see docs/TOOLS.md; and docs/CONFIGURATION.md, gateway.tools"
 LOOK_WITHIN_S = 3.0
-FRESH_S = 1.0
 NEARLY_FULL, MUCH_ROOM = 0.8, 20 << 30
 """The share of a disk that is taken, and how much free room is enough whatever that share is."""
 
@@ -54,8 +53,8 @@ class Readiness(dict[str, Callable[[], str]]):
 
 @dataclass(kw_only=True, eq=False)
 class Status:
-    """Asks all parts, by name, at most once in FRESH_S seconds. `name`: of this gateway among those that share a
-    ledger. `number`: how many live; None for one alone."""
+    """Asks all parts, by name. `name`: of this gateway among those that share a ledger. `number`: how many live; None
+    for one alone."""
 
     looks: dict[str, Look]
     version: str
@@ -65,27 +64,17 @@ class Status:
     number: Callable[[], Awaitable[int]] | None = None
     waiting: Callable[[], tuple[WaitingCall, ...]] = tuple
 
-    def __post_init__(self) -> None:
-        self._told: GatewayStatus | None = None
-        self._told_at = float("-inf")
-        self._asking = asyncio.Lock()
-
     async def tell(self) -> GatewayStatus:
-        async with self._asking:
-            clock = asyncio.get_running_loop().time
-            if self._told is None or clock() - self._told_at > FRESH_S:
-                parts = await asyncio.gather(*(self._ask(name, look) for name, look in self.looks.items()))
-                waiting = self.waiting()
-                self._told = GatewayStatus(
-                    version=self.version,
-                    findings=(*(finding for part in parts for finding in part), *look_at_waiting(waiting)),
-                    waiting=waiting,
-                    executor=self.executor,
-                    gateway=self.name,
-                    gateways=await self._gateways(),
-                )
-                self._told_at = clock()
-            return self._told
+        parts = await asyncio.gather(*(self._ask(name, look) for name, look in self.looks.items()))
+        waiting = self.waiting()
+        return GatewayStatus(
+            version=self.version,
+            findings=(*(finding for part in parts for finding in part), *look_at_waiting(waiting)),
+            waiting=waiting,
+            executor=self.executor,
+            gateway=self.name,
+            gateways=await self._gateways(),
+        )
 
     async def _gateways(self) -> int:
         with contextlib.suppress(Failure):

@@ -27,10 +27,9 @@ PATIENCE_S = 5.0
 ASK_EVERY_S = 1.0
 LOOK_EVERY_S = 60.0
 """How often the agent is asked without a reason: a key that it gave up is soon trusted no longer."""
-SHOWN = "`ductile-gateway trust` shows whose word counts"
+_FIRST = "the keys of the agent are known from now on"
+_SHOWN = "`ductile-gateway trust` shows whose word counts"
 _PINNED = "SELECT subject, head, body FROM rows WHERE kind = 'pinned'"
-
-FIRST_CONTACT = "the keys of the agent are known from now on"
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +112,7 @@ class Trust:
             why = f"key {key_id} is not trusted, and no key that is trusted endorses it"
         self._refused += 1
         self.refused()
-        raise NotTheAgents(f"not said by the agent: {why}. Nothing came of it; {SHOWN}")
+        raise NotTheAgents(f"not said by the agent: {why}. Nothing came of it; {_SHOWN}")
 
     async def _trusted(self, key_id: str, *, again: bool) -> Sequence[str]:
         """The public key of this id, if it is trusted: where it is not known, the agent is asked."""
@@ -144,7 +143,7 @@ class Trust:
         now = trusted_of(told, known) if known else first_of(told)
         if now and now[0] == told[0] and {key.id for key in now} != known.keys():
             await self.pins.trust(now)
-            tell, what = (log.warning, "other keys of the agent are trusted") if known else (log.info, FIRST_CONTACT)
+            tell, what = (log.warning, "other keys of the agent are trusted") if known else (log.info, _FIRST)
             tell(what, extra={"keys": [key.id for key in now]})
 
     async def keep(self) -> NoReturn:
@@ -159,26 +158,20 @@ class Trust:
             await asyncio.sleep(pause_s)
 
     def findings(self) -> Sequence[Finding]:
-        found = []
+        found = list[tuple[str, str]]()
         if not self.given and not self.pins.all() and monotonic() - self._began_at > PATIENCE_S:
             why = self._trouble or "it was not asked yet"
             text = f"no agent has told the keys that it signs with, so runs are announced to no receiver: {why}"
-            found.append(_warning(text, "start the agent"))
+            found.append((text, "start the agent"))
         if self._contested:
             text = f"the agent tells a key that is not trusted here: {', '.join(self._contested)}"
-            remedy = (
-                "if it is your agent, with new keys: stop the gateway, then `ductile-gateway trust --again`; until "
-            )
-            found.append(_warning(text, f"{remedy}then what it says of runs becomes dead letters"))
+            again = "if it is your agent, with new keys: stop the gateway, then `ductile-gateway trust --again`"
+            found.append((text, f"{again}; until then what it says of runs becomes dead letters"))
         if self._refused:
             text = f"{self._refused} messages since the start were not the agent's word: nothing came of them"
             remedy = "see them with `agentic dlq ls`, and who may publish what on the bus: docs/BUS.md, Permissions"
-            found.append(_warning(text, remedy))
-        return found
-
-
-def _warning(text: str, remedy: str) -> Finding:
-    return Finding(name="agent's word", mark="warning", text=text, remedy=remedy)
+            found.append((text, remedy))
+        return [Finding(name="agent's word", mark="warning", text=text, remedy=remedy) for text, remedy in found]
 
 
 def first_of(told: Sequence[AgentKey]) -> Sequence[AgentKey]:

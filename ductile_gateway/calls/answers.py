@@ -22,7 +22,7 @@ from ductile_gateway.calls.artifacts import (
     text_in,
     wanted_name,
 )
-from ductile_gateway.calls.call import Answer, Asked, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.calls.call import Answer, Asked, ToolOutcome, Verdict, failed
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.results import UNSEEN, Kept
 from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Observer, Ownership
@@ -53,18 +53,17 @@ class Answers:
     async def record(self, asked: Asked, outcome: ToolOutcome) -> Answer:
         """The answer to an outcome, durable; or the one that is there already. Raises Misconfigured once another
         gateway owns the bus."""
+        answer = None
         try:
             outcome = results.made_fit(outcome)
-            kept = await self._keep(asked, outcome)
-            answer = results.answer_to(asked, outcome, kept, at=utc_now())
+            answer = results.answer_to(asked, outcome, await self._keep(asked, outcome), at=utc_now())
         except NoRoom as error:
             outcome = results.without_room(outcome, str(error))
-            answer = results.answer_to(asked, outcome, (), at=utc_now())
         except (CannotKeep, ValueError, RecursionError) as error:  # numbers without end, levels without number
             why = error if isinstance(error, CannotKeep) else type(error).__name__
             message = f"the tool has run, but what it brought cannot be kept: {why}"
             outcome = failed("bad_output", message, retryable=False)
-            answer = results.answer_to(asked, outcome, (), at=utc_now())
+        answer = answer or results.answer_to(asked, outcome, (), at=utc_now())
         with contextlib.suppress(TryAgain):
             await self.ownership.held()
         answer = await self.ledger.answer(answer)
@@ -80,11 +79,9 @@ class Answers:
         answer = await self.ledger.find(key)
         if not isinstance(answer, Answer):
             return False
-        log.warning("a late result", extra=answer.facts() | {"ended": _told(verdict)})
-        if isinstance(verdict, ToolOutcome):
-            late = results.late_answer(answer, verdict)
-            if late is not None:
-                await self.publish(late)
+        log.warning("a late result", extra=answer.facts() | {"ended": getattr(verdict, "status", str(verdict))})
+        if isinstance(verdict, ToolOutcome) and (late := results.late_answer(answer, verdict)):
+            await self.publish(late)
         return True
 
     async def arguments(self, asked: Asked, command: ToolCommand | None) -> dict[str, JsonValue] | ToolOutcome:
@@ -118,15 +115,6 @@ class Answers:
         for one in kept:
             await self.artifacts.put(run_id, one.name, one.artifact.content, one.artifact.content_type)
         return kept
-
-
-def _told(verdict: Verdict) -> str:
-    match verdict:
-        case ToolOutcome():
-            return verdict.status
-        case Unknown(reason):
-            return f"unknown: {reason}"
-    return "never started"
 
 
 class Remembers(Protocol):

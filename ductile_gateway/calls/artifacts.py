@@ -59,20 +59,17 @@ def name_in(path: JsonValue) -> str | None:
 
 
 def wanted_name(artifact: ProducedArtifact, asked: Asked, *, place: int) -> WantedName:
-    """Of the artifact at a place among those of a call."""
-    return WantedName(candidates(artifact, asked, place=place), artifact.sha256, len(artifact.content))
-
-
-def candidates(artifact: ProducedArtifact, asked: Asked, *, place: int) -> tuple[str, ...]:
-    """Names for the artifact at a place among those of a call, the best first. The last one is no other artifact's."""
+    """Of the artifact at a place among those of a call, the best first. The last one is no other artifact's."""
     request, given = asked.request, PurePosixPath(artifact.name.lstrip("._-"))
     suffix = given.suffix if 1 < len(given.suffix) <= LONGEST_SUFFIX else SUFFIXES.get(media_type(artifact), "")
     stem = (given.stem if given.suffix == suffix else given.name)[:LONGEST_STEM]
     ours = hashlib.sha256(f"{asked.key}/{place}".encode()).hexdigest()[:12]
     if not stem or stem.lower() in SAYS_NOTHING | {request.tool, asked.route}:
-        stem = f"{request.tool[:LONGEST_STEM]}-{_asker(asked)}"
-        return f"{stem}{suffix}", f"{stem}-{request.attempt}{suffix}", f"{stem}-{ours}{suffix}"
-    return f"{stem}{suffix}", f"{stem}-{_asker(asked)}{suffix}", f"{stem}-{ours}{suffix}"
+        stem, other = f"{request.tool[:LONGEST_STEM]}-{_asker(asked)}", f"{request.attempt}"
+    else:
+        other = _asker(asked)
+    names = f"{stem}{suffix}", f"{stem}-{other}{suffix}", f"{stem}-{ours}{suffix}"
+    return WantedName(names, artifact.sha256, len(artifact.content))
 
 
 def _asker(asked: Asked) -> str:

@@ -103,7 +103,7 @@ def made_fit(outcome: ToolOutcome) -> ToolOutcome:
     if len(outcome.artifacts) > MAX_ARTIFACTS:
         message = f"the tool has run and made {len(outcome.artifacts)} artifacts, and at most {MAX_ARTIFACTS} are taken"
         return failed("bad_output", message, retryable=False)
-    outcome = replace(outcome, text=storable(outcome.text), output=_storable_object(outcome.output))
+    outcome = replace(outcome, text=storable(outcome.text), output=_storable(dict(outcome.output)))
     return _with_large_output(_with_large_text(outcome))
 
 
@@ -115,10 +115,7 @@ def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: d
         step=request.step,
         tool=request.tool,
         attempt=request.attempt,
-        status=outcome.status,
-        result=None if outcome.status == "error" else output_of(outcome, kept),
-        error=_error(outcome) if outcome.status == "error" else None,
-        completed_at=at,
+        **_ending(outcome, kept, at),
         task=request.task,
         round=request.round,
         capability=request.capability,
@@ -136,6 +133,11 @@ def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: d
         body=message.body(),
         completed_at=at,
     )
+
+
+def _ending(outcome: ToolOutcome, kept: Sequence[Kept], at: datetime) -> dict[str, Any]:
+    told = {"error": _error(outcome)} if outcome.status == "error" else {"result": output_of(outcome, kept)}
+    return {"status": outcome.status, "result": None, "error": None, **told, "completed_at": at}
 
 
 def brought_back(answer: Answer, capability: str | None) -> Answer:
@@ -162,13 +164,7 @@ def late_answer(answer: Answer, outcome: ToolOutcome) -> Answer | None:
     if answered.error is None or answered.error.error_class not in UNSEEN:
         return None
     fit, at = made_fit(replace(outcome, artifacts=())), outcome.job.ended_at or answer.completed_at
-    told = {
-        "status": fit.status,
-        "result": None if fit.status == "error" else output_of(fit, ()),
-        "error": _error(fit) if fit.status == "error" else None,
-        "completed_at": at,
-    }
-    late = answered.model_copy(update=told)
+    late = answered.model_copy(update=_ending(fit, (), at))
     key = keys.late_result(late.run_id, late.step, late.attempt or 1, late.task, late.round)
     message = _Message(type=subjects.TOOL_RESULT, payload=late, dedupe_key=key)
     return replace(answer, body=message.body(), completed_at=at, dedupe_key=key)
@@ -238,19 +234,15 @@ def is_marked(output: Mapping[str, JsonValue]) -> bool:
     return output.get("untrusted") is True
 
 
-def _storable_json(value: JsonValue) -> JsonValue:
+def _storable(value: Any) -> Any:
     match value:
         case str():
             return storable(value)
         case list():
-            return [_storable_json(item) for item in value]
+            return [_storable(item) for item in value]
         case dict():
-            return _storable_object(value)
+            return {storable(name): _storable(item) for name, item in value.items()}
     return value
-
-
-def _storable_object(value: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    return {storable(name): _storable_json(item) for name, item in value.items()}
 
 
 def _error(outcome: ToolOutcome) -> ToolError:

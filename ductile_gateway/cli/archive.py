@@ -12,11 +12,10 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
-from dataclasses import asdict, field
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -48,7 +47,7 @@ from groundwork.service.keys import KeyRing
 from groundwork.service.store_folder import ID_FILE, AlreadyRunning, claimed, known_id, process_lock
 from groundwork.sqlite.file import SqliteFile, open_file
 from schemas import subjects
-from schemas.values import dataclass, replace
+from schemas.values import replace
 
 commands = typer.Typer()
 
@@ -59,35 +58,27 @@ LOOKING = "looking"
 TOGETHER = 64
 _WITHOUT_OWNERS = "UPDATE rows SET by = NULL, head = json_remove(head, '$.by', '$.position')"
 _ROWS = "SELECT kind, subject, head, body FROM rows WHERE kind <> 'mark' ORDER BY kind = 'notification', position"
+_KEPT = "{}, and nothing is overwritten: {}"
 _CALLS = "SELECT count(*) FROM rows WHERE kind = 'call'"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackedUp:
-    """`left_out`: why nothing was backed up; empty where it was. `keys`: the files with keys, which are not in it."""
-
-    file: str
-    backup: str = ""
-    written: int = 0
-    about: dict[str, int] = field(default_factory=dict)
-    left_out: str = ""
-    keys: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        lines = [f"✓ {self.backup} is in {self.file}: {self.about['calls']} calls; {self.written >> 10} KiB were new"]
-        return "\n".join(lines + [f"The keys are not in it: keep {keys} in another place" for keys in self.keys])
 
 
 async def backup(settings: GatewaySettings, place: str, *, with_keys: bool, leave: bool, as_json: bool) -> None:
     """For programs a ledger that is not there is told, not raised. Raises Misconfigured and TryAgain."""
-    if settings.shared or (settings.store / FILE).is_file():
+    file = settings.store / FILE
+    if settings.shared or file.is_file():
         async with _ledger(settings, leave=leave) as ledger:
             made = _backed_up(settings, ledger, place, with_keys=with_keys, leave=leave)
+    elif as_json:
+        made = {"left_out": f"there is no ledger {file} on this machine"}
     else:
-        made = BackedUp(file=place, left_out=f"there is no ledger {settings.store / FILE} on this machine")
-        if not as_json:
-            raise Misconfigured(made.left_out)
-    sys.stdout.write(f"{json.dumps(asdict(made)) if as_json else made}\n")
+        raise Misconfigured(f"there is no ledger {file} on this machine")
+    if as_json:
+        sys.stdout.write(f"{json.dumps(made)}\n")
+        return
+    calls, new = made["about"]["calls"], made["written"] >> 10
+    sys.stdout.write(f"✓ {made['backup']} is in {made['file']}: {calls} calls; {new} KiB were new\n")
+    for keys in made["keys"]:
+        sys.stdout.write(f"The keys are not in it: keep {keys} in another place\n")
 
 
 @asynccontextmanager
@@ -125,7 +116,8 @@ async def _left(rows: Rows) -> AsyncIterator[None]:
         raise
 
 
-def _backed_up(settings: GatewaySettings, ledger: Path, place: str, *, with_keys: bool, leave: bool) -> BackedUp:
+def _backed_up(settings: GatewaySettings, ledger: Path, place: str, *, with_keys: bool, leave: bool) -> dict[str, Any]:
+    """`keys`: the files with keys, which are not in it."""
     at, folder, series = datetime.now(UTC), ledger.parent, Series(place, GATEWAY)
     with series.writing(KeyRing.open(settings.keys_path()), at) as (file, archive), snapshot(ledger, file) as copy:
         with closing(sqlite3.connect(copy)) as connection, connection:
@@ -140,8 +132,8 @@ def _backed_up(settings: GatewaySettings, ledger: Path, place: str, *, with_keys
             archive.add(KEYS, settings.keys_path().read_bytes())
         about = {"calls": int(calls)}
         archive.said |= {"at": at, "store": known_id(folder), "about": about, "moved": leave}
-    keys = () if with_keys else (str(settings.keys_path()),)
-    return BackedUp(file=str(file), backup=series.name_of(file, at), written=archive.size, about=about, keys=keys)
+    made = {"file": str(file), "backup": series.name_of(file, at), "written": archive.size, "about": about}
+    return made | {"left_out": "", "keys": [] if with_keys else [str(settings.keys_path())]}
 
 
 @contextmanager
@@ -194,20 +186,20 @@ async def restore(
 @asynccontextmanager
 async def _ready(settings: GatewaySettings, link: NatsLink, backup: str) -> AsyncIterator[Rows]:
     """The rows that it goes into: none, or those of this backup."""
-    file, nothing = settings.store / FILE, "and nothing is overwritten"
+    file = settings.store / FILE
     if settings.shared:
         log = log_of_gateways(link)
         rows = Rows(InStream(log))
         if not _is_of(backup, await mark_of(rows)) and await log.end():
-            raise Misconfigured(f"the stream {subjects.STREAM_LEDGER} is not empty, {nothing}: {ANEW}")
+            raise Misconfigured(_KEPT.format(f"the stream {subjects.STREAM_LEDGER} is not empty", ANEW))
         yield rows
         return
     if file.exists():
         async with open_file(file, MIGRATIONS) as there:
             known, ((calls,),) = await mark_of(Rows(InFile(there))), await there.read(_CALLS)
         if not (is_ours := _is_of(backup, known)) and calls and known.state != "left":
-            where = f"{settings.store} has a ledger of {calls} calls"
-            raise Misconfigured(f"{where}, {nothing}: move it away, then run this again")
+            there_is = f"{settings.store} has a ledger of {calls} calls"
+            raise Misconfigured(_KEPT.format(there_is, "move it away, then run this again"))
         if not is_ours:
             set_aside(settings.store, FILE)
     async with open_file(file, MIGRATIONS) as made:

@@ -82,20 +82,40 @@ class DuctileHealth:
 NOTHING = "no-such-thing-5f1d8e0a2b"
 NO_JOB = "00000000-0000-4000-8000-000000000000"
 NEEDED = "of May 2026 or later"
+_Mark = Literal["ok", "warning", "wrong"]
 _NEEDED: Mapping[Endpoint, Sequence[str]] = {PLUGIN: [NOTHING], CALL: [NOTHING, "call"], JOB: [NO_JOB]}
 _WANTED: Mapping[Endpoint, Sequence[str]] = {PIPELINE: [NOTHING], LOGS: [], TREE: [NO_JOB]}
-_Mark = Literal["ok", "warning", "wrong"]
+_PROBED: Mapping[Endpoint, Sequence[str]] = {**_NEEDED, **_WANTED, CONFIG: []}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a Ductile told of itself, and what it keeps from our token. `refused`: why it does not know the token."""
+    """What a Ductile tells of itself, and what it keeps from our token. `refused`: why it does not know the token."""
 
     health: Document
-    refused: str = ""
     closed: Sequence[Endpoint] = ()
-    follows: bool = False
-    sees_all: bool = False
+    refused: str = ""
+
+    def findings(self, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
+        mark, text, remedy = self._of_token(settings, writes=writes)
+        of_token = Finding(name=f"{settings.label} token", mark=mark, text=f"the token {text}", remedy=remedy)
+        return _of_ductile(self.health, settings), of_token
+
+    def _of_token(self, settings: DuctileSettings, *, writes: bool) -> tuple[_Mark, str, str]:
+        if self.refused:
+            return "wrong", f"is not known: {self.refused}", f"correct {settings.place}.token"
+        if CONFIG not in self.closed:
+            text = "may see Ductile's configuration, so it has the scope * or system:…, which opens far more than tools"
+            return "wrong", text, "make one with plugin:ro (plugin:rw where tools write), jobs:ro and events:ro"
+        needed = [one for one in self.closed if one in _NEEDED]
+        if lacking := needed or [one for one in self.closed if one in _WANTED and (writes or one is not PIPELINE)]:
+            scopes = ", ".join(dict.fromkeys(one.scope for one in lacking))
+            text = f"does not open {', nor '.join(one.opens for one in lacking)}"
+            return "wrong" if needed else "warning", text, f"give it {scopes}"
+        if settings.events and EVENTS in self.closed:
+            return "warning", "may not follow events: jobs are polled, which is slower", f"give it {EVENTS.scope}"
+        opens = [one.opens for one in (*_NEEDED, PIPELINE, EVENTS) if one not in self.closed]
+        return "ok", f"opens {', '.join(opens)}; nothing of the system", ""
 
 
 async def discover_tools(
@@ -104,7 +124,7 @@ async def discover_tools(
     """Raises Misconfigured when the token does not open them, TryAgain while Ductile is away."""
     try:
         seen = await _see(api, settings)
-        for finding in _findings(seen, settings, writes=False):
+        for finding in seen.findings(settings, writes=False):
             if finding.mark == "wrong":
                 raise Misconfigured(f"{settings.place}: {finding.text}: {finding.remedy}")
         found = await _read(api, choices, settings)
@@ -112,16 +132,14 @@ async def discover_tools(
         raise Misconfigured(f"{settings.place}: {refusal}") from refusal
     except (Away, Unreadable) as error:
         raise TryAgain(f"{settings.place}: {error}") from error
-    findings = _findings(seen, settings, writes=_writes(found, choices or {}, settings.relayed()))
-    return replace(
-        found,
-        warnings=tuple(f"{settings.place}: {one.text}: {one.remedy}" for one in findings if one.mark == "warning"),
-    )
+    findings = seen.findings(settings, writes=_writes(found, choices or {}, settings.relayed()))
+    warned = (f"{settings.place}: {one.text}: {one.remedy}" for one in findings if one.mark == "warning")
+    return replace(found, warnings=tuple(warned))
 
 
 async def look_at(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
     """Of the Ductile, and of our token. Raises Away."""
-    return _findings(await _see(api, settings), settings, writes=writes)
+    return (await _see(api, settings)).findings(settings, writes=writes)
 
 
 async def look(settings: DuctileSettings, offers: Offers, others: Container[str] = ()) -> Sequence[Finding]:
@@ -142,18 +160,14 @@ async def _read(api: DuctileApi, choices: Mapping[str, ToolChoice] | None, setti
     names = sorted(wanted(choices))
     documents = await asyncio.gather(*(api.plugin(name) for name in names))
     plugins = {name: document for name, document in zip(names, documents, strict=True) if document is not None}
-    pipelines = pipeline_names(await _skills(api, settings)) if names else frozenset()
-    return read_tools(names, plugins, pipelines, settings)
-
-
-async def _skills(api: DuctileApi, settings: DuctileSettings) -> Document:
     try:
-        return await api.skills()
+        pipelines = pipeline_names(await api.skills()) if names else frozenset[str]()
     except DuctileRefused as refusal:
         if refusal.status != httpx2.codes.NOT_FOUND:
             raise
         text = f"the Ductile at {settings.url} is too old: it has no /skills, so that it cannot tell its pipelines"
         raise Misconfigured(f"{settings.place}: {text}: install a newer one ({NEEDED})") from refusal
+    return read_tools(names, plugins, pipelines, settings)
 
 
 def _writes(found: DuctileTools, choices: Mapping[str, ToolChoice], relayed: frozenset[str]) -> bool:
@@ -170,46 +184,27 @@ def _of_ductile(health: Document, settings: DuctileSettings) -> Finding:
     posture, waiting, plugins = (health.get(name) for name in ("posture", "queue_depth", "plugins_loaded"))
     what, at = printable(health.get("version"), 80), settings.url
     text = f"Ductile {what} at {at}, {printable(plugins, 20)} plugins, {printable(waiting, 20)} jobs waiting or running"
+    told = text, "ok", ""
     if posture == "management-only":
-        remedy = "give it a vault, so that it does more than manage itself"
-        return Finding(name=settings.label, mark="wrong", text=f"{text}, does no work ({posture})", remedy=remedy)
-    if isinstance(waiting, int) and settings.queue_most is not None and waiting > settings.queue_most:
+        told = f"{text}, does no work ({posture})", "wrong", "give it a vault, so that it does more than manage itself"
+    elif isinstance(waiting, int) and settings.queue_most is not None and waiting > settings.queue_most:
         remedy = f"find out who fills its queue: beyond {settings.queue_most} jobs new calls wait on the bus"
-        return Finding(name=settings.label, mark="warning", text=text, remedy=remedy)
-    return Finding(name=settings.label, mark="ok", text=f"{text}, {printable(posture, 80)}" if posture else text)
+        told = text, "warning", remedy
+    elif posture:
+        told = f"{text}, {printable(posture, 80)}", "ok", ""
+    return Finding.model_validate(dict(zip(("text", "mark", "remedy"), told, strict=True)) | {"name": settings.label})
 
 
 async def _see(api: DuctileApi, settings: DuctileSettings) -> _Seen:
-    health, probed = await api.health(), {**_NEEDED, **_WANTED}
+    health = await api.health()
     try:
-        statuses = await asyncio.gather(*(api.status(endpoint, *names) for endpoint, names in probed.items()))
-        sees_all = httpx2.codes.is_success(await api.status(CONFIG))
+        statuses = await asyncio.gather(*(api.status(endpoint, *names) for endpoint, names in _PROBED.items()))
     except DuctileRefused as refusal:
-        return _Seen(health=health, refused=str(refusal))
-    closed = [one for one, status in zip(probed, statuses, strict=True) if status == httpx2.codes.FORBIDDEN]
-    follows = settings.events and await _may_follow(api)
-    return _Seen(health=health, closed=closed, follows=follows, sees_all=sees_all)
-
-
-def _findings(seen: _Seen, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
-    token = _of_token(seen, settings, writes=writes)
-    return _of_ductile(seen.health, settings), token.model_copy(update={"name": f"{settings.label} token"})
-
-
-def _of_token(seen: _Seen, settings: DuctileSettings, *, writes: bool) -> Finding:
-    if seen.refused:
-        return _token("wrong", f"is not known: {seen.refused}", f"correct {settings.place}.token")
-    if seen.sees_all:
-        text = "may see Ductile's configuration, so it has the scope * or system:…, which opens far more than tools"
-        return _token("wrong", text, "make one with plugin:ro (plugin:rw where tools write), jobs:ro and events:ro")
-    if needed := [one for one in seen.closed if one in _NEEDED]:
-        return _closed("wrong", needed)
-    if missing := [one for one in seen.closed if writes or one is not PIPELINE]:
-        return _closed("warning", missing)
-    if settings.events and not seen.follows:
-        return _token("warning", "may not follow events: jobs are polled, which is slower", f"give it {EVENTS.scope}")
-    told = [one.opens for one in (*_NEEDED, PIPELINE) if one not in seen.closed] + [EVENTS.opens] * seen.follows
-    return _token("ok", f"opens {', '.join(told)}; nothing of the system")
+        return _Seen(health, refused=str(refusal))
+    shut = dict(zip(_PROBED, (status == httpx2.codes.FORBIDDEN for status in statuses), strict=True))
+    shut[CONFIG] = not httpx2.codes.is_success(statuses[-1])
+    shut[EVENTS] = not (settings.events and await _may_follow(api))
+    return _Seen(health, [endpoint for endpoint, is_shut in shut.items() if is_shut])
 
 
 async def _may_follow(api: DuctileApi) -> bool:
@@ -218,12 +213,3 @@ async def _may_follow(api: DuctileApi) -> bool:
             return True
     except DuctileRefused:
         return False
-
-
-def _closed(mark: _Mark, endpoints: Sequence[Endpoint]) -> Finding:
-    scopes = ", ".join(dict.fromkeys(one.scope for one in endpoints))
-    return _token(mark, f"does not open {', nor '.join(one.opens for one in endpoints)}", f"give it {scopes}")
-
-
-def _token(mark: _Mark, text: str, remedy: str = "") -> Finding:
-    return Finding(name="ductile token", mark=mark, text=f"the token {text}", remedy=remedy)

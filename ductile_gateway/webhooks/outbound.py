@@ -12,9 +12,8 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import NoReturn, Protocol
 
 from ductile_gateway.store.rows import Rows
@@ -33,6 +32,7 @@ from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import utc_now
 from groundwork.sqlite.file import Values, microseconds
+from schemas.status import Finding
 from schemas.values import dataclass, replace
 
 LOOK_S = 1.0
@@ -43,10 +43,13 @@ BURY_AGAIN = timedelta(seconds=30)
 Told = Callable[[str, str], None]
 """Takes the target of a try to deliver, and its outcome."""
 
-log = logging.getLogger(__name__)
-
 OVERDUE = timedelta(seconds=30)
 """Longer than a try takes: after this time another gateway makes it."""
+REMEMBERED = timedelta(days=15)
+"""How long a delivery is remembered after it was made: a day longer than the bus can bring its event again."""
+LONG = timedelta(minutes=5)
+
+log = logging.getLogger(__name__)
 
 _LANES = """
 SELECT lane FROM (SELECT DISTINCT lane FROM rows WHERE state = 'waiting') AS waiting
@@ -62,41 +65,6 @@ _OLDEST = f"{_ROWS} WHERE state = 'waiting' ORDER BY position LIMIT 1"
 _FIRST_PUT_OFF = f"{_ROWS} WHERE state = 'waiting' AND json_extract(head, '$.why') <> '' ORDER BY position LIMIT 1"
 
 
-def added(there: Notification | None, one: Notification, *, by: str) -> Notification:
-    return there or replace(one, by=by)
-
-
-def claimed(one: Notification | None, *, by: str, now: datetime) -> Notification | None:
-    if not one or one.state != WAITING or one.by == by or one.at > now - OVERDUE:
-        return one
-    return replace(one, by=by, at=now)
-
-
-def settled(one: Notification | None, outcome: Outcome, *, at: datetime, tries: int) -> Notification | None:
-    if not one or one.state != WAITING:
-        return one
-    return replace(one, state=outcome, at=at, tries=tries, body=b"", url="")
-
-
-def postponed(one: Notification | None, due_at: datetime, *, tries: int, why: str, by: str) -> Notification | None:
-    """To be tried later by the same gateway; nothing is changed where another has it by now."""
-    if not one or one.state != WAITING or one.by != by:
-        return one
-    return replace(one, at=due_at, tries=tries, why=why)
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """`oldest`: since when. `lane`, `why`: of the first that met an obstacle. `dead`: given up, and still
-    remembered."""
-
-    waiting: int
-    oldest: datetime | None
-    lane: str
-    why: str
-    dead: int
-
-
 class Outbox:
     """Owed to receivers, and kept for a while after they are settled. All methods are durable on return, and raise
     TryAgain. A notification belongs to the gateway that added it; one that is overdue any other claims right before it
@@ -104,11 +72,13 @@ class Outbox:
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
+        self._me = rows.by
 
     async def add(self, notifications: Sequence[Notification]) -> None:
         """What has been added before is left out."""
         for one in notifications:
-            await self._rows.change(Notification, partial(added, one=one, by=self._rows.by), one.target, one.key)
+            owed = replace(one, by=self._me)
+            await self._rows.change(Notification, lambda there, owed=owed: there or owed, one.target, one.key)  # type: ignore[misc] # each its own
 
     async def lanes_due(self, now: datetime) -> Sequence[str]:
         """The lanes in which something is to be tried now by this gateway."""
@@ -118,31 +88,49 @@ class Outbox:
         """What is to be tried now by this gateway, the longest due first, one per run: the oldest that waits."""
         return self._listed(_DUE, (lane, *self._due_by(now), limit))
 
-    async def claim(self, notification: Notification, now: datetime) -> bool:
+    async def claim(self, one: Notification, now: datetime) -> bool:
         """Whether it is this gateway's to send, right before that; False where another has it, or had."""
-        names = notification.target, notification.key
-        one = await self._rows.read(Notification, *names)
-        if one and one.by != self._rows.by:
-            one = await self._rows.change(Notification, partial(claimed, by=self._rows.by, now=now), *names)
-        return one is not None and one.state == WAITING and one.by == self._rows.by
 
-    async def settle(self, notification: Notification, outcome: Outcome, *, at: datetime) -> None:
-        settling = partial(settled, outcome=outcome, at=at, tries=notification.tries)
-        await self._rows.change(Notification, settling, notification.target, notification.key)
+        def claimed(there: Notification) -> Notification:
+            is_taken = there.by == self._me or there.at > now - OVERDUE
+            return there if is_taken else replace(there, by=self._me, at=now)
 
-    async def postpone(self, notification: Notification, due_at: datetime, *, why: str) -> None:
-        later = partial(postponed, due_at=due_at, tries=notification.tries, why=why, by=self._rows.by)
-        await self._rows.change(Notification, later, notification.target, notification.key)
+        found = await self._change(one, claimed)
+        return found is not None and found.state == WAITING and found.by == self._me
 
-    def backlog(self) -> Backlog:
-        oldest = [one.accepted_at for one in self._listed(_OLDEST)]
-        obstacle = [(one.lane, one.why) for one in self._listed(_FIRST_PUT_OFF)]
-        return Backlog(
-            self._number(WAITING),
-            oldest[0] if oldest else None,
-            *(obstacle or [("", "")])[0],
-            self._number("dead"),
-        )
+    async def settle(self, one: Notification, outcome: Outcome, *, at: datetime) -> None:
+        await self._change(one, lambda there: replace(there, state=outcome, at=at, tries=one.tries, body=b"", url=""))
+
+    async def postpone(self, one: Notification, due_at: datetime, *, why: str) -> None:
+        """To be tried later by this gateway; nothing is changed where another has it by now."""
+
+        def later(there: Notification) -> Notification:
+            return replace(there, at=due_at, tries=one.tries, why=why) if there.by == self._me else there
+
+        await self._change(one, later)
+
+    def waiting(self) -> int:
+        return self._number(WAITING)
+
+    def findings(self) -> Iterator[tuple[str, str]]:
+        """What is wrong, and what helps."""
+        for oldest in self._listed(_OLDEST):
+            if utc_now() - oldest.accepted_at > LONG:
+                first = next(iter(self._listed(_FIRST_PUT_OFF)), None)
+                since = f"the oldest since {oldest.accepted_at:%Y-%m-%dT%H:%M:%SZ}"
+                remedy = f"see what is wrong at {first.lane}: {first.why}" if first else "see the log"
+                yield f"{self.waiting()} deliveries wait, {since}", remedy
+        if dead := self._number("dead"):
+            yield (
+                f"{dead} deliveries were given up in the last {REMEMBERED.days} days",
+                "see them with `agentic dlq ls`",
+            )
+
+    async def _change(self, one: Notification, change: Callable[[Notification], Notification]) -> Notification | None:
+        def of_waiting(there: Notification | None) -> Notification | None:
+            return change(there) if there and there.state == WAITING else there
+
+        return await self._rows.change(Notification, of_waiting, one.target, one.key)
 
     def _number(self, state: str) -> int:
         ((number,),) = self._rows.look_up(_NUMBER, (state,))
@@ -152,7 +140,7 @@ class Outbox:
         return self._rows.listed(Notification, statement, values)
 
     def _due_by(self, now: datetime) -> Values:
-        return self._rows.by, microseconds(now), microseconds(now - OVERDUE)
+        return self._me, microseconds(now), microseconds(now - OVERDUE)
 
 
 class Sender(Protocol):
@@ -185,6 +173,14 @@ class Outbound:
         """By target and key: the lanes."""
         self._away: dict[str, Outage] = {}
         """By lane: receivers that did not take what they were sent last."""
+
+    def findings(self) -> Sequence[Finding]:
+        found = list(self.outbox.findings())
+        for (target, event), count in sorted(self.unheard.items()):
+            text = f"{count} times {event} was told to Ductile ({target}), and no pipeline there listens to it"
+            where = f"take it out of `types` of that {target} in gateway.outbound"
+            found.append((text, f"add a pipeline on it, or {where}"))
+        return [Finding(name="outbound", mark="warning", text=text, remedy=remedy) for text, remedy in found]
 
     async def take(self, event: LifecycleEvent) -> None:
         """Durable on return; idempotent. Raises TryAgain where only the address of a callback is missing: the others

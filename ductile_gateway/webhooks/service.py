@@ -6,8 +6,7 @@ A missing consumer stops nothing else: the log says what to do, and it is used a
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from ductile_gateway.bus.ownership import Permits
@@ -24,17 +23,12 @@ from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Delivery, Settling
 from groundwork.service import strict
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
-from groundwork.service.machine import utc_now
 from schemas import envelope as headers
 from schemas import subjects
-from schemas.status import Finding
 
 SLOTS = 16
 ANSWER_WITHIN_S = 2.0
 ASK_AGAIN_S = 2.0
-KEPT = timedelta(days=15)
-"""How long a delivery is remembered after it was made: a day longer than the bus can bring its event again."""
-LONG = timedelta(minutes=5)
 
 Take = Callable[[LifecycleEvent], Awaitable[None]]
 
@@ -55,7 +49,7 @@ async def serve_outbound(
     `permits` one at a time. Raises Misconfigured or Broken."""
     async with open_sender(settings) as sender, asyncio.TaskGroup() as group:
         outbound = Outbound(settings, outbox, sender, NatsOutboundBus(link), told)
-        looks["outbound"] = partial(_look, outbound)
+        looks["outbound"] = outbound.findings
         hears = partial(hear, link, trust=trust, take=outbound.take)
         streams = {subjects.STREAM: subjects.DURABLE_LIFECYCLE}
         if settings.wants_progress():
@@ -64,21 +58,6 @@ async def serve_outbound(
         for stream, durable in streams.items():
             hearing = partial(hears, stream, durable)
             group.create_task(permits.as_one(f"events-{durable}", hearing) if permits else hearing())
-
-
-def _look(outbound: Outbound) -> Sequence[Finding]:
-    backlog = outbound.outbox.backlog()
-    found = list[tuple[str, str]]()
-    if backlog.oldest and utc_now() - backlog.oldest > LONG:
-        text = f"{backlog.waiting} deliveries wait, the oldest since {backlog.oldest:%Y-%m-%dT%H:%M:%SZ}"
-        found.append((text, f"see what is wrong at {backlog.lane}: {backlog.why}" if backlog.why else "see the log"))
-    if backlog.dead:
-        text = f"{backlog.dead} deliveries were given up in the last {KEPT.days} days"
-        found.append((text, "see them with `agentic dlq ls`"))
-    for (target, event), count in sorted(outbound.unheard.items()):
-        text = f"{count} times {event} was told to Ductile ({target}), and no pipeline there listens to it"
-        found.append((text, f"add a pipeline on it, or take it out of `types` of that {target} in gateway.outbound"))
-    return [Finding(name="outbound", mark="warning", text=text, remedy=remedy) for text, remedy in found]
 
 
 async def hear(link: NatsLink, stream: str, durable: str, *, trust: Trust, take: Take) -> None:

@@ -13,7 +13,7 @@ from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.topology import set_up
 from schemas import keys, subjects
 from schemas.events import ToolRequest, ToolResult
-from tests.gateway.parts import CATALOG, message_of, offering, result_in
+from tests.gateway.parts import message_of, result_in
 
 ACK_WAIT = 5.0
 
@@ -32,15 +32,7 @@ async def send(link: NatsLink, request: ToolRequest, route: str = "jina-reader")
 
 
 def requests_of(link: NatsLink, relay: Relay) -> PullLoop:
-    return requests.requests_of(
-        link,
-        relay,
-        offering(CATALOG),
-        trust=None,
-        note_delivery=lambda *_: None,
-        slots=8,
-        grace_s=1,
-    )
+    return requests.requests_of(link, relay, trust=None, slots=8, grace_s=1)
 
 
 @contextlib.asynccontextmanager

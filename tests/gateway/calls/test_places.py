@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ductile_gateway.bus.ownership import BusOwnership, Permits
 from ductile_gateway.bus.prerequisites import ROLE
 from ductile_gateway.calls.call import Intent
-from ductile_gateway.calls.places import Lanes, NoPlace, Places
+from ductile_gateway.calls.places import Lanes
 from groundwork.nats.lease import Lease, Owner, Taken
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, key_value_bucket, set_up
@@ -30,7 +30,7 @@ GREEDY, SINGLE = "run_greedy", "run_single"
 class Crowd:
     """Calls that come, each a run and a lane; `inside` tells in which order they were let in, until they `leave`."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Lanes) -> None:
         self.places = places
         self.inside: list[tuple[str, str]] = []
         self.tasks: list[asyncio.Task[None]] = []
@@ -50,7 +50,7 @@ class Crowd:
         await settled()
 
     def refused(self) -> int:
-        return sum(task.done() and isinstance(task.exception(), NoPlace) for task in self.tasks)
+        return sum(task.done() and isinstance(task.exception(), TryAgain) for task in self.tasks)
 
 
 async def settled() -> None:
@@ -59,7 +59,7 @@ async def settled() -> None:
 
 
 async def test_runs_that_want_the_same_take_turns_and_each_has_its_own_in_order() -> None:
-    crowd = Crowd(Places(2))
+    crowd = Crowd(Lanes({}, most=2))
     await crowd.come([(run, lane) for run in ("a", "b", "c") for lane in ("1", "2", "3")])
     order = list(crowd.inside)
     while crowd.inside:
@@ -71,7 +71,7 @@ async def test_runs_that_want_the_same_take_turns_and_each_has_its_own_in_order(
 
 
 async def test_in_a_full_room_whoever_has_most_waiting_makes_place_for_who_has_fewer() -> None:
-    crowd = Crowd(Places(1, room=3))
+    crowd = Crowd(Lanes({}, most=1, room=3))
     await crowd.come([(GREEDY, "x")] * 4)
     await crowd.come([(SINGLE, "x")])
     assert [task.done() for task in crowd.tasks] == [True, False, False, True, False], "its latest is given back"
@@ -82,7 +82,7 @@ async def test_in_a_full_room_whoever_has_most_waiting_makes_place_for_who_has_f
 
 
 async def test_once_closed_nobody_waits_and_nobody_comes_in_whoever_leaves() -> None:
-    crowd = Crowd(Places(1))
+    crowd = Crowd(Lanes({}, most=1))
     await crowd.come([("a", "x"), ("b", "x")])
     crowd.places.close()
     await crowd.leave("a", "x")
@@ -98,7 +98,7 @@ def test_every_call_gets_in_whatever_comes_and_ends_and_never_more_than_may(call
     widths = {"x": 1, "y": 2}
 
     async def all_get_in() -> int:
-        crowd = Crowd(Places(3, widths))
+        crowd = Crowd(Lanes(widths, most=3))
         await crowd.come(calls)
         while crowd.inside:
             assert len(crowd.inside) <= 3
@@ -111,15 +111,15 @@ def test_every_call_gets_in_whatever_comes_and_ends_and_never_more_than_may(call
 
 @pytest.mark.parametrize("refused", [False, True])
 async def test_a_call_that_is_cancelled_as_its_turn_comes_takes_no_place_along(refused: bool) -> None:
-    places = Places(1)
-    await places.come("a")
-    first, second = (asyncio.create_task(places.come(run)) for run in ("b", "c"))
+    places = Lanes({}, most=1)
+    await places.come("a", "x")
+    first, second = (asyncio.create_task(places.come(run, "x")) for run in ("b", "c"))
     await settled()
     first.cancel()  # it hears of that only when the loop comes round
-    places.close() if refused else places.go("a")
+    places.close() if refused else places.go("a", "x")
     ended = await asyncio.gather(first, second, return_exceptions=True)
-    assert [type(one) for one in ended] == [asyncio.CancelledError, NoPlace if refused else type(None)]
-    assert places.there("") == 1
+    assert [type(one) for one in ended] == [asyncio.CancelledError, TryAgain if refused else type(None)]
+    assert places.there("x") == 1
 
 
 class Gateways:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from ductile_gateway.calls.artifacts import candidates, text_of
+from ductile_gateway.calls.artifacts import text_of, wanted_name
 from ductile_gateway.calls.call import (
     Answer,
     ProducedArtifact,
@@ -80,7 +80,7 @@ def test_a_body_that_breaks_the_contract_or_is_too_large_or_deep_is_never_taken(
 
 def names(name: str, content_type: str = "text/plain", *, step: int = 1, attempt: int = 1, place: int = 0) -> list[str]:
     asked = asked_for(a_request(step=step, attempt=attempt))
-    return list(candidates(ProducedArtifact(name, content_type, b""), asked, place=place))
+    return list(wanted_name(ProducedArtifact(name, content_type, b""), asked, place=place).candidates)
 
 
 @pytest.mark.parametrize(

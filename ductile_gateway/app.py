@@ -15,10 +15,10 @@ from ductile_gateway.calls.places import Lanes
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.ductile.runner import Ductiles
-from ductile_gateway.foundations import laid, open_tools
+from ductile_gateway.foundations import Foundations, laid, open_tools
 from ductile_gateway.plugins.folders import InstalledPlugin
 from ductile_gateway.plugins.runner import LocalPlugins
-from ductile_gateway.seen import Seen, seen
+from ductile_gateway.seen import Seen
 from ductile_gateway.settings import GatewaySettings, load, settings_file
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tidying import Tidying
@@ -75,8 +75,9 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
 async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
     offers, metrics = Offers(executor=settings.name), GatewayMetrics()
     laying = laid(settings, take_over=take_over, on_commit=metrics.store.committed)
-    async with laying as stands_on, seen(settings, offers, stands_on, metrics) as told:
+    async with laying as stands_on:
         link, rows, outbox = stands_on.ground.link, stands_on.rows, Outbox(stands_on.rows)
+        told = Seen(settings, offers, stands_on, metrics)
         agent = partial(agent_keys, link, progress=settings.outbound.wants_progress())
         trust = Trust(Pins(rows), agent, given=settings.outbound.agent_keys, refused=metrics.refused.add)
         told.status.looks["agent's word"] = trust.findings
@@ -85,38 +86,44 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
             tidying = Tidying(rows, settings)
             await questions.answer_callbacks(CallbackCheck(settings.outbound.callbacks).flaw)
             await questions.answer_prune(tidying.prune)
-            gateway = _Gateway(settings, offers, told, trust)
+            gateway = _Gateway(settings, offers, stands_on, told, trust, metrics)
             for work in (
                 tidying.keep(),
                 link.until_lost(),
-                told.serve(settings, outbox.waiting, take_over=take_over),
+                told.serve(outbox.waiting, take_over=take_over),
                 trust.keep(),
                 gateway.listens(),
-                serve_outbound(
-                    settings.outbound,
-                    link,
-                    outbox,
-                    trust=trust,
-                    looks=told.status.looks,
-                    told=metrics.deliveries.add,
-                    permits=stands_on.permits,
-                ),
+                gateway.tells_others(outbox),
                 gateway.carries(questions),
             ):
                 group.create_task(work)
 
 
 class _Gateway:
-    def __init__(self, settings: GatewaySettings, offers: Offers, told: Seen, trust: Trust) -> None:
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        offers: Offers,
+        stands_on: Foundations,
+        told: Seen,
+        trust: Trust,
+        metrics: GatewayMetrics,
+    ) -> None:
         self._settings = settings
         self._offers = offers
+        self._stands_on = stands_on
         self._told = told
         self._trust = trust
-        self._stands_on = told.stands_on
-        self._link = told.stands_on.ground.link
+        self._metrics = metrics
+        self._link = stands_on.ground.link
         self._bus = NatsBus(self._link)
         self._artifacts = NatsArtifacts(ArtifactBucket(self._link, subjects.ARTIFACT_BUCKET))
         self._choices = settings.choices() or {}
+
+    async def tells_others(self, outbox: Outbox) -> None:
+        outbound, permits, told = self._settings.outbound, self._stands_on.permits, self._metrics.deliveries.add
+        looks = self._told.status.looks
+        await serve_outbound(outbound, self._link, outbox, trust=self._trust, looks=looks, told=told, permits=permits)
 
     async def listens(self) -> None:
         """To events from outside. What serves them takes a tenth of a second to load, which calls that a crash
@@ -126,7 +133,7 @@ class _Gateway:
             await head_start()
             inbound = loaded("ductile_gateway.webhooks.inbound:Inbound")
             events = inbound(settings, self._bus, self._artifacts, self._offers.find)
-            await loaded("ductile_gateway.http:serve_ingress")(settings, events, told=self._told.metrics.received.add)
+            await loaded("ductile_gateway.http:serve_ingress")(settings, events, told=self._metrics.received.add)
 
     async def carries(self, questions: Questions) -> None:
         """Requests, once it is known whether everything is stopped, and which tools there are."""

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from ductile_gateway.ductile.discovery import look as look_at_ductile
 from ductile_gateway.foundations import Foundations
 from ductile_gateway.ports import Look
 from ductile_gateway.settings import GatewaySettings, HttpSettings
-from ductile_gateway.telling.calls import CallsTold, open_spans
+from ductile_gateway.telling.calls import CallsTold, Spans
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tools.catalog import Offers
 from groundwork.http.listener import listening
@@ -96,74 +96,64 @@ class Status:
         return [Finding(name=name, mark="warning", text=why, remedy="ask again; see the gateway's log")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    stands_on: Foundations
-    status: Status
-    readiness: Readiness
-    metrics: GatewayMetrics
-    calls: CallsTold
-    healths: Mapping[str, DuctileHealth]
+    def __init__(
+        self, settings: GatewaySettings, offers: Offers, stands_on: Foundations, metrics: GatewayMetrics
+    ) -> None:
+        self._settings = settings
+        self._store = store = stands_on.store
+        self._metrics = metrics
+        link, version = stands_on.ground.link, installed_version()
+        metrics.listen_to(link)
+        ductiles = settings.every_ductile() if settings.runner == "ductile" else {}
+        looks: dict[str, Look] = {"gateway": partial(_look_at_offers, offers, version=version, runner=settings.runner)}
+        look = partial(look_at_ductile, offers=offers, others=settings.ductiles)
+        looks |= {each.label: partial(look, each) for each in ductiles.values()}
+        number, me = partial(_living, link) if settings.shared else None, stands_on.rows.by
+        self.status = Status(looks=looks, version=version, executor=settings.name, name=me, number=number)
+        self.readiness = Readiness(
+            nats=lambda: _trouble_of_nats(link),
+            store=lambda: store.trouble,
+            tools=lambda: "" if offers.catalog.tools else "it waits until it is told its tools",
+            requests=lambda: "none is taken yet",
+        )
+        self._spans = Spans(settings.telemetry.receiver("traces"))
+        self.calls = CallsTold(metrics, self._spans, urls={name: each.url for name, each in ductiles.items()})
+        self._healths = {name: DuctileHealth(each) for name, each in ductiles.items()}
 
     def queues(self) -> Mapping[str, Callable[[], int | None]]:
         """How many jobs each Ductile is known to have, by its name."""
-        return {name: partial(getattr, health, "queue") for name, health in self.healths.items()}
+        return {name: partial(getattr, health, "queue") for name, health in self._healths.items()}
 
-    async def serve(self, settings: GatewaySettings, outbox: Callable[[], int], *, take_over: bool) -> None:
+    async def serve(self, outbox: Callable[[], int], *, take_over: bool) -> None:
         """`outbox`: how many deliveries wait."""
-        instruments = self.metrics.instruments
-        self.metrics.observe_gateway(self.readiness.wrong, outbox)
+        settings, instruments = self._settings, self._metrics.instruments
+        self._metrics.observe_gateway(self.readiness.wrong, outbox)
         exposed = partial(instruments.exposed, subjects.SERVICE_GATEWAY)
         async with asyncio.TaskGroup() as group:
             within_s = HAND_OVER_S if take_over else 0.0
             group.create_task(_serve_probes(settings.http, self.readiness, exposed, within_s=within_s))
-            if self.healths:
+            group.create_task(self._spans.keep_sending())
+            if self._healths:
                 self.readiness["ductile"] = self._trouble
-                self.metrics.observe_ductiles(self.healths)
-            for health in self.healths.values():
+                self._metrics.observe_ductiles(self._healths)
+            for health in self._healths.values():
                 group.create_task(health.follow())
             if receiver := settings.telemetry.receiver("metrics"):
                 await head_start()
                 group.create_task(push(instruments, receiver, subjects.SERVICE_GATEWAY))
 
     def carrying(self, requests: PullLoop, ledger: Ledger, waiting: WaitingCalls, standstill: Standstill) -> None:
-        store = self.stands_on.store
+        store = self._store
         self.status.looks["gateway store"] = lambda: look_at_store(store.trouble, store.path.parent)
         self.status.looks["gateway halt"] = partial(look_at_standstill, standstill)
         self.status.waiting = waiting.told
         self.readiness["requests"] = lambda: requests.trouble
-        self.metrics.observe_calls(lambda: requests.in_hand, waiting.told, ledger.number_open)
+        self._metrics.observe_calls(lambda: requests.in_hand, waiting.told, ledger.number_open)
 
     def _trouble(self) -> str:
-        troubles = [health.trouble for health in self.healths.values()]
+        troubles = [health.trouble for health in self._healths.values()]
         return "; ".join(troubles) if all(troubles) else ""
-
-
-@contextlib.asynccontextmanager
-async def seen(
-    settings: GatewaySettings, offers: Offers, stands_on: Foundations, metrics: GatewayMetrics
-) -> AsyncIterator[Seen]:
-    link, store, version = stands_on.ground.link, stands_on.store, installed_version()
-    metrics.listen_to(link)
-    ductiles = settings.every_ductile() if settings.runner == "ductile" else {}
-    looks: dict[str, Look] = {"gateway": partial(_look_at_offers, offers, version=version, runner=settings.runner)}
-    look = partial(look_at_ductile, offers=offers, others=settings.ductiles)
-    looks |= {each.label: partial(look, each) for each in ductiles.values()}
-    number = partial(_living, link) if settings.shared else None
-    async with open_spans(settings.telemetry) as ended:
-        yield Seen(
-            stands_on=stands_on,
-            status=Status(looks=looks, version=version, executor=settings.name, name=stands_on.rows.by, number=number),
-            readiness=Readiness(
-                nats=lambda: _trouble_of_nats(link),
-                store=lambda: store.trouble,
-                tools=lambda: "" if offers.catalog.tools else "it waits until it is told its tools",
-                requests=lambda: "none is taken yet",
-            ),
-            metrics=metrics,
-            calls=CallsTold(metrics, ended, urls={name: each.url for name, each in ductiles.items()}),
-            healths={name: DuctileHealth(each) for name, each in ductiles.items()},
-        )
 
 
 async def _serve_probes(

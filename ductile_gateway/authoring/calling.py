@@ -23,6 +23,7 @@ from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.opening import open_alone
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, find_tools
+from groundwork.service.serving import cancelled_by_signals
 from schemas import subjects
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolRequest
@@ -48,10 +49,10 @@ class Called:
 
 
 async def call(settings: GatewaySettings, tool: str, command: str, arguments: Arguments) -> Called:
-    """Cancelling ends the call. Raises NotCallable, Misconfigured, TryAgain."""
+    """A signal to the process cancels it, which ends the call. Raises NotCallable, Misconfigured, TryAgain."""
     tools = await find_tools(settings)
     intent, offer, given = _ready(tools, tool, command, arguments)
-    with TemporaryDirectory(prefix="agentic-call-") as place:
+    with cancelled_by_signals(lambda: None), TemporaryDirectory(prefix="agentic-call-") as place:
         folder = Path(place)
         async with (
             open_alone(folder) as rows,
@@ -65,7 +66,9 @@ def _ready(tools: Tools, tool: str, command: str, arguments: Arguments) -> tuple
     offers.replace(tools.catalog)
     offer = offers.find(tool)
     if offer is None:
-        raise NotCallable(_no_tool(tool, tools))
+        there = ", ".join(one.name for one in tools.catalog.tools) or "none at all"
+        why = f"there is no tool {tool}: there is {there}"
+        raise NotCallable("; ".join((why, *dict.fromkeys((*tools.problems, *tools.lacking)))))
     spoken_of = next((one for one in offer.commands if one.name == command), None)
     if spoken_of is None:
         there = ", ".join(one.name for one in offer.commands)
@@ -79,11 +82,6 @@ def _ready(tools: Tools, tool: str, command: str, arguments: Arguments) -> tuple
     if isinstance(admitted, ToolOutcome):
         raise NotCallable(admitted.message or "it is refused")
     return admitted, offer, given
-
-
-def _no_tool(tool: str, tools: Tools) -> str:
-    there = ", ".join(offer.name for offer in tools.catalog.tools) or "none at all"
-    return "; ".join((f"there is no tool {tool}: there is {there}", *dict.fromkeys((*tools.problems, *tools.lacking))))
 
 
 def _with_files(command: ToolCommand, arguments: Arguments) -> tuple[Arguments, Arguments]:
@@ -127,14 +125,12 @@ async def _called(call: ToolCall, intent: Intent, offer: ToolOffer, runner: Tool
         raise
     seconds = time.monotonic() - began
     verdict = results.in_words(verdict, plugin=call.plugin, reads=results.reads_form(offer))
-    outcome = _as_taken(made_fit(policy.after_run(verdict, intent)), offer)
+    outcome = made_fit(policy.after_run(verdict, intent))
+    if outcome.status == "continuation" and not offer.continues:
+        message = (
+            f"{offer.name} says of itself that it never asks for more (`continues: false`), and an agent heeds that"
+        )
+        outcome = replace(failed("bad_continuation", message, retryable=False), job=outcome.job)
     stderr = runner.said(call.key) if isinstance(runner, LocalPlugins) else outcome.job.stderr
     kept = tuple(Kept(artifact.name, artifact) for artifact in outcome.artifacts)
     return Called(replace(outcome, artifacts=()), kept, stderr, seconds)
-
-
-def _as_taken(outcome: ToolOutcome, offer: ToolOffer) -> ToolOutcome:
-    if outcome.status != "continuation" or offer.continues:
-        return outcome
-    message = f"{offer.name} says of itself that it never asks for more (`continues: false`), and an agent heeds that"
-    return replace(failed("bad_continuation", message, retryable=False), job=outcome.job)

@@ -7,6 +7,7 @@ carry out is one value of a bucket, changed by compare-and-swap; those of a gate
 """
 
 import asyncio
+import contextlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
@@ -199,15 +200,11 @@ class Permits:
 
     async def as_one(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Do what only one gateway may do at a time, for as long as it takes, once no other does it."""
-        while not await self._is_ours(f"_{name}"):  # noqa: ASYNC110 - another gives it back untold
+        while True:
+            with contextlib.suppress(TryAgain):
+                if await self.take(f"_{name}", 1):
+                    return await work()
             await asyncio.sleep(LOOK_S)
-        await work()
-
-    async def _is_ours(self, name: str) -> bool:
-        try:
-            return await self.take(name, 1)
-        except TryAgain:
-            return False
 
 
 def _read(body: bytes) -> dict[str, int]:

@@ -9,9 +9,9 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
@@ -19,7 +19,7 @@ from ductile_gateway.authoring.advice import advice
 from ductile_gateway.authoring.calling import Called, NotCallable
 from ductile_gateway.authoring.calling import call as make_call
 from ductile_gateway.authoring.making import EXAMPLE, CannotMake, Language, make
-from ductile_gateway.calls.results import Kept, output_of, reads_form
+from ductile_gateway.calls.results import output_of, reads_form
 from ductile_gateway.cli.options import NAME, AsJson, ConfigNearby, ToolsFolder, settings_for_tools, settings_of
 from ductile_gateway.ductile import discovery
 from ductile_gateway.plugins.boxes import boundary_of, box_of
@@ -33,11 +33,8 @@ from groundwork.service import strict
 from groundwork.service.commands import examples
 from groundwork.service.errors import Exit, Misconfigured, TryAgain, Unreachable
 from groundwork.service.installed import invocation
-from groundwork.service.serving import cancelled_by_signals
 from schemas.catalog import ToolCommand
 from schemas.status import Finding
-
-T = TypeVar("T")
 
 commands = typer.Typer()
 
@@ -66,9 +63,10 @@ def check(settings: GatewaySettings) -> Exit:
     for hint in (*advice(tools.plugins, roots), *_may_ask(settings, tools)):
         sys.stdout.write(f"advice: {hint}\n")
     is_usable = (tools.catalog.tools or tools.unheard) and not _left_out(settings, tools)
-    if not is_usable or any(finding.mark == "wrong" for finding in findings):
-        return Exit.UNREACHABLE if is_usable and _are_away(tools) else Exit.MISCONFIGURED
-    return Exit.OK
+    if is_usable and not any(finding.mark == "wrong" for finding in findings):
+        return Exit.OK
+    are_away = tools.unheard and all(isinstance(why, TryAgain) for why in tools.unheard.values())
+    return Exit.UNREACHABLE if is_usable and are_away else Exit.MISCONFIGURED
 
 
 def _kind(command: ToolCommand) -> str:
@@ -92,10 +90,6 @@ def _left_out(settings: GatewaySettings, tools: Tools) -> bool:
     offered = {offer.name: {command.name for command in offer.commands} for offer in tools.catalog.tools}
     chosen = [(name, choice) for name, choice in (settings.choices() or {}).items() if name not in tools.awaited]
     return any(name not in offered or set(choice.commands or ()) - offered[name] for name, choice in chosen)
-
-
-def _are_away(tools: Tools) -> bool:
-    return bool(tools.unheard) and all(isinstance(why, TryAgain) for why in tools.unheard.values())
 
 
 async def _of_runner(settings: GatewaySettings, tools: Tools) -> Sequence[Finding]:
@@ -181,7 +175,7 @@ def call(
     """
     settings = settings_for_tools(config, tools)
     try:
-        called = asyncio.run(_until_told(make_call(settings, tool, command, _object(arguments))))
+        called = asyncio.run(make_call(settings, tool, command, _object(arguments)))
     except NotCallable as error:
         raise typer.BadParameter(str(error)) from error
     except TryAgain as error:
@@ -192,11 +186,6 @@ def call(
         _keep(called, artifacts)
     sys.stdout.write(f"{json.dumps(_as_document(called), ensure_ascii=False)}\n" if as_json else _as_text(called))
     raise typer.Exit(Exit.FAILED if called.outcome.status == "error" else Exit.OK)
-
-
-async def _until_told(work: Coroutine[Any, Any, T]) -> T:
-    with cancelled_by_signals(lambda: None):
-        return await work
 
 
 def _object(arguments: str) -> dict[str, Any]:
@@ -230,7 +219,8 @@ def _as_text(called: Called) -> str:
         lines.append(f"continuation: {outcome.continuation.model_dump_json(exclude_none=True)}")
     if outcome.output:
         lines.append(f"output: {json.dumps(dict(outcome.output), ensure_ascii=False)}")
-    lines += [f"artifact: {_line(one)}" for one in called.kept]
+    for one in called.kept:
+        lines.append(f"artifact: {one.name} ({one.artifact.content_type}, {len(one.artifact.content)} bytes)")
     if called.stderr.strip():
         lines.append(f"on standard error:\n{called.stderr.strip()}")
     return "".join(f"{line}\n" for line in lines if line)
@@ -243,7 +233,3 @@ def _keep(called: Called, folder: Path) -> None:
             (folder / one.name).write_bytes(one.artifact.content)
     except OSError as error:
         raise Misconfigured(f"{error.filename} cannot be written: {error.strerror}") from error
-
-
-def _line(one: Kept) -> str:
-    return f"{one.name} ({one.artifact.content_type}, {len(one.artifact.content)} bytes)"

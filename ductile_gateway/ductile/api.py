@@ -81,12 +81,12 @@ class Bearer(httpx2.Auth):
         yield request
 
 
+@dataclass(eq=False)
 class DuctileApi:
-    def __init__(self, http: httpx2.AsyncClient, starts: httpx2.AsyncClient, *, url: str, timeout_s: float) -> None:
-        self._url = url
-        self._http = http
-        self._starts = starts
-        self._timeout_s = timeout_s
+    _http: httpx2.AsyncClient
+    _starts: httpx2.AsyncClient
+    _url: str
+    _timeout_s: float
 
     async def start(self, plugin: str, command: str | None, payload: Mapping[str, JsonValue]) -> str:
         """Start a command, or a pipeline without one; the id of its first job. Raises NotSent, DuctileRefused or
@@ -124,18 +124,15 @@ class DuctileApi:
 
     async def log(self, job_id: str, *, results: bool) -> list[Document]:
         """What the log has of a finished job. Raises Away or, with `results`, Unreadable."""
-        params = {"job_id": job_id} | ({"include_result": "true"} if results else {})
-        return _objects(_object(await self._look(LOGS, params=params)).get("logs"))
+        return await self._listed(LOGS, "logs", job_id=job_id, **({"include_result": "true"} if results else {}))
 
     async def logged_with(self, text: str, *, plugin: str, command: str) -> list[Document]:
         """Finished jobs of the command that have this text in their result or stderr, newest first. Raises Away."""
-        params = {"plugin": plugin, "command": command, "query": text}
-        return _objects(_object(await self._look(LOGS, params=params)).get("logs"))
+        return await self._listed(LOGS, "logs", plugin=plugin, command=command, query=text)
 
     async def jobs(self, *, plugin: str, command: str, most: int = 200) -> list[Document]:
         """The latest jobs of the command, newest first, finished or not. Raises Away or Unreadable."""
-        params = {"plugin": plugin, "command": command, "limit": str(most)}
-        return _objects(_object(await self._look(JOBS, params=params)).get("jobs"))
+        return await self._listed(JOBS, "jobs", plugin=plugin, command=command, limit=str(most))
 
     async def plugin(self, name: str) -> Document | None:
         """What a plugin can do; None if there is no such plugin. Raises Away or DuctileRefused."""
@@ -181,6 +178,9 @@ class DuctileApi:
                 yield httpx2.EventSource(response)
         except (httpx2.HTTPError, httpx2.SSEError, httpx2.StreamError) as error:
             raise Away(f"the stream of events ended ({type(error).__name__})") from error
+
+    async def _listed(self, endpoint: Endpoint, field: str, **params: str) -> list[Document]:
+        return _objects(_object(await self._look(endpoint, params=params)).get(field))
 
     async def _look(self, endpoint: Endpoint, *names: str, params: Mapping[str, str] | None = None) -> JsonValue:
         try:
@@ -246,7 +246,7 @@ async def open_api(
                 trust_env=False,
             )
             clients.append(await opened.enter_async_context(client))
-        yield DuctileApi(clients[0], clients[1], url=settings.url, timeout_s=settings.request_timeout_s)
+        yield DuctileApi(clients[0], clients[1], settings.url, settings.request_timeout_s)
 
 
 def _quote(body: bytes) -> str:

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from ductile_gateway.store.rows import (
     AT_ONCE,
@@ -24,7 +24,7 @@ from ductile_gateway.store.rows import (
     head_of,
 )
 from groundwork.nats.publishing import StoredMessage
-from groundwork.nats.shared_log import Moved
+from groundwork.nats.shared_log import Moved, SharedLog
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile, microseconds
 from schemas import subjects
@@ -76,22 +76,12 @@ def _stored(values: tuple[Any, ...], after: int, connection: sqlite3.Connection)
     return connection.execute(*change).rowcount == 1
 
 
-class Log(Protocol):
-    async def append(
-        self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = ...
-    ) -> int: ...
-
-    async def newest(self, subject: str) -> StoredMessage | None: ...
-
-    async def purge(self, subject: str) -> None: ...
-
-
 class InStream:
     """The stream of several. Fills the port Carrier. `file` has the copy; `copied` returns when it has the fact of a
     sequence, or raises TryAgain after a while. Without them there are no lists, and nothing is forgotten."""
 
     def __init__(
-        self, log: Log, file: SqliteFile | None = None, copied: Callable[[int], Awaitable[None]] | None = None
+        self, log: SharedLog, file: SqliteFile | None = None, copied: Callable[[int], Awaitable[None]] | None = None
     ) -> None:
         self._log = log
         self._file = file

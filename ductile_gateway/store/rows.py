@@ -32,12 +32,7 @@ _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
 log = logging.getLogger(__name__)
 
 
-class Row(Protocol):
-    @property
-    def body(self) -> bytes: ...
-
-
-R = TypeVar("R", bound=Row)
+R = TypeVar("R")
 """A dataclass of values, whose class is the kind. With `state`; with `at`, since when, if it is forgotten one day; and
 with `body`, the message that it keeps. Of those in lists some more are columns of the table."""
 Change = Callable[[R | None], R | None]
@@ -113,7 +108,7 @@ class Rows:
             if row is None or row == there:
                 return there
             with suppress(Overtaken):
-                await self.carrier.store(subject, columns_in(row), row.body, before)
+                await self.carrier.store(subject, columns_in(row), row.body, before)  # type: ignore[attr-defined] # all have one
                 return row
         raise TryAgain(f"{subject} is changed by others all the time: nothing of this change is stored", COME_BACK_S)
 

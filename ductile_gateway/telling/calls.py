@@ -8,8 +8,9 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
+from functools import cache
 from urllib.parse import urlsplit
 
 from ductile_gateway.calls.call import Asked, ToolCall, ToolOutcome
@@ -19,75 +20,61 @@ from ductile_gateway.telling.metrics import GatewayMetrics
 from groundwork.service.beginning import loaded
 from groundwork.service.machine import in_daemon_thread, utc_now
 from groundwork.service.serving import head_start
-from groundwork.telemetry.settings import Receiver, TelemetrySettings
+from groundwork.telemetry.settings import Receiver
 from groundwork.telemetry.span import Kind, Span, Value, span_id
 from schemas import keys, subjects
 
 MOST_KEPT, AT_ONCE = 2048, 512
 EVERY_S, LAST_WITHIN_S = 1.0, 2.0
 
-Ended = Callable[[Span], None]
-"""Takes a span that has ended; returns at once and raises nothing."""
-
-log = logging.getLogger(__name__)
-
-
-class _Sending:
-    def __init__(self, receiver: Receiver) -> None:
-        self._receiver = receiver
-        self._send: Callable[[Sequence[Span]], bool] | None = None
-        self.kept = deque[Span](maxlen=MOST_KEPT)
-
-    async def keep_sending(self) -> None:
-        await head_start()
-        while True:
-            await asyncio.sleep(EVERY_S)
-            await self.send()
-
-    async def send(self) -> None:
-        try:
-            while self.kept:
-                await in_daemon_thread(self._send_batch, name="traces")
-        except Exception:
-            log.exception("spans are not sent")
-
-    def _send_batch(self) -> None:
-        if self._send is None:
-            sender = loaded("groundwork.telemetry.sending:SpanSender")(self._receiver, subjects.SERVICE_GATEWAY)
-            self._send = sender.send
-        self._send([self.kept.popleft() for _ in range(min(AT_ONCE, len(self.kept)))])
-
-
-@contextlib.asynccontextmanager
-async def open_spans(settings: TelemetrySettings) -> AsyncIterator[Ended | None]:
-    """Takes spans inside the context; None where they go nowhere. The oldest are lost where too many wait. On leaving,
-    what is left is sent."""
-    receiver = settings.receiver("traces")
-    if receiver is None:
-        yield None
-        return
-    sending = _Sending(receiver)
-    task = asyncio.create_task(sending.keep_sending())
-    try:
-        yield sending.kept.append
-    finally:
-        task.cancel()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WITHIN_S):
-                await sending.send()
-
-
 LONGEST_ERROR = 100
 
 log = logging.getLogger(__name__)
 
 
-class CallsTold:
-    """Fills the port Observer, and hears of starts. `ended` takes spans; `urls`: of each Ductile, by name."""
+class Spans:
+    """On their way to a receiver, if there is one. The oldest are lost where too many wait."""
 
-    def __init__(self, metrics: GatewayMetrics, ended: Ended | None, *, urls: Mapping[str, str]) -> None:
+    def __init__(self, receiver: Receiver | None) -> None:
+        self._receiver = receiver
+        self._kept = deque[Span](maxlen=MOST_KEPT)
+        self._sender = cache(
+            lambda: loaded("groundwork.telemetry.sending:SpanSender")(receiver, subjects.SERVICE_GATEWAY)
+        )
+
+    def take(self, span: Span) -> None:
+        if self._receiver:
+            self._kept.append(span)
+
+    async def keep_sending(self) -> None:
+        """Until cancelled, and then what is left."""
+        await head_start()
+        try:
+            while self._receiver:
+                await asyncio.sleep(EVERY_S)
+                await self._send()
+        finally:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WITHIN_S):
+                    await self._send()
+
+    async def _send(self) -> None:
+        try:
+            while self._kept:
+                await in_daemon_thread(self._send_some, name="traces")
+        except Exception:
+            log.exception("spans are not sent")
+
+    def _send_some(self) -> None:
+        self._sender().send([self._kept.popleft() for _ in range(min(AT_ONCE, len(self._kept)))])
+
+
+class CallsTold:
+    """Fills the port Observer, and hears of starts. `urls`: of each Ductile, by name."""
+
+    def __init__(self, metrics: GatewayMetrics, spans: Spans, *, urls: Mapping[str, str]) -> None:
         self._metrics = metrics
-        self._ended = ended
+        self._spans = spans
         self._urls = urls
         self._began: dict[str, datetime] = {}
 
@@ -108,8 +95,8 @@ class CallsTold:
         told: dict[str, object] = {"status": outcome.status, "error_class": outcome.error_class}
         told |= {"job_id": job.job_id, "attempts": job.attempts, "exit_code": job.exit_code}
         log.info("call answered", extra=self._line(asked, "call_answered", transition) | told)
-        if self._ended and asked.trace.sampled and was_run:
-            self._ended(job_span(asked, outcome, job.began_at or since, job.ended_at or now))
+        if asked.trace.sampled and was_run:
+            self._spans.take(job_span(asked, outcome, job.began_at or since, job.ended_at or now))
 
     def known(self, asked: Asked) -> None:
         self._metrics.dedupe.add("request")
@@ -117,8 +104,8 @@ class CallsTold:
 
     def sent(self, call: ToolCall, sent: Sent) -> None:
         self._metrics.sent(sent)
-        if self._ended and call.asked.trace.sampled:
-            self._ended(sent_span(call.asked, sent, url=self._urls[owner(call.asked.route, self._urls)]))
+        if call.asked.trace.sampled:
+            self._spans.take(sent_span(call.asked, sent, url=self._urls[owner(call.asked.route, self._urls)]))
 
     def _line(self, asked: Asked, event: str, transition: str) -> dict[str, object]:
         took = (utc_now() - asked.request.requested_at).total_seconds()
@@ -136,10 +123,10 @@ def sent_span(asked: Asked, sent: Sent, *, url: str) -> Span:
         "server.port": address.port or {"https": 443}.get(address.scheme, 80),
         "http.response.status_code": sent.status,
         "agentic.job_id": sent.job_id,
+        "error.type": None if sent.fate == "accepted" else sent.fate,
     }
-    name, error = f"POST {sent.path}", None if sent.fate == "accepted" else sent.fate
-    id_of = f"sent {sent.began_at.isoformat()}"
-    return _span(asked, id_of, name, (sent.began_at, sent.ended_at), attributes, error, kind="client")
+    name, times = f"POST {sent.path}", (sent.began_at, sent.ended_at)
+    return _span(asked, name, times, attributes, id_of=f"sent {sent.began_at.isoformat()}", kind="client")
 
 
 def job_span(asked: Asked, outcome: ToolOutcome, began_at: datetime, ended_at: datetime) -> Span:
@@ -148,20 +135,19 @@ def job_span(asked: Asked, outcome: ToolOutcome, began_at: datetime, ended_at: d
         "agentic.job_id": job.job_id,
         "agentic.job_attempts": job.attempts,
         "process.exit.code": job.exit_code,
+        "error.type": (outcome.error_class or "tool_error")[:LONGEST_ERROR] if outcome.status == "error" else None,
     }
-    error = (outcome.error_class or "tool_error")[:LONGEST_ERROR] if outcome.status == "error" else None
     name = f"job {asked.route} {asked.request.tool_command}"
-    return _span(asked, "job", name, (began_at, ended_at), attributes, error)
+    return _span(asked, name, (began_at, ended_at), attributes, id_of="job")
 
 
 def _span(
     asked: Asked,
-    id_of: str,
     name: str,
     times: tuple[datetime, datetime],
     attributes: Mapping[str, Value | None],
-    error: str | None,
     *,
+    id_of: str,
     kind: Kind = "internal",
 ) -> Span:
     request = asked.request
@@ -173,10 +159,12 @@ def _span(
         "gen_ai.tool.call.id": asked.key,
         "agentic.task": request.task,
         "agentic.round": request.round,
-        "error.type": error or None,
         **attributes,
     }
-    of = keys.request(request.run_id, request.step, request.attempt, request.task, request.round)
+    of, error = (
+        keys.request(request.run_id, request.step, request.attempt, request.task, request.round),
+        known["error.type"],
+    )
     return Span(
         trace_id=asked.trace.trace_id,
         span_id=span_id(f"{of} {id_of}"),
@@ -186,5 +174,5 @@ def _span(
         started_at=times[0],
         ended_at=times[1],
         attributes={name: value for name, value in known.items() if value is not None},
-        error=error,
+        error=None if error is None else str(error),
     )

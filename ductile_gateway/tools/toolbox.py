@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools, without_call_id
 from ductile_gateway.ductile.discovery import discover_tools
-from ductile_gateway.ductile.settings import full_name
+from ductile_gateway.ductile.settings import DuctileSettings, full_name
 from ductile_gateway.plugins.folders import Discovered, InstalledPlugin, PluginsMisconfigured, discover_plugins
 from ductile_gateway.plugins.in_process import in_process_manifests
 from ductile_gateway.plugins.manifest import Manifest
@@ -57,36 +57,26 @@ async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools
         return _drawn(settings, in_process_manifests())
     here = _discover(settings)
     manifests = {name: plugin.manifest for name, plugin in here.plugins.items()}
-    named = _named(settings)
+    named = {choice.plugin or tool for tool, choice in (settings.choices() or {}).items()} | {*settings.plugins.config}
     problems = tuple(why for why in here.left_out if here.optional.get(why) is None or here.optional[why] in named)
     return _drawn(settings, manifests, plugins=here.plugins, problems=problems, lacking=here.lacking)
 
 
-def _named(settings: GatewaySettings) -> frozenset[str]:
-    chosen = {choice.plugin or tool for tool, choice in (settings.choices() or {}).items()}
-    return frozenset(chosen | settings.plugins.config.keys())
-
-
 async def _of_ductiles(settings: GatewaySettings, known: Mapping[str, DuctileTools]) -> Tools:
-    names = list(settings.every_ductile())
-    answers = await asyncio.gather(*(_asked(settings, name) for name in names))
-    said = dict(zip(names, answers, strict=True))
-    silent = {name: answer for name, answer in said.items() if isinstance(answer, Failure)}
-    if len(silent) == len(said):
+    found, silent = dict[str, DuctileTools](), dict[str, Failure]()
+
+    async def ask(name: str, its: DuctileSettings) -> None:
+        async with open_api(its) as api:
+            try:
+                found[name] = await discover_tools(api, settings.choices_in(name), its)
+            except (TryAgain, Misconfigured) as error:
+                silent[name] = error
+
+    await asyncio.gather(*(ask(*one) for one in settings.every_ductile().items()))
+    if not found:
         raise next((why for why in silent.values() if isinstance(why, TryAgain)), next(iter(silent.values())))
-    unheard = {name: why for name, why in silent.items() if name not in known}
-    found = {name: answer for name, answer in said.items() if isinstance(answer, DuctileTools)}
-    found |= {name: known[name] for name in silent.keys() - unheard.keys()}
-    return _drawn_of(settings, found, unheard)
-
-
-async def _asked(settings: GatewaySettings, ductile: str) -> DuctileTools | Failure:
-    its = settings.every_ductile()[ductile]
-    async with open_api(its) as api:
-        try:
-            return await discover_tools(api, settings.choices_in(ductile), its)
-        except (TryAgain, Misconfigured) as error:
-            return error
+    found |= {name: known[name] for name in silent.keys() & known.keys()}
+    return _drawn_of(settings, found, {name: why for name, why in silent.items() if name not in known})
 
 
 def _drawn_of(settings: GatewaySettings, found: Mapping[str, DuctileTools], unheard: Mapping[str, Failure]) -> Tools:
@@ -139,28 +129,22 @@ async def keep_fresh(
     """Offer what Ductiles have, until cancelled. What was on offer stays where a Ductile does not answer, or a tool is
     missing for the first time: one that has just begun may not have found all plugins. `known`: what they said
     before."""
-    gone_before: list[str] = []
-    told = ""
+    gone_before, told = list[str](), ""
     while True:
         await asyncio.sleep(min(every_s, LOOK_FOR_TOOLS_S) if offers.are_awaited else every_s)
         try:
             tools = await find_tools(settings, known)
-        except (TryAgain, Misconfigured) as error:
+        except Exception as error:  # what a Ductile says of its tools must not end the calls of those that are known
             if str(error) != told:
-                told = str(error)
-                log.warning("the tools stay as they are", extra={"why": told})
+                told, is_known = str(error), isinstance(error, Failure)
+                log.warning("the tools stay as they are", extra={"why": told}, exc_info=None if is_known else error)
             continue
-        except Exception:  # what a Ductile says of its tools must not end the calls of those that are known
-            log.exception("the tools stay as they are")
-            continue
-        told = ""
-        changes = difference(offers.catalog, tools.catalog)
-        if (gone := changes["gone"]) and gone != gone_before:
+        told, gone = "", difference(offers.catalog, tools.catalog)["gone"]
+        if gone and gone != gone_before:
             log.warning("tools are gone, and taken out if they stay so", extra={"gone": gone})
             gone_before = gone
             continue
-        gone_before = []
-        known = tools.ductiles
+        gone_before, known = [], tools.ductiles
         tell(known)
         offer(tools, offers)
 

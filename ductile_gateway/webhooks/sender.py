@@ -31,6 +31,7 @@ from ductile_gateway.webhooks.outbound_settings import (
 )
 from ductile_gateway.webhooks.signatures import standard_headers
 from groundwork.service.machine import utc_now
+from schemas.values import dataclass
 
 usual_authorities = cache(ssl.create_default_context)
 """Of certificates, read once: that takes a twentieth of a second."""
@@ -48,34 +49,26 @@ Resolve = Callable[[str, int], Sequence[str]]
 _Receiver = CallbackSettings | SubscriptionSettings
 
 
+@dataclass(eq=False)
 class WebhookSender:
     """`relays` and `receivers` by target."""
 
-    def __init__(
-        self,
-        client: httpx2.AsyncClient,
-        addresses: "Addresses",
-        relays: Mapping[str, RelayIngress],
-        receivers: Mapping[str, _Receiver],
-        *,
-        timeout_s: float,
-    ) -> None:
-        self._client = client
-        self._addresses = addresses
-        self._relays = relays
-        self._receivers = receivers
-        self._timeout_s = timeout_s
+    client: httpx2.AsyncClient
+    addresses: "Addresses"
+    relays: Mapping[str, RelayIngress]
+    receivers: Mapping[str, _Receiver]
+    timeout_s: float
 
     async def send(self, notification: Notification) -> Try:
         target, relayed = notification.target, notification.is_relayed
         where = f"Ductile's relay ingress ({notification.lane})" if relayed else notification.lane
-        if target not in (self._relays if relayed else self._receivers):
+        if target not in (self.relays if relayed else self.receivers):
             return Try("dead", f"the configuration has no {target} of gateway.outbound any more")
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 if relayed:
-                    return await self._relay(notification, self._relays[target])
-                return await self._call(notification, self._receivers[target])
+                    return await self._relay(notification, self.relays[target])
+                return await self._call(notification, self.receivers[target])
         except Forbidden as error:
             return Try("dead", str(error))
         except ValueError as error:  # of a key in a file that was changed meanwhile
@@ -100,7 +93,7 @@ class WebhookSender:
         if not (keys := receiver.keys()):
             return Try("dead", UNSIGNED)
         destination = read_destination(notification.url, receiver.network)
-        found = await self._addresses.of(destination, receiver.network)
+        found = await self.addresses.of(destination, receiver.network)
         if not found:
             raise OSError(f"{destination.host} has no address")
         *others, last = list(dict.fromkeys(found))[:MOST_ADDRESSES]
@@ -116,7 +109,7 @@ class WebhookSender:
         host = f"[{address}]" if ":" in address else address
         signed = standard_headers(webhook_id(notification.key), notification.body, keys, at=at)
         headers = {"Host": destination.authority, "Content-Type": "application/json", "User-Agent": USER_AGENT}
-        async with self._client.stream(
+        async with self.client.stream(
             "POST",
             f"{destination.scheme}://{host}:{destination.port}{destination.target}",
             content=notification.body,
@@ -217,4 +210,4 @@ async def open_sender(
         addresses = Addresses(resolve, most=RESOLVERS)
         opened.callback(addresses.close)
         await opened.enter_async_context(client)
-        yield WebhookSender(client, addresses, relays, receivers, timeout_s=settings.timeout_s)
+        yield WebhookSender(client, addresses, relays, receivers, settings.timeout_s)

@@ -25,7 +25,7 @@ from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Observer, ToolRunner, unrecorded
 from ductile_gateway.store.carriers import InFile
 from ductile_gateway.store.rows import Rows
-from ductile_gateway.telling.calls import CallsTold
+from ductile_gateway.telling.calls import CallsTold, Spans
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tools.catalog import Offers
 from groundwork.service.errors import TryAgain
@@ -221,7 +221,7 @@ class World:
         self.agent_away = False
         self.ownership: Any = BusOwnership(cast("Any", Lease()))
         self.clock = still(NOON)
-        self.observer: Observer = CallsTold(GatewayMetrics(), None, urls={"": ""})
+        self.observer: Observer = CallsTold(GatewayMetrics(), Spans(None), urls={"": ""})
 
     def relay(self, catalog: Catalog = CATALOG) -> Relay:
         return Relay(

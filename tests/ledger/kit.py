@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 from agent_service.bus.topology import topology
 from ductile_gateway.calls.call import Answer, Intent, ToolOutcome, WantedName
@@ -19,6 +20,7 @@ from ductile_gateway.trust import Pins
 from ductile_gateway.webhooks.notifications import Notification
 from ductile_gateway.webhooks.outbound import Outbox
 from groundwork.nats.link import NatsLink
+from groundwork.nats.shared_log import SharedLog
 from groundwork.nats.topology import set_up
 from groundwork.sqlite.file import open_file
 from schemas.signing import AgentKey
@@ -54,7 +56,7 @@ class Crowd:
         async with open_file(folder / FILE, MIGRATIONS) as file, asyncio.TaskGroup() as group:
             own = self.copies[name] = MemoryCopy(self.log, file, copy)
             copying = group.create_task(own.run())
-            yield Stores(Rows(InStream(self.log, file, own.wait), by=name))
+            yield Stores(Rows(InStream(cast("SharedLog", self.log), file, own.wait), by=name))
             copying.cancel()
 
     async def caught_up(self) -> None:

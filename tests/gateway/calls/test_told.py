@@ -10,7 +10,7 @@ import pytest
 
 from ductile_gateway.calls.call import JobFacts, failed
 from ductile_gateway.seen import Status
-from ductile_gateway.telling.calls import CallsTold
+from ductile_gateway.telling.calls import CallsTold, Spans
 from ductile_gateway.telling.metrics import GatewayMetrics
 from groundwork.telemetry.span import Span
 from schemas.status import Finding
@@ -22,9 +22,14 @@ async def test_each_committed_step_of_a_call_is_one_line_with_its_trace_and_its_
 ) -> None:
     caplog.set_level(logging.INFO)
     spans: list[Span] = []
+
+    class Taken(Spans):
+        def take(self, span: Span) -> None:
+            spans.append(span)
+
     ran = JobFacts(exit_code=1, began_at=NOON + timedelta(seconds=1), ended_at=NOON + timedelta(seconds=3))
     world = World(runner=FakeRunner(replace(failed("not_found", "no such page", retryable=False), job=ran)))
-    world.observer = CallsTold(GatewayMetrics(), spans.append, urls={"": ""})
+    world.observer = CallsTold(GatewayMetrics(), Taken(None), urls={"": ""})
     world.clock.advance(0.25)
     await world.relay().take(asked_for())
     begun, answered = (vars(record) for record in caplog.records if getattr(record, "state_transition", None))

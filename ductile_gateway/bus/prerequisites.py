@@ -1,7 +1,7 @@
 """What has to exist on the NATS server before the gateway can work. It creates nothing itself."""
 
 from ductile_gateway.calls.results import MAX_RESULT_BYTES
-from groundwork.nats.lease import Role, look, look_at_all
+from groundwork.nats.lease import Role
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
     ConsumerSpec,
@@ -39,13 +39,3 @@ async def require(link: NatsLink, *, shared: bool = False) -> None:
     findings = await check_topology(link, SHARED if shared else NEEDED)
     if missing := [finding.what for finding in findings if finding.kind == "missing"]:
         raise Misconfigured(f"the NATS server has no {', no '.join(missing)}: run `agentic setup`, which creates them")
-
-
-async def nobody_at_work(link: NatsLink) -> None:
-    """Raises Misconfigured while a gateway lives, and TryAgain."""
-    records = [await look(link, ROLE), *await look_at_all(link, ROLE)]
-    if living := [record.owner for record in records if record and not record.free]:
-        raise Misconfigured(
-            f"gateways are at work: {'; '.join(map(str, living))}. Stop them all, then run this again; what died "
-            "without a word is taken for alive until its lease has lapsed"
-        )

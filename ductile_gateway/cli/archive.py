@@ -10,8 +10,8 @@ import asyncio
 import json
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ductile_gateway.bus.prerequisites import nobody_at_work, require
+from ductile_gateway.bus.prerequisites import ROLE, require
 from ductile_gateway.calls.ledger import OPEN
 from ductile_gateway.cli.options import AsJson, Config, settings_of
 from ductile_gateway.settings import GatewaySettings
@@ -40,11 +40,12 @@ from ductile_gateway.store.rows import NOTHING, Overtaken, Rows, columns_of, hea
 from ductile_gateway.webhooks.notifications import WAITING
 from groundwork.archive.format import Archive
 from groundwork.archive.series import KEYS, Series, of_backup, set_aside, snapshot, staging, write_out
-from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.link import NatsLink
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
+from groundwork.service.foundations import bus_at_hand, refuse_at_work, store_at_rest
 from groundwork.service.keys import KeyRing
-from groundwork.service.store_folder import ID_FILE, AlreadyRunning, claimed, known_id, process_lock
+from groundwork.service.store_folder import ID_FILE, claimed, known_id
 from groundwork.sqlite.file import SqliteFile, open_file
 from schemas import subjects
 from schemas.values import replace
@@ -53,6 +54,7 @@ commands = typer.Typer()
 
 Place = Annotated[str, typer.Argument(help="The backup file, or a folder for it.", metavar="FILE|FOLDER")]
 GATEWAY = "gateway"
+COMMAND = f"{subjects.SERVICE_GATEWAY} command"
 LOOKING = "looking"
 """Where the copies of a shared ledger are that a backup makes, beside those of gateways."""
 TOGETHER = 64
@@ -87,17 +89,17 @@ async def _ledger(settings: GatewaySettings, *, leave: bool) -> AsyncIterator[Pa
     async with AsyncExitStack() as held:
         if not settings.shared:
             if leave:
-                held.enter_context(held_alone(settings.store))
+                held.enter_context(store_at_rest(settings.store))
                 await held.enter_async_context(_left(await held.enter_async_context(open_alone(settings.store))))
             yield settings.store / FILE
             return
         folder = held.enter_context(claimed(settings.cache / LOOKING))
-        link = await held.enter_async_context(linked(settings, "backup"))
+        link = await held.enter_async_context(bus_at_hand(settings.nats, COMMAND))
         log = log_of_gateways(link)
         await check_shared(log)
         if leave:
             await held.enter_async_context(_left(Rows(InStream(log))))
-            await nobody_at_work(link)
+            await refuse_at_work(link, ROLE)
         async with kept_copy(log, folder):
             pass
         yield folder / COPY
@@ -136,27 +138,6 @@ def _backed_up(settings: GatewaySettings, ledger: Path, place: str, *, with_keys
     return made | {"left_out": "", "keys": [] if with_keys else [str(settings.keys_path())]}
 
 
-@contextmanager
-def held_alone(folder: Path) -> Iterator[None]:
-    """No gateway of this machine begins in the folder inside. Raises Misconfigured while one is there."""
-    with ExitStack() as held:
-        try:
-            store_folder.closed(folder)
-            held.enter_context(process_lock(folder))
-        except (AlreadyRunning, OSError) as error:
-            raise Misconfigured(f"{error}. Nothing was changed") from error
-        yield
-
-
-@asynccontextmanager
-async def linked(settings: GatewaySettings, command: str) -> AsyncIterator[NatsLink]:
-    link = await connect(settings.nats, name=f"{subjects.SERVICE_GATEWAY} {command}")
-    try:
-        yield link
-    finally:
-        await link.close()
-
-
 async def restore(
     settings: GatewaySettings,
     place: str,
@@ -172,10 +153,10 @@ async def restore(
     with series.opened(backup) as (name, opened):
         archive = opened.within(GATEWAY) or opened
         series.ring_for(settings.keys_path(), archive, new_keys=new_keys)
-        with held_alone(settings.private_folder()):
-            async with linked(settings, "restore") as link:
+        with store_at_rest(settings.private_folder()):
+            async with bus_at_hand(settings.nats, COMMAND) as link:
                 await require(link, shared=settings.shared)
-                await nobody_at_work(link)
+                await refuse_at_work(link, ROLE)
                 async with _ready(settings, link, name) as rows:
                     await _bring(settings, archive, rows, name, moved=moved or archive.manifest.moved)
     where = f"the stream {subjects.STREAM_LEDGER}" if settings.shared else str(settings.store)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ductile_gateway.bus.outgoing import agent_keys
-from ductile_gateway.cli.archive import held_alone, linked
+from ductile_gateway.cli.archive import COMMAND
 from ductile_gateway.cli.options import Config, settings_of
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, MIGRATIONS
@@ -18,6 +18,7 @@ from ductile_gateway.store.opening import log_of_gateways, open_alone
 from ductile_gateway.store.rows import Rows
 from ductile_gateway.trust import Pin, Pins, contested_of, first_of
 from groundwork.service.errors import Exit, Failure, Misconfigured, TryAgain
+from groundwork.service.foundations import bus_at_hand, store_at_rest
 from groundwork.sqlite.file import open_for_reading
 from schemas.signing import AgentKey
 
@@ -30,7 +31,7 @@ async def trust(settings: GatewaySettings, *, again: bool) -> bool:
     if again and given:
         raise Misconfigured("gateway.outbound.agent_keys names the keys that are trusted: change them there")
     try:
-        async with linked(settings, "trust") as link:
+        async with bus_at_hand(settings.nats, COMMAND) as link:
             told += await agent_keys(link)
     except Failure as error:
         if again:
@@ -48,10 +49,10 @@ async def trust(settings: GatewaySettings, *, again: bool) -> bool:
 async def _pins(settings: GatewaySettings, *, to_be_changed: bool) -> AsyncIterator[Pins]:
     """Raises Misconfigured where they are to be changed beside a gateway that is alone."""
     if settings.shared:
-        async with linked(settings, "trust") as link:
+        async with bus_at_hand(settings.nats, COMMAND) as link:
             yield Pins(Rows(InStream(log_of_gateways(link))))
     elif to_be_changed or not (settings.store / FILE).exists():
-        with held_alone(settings.store):
+        with store_at_rest(settings.store):
             async with open_alone(settings.store) as rows:
                 yield Pins(rows)
     else:

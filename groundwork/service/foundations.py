@@ -4,6 +4,7 @@ The store's lock comes before the lease, for a store may take its own lease over
 lease comes first: it makes the other process end, and its lock is waited for.
 """
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -14,8 +15,10 @@ from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import store_folder
 from groundwork.service.errors import Failure, Misconfigured
-from groundwork.service.store_folder import HAND_OVER_S, AlreadyRunning, claimed, locked
+from groundwork.service.store_folder import HAND_OVER_S, AlreadyRunning, claimed, locked, process_lock
 
+CONNECT_WITHIN_S = 5.0
+LOOK_S = 0.2
 MISSED_AFTER_S = 4.0
 """One of several is taken for dead that has not renewed its lease for so long, or shorter."""
 
@@ -111,3 +114,36 @@ async def joined(link: NatsLink, role: Role, owner: Owner) -> AsyncIterator[Leas
                 "keeps: docs/OPERATIONS.md, From one agent to several; or stay with it"
             )
         yield lease
+
+
+@contextlib.contextmanager
+def store_at_rest(store: Path) -> Iterator[None]:
+    """For a command: no service begins in the folder inside. Raises Misconfigured while one is there."""
+    with contextlib.ExitStack() as held:
+        try:
+            store_folder.closed(store)
+            held.enter_context(process_lock(store))
+        except (AlreadyRunning, OSError) as error:
+            raise Misconfigured(f"{error}. Nothing was changed") from error
+        yield
+
+
+@contextlib.asynccontextmanager
+async def bus_at_hand(nats: NatsSettings, name: str) -> AsyncIterator[NatsLink]:
+    """For a command of that name."""
+    link = await connect(nats, name=name, timeout_s=CONNECT_WITHIN_S)
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+async def refuse_at_work(link: NatsLink, role: Role, *, stop: str = "") -> None:
+    """Raises Misconfigured where a process renews its lease; the leases of dead ones must lapse. `stop`: by which
+    command processes of the role are stopped."""
+    seen: dict[str, int] = {}
+    while living := [one for one in [await look(link, role), *await look_at_all(link, role)] if one and not one.free]:
+        if renewed := [one.owner for one in living if seen.setdefault(one.owner.holder, one.seq) != one.seq]:
+            told = f"{role.key}s are at work: {'; '.join(map(str, renewed))}"
+            raise Misconfigured(f"{told}. Stop them all{stop and f' (`{stop}`)'}, then run this again")
+        await asyncio.sleep(LOOK_S)

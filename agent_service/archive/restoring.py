@@ -2,7 +2,7 @@
 
 Runs come last, so that a killed restore leaves nothing that an agent begins with, and the same command goes on. Each
 run is decided again from its entries, beside its place. Writes that may have been made since the backup are left to a
-person, by the ledger (`ductile_gateway.store.restored`).
+person, by the ledger (`ductile_gateway.bus.ownership`).
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 -- Instants are INTEGER microseconds since 1970 UTC. To read them: datetime(at / 1000000, 'unixepoch').
 
 -- One row per value that the gateway remembers, of every kind: call, artifacts, received, notification, pins, restored.
--- `head` is JSON, whose fields are those of the kind's class (store/calls, store/outbox ...).
+-- `head` is JSON, whose fields are those of the kind's class (calls/ledger, webhooks/outbound ...).
 CREATE TABLE rows (
     position INTEGER PRIMARY KEY,             -- order of first writing; of a copy the sequence in the stream
     subject  TEXT    NOT NULL UNIQUE,         -- kind, and the digest of its names

@@ -13,7 +13,6 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import NoReturn
 
 import httpx2
@@ -30,13 +29,13 @@ from ductile_gateway.calls.call import (
     failed,
 )
 from ductile_gateway.calls.ledger import Ledger
-from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent
+from ductile_gateway.ductile.answers import Away, Lost
 from ductile_gateway.ductile.api import DuctileApi, open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import Going
 from ductile_gateway.ductile.relay import open_relay_ingress
 from ductile_gateway.ductile.settings import DuctileSettings, own_name, owner
-from ductile_gateway.ductile.starts import ApiStarts, RelayStarts, Sent, ToldOfSent, untold
+from ductile_gateway.ductile.starts import ApiStarts, RelayStarts, Sent, ToldOfSent, sent_by, untold
 from ductile_gateway.ductile.watch import DuctileEvents, JobWatch, Pace
 from ductile_gateway.ports import Begin, unrecorded
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
@@ -85,20 +84,19 @@ class DuctileRunner:
         starts = self.relayed.get(call.plugin, self.api)
         receipt = await self._before(call, starts)
         await begin(receipt)
-        try:
-            job_id = await self._start(call, starts)
-        except NotSent as error:
-            await self.ledger.never_sent(call.key)
-            raise TryAgain(str(error), COME_BACK_S) from error
-        except DuctileRefused as refusal:
-            await self.ledger.never_sent(call.key)
-            return _refused(refusal)
-        except Lost as error:
-            found = await self._lost(call, receipt, error)
+        sent = await sent_by(starts.path(call), starts.start(call))
+        self.told(call, sent)
+        if sent.job_id:
+            return await self._accepted(call, sent.job_id, receipt)
+        if sent.fate == "lost":
+            found = await self._lost(call, receipt, sent.why)
             if isinstance(found, NeverStarted):
-                raise TryAgain(f"{error}; Ductile has no job of the call, so it is made again", COME_BACK_S) from error
+                raise TryAgain(f"{sent.why}; Ductile has no job of the call, so it is made again", COME_BACK_S)
             return found
-        return await self._accepted(call, job_id, receipt)
+        await self.ledger.never_sent(call.key)
+        if sent.fate == "not_sent":
+            raise TryAgain(sent.why, COME_BACK_S)
+        return _refused(sent)
 
     async def resume(self, call: ToolCall) -> Verdict:
         """The verdict on a call that may have been sent before: of the same job, if it is known or can be found."""
@@ -122,21 +120,6 @@ class DuctileRunner:
             raise TryAgain(f"not sent: {why}", COME_BACK_S) from error
         return Receipt(utc_now(), way=way, newest=newest)
 
-    async def _start(self, call: ToolCall, starts: ApiStarts | RelayStarts) -> str:
-        began_at, sent = utc_now(), partial(Sent, fate="lost")
-        try:
-            job_id = await starts.start(call)
-            sent = partial(Sent, fate="accepted", status=httpx2.codes.ACCEPTED, job_id=job_id)
-        except NotSent:
-            sent = partial(Sent, fate="not_sent")
-            raise
-        except DuctileRefused as refusal:
-            sent = partial(Sent, fate="refused", status=refusal.status or None)
-            raise
-        finally:
-            self.told(call, sent(path=starts.path(call), began_at=began_at, ended_at=utc_now()))
-        return job_id
-
     async def _found(self, call: ToolCall, receipt: Receipt) -> Verdict:
         starts = self.relayed.get(call.plugin) if receipt.way == "event" else self.api
         if starts is None:
@@ -146,10 +129,10 @@ class DuctileRunner:
             await self.ledger.never_sent(call.key)
         return await self._accepted(call, found, receipt) if isinstance(found, str) else found
 
-    async def _lost(self, call: ToolCall, receipt: Receipt, error: Lost) -> Verdict:
-        log.warning("an answer was lost", extra=call.facts() | {"why": str(error)})
+    async def _lost(self, call: ToolCall, receipt: Receipt, why: str) -> Verdict:
+        log.warning("an answer was lost", extra=call.facts() | {"why": why})
         found = await self._found(call, receipt)
-        return replace(found, reason=f"{found.reason} ({error})") if isinstance(found, Unknown) else found
+        return replace(found, reason=f"{found.reason} ({why})") if isinstance(found, Unknown) else found
 
     async def _accepted(self, call: ToolCall, job_id: str, receipt: Receipt) -> Verdict:
         self.api.known.append(job_id)
@@ -165,13 +148,13 @@ class DuctileRunner:
         try:
             return await self.watch.verdict(job, call)
         except Lost as error:
-            return await self._lost(call, receipt, error)
+            return await self._lost(call, receipt, str(error))
 
 
-def _refused(refusal: DuctileRefused) -> ToolOutcome:
-    is_missing = any(words in str(refusal) for words in ("not found", "not supported", "not allowed"))
-    is_of_arguments = refusal.status in (400, 413, 422) and not is_missing
-    return failed("invalid_arguments" if is_of_arguments else "configuration", str(refusal), retryable=False)
+def _refused(sent: Sent) -> ToolOutcome:
+    is_missing = any(words in sent.why for words in ("not found", "not supported", "not allowed"))
+    is_of_arguments = sent.status in (400, 413, 422) and not is_missing
+    return failed("invalid_arguments" if is_of_arguments else "configuration", sent.why, retryable=False)
 
 
 @contextlib.asynccontextmanager

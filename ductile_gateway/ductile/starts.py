@@ -13,10 +13,10 @@ lost, a refusal does not say that nothing has run.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import httpx2
 from pydantic import JsonValue
@@ -54,6 +54,19 @@ class Sent:
     fate: Fate
     status: int | None = None
     job_id: str | None = None
+    why: str = ""
+
+
+async def sent_by(path: str, starting: Awaitable[str]) -> Sent:
+    """What became of a start at that path."""
+    began_at, told = utc_now(), dict[str, Any]()
+    try:
+        told = {"fate": "accepted", "status": httpx2.codes.ACCEPTED, "job_id": await starting}
+    except DuctileRefused as refusal:
+        told = {"fate": "refused", "status": refusal.status or None, "why": str(refusal)}
+    except (NotSent, Lost) as error:
+        told = {"fate": "lost" if isinstance(error, Lost) else "not_sent", "why": str(error)}
+    return Sent(path=path, began_at=began_at, ended_at=utc_now(), **told)
 
 
 ToldOfSent = Callable[[ToolCall, Sent], None]

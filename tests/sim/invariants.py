@@ -4,6 +4,7 @@ A rule that can be broken at a moment is checked at that moment; what must have 
 The numbers are those of docs/RELIABILITY.md.
 """
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -204,7 +205,7 @@ class Invariants:
         if len(of_call) > 1:
             raise Violation("no write runs twice", f"{job.call} ran {len(of_call)} times")
         of_step = [one for one in self.record.ran if _step(one) == _step(job) and f"{one.plugin}/{one.command}" == name]
-        done = [one for one in of_step if one is not job and one.answer.get("status") == "ok"]
+        done = [one for one in of_step if one is not job and json.loads(one.result or b"{}")["status"] == "ok"]
         if done:
             raise Violation("no finished step runs again", f"{job.call} ran after {done[0].call}, which went well")
 

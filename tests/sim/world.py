@@ -12,7 +12,7 @@ from ductile_gateway.store.opening import Mark
 from ductile_gateway.store.rows import columns_in, subject_of
 from schemas import keys, subjects
 from tests.sim.course import Course
-from tests.sim.invariants import GO_ON, STOP, Invariants, Violation, distinct
+from tests.sim.invariants import GO_ON, SECRET, STOP, Invariants, Violation, distinct
 from tests.sim.machines.network import Network
 from tests.sim.machines.seams import Frame, Seams
 from tests.sim.machines.strikes import Strikes
@@ -58,7 +58,7 @@ class World:
         self.invariants = Invariants(self.record, course.allowed, {str(start["goal"]) for start in course.starts})
         self.violation: Violation | None = None
         self.bus = NatsServer(self.scheduler, self.seams)
-        self.ductile = Ductile(self.scheduler, course.plugins)
+        self.ductile = Ductile(self.scheduler, course.plugins, SECRET)
         self.model = ModelServer(self.scheduler, thinks(course.chooses))
         self._watch()
         self.network.serve("bus", self.bus)
@@ -211,7 +211,7 @@ class World:
     def _watch(self) -> None:
         self.bus.jetstream.on_stored = self._stored
         self.ductile.on_relayed = self._told
-        self.ductile.on_run = self._judged(self.record.ran, self.invariants.ran)
+        self.ductile.jobs.on_run = self._judged(self.record.ran, self.invariants.ran)
         self.model.on_paid = self._judged(self.record.paid, self.invariants.paid)
         self.model.on_lost = self._reply_lost
 

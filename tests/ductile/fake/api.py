@@ -1,12 +1,11 @@
 """What Ductile answers to each request that a gateway makes, and what each scope of a token opens."""
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tests.ductile.fake.jobs import Job, Jobs
-from tests.ductile.fake.server import Answer, Refused, Request, says
+from tests.ductile.fake.jobs import Job, Queue
+from tests.ductile.fake.server import STREAM, Answer, Refused, Request, says
 
 _INVOKE = {"detail", "invoke"}
 _JOBS = {"status", "result", "tree", "logs"}
@@ -39,7 +38,7 @@ class Api:
 
     def __init__(
         self,
-        jobs: Jobs,
+        jobs: Queue,
         plugins: Mapping[str, Mapping[str, Any]],
         pipelines: Mapping[str, tuple[str, str]],
         *,
@@ -62,7 +61,7 @@ class Api:
             (r"GET /job/([^/]+)/tree", "tree", self._tree),
             (r"GET /jobs", "status", lambda asked: says(200, jobs.listed(asked.query))),
             (r"GET /job-logs", "logs", lambda asked: _or_blank(lambda: jobs.logged(asked.query))),
-            (r"GET /events", "follow", lambda _: Answer(200, content_type="text/event-stream", stream=jobs.follow)),
+            (r"GET /events", "follow", lambda _: Answer(200, content_type=STREAM, stream=jobs.follow)),
             (r"GET /config/view", "view", lambda _: says(200, {"service": {"name": "fake"}})),
         )
 
@@ -112,7 +111,7 @@ class Api:
 
     def _queued(self, request: Request, plugin: str, command: str) -> Answer:
         """Nothing of a chunked body is read: such a call runs without its payload (measured of Ductile)."""
-        payload = json.loads(request.body or b"{}").get("payload", {})
+        payload = request.json().get("payload", {})
         job_id = self._jobs.enqueue(Job(plugin, command, payload, "api"))
         return says(202, {"job_id": job_id, "status": "queued", "plugin": plugin, "command": command})
 

@@ -5,12 +5,11 @@ The order of the checks and their words were measured of Ductile; reading a body
 
 import hashlib
 import hmac
-import json
 import re
 import uuid
 from collections.abc import Mapping
 
-from tests.ductile.fake.jobs import Job, Jobs
+from tests.ductile.fake.jobs import Job, Queue
 from tests.ductile.fake.server import Answer, Refused, Request, says
 from tests.ductile.under_test import Peer
 
@@ -18,10 +17,10 @@ MAX_BODY_BYTES = 256 * 1024
 PATH = re.compile(r"/ingest/peer/([^/]+)")
 
 
-def accept(request: Request, peer: Peer, pipelines: Mapping[str, tuple[str, str]], jobs: Jobs) -> Answer:
+def accept(request: Request, peer: Peer, pipelines: Mapping[str, tuple[str, str]], jobs: Queue) -> Answer:
     """202, with the id of the first job; without one where nothing listens. Raises Refused."""
     _check(request, peer)
-    envelope = json.loads(request.body)
+    envelope = request.json()
     event, origin = envelope["event"], envelope.get("origin", {})
     if event["type"] not in peer.accepts:
         raise Refused(422, "event type not allowed for peer")

@@ -47,6 +47,11 @@ class Job:
     stderr: str | None = None
 
     @property
+    def call(self) -> str:
+        """The id of the call that asked for it, which the gateway sends along."""
+        return str(self.payload.get("agentic_call_id", ""))
+
+    @property
     def target(self) -> tuple[str | None, str, str]:
         """What deduplication goes by: the key counts for one plugin and command alone (measured of Ductile)."""
         return (self.dedupe_key, self.plugin, self.command)
@@ -65,8 +70,43 @@ class Job:
         return any(re.search(pattern, text, re.IGNORECASE | re.DOTALL) for text in texts)
 
 
-class Jobs:
-    """All jobs by id, the oldest first. After `end` nothing is recorded any more, though what runs goes on."""
+class Queue:
+    """All jobs by id, the oldest first, and what is told of them."""
+
+    def __init__(self) -> None:
+        self._queue: dict[str, Job] = {}
+
+    def get(self, job_id: str) -> Job | None:
+        return self._queue.get(job_id)
+
+    def outstanding(self) -> list[Job]:
+        return [job for job in list(self._queue.values()) if job.status not in TERMINAL]
+
+    def enqueue(self, job: Job) -> str:
+        """The id of the job, or of the one that it repeats."""
+        self._queue[job.job_id] = job
+        return job.job_id
+
+    def follow(self) -> Iterator[bytes]:
+        """Its events."""
+        return iter(())
+
+    def listed(self, query: Mapping[str, str]) -> dict[str, Any]:
+        """GET /jobs: newest first, finished or not, without payloads and results."""
+        found = _matching(self._queue.values(), query)
+        return {"jobs": [job.shown(*_LISTED, with_result=False) for job in found], "total": len(found)}
+
+    def logged(self, query: Mapping[str, str]) -> dict[str, Any]:
+        """GET /job-logs: terminal jobs. Raises ValueError for unreadable results."""
+        ended = [job for job in _matching(self._queue.values(), query) if job.status in TERMINAL]
+        found = [job for job in ended if job.mentions(query.get("query", ""))]
+        names, with_result = (*_LOGGED, "last_error", "stderr"), "include_result" in query
+        lines = [job.shown(*names, with_result=with_result) | {"log_id": job.job_id} for job in found]
+        return {"logs": lines, "total": len(found)}
+
+
+class Jobs(Queue):
+    """Run in threads. After `end` nothing is recorded any more, though what runs goes on."""
 
     def __init__(
         self,
@@ -74,10 +114,10 @@ class Jobs:
         executions: list[Execution],
         backoff_seconds: float,
     ) -> None:
+        super().__init__()
         self._behaviours, self._executions = behaviours, executions
         self._backoff_seconds = backoff_seconds
         self._changed = threading.Condition(threading.RLock())
-        self._queue: dict[str, Job] = {}
         self._turns: dict[object, threading.Lock] = {}
         self._frames: list[bytes] = []
         self._life = threading.Event()
@@ -92,25 +132,6 @@ class Jobs:
         self._tell("job.enqueued", job)
         self._start(job)
         return job.job_id
-
-    def get(self, job_id: str) -> Job | None:
-        return self._queue.get(job_id)
-
-    def outstanding(self) -> list[Job]:
-        return [job for job in list(self._queue.values()) if job.status not in TERMINAL]
-
-    def listed(self, query: Mapping[str, str]) -> dict[str, Any]:
-        """GET /jobs: newest first, finished or not, without payloads and results."""
-        found = _matching(self._queue.values(), query)
-        return {"jobs": [job.shown(*_LISTED, with_result=False) for job in found], "total": len(found)}
-
-    def logged(self, query: Mapping[str, str]) -> dict[str, Any]:
-        """GET /job-logs: terminal jobs. Raises ValueError for unreadable results."""
-        ended = [job for job in _matching(self._queue.values(), query) if job.status in TERMINAL]
-        found = [job for job in ended if job.mentions(query.get("query", ""))]
-        names, with_result = (*_LOGGED, "last_error", "stderr"), "include_result" in query
-        lines = [job.shown(*names, with_result=with_result) | {"log_id": job.job_id} for job in found]
-        return {"logs": lines, "total": len(found)}
 
     def end(self) -> None:
         """Drop what is going on, and end every stream."""

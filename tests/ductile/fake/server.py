@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 STEP_SECONDS = 0.02
+STREAM = "text/event-stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,9 @@ class Request:
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body or b"{}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,23 @@
-"""A Ductile that keeps a memory of what its plugins did, and may lie: lose answers, forget jobs, be away.
+"""The fake Ductile in virtual time. It may lie: lose answers, forget jobs, be away."""
 
-A job of Ductile runs its plugin again by itself only where the plugin says so; the record of runs is the world's.
-"""
-
-import hashlib
-import hmac
-import re
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any
 
+from schemas import subjects
+from tests.ductile.fake.api import Api
+from tests.ductile.fake.ingress import PATH, accept
+from tests.ductile.fake.jobs import Job as Job
+from tests.ductile.fake.jobs import Queue
+from tests.ductile.fake.server import STREAM, Refused, Request
+from tests.ductile.under_test import TOKENS, Peer
 from tests.sim.machines.time import Scheduler
 from tests.sim.servers.callers import PEER_SECRET
-from tests.sim.servers.http_server import STREAM, Answer, Exchange, HttpServer, Request
+from tests.sim.servers.http_server import Answer, Exchange, HttpServer
 
 Json = dict[str, Any]
-Play = Callable[["Job"], Json]
+Play = Callable[[Job], Json]
 """What a plugin answers to a job: Ductile's plugin protocol, such as `{"status": "ok", "result": "done"}`."""
 
 
@@ -36,24 +37,6 @@ class Faults:
     """A start is answered with the id of an older job of another command."""
 
 
-@dataclass(eq=False)
-class Job:
-    id: str
-    plugin: str
-    command: str
-    payload: Json
-    created_at: datetime
-    status: str = "queued"
-    answer: Json = field(default_factory=dict)
-    completed_at: datetime | None = None
-    forgotten: bool = False
-
-    @property
-    def call(self) -> str:
-        """The id of the call that asked for it, which the gateway sends along."""
-        return str(self.payload.get("agentic_call_id", ""))
-
-
 @dataclass(frozen=True)
 class Plugin:
     """`commands`: by name, `read` or `write`. `plays`: what a run of it answers. `echoes`: whether its result names the
@@ -71,19 +54,70 @@ class Plugin:
         return self.first_takes_s if self.first_takes_s and job.call.endswith(":1") else self.takes_s
 
 
-class Ductile:
+class Jobs(Queue):
+    """Each runs once; what its plugin did is told before anybody may ask how it ended."""
+
     def __init__(self, scheduler: Scheduler, plugins: Mapping[str, Plugin]) -> None:
+        super().__init__()
         self.faults = Faults()
-        self.jobs: dict[str, Job] = {}
         self.on_run: Callable[[Job], None] = lambda _: None
         """Told of every run of a plugin: of what was done to the outside."""
+        self.on_end: Callable[[Job], None] = lambda _: None
+        self._scheduler = scheduler
+        self._plugins = plugins
+        self._forgotten: set[str] = set()
+
+    def enqueue(self, job: Job) -> str:
+        job.job_id, job.created_at = f"job-{len(self._queue) + 1}", self._now()
+        older = [one for one in self._queue.values() if (one.plugin, one.command) != (job.plugin, job.command)]
+        self._queue[job.job_id] = job
+        self._scheduler.after(0.01, lambda: self._run(job))
+        return older[-1].job_id if older and self._scheduler.chance(self.faults.wrong_job) else job.job_id
+
+    def get(self, job_id: str) -> Job | None:
+        job = super().get(job_id)
+        if job and job.completed_at and self._scheduler.chance(self.faults.forgets):
+            self._forgotten.add(job_id)
+        return None if job_id in self._forgotten else job
+
+    def _run(self, job: Job) -> None:
+        plugin = self._plugins[job.plugin]
+        answer = plugin.plays(job) | ({"call": job.call} if plugin.echoes else {})
+        job.status, job.started_at, job.result = "running", self._now(), json.dumps(answer).encode()
+        self.on_run(job)
+        status = "succeeded" if answer.get("status") == "ok" else "failed"
+        self._scheduler.after(plugin.lasts_s(job), lambda: self._end(job, status))
+
+    def _end(self, job: Job, status: str) -> None:
+        job.status, job.completed_at = status, self._now()
+        self.on_end(job)
+
+    def _now(self) -> str:
+        return self._scheduler.wall().isoformat()
+
+
+class Ductile:
+    def __init__(self, scheduler: Scheduler, plugins: Mapping[str, Plugin], token: str) -> None:
+        self.jobs = Jobs(scheduler, plugins)
+        self.jobs.on_end = self._tell_end
         self.on_relayed: Callable[[Json], None] = lambda _: None
         """Told of every event that was relayed to it."""
         self.lose_next_answer = False
         self.server = HttpServer(self._answer)
-        self.plugins = plugins
+        manifests = {name: _manifest(name, plugin) for name, plugin in plugins.items()}
+        self._api = Api(self.jobs, manifests, {}, version="M", tokens={token: TOKENS["gateway"]})
+        accepts = (*subjects.ENDINGS, subjects.WAITING, subjects.REOPENED, subjects.PROGRESS)
+        self._peer = Peer("agentic-gateway", "v1", PEER_SECRET, "/ingest/peer/agentic-gateway", accepts)
         self._scheduler = scheduler
         self._streams: list[Exchange] = []
+
+    @property
+    def faults(self) -> Faults:
+        return self.jobs.faults
+
+    @faults.setter
+    def faults(self, faults: Faults) -> None:
+        self.jobs.faults = faults
 
     def goes_away(self, seconds: float) -> None:
         self.server.up = False
@@ -101,119 +135,37 @@ class Ductile:
         if request.path == "/events":
             self._streams.append(exchange)
             return Answer(200, b"", STREAM)
-        if request.method == "POST" and (found := re.fullmatch(r"/plugin/([^/]+)/([^/]+)", request.path)):
-            if chance(self.faults.request_lost):
-                exchange.connection.cut()
-                return None
-            started = self._start(request, *found.groups())
-            if chance(self.faults.answer_lost) or self.lose_next_answer:
-                self.lose_next_answer = False
-                exchange.connection.cut()
-                return None
-            return started
-        if request.method == "POST" and request.path.startswith("/ingest/"):
-            return self._relayed(request)
-        return self._told(request)
-
-    def _relayed(self, request: Request) -> Answer:
-        about = "\n".join(["POST", request.path, request.headers["x-ductile-timestamp"], ""]).encode()
-        signature = hmac.new(PEER_SECRET.encode(), about + request.body, hashlib.sha256).hexdigest()
-        if signature != request.headers["x-ductile-signature"]:
-            return Answer.says(403, {"error": "forbidden"})
-        self.on_relayed(request.json())
-        return Answer.says(202, {"status": "accepted"})
-
-    def _start(self, request: Request, plugin: str, command: str) -> Answer:
-        if plugin not in self.plugins:
-            return Answer.says(400, {"error": "plugin not found"})
-        if command not in self.plugins[plugin].commands:
-            return Answer.says(400, {"error": "command not supported by plugin"})
-        older = [job.id for job in self.jobs.values() if (job.plugin, job.command) != (plugin, command)]
-        payload = request.json().get("payload") or {}
-        named = f"job-{len(self.jobs) + 1}"
-        job = Job(named, plugin, command, payload, self._scheduler.wall())
-        self.jobs[job.id] = job
-        self._scheduler.after(0.01, lambda: self._run(job))
-        told = older[-1] if older and self._scheduler.chance(self.faults.wrong_job) else job.id
-        return Answer.says(202, {"job_id": told, "status": "queued", "plugin": plugin, "command": command})
-
-    def _run(self, job: Job) -> None:
-        job.status = "running"
-        plugin = self.plugins[job.plugin]
-        answer = plugin.plays(job)
-        job.answer = {**answer, "call": job.call} if plugin.echoes else answer
-        self.on_run(job)
-        self._scheduler.after(plugin.lasts_s(job), lambda: self._end(job))
-
-    def _end(self, job: Job) -> None:
-        job.status = "succeeded" if job.answer.get("status") == "ok" else "failed"
-        job.completed_at = self._scheduler.wall()
-        for exchange in self._streams:
-            exchange.send_event(f"job.{'completed' if job.status == 'succeeded' else 'failed'}", {"job_id": job.id})
+        if request.method != "POST" or not request.path.startswith("/plugin/"):
+            return self._told(request)
+        if chance(self.faults.request_lost):
+            exchange.connection.cut()
+            return None
+        started = self._told(request)
+        if chance(self.faults.answer_lost) or self.lose_next_answer:
+            self.lose_next_answer = False
+            exchange.connection.cut()
+            return None
+        return started
 
     def _told(self, request: Request) -> Answer:
-        match request.path.strip("/").split("/"):
-            case ["healthz"]:
-                waiting = sum(job.completed_at is None for job in self.jobs.values())
-                return Answer.says(200, {"status": "ok", "queue_depth": waiting, "version": "dev"})
-            case ["skills"]:
-                return Answer.says(200, {"skills": []})
-            case ["plugin", name, *_]:
-                return self._plugin(name, request.method)
-            case ["pipeline", _]:
-                return Answer.says(404, {"error": "pipeline not found"})
-        return self._of_jobs(request)
+        try:
+            if PATH.fullmatch(request.path):
+                answer = accept(request, self._peer, {}, self.jobs)
+                self.on_relayed(request.json())
+            else:
+                answer = self._api.answer(request)
+        except Refused as refused:
+            answer = refused.answer
+        return Answer(answer.status, answer.body, answer.content_type)
 
-    def _of_jobs(self, request: Request) -> Answer:
-        match request.path.strip("/").split("/"):
-            case ["jobs"]:
-                return Answer.says(200, {"jobs": [self._line(job) for job in self._listed(request)]})
-            case ["job-logs"]:
-                return Answer.says(200, {"logs": [self._line(job, whole=True) for job in self._logged(request)]})
-            case ["job", job_id, *_]:
-                return self._job(job_id)
-        return Answer(404, b"404 page not found\n", "text/plain")
+    def _tell_end(self, job: Job) -> None:
+        for exchange in self._streams:
+            exchange.send_event(f"job.{'completed' if job.status == 'succeeded' else 'failed'}", {"job_id": job.job_id})
 
-    def _plugin(self, name: str, method: str) -> Answer:
-        if method == "GET" and name in self.plugins:
-            return Answer.says(200, self._detail(name))
-        return Answer.says(404 if method == "GET" else 400, {"error": "plugin not found"})
 
-    def _detail(self, name: str) -> Json:
-        plugin = self.plugins[name]
-        commands = [
-            {"name": command, "type": tier, "output_schema": {"type": "object", "x-output": plugin.output}}
-            for command, tier in plugin.commands.items()
-        ]
-        return {"name": name, "version": "1.0.0", "protocol": 2, "description": name, "commands": commands}
-
-    def _job(self, job_id: str) -> Answer:
-        job = self.jobs.get(job_id)
-        if job and job.completed_at and self._scheduler.chance(self.faults.forgets):
-            job.forgotten = True
-        known = job and not job.forgotten
-        return (
-            Answer.says(200, self._line(job, whole=True))
-            if job and known
-            else Answer.says(404, {"error": "job not found"})
-        )
-
-    def _listed(self, request: Request) -> list[Job]:
-        wanted = {name: request.query[name] for name in ("plugin", "command") if name in request.query}
-        found = [job for job in self.jobs.values() if all(getattr(job, n) == v for n, v in wanted.items())]
-        return list(reversed(found))[: int(request.query.get("limit", "50"))]
-
-    def _logged(self, request: Request) -> list[Job]:
-        ended = [job for job in self._listed(request) if job.completed_at]
-        if job_id := request.query.get("job_id"):
-            return [job for job in ended if job.id == job_id]
-        return [job for job in ended if request.query.get("query", "") in str(job.answer)]
-
-    def _line(self, job: Job, *, whole: bool = False) -> Json:
-        told: Json = {"job_id": job.id, "plugin": job.plugin, "command": job.command, "status": job.status}
-        told |= {"created_at": job.created_at.isoformat(), "attempt": 1}
-        if job.completed_at:
-            told["completed_at"] = job.completed_at.isoformat()
-        if whole and job.completed_at:
-            told["result"] = job.answer
-        return told
+def _manifest(name: str, plugin: Plugin) -> Json:
+    commands = [
+        {"name": command, "type": tier, "output_schema": {"type": "object", "x-output": plugin.output}}
+        for command, tier in plugin.commands.items()
+    ]
+    return {"name": name, "version": "1.0.0", "protocol": 2, "description": name, "commands": commands}

@@ -6,21 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from tests.ductile.fake.server import STREAM
+from tests.ductile.fake.server import Request as Request
 from tests.sim.machines.network import Connection
 
 CRLF = "\r\n"
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    method: str
-    path: str
-    query: dict[str, str]
-    headers: dict[str, str]
-    body: bytes
-
-    def json(self) -> Any:
-        return json.loads(self.body or b"{}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +26,6 @@ class Answer:
         return cls(status, json.dumps(told).encode())
 
 
-STREAM = "text/event-stream"
 Handler = Callable[[Request, "Exchange"], Answer | None]
 """None: no answer ever comes."""
 

@@ -172,8 +172,9 @@ def test_deaths_without_end_spend_no_more_than_the_limit() -> None:
 
 
 def test_a_cancel_between_the_halves_of_a_call_keeps_it_from_being_made() -> None:
-    with closing(begun(replace(COURSES["two runs"], agent={"turns": 1}))) as world:
+    with closing(World(replace(COURSES["two runs"], agent={"turns": 1}))) as world:
         world.model.takes_s = 5.0
+        world.start()
         world.passes(2)
         world.cancel_all()
         world.until(lambda: len(world.record.of(subjects.CANCELLED)) == 2, within_s=1)

@@ -81,7 +81,7 @@ async def test_old_answers_and_folders_that_nobody_asks_for_go_and_what_is_open_
 
         folders = CallFolders(tmp_path / "calls", boot_id="this one")
         with folders.publish("new", b"{}"), folders.publish("old", b"{}"), folders.publish("held", b"{}") as held:
-            again = os.dup(held[1].fileno())
+            again = os.dup(held[1])
         for folder in (folders.folder("old"), held[0]):
             os.utime(folder.path, (1, 1))
         assert [await pruned(dry_run=True), await pruned(), await pruned()] == [(1, 1), (1, 1), (0, 0)]

@@ -80,7 +80,7 @@ def report(earlier: Sequence[Played], now: Sequence[Played], trail: Path | None)
     if played:
         yield from ("", _groups(played))
     for one in now:
-        yield from _unmet(one, trail)
+        yield from _unmet(one, trail, f"{one.label}: " if len(now) > 1 else "")
 
 
 def _line(text: Text) -> Text:
@@ -168,9 +168,13 @@ def _differing(played: Sequence[Played]) -> Iterator[RenderableType]:
         yield from ("", table)
 
 
-def _unmet(played: Played, trail: Path | None) -> Iterator[Text]:
-    for result in (result for result in played.results if not result.passed):
-        yield _line(Text(f"\n✗ {result.name}: {one_line(result.title)}", "red"))
-        yield from (_line(Text(f"  {one_line(line, LONGEST_LINE)}")) for line in result.unmet)
-        advice = f"its paper trail, with --scenario {result.scenario} --trail FOLDER"
-        yield _line(Text(f"  look at: {trail / result.run_id if trail and result.run_id else advice}", "dim"))
+def _unmet(played: Played, trail: Path | None, label: str) -> Iterator[Text]:
+    """Of each scenario the first run that did not pass."""
+    for name, results in played.by_name.items():
+        failed = [result for result in results if not result.passed]
+        for shown in failed[:1]:
+            runs = f" ({len(failed)} of {len(results)} runs)" if len(results) > 1 else ""
+            yield _line(Text(f"\n✗ {label}{name}{runs}: {one_line(shown.title)}", "red"))
+            yield from (_line(Text(f"  {one_line(line, LONGEST_LINE)}")) for line in shown.unmet)
+            advice = f"its paper trail, with --scenario {shown.scenario} --trail FOLDER"
+            yield _line(Text(f"  look at: {trail / shown.run_id if trail and shown.run_id else advice}", "dim"))

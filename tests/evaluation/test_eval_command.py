@@ -52,6 +52,20 @@ def test_what_is_played_again_is_compared_with_what_an_earlier_call_printed(tmp_
     assert " ".join(second[-4:]) == "+50% (-24% to +85%)"
 
 
+def test_several_configurations_are_played_side_by_side_and_what_failed_is_told_of_each(tmp_path: Path) -> None:
+    (shelf := tmp_path / "shelf").mkdir()
+    written(shelf, expect={"status": ["failed"]})
+    for name in ("one", "other"):
+        (tmp_path / f"{name}.yaml").write_text("agent: {model: {provider: scripted}}")
+    files = ("--config", tmp_path / "one.yaml", "--config", tmp_path / "other.yaml")
+    called = agentic_here("eval", *files, "--folder", shelf, "--scenario", "small", "--repeat", "2")
+    assert called.code == 1
+    rows = [line.split()[:5] for line in called.out.splitlines() if line.startswith("work")]
+    assert rows == [["work", "one", "0", "of", "2"], ["work", "other", "0", "of", "2"]]
+    assert called.out.count("✗ one: small (2 of 2 runs): A small one") == 1
+    assert called.out.count("✗ other: small (2 of 2 runs): A small one") == 1
+
+
 def test_what_is_no_evaluation_is_refused_before_anything_is_played(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("[]")
     called = agentic_here("eval", "--against", tmp_path / "other.json")

@@ -72,7 +72,7 @@ def dispatch(state: RunState, plan: Plan) -> RunState:
     state = replace(state, step=requests[-1].step, waiting=Acting(requests=tuple(requests)))
     for one in requests:
         state = send(state, one, by=by)
-    return replace(state, summary=say("acts", actions=tuple([_named(one) for one in state.requests])))
+    return replace(state, summary=say("acts", actions=tuple([say("act", **told_of(one)) for one in state.requests])))
 
 
 def _who_allowed(state: RunState) -> str:
@@ -104,28 +104,22 @@ def send(state: RunState, request: Pending, *, by: str = "") -> RunState:
     children = state.children
     if grants.needs_one(state.brief, sent.action.tool):
         sent = grants.granted(state, sent)
-        child = grants.run_id_of(state.run_id, sent)
-        children = (*children, Child(run_id=child, step=sent.step, task=sent.task, round=sent.round))
+        children = (*children, Child(run_id=grants.run_id_of(state.run_id, sent), **sent.named))
     counts = not sent.task or sent.attempt > 1  # first attempts of tasks have limits of their own
     moved = replace(
         state,
         waiting=with_requests(state.waiting, sent),
         attempts=state.attempts + counts,
         children=children,
-        summary=say("acts", actions=(_named(sent),)),
+        summary=say("acts", actions=(say("act", **told_of(sent)),)),
     )
     return with_facts(moved, RequestSent(pending=sent, approved_by=by))
 
 
-def _named(sent: Pending) -> Text:
-    return say(
-        "act",
-        step=sent.step,
-        task=sent.task,
-        tool=sent.action.tool,
-        command=sent.action.command,
-        attempt=sent.attempt,
-    )
+def told_of(pending: Pending) -> dict[str, Any]:
+    """What sentences tell of a request."""
+    action = pending.action
+    return {**pending.named, "tool": action.tool, "command": action.command, "attempt": pending.attempt}
 
 
 # Trying again
@@ -139,14 +133,7 @@ def retry(state: RunState, pending: Pending, error: ToolError) -> RunState | Non
         return None
     delay = timedelta(seconds=_backoff_s(limits.retry_base_s, state.run_id, pending))
     following = replace(pending, attempt=pending.attempt + 1, retry_at=state.updated_at + delay)
-    summary = say(
-        "retries",
-        step=pending.step,
-        task=pending.task,
-        tool=pending.action.tool,
-        error_class=error.error_class,
-        attempt=following.attempt,
-    )
+    summary = say("retries", **told_of(following), error_class=error.error_class)
     waited = replace(state, waiting=with_requests(state.waiting, following), summary=summary)
     return with_facts(waited, RetrySet(pending=following))
 
@@ -259,15 +246,8 @@ def finished(
 
 
 def answer(pending: Pending, status: AnswerStatus, error: ToolError | None = None) -> AttemptAnswered:
-    return AttemptAnswered(
-        step=pending.step,
-        task=pending.task,
-        round=pending.round,
-        attempt=pending.attempt,
-        tool=pending.action.tool,
-        status=status,
-        error=error,
-    )
+    tool, attempt = pending.action.tool, pending.attempt
+    return AttemptAnswered(**pending.named, attempt=attempt, tool=tool, status=status, error=error)
 
 
 def in_place_of(

@@ -21,7 +21,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import Literal
 from urllib.parse import unquote_plus
 
@@ -33,7 +33,6 @@ from agent_service.core.state import MemoryNote, MessageNote, Note, Ruling, Ruli
 from agent_service.core.waiting import Acting, Approval, Name
 from agent_service.sentences import Text, say
 from schemas.catalog import Approve, ToolCommand
-from schemas.values import replace
 
 Verdict = Literal["approved", "rejected", "expired"]
 MOST_RULINGS = 50
@@ -65,10 +64,6 @@ def why_needed(state: RunState, action: Action) -> Text:
     return why and say("tainted", tool=action.tool, command=action.command, why=why, tainted_by=state.tainted_by)
 
 
-def with_ruling(state: RunState, ruling: Ruling) -> RunState:
-    return replace(state, rulings=(*state.rulings, ruling)[-MOST_RULINGS:])
-
-
 def refused_in_a_row(state: RunState) -> int:
     return sum(1 for _ in takewhile(lambda ruling: ruling.verdict != "approved", reversed(state.rulings)))
 
@@ -96,12 +91,6 @@ def hash_of(proposal: Plan | Framing) -> str:
     return acting.digest([proposal.goal_statement, proposal.definition_of_done, proposal.constraints])
 
 
-def _subject_of(state: RunState, proposal: Plan | Framing, of: Name) -> str:
-    call, (step, task, asked_in) = hash_of(proposal), of
-    allowed = any((r.subject_hash, r.verdict, r.step) == (call, "approved", step) for r in state.rulings)
-    return acting.digest([call, task, asked_in]) if task and allowed else call
-
-
 def ask_approval(
     state: RunState,
     proposal: Plan | Framing,
@@ -112,7 +101,7 @@ def ask_approval(
 ) -> RunState:
     """`held`, `of`: what goes on then, and the sub-request that it is about."""
     step, task, asked_in = of
-    subject = _subject_of(state, proposal, of)
+    subject = acting.digest([hash_of(proposal), task, asked_in]) if task else hash_of(proposal)
     ask = Approval(proposal=proposal, subject_hash=subject, reason=why, step=step, task=task, round=asked_in)
     summary = say("waits_for_approval", why=why)
     return asking.ask_person(state, ask, summary, patience_s=state.brief.limits.approval_s, held=held)
@@ -142,19 +131,21 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 def _why_read(state: RunState, command: ToolCommand, action: Action) -> Text:
     if command.effect == "local":
         return ""
+    named = _hosts_named(state)
     for address in addresses_in(action.arguments, command.input_schema):
         hosts = _hosts_in(address)
         if not hosts or _stands_in_full(state, address):
             continue
-        if _is_odd(address) or not hosts <= _hosts_named(state):
-            new = ", ".join(sorted(hosts - _hosts_named(state)) or sorted(hosts))
-            return say("address_unnamed", hosts=new)
+        odd = _ODD.search(address) or "@" in _split(address)[0]
+        if odd or not hosts <= named:
+            return say("address_unnamed", hosts=", ".join(sorted(hosts - named) or sorted(hosts)))
         if _carries(state, action, address, hosts):
             return say("address_tells", hosts=", ".join(sorted(hosts)))
     return ""
 
 
 def handed_on(state: RunState, texts: Sequence[str]) -> tuple[str, ...]:
+    """What a child may read whose request these texts are: hosts, and links that stand somewhere."""
     found = (link.rstrip(".,;:!?") for text in texts for link in _LINK.findall(text))
     links = dict.fromkeys(link for link in found if _stands_in_full(state, link))
     return (*sorted(_hosts_named(state))[:MOST_NAMED], *tuple(links)[:MOST_NAMED])
@@ -180,36 +171,28 @@ def _hosts_in(text: str) -> frozenset[str]:
     return frozenset(name for name in names if "/" not in name)
 
 
-def _is_odd(address: str) -> bool:
-    return bool(_ODD.search(address)) or "@" in _split(address)[0]
-
-
 def _split(address: str) -> tuple[str, str]:
     found = _AUTHORITY.match(address)
     return (found[1], found[2]) if found else ("", address)
 
 
-def _named(state: RunState) -> Iterator[str]:
-    if not state.brief.untrusted:
-        yield state.brief.goal
-        yield json.dumps(state.brief.context, ensure_ascii=False)
-    yield from state.messages
+def request_of(state: RunState) -> tuple[str, str]:
+    return state.brief.goal, json.dumps(state.brief.context, ensure_ascii=False)
 
 
-def _asked_by_strangers(state: RunState) -> Iterator[str]:
-    if state.brief.untrusted and state.brief.parent is None:
-        yield state.brief.goal
-        yield json.dumps(state.brief.context, ensure_ascii=False)
+def words_of_people(state: RunState) -> tuple[str, ...]:
+    """The request, unless strangers wrote it, and what people said since."""
+    return (*(() if state.brief.untrusted else request_of(state)), *state.messages)
 
 
 def _hosts_named(state: RunState) -> frozenset[str]:
     handed = (name for name in state.brief.named if not _URL.match(name))
-    return frozenset(handed).union(*map(_hosts_in, _named(state)))
+    return frozenset(handed).union(*map(_hosts_in, words_of_people(state)))
 
 
 def _stands_in_full(state: RunState, address: str) -> bool:
-    evidence = (_text(one.output) for one in state.evidence)
-    texts = chain(_named(state), _asked_by_strangers(state), evidence)
+    asked = request_of(state) if state.brief.untrusted and state.brief.parent is None else ()
+    texts = (*words_of_people(state), *asked, *(_text(one.output) for one in state.evidence))
     if address in state.brief.named or any(_stands_in(address, text) for text in texts):
         return True
     for note in map(_Noted, state.notes):
@@ -229,36 +212,26 @@ def _stands_in(address: str, text: str) -> bool:
 
 
 def _carries(state: RunState, action: Action, address: str, hosts: frozenset[str]) -> bool:
-    tail = _DATE.sub(" ", unquote_plus(unquote_plus(_split(address)[1])))
+    """Whether path or query hold a value of the run, or an unknown code, that the host does not know."""
+    brief, tail = state.brief, _DATE.sub(" ", unquote_plus(unquote_plus(_split(address)[1])))
     noted = [_Noted(note) for note in state.notes]
     theirs = [one for one in noted if one.asks(action, hosts)]
     others = [one for one in noted if one not in theirs]
-    house = "\n".join((*_given(state), *(one.text for one in others if _is_of_the_house(state, one))))
-    known = _squeezed("\n".join((*_in_so_many_words(state), *(f"{one.arguments}\n{one.told}" for one in theirs))))
+    said = () if brief.untrusted else (brief.goal, *_LINK.findall(request_of(state)[1]))
+    known = _squeezed("\n".join((*said, *state.messages, *(f"{one.arguments}\n{one.told}" for one in theirs))))
+    given = (*_leaves(brief.context), *((brief.goal,) if brief.untrusted else ()))
+    house = "\n".join((*given, *(one.text for one in others if _is_of_the_house(state, one.note))))
+    everything = "\n".join((house, *(one.text for one in others)))
+    words = (_squeezed(word) for word in _WORD.findall(_DATE.sub(" ", everything)) if re.search(r"\d", word))
+    codes = {word for word in words if len(word) >= LEAST and word in _squeezed(tail)}
     copied = {part for part in map(_squeezed, _PART.findall(tail)) if len(part) >= LEAST and part in _squeezed(house)}
-    held = {code for code in _codes("\n".join((house, *(one.text for one in others)))) if code in _squeezed(tail)}
     unknown = {code.casefold() for code in _CODE.findall(tail)}
-    return any(value not in known for value in copied | held | unknown)
+    return any(value not in known for value in copied | codes | unknown)
 
 
-def _is_of_the_house(state: RunState, noted: "_Noted") -> bool:
-    if isinstance(noted.note, MemoryNote):
-        return True
-    skill = state.brief.skill(noted.note.tool) if isinstance(noted.note, StepNote) else None
-    return skill is not None and skill.output == "trusted"
-
-
-def _in_so_many_words(state: RunState) -> Iterator[str]:
-    if not state.brief.untrusted:
-        yield state.brief.goal
-        yield from _LINK.findall(json.dumps(state.brief.context, ensure_ascii=False))
-    yield from state.messages
-
-
-def _given(state: RunState) -> Iterator[str]:
-    yield from _leaves(state.brief.context)
-    if state.brief.untrusted:
-        yield state.brief.goal
+def _is_of_the_house(state: RunState, note: Note) -> bool:
+    skill = state.brief.skill(note.tool) if isinstance(note, StepNote) else None
+    return isinstance(note, MemoryNote) or (skill is not None and skill.output == "trusted")
 
 
 class _Noted:
@@ -277,10 +250,7 @@ class _Noted:
                 self.own = "\n".join((note.framing, _text(arguments.value) if arguments else "", note.reason))
             case MemoryNote():
                 self.own, self.told = "\n".join(note.facts), "\n".join(old.summary for old in note.older)
-
-    @property
-    def text(self) -> str:
-        return f"{self.own}\n{self.told}"
+        self.text = f"{self.own}\n{self.told}"
 
     def asks(self, action: Action, hosts: frozenset[str]) -> bool:
         named = (self.note.tool, self.note.command) if isinstance(self.note, StepNote) else None
@@ -302,11 +272,6 @@ def _leaves(value: JsonValue | Mapping[str, JsonValue], *, names: bool = False) 
 
 def _text(value: Mapping[str, JsonValue]) -> str:
     return "\n".join(_leaves(value, names=True))
-
-
-def _codes(text: str) -> set[str]:
-    words = (_squeezed(word) for word in _WORD.findall(_DATE.sub(" ", text)) if re.search(r"\d", word))
-    return {word for word in words if len(word) >= LEAST}
 
 
 def _squeezed(text: str) -> str:

@@ -130,7 +130,7 @@ def _stop(state: RunState, graph: Graph, why: Text) -> RunState:
     gone = [one for one in dropped if one.id]
     waiting = without_requests(state.waiting, graph.step, *gone) if gone else state.waiting
     stopped = replace(state, waiting=with_requests(waiting, *own, graph=replace(graph, stopped=why)))
-    told = [RequestDropped(step=one.step, task=one.task, round=one.round) for one in dropped]
+    told = [RequestDropped(**one.named) for one in dropped]
     name = "gathering_waits" if len(dropped) < len(out) else "gathering_stopped"
     return launch(with_facts(stopped, *told), news=say(name, step=graph.step, why=why))
 
@@ -169,8 +169,7 @@ def launch(state: RunState, *, news: Text = "") -> RunState:
         return asking.reflect(state)
     before = {one.name for one in begun.pendings}
     sent = [f"{p.task} {p.action.tool} {p.action.command}" for p in state.pendings if p.task and p.name not in before]
-    told = news or sent
-    return replace(state, summary=say("gathers", news=news, asked=", ".join(sent))) if told else state
+    return replace(state, summary=say("gathers", news=news, asked=", ".join(sent))) if news or sent else state
 
 
 def _next(state: RunState, passed: set[tuple[int, str]]) -> Pending | None:

@@ -9,14 +9,13 @@ A framing fixes the kind of evidence for each item. A claim names an item, evide
 quote found in the whole of it (`Seen`). Without kinds, any step that ended ok and any artifact shows an item.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from pydantic import JsonValue
 
-from agent_service.core import approving, asking
-from agent_service.core.approving import ask_approval, hash_of, refusals_of
+from agent_service.core import asking
+from agent_service.core.approving import ask_approval, hash_of, new_addressees, refusals_of, words_of_people
 from agent_service.core.asking import ask, phase_of_next
 from agent_service.core.brief import Brief
 from agent_service.core.events import Seen
@@ -30,19 +29,11 @@ from schemas.values import dataclass, replace
 
 def flaws_of_framing(brief: Brief, framing: Framing) -> tuple[Text, ...]:
     offered = ", ".join(skill.name for skill in brief.skills) or "none"
-    unknown = dict.fromkeys(
-        proof.tool for proof in _proofs(brief, framing) if proof.tool and not brief.skill(proof.tool)
-    )
-    missing = (say("proof_tool_unknown", tool=tool[:64], offered=offered) for tool in unknown)
-    return (*framing.flaws(), *missing, *_without_a_tool(brief, framing))
-
-
-def _without_a_tool(brief: Brief, framing: Framing) -> Iterator[Text]:
-    if len(brief.skills) < 2:
-        return
-    for n, proof in enumerate(framing.proofs, start=1):
-        if proof.kind == "value" and not proof.tool:
-            yield say("proof_without_tool", number=n)
+    tools = dict.fromkeys(proof.tool for proof in _proofs(brief, framing))
+    unknown = [tool for tool in tools if tool and not brief.skill(tool)]
+    numbered = enumerate(framing.proofs, start=1) if len(brief.skills) > 1 else ()
+    vague = [say("proof_without_tool", number=n) for n, proof in numbered if proof.kind == "value" and not proof.tool]
+    return (*framing.flaws(), *(say("proof_tool_unknown", tool=one[:64], offered=offered) for one in unknown), *vague)
 
 
 def adopt(state: RunState, framing: Framing, plan: Next | Unusable | None) -> RunState:
@@ -134,9 +125,9 @@ def _why_a_person_is_needed(state: RunState, framing: Framing) -> Text:
     """In a tainted run: it names an addressee, or a tool that writes out of the house, which was not named before."""
     if not state.tainted_by:
         return ""
-    known, texts = tuple(_named_before(state)), tuple(_texts(framing))
+    known, texts = (*words_of_people(state), *(_texts(state.framing) if state.framing else ())), tuple(_texts(framing))
     commands = (f"{skill.name}.{command.name}" for skill in state.brief.skills for command in skill.commands)
-    new: list[Text] = [*approving.new_addressees(texts, (*known, *commands))]
+    new: list[Text] = [*new_addressees(texts, (*known, *commands))]
     for skill in state.brief.skills:
         reaches_out = any(command.tier == "write" and command.effect != "local" for command in skill.commands)
         if reaches_out and _names(texts, skill.name) and not _names(known, skill.name):
@@ -153,15 +144,6 @@ def _within_the_first(state: RunState, framing: Framing) -> Framing:
 
 def _names(texts: Iterable[str], tool: str) -> bool:
     return bool(re.search(rf"(?<![\w-]){re.escape(tool)}(?![\w-])", "\n".join(texts), re.IGNORECASE))
-
-
-def _named_before(state: RunState) -> Iterator[str]:
-    if not state.brief.untrusted:
-        yield state.brief.goal
-        yield json.dumps(state.brief.context, ensure_ascii=False)
-    yield from state.messages
-    if state.framing:
-        yield from _texts(state.framing)
 
 
 def _texts(framing: Framing) -> Iterator[str]:
@@ -261,18 +243,17 @@ def _named(bare: str, artifacts: frozenset[str]) -> str:
 
 
 def _flaw(state: RunState, item: DoneItem, place: str, claim: Met, looked_up: Mapping[tuple[str, str], Seen]) -> Text:
-    unfit = _unfit(state, item, place, claim)
+    unfit, step = _unfit(state, item, place, claim), _step_at(state, place)
     if unfit or item.proof is None:
         return unfit
     if not _says_something(claim.quote):
-        if item.proof.kind == "step" and _brought_nothing(state, place):
-            return ""
-        return say("quote_needed", item=item.id, place=place)
+        brought_nothing = item.proof.kind == "step" and step is not None and not _says_something(step.summary)
+        return "" if brought_nothing else say("quote_needed", item=item.id, place=place)
     look = looked_up.get((place, claim.quote))
     if look and look.found:
         return ""
-    where = "quote_not_in_artifact" if not place.startswith(STEP) else "quote_not_in_result"
-    name = "quote_not_in_write" if where == "quote_not_in_result" and sent_with(state, place) else where
+    name = "quote_not_in_result" if place.startswith(STEP) else "quote_not_in_artifact"
+    name = "quote_not_in_write" if step and step.sent else name
     return say(name, item=item.id, place=place, why=look.why if look else "")
 
 
@@ -303,22 +284,10 @@ def _step_at(state: RunState, place: str) -> StepRecord | None:
     return next((record for record in state.completed if place == f"{STEP}{record.step}"), None)
 
 
-def _brought_nothing(state: RunState, place: str) -> bool:
-    step = _step_at(state, place)
-    return step is not None and not _says_something(step.summary)
-
-
 def _fits(proof: Proof, place: str, step: StepRecord | None) -> bool:
-    of_its_tool = step is not None and proof.tool in ("", step.tool)
-    match proof.kind:
-        case "step":
-            return of_its_tool
-        case "artifact":
-            return place.startswith(FOLDER)
-        case "value":
-            return of_its_tool or (not proof.tool and place.startswith(FOLDER))
-        case "person":
-            return place == PERSON
+    of_its_tool, is_artifact = step is not None and proof.tool in ("", step.tool), place.startswith(FOLDER)
+    fits = {"step": of_its_tool, "artifact": is_artifact, "person": place == PERSON}
+    return fits.get(proof.kind, of_its_tool or (is_artifact and not proof.tool))
 
 
 def _ticked(item: DoneItem, shown: tuple[str, ...], quote: str) -> DoneItem:

@@ -87,13 +87,12 @@ def _hear_when_asked(state: RunState, waiting: NeedsPerson, event: SignalReceive
             return go_on(more, said=after.words > after.shown)
     if signal.kind == "message":
         if ask.step:
-            return _refused_task(running, ask, *continuing.OVERRULED)
+            return continuing.ruled(running, (ask.step, ask.task, ask.round), refused=continuing.OVERRULED)
         return asking.think_anew(running, feedback=(VOID,))
     heeding = _heeding(running, before=state)
     if signal.kind == "approve":
-        return _approved(heeding, ask, by=event.by)
-    reason = "" if signal.untrusted else signal.message or ""
-    return _refused(heeding, ask, _ruling(heeding, ask, "rejected", by=event.by, reason=reason))
+        return _ruled(heeding, ask, "approved", by=event.by)
+    return _ruled(heeding, ask, "rejected", by=event.by, reason="" if signal.untrusted else signal.message or "")
 
 
 def _held(waiting: NeedsPerson, at: datetime) -> Waiting:
@@ -129,7 +128,7 @@ def on_expiry(state: RunState) -> RunState:
             return asking.escalate(state, "approval_expired", say("approval_expired", why=reason))
         case Approval() as approval:
             running = replace(limits.extend_deadline(state, waiting.since), waiting=_held(waiting, state.updated_at))
-            return _refused(running, approval, _ruling(running, approval, "expired", reason=say("nobody_decided")))
+            return _ruled(running, approval, "expired", reason=say("nobody_decided"))
     raise AssertionError("a stop has no timer")
 
 
@@ -200,49 +199,40 @@ def _flaw(state: RunState, event: SignalReceived) -> Text:
 # Rulings
 
 
-def _ruling(
-    state: RunState, approval: Approval, verdict: approving.Verdict, *, by: str = "", reason: Text = ""
-) -> Ruling:
-    subject, step = approving.hash_of(approval.proposal), _step_of(state, approval)
-    return Ruling(subject_hash=subject, verdict=verdict, by=by, reason=reason, step=step, words=state.words)
-
-
 def _step_of(state: RunState, approval: Approval) -> int:
     return approval.step or (state.step + 1 if isinstance(approval.proposal, Plan) else 0)
 
 
-def _approved(state: RunState, approval: Approval, *, by: str) -> RunState:
-    ruled = _remembered(state, approval, _ruling(state, approval, "approved", by=by))
-    match approval.proposal:
+def _ruled(state: RunState, ask: Approval, verdict: approving.Verdict, *, by: str = "", reason: Text = "") -> RunState:
+    """Remembers the ruling, and goes on by it."""
+    step, subject = _step_of(state, ask), approving.hash_of(ask.proposal)
+    ruling = Ruling(subject_hash=subject, verdict=verdict, by=by, reason=reason, step=step, words=state.words)
+    fact = Ruled(verdict=verdict, by=by, reason=reason, step=step, task=ask.task, round=ask.round)
+    kept = replace(state, rulings=(*state.rulings, ruling)[-approving.MOST_RULINGS :])
+    ruled = notes.with_ruling(with_facts(kept, fact), ask.proposal, ruling, task=ask.task)
+    return _approved(ruled, ask, by=by) if verdict == "approved" else _refused(ruled, ask, ruling)
+
+
+def _approved(state: RunState, ask: Approval, *, by: str) -> RunState:
+    match ask.proposal:
         case Framing() as framing:  # and what came along with it, unless a person said something since
-            return adopt(ruled, framing, ruled.first_choice if ruled.words == ruled.shown else None)
-        case Plan() as plan if not approval.step:
-            return planning.carry_out(ruled, plan)
-    return continuing.ruled(ruled, (approval.step, approval.task, approval.round), by=by)
+            return adopt(state, framing, state.first_choice if state.words == state.shown else None)
+        case Plan() as plan if not ask.step:
+            return planning.carry_out(state, plan)
+    return continuing.ruled(state, (ask.step, ask.task, ask.round), by=by)
 
 
-def _remembered(state: RunState, approval: Approval, ruling: Ruling) -> RunState:
-    told = {name: getattr(ruling, name) for name in ("verdict", "by", "reason", "step")}
-    fact = Ruled(**told, task=approval.task, round=approval.round)
-    ruled = with_facts(approving.with_ruling(state, ruling), fact)
-    return notes.with_ruling(ruled, approval.proposal, ruling, task=approval.task)
-
-
-def _refused(state: RunState, approval: Approval, ruling: Ruling) -> RunState:
+def _refused(state: RunState, ask: Approval, ruling: Ruling) -> RunState:
     what: Text = say("new_framing")
-    if isinstance(approval.proposal, Plan):
-        what = f"{approval.proposal.action.tool} {approval.proposal.action.command}"
+    if isinstance(ask.proposal, Plan):
+        what = f"{ask.proposal.action.tool} {ask.proposal.action.command}"
     why = approving.refusal(what, ruling)
-    ruled = replace(_remembered(state, approval, ruling), summary=why)
-    if (refused := approving.refused_in_a_row(ruled)) >= approving.MOST_REFUSED:
-        return asking.escalate(ruled, "not_approved", say("refused_in_a_row", times=refused, why=why))
-    if approval.step:
-        return _refused_task(ruled, approval, "not_approved", why)
-    return asking.think_anew(ruled, feedback=(why,))
-
-
-def _refused_task(state: RunState, approval: Approval, error_class: str, why: Text) -> RunState:
-    return continuing.ruled(state, (approval.step, approval.task, approval.round), refused=(error_class, why))
+    refused, times = replace(state, summary=why), approving.refused_in_a_row(state)
+    if times >= approving.MOST_REFUSED:
+        return asking.escalate(refused, "not_approved", say("refused_in_a_row", times=times, why=why))
+    if ask.step:
+        return continuing.ruled(refused, (ask.step, ask.task, ask.round), refused=("not_approved", why))
+    return asking.think_anew(refused, feedback=(why,))
 
 
 # Reopening

@@ -126,10 +126,10 @@ def on_result(state: RunState, event: ToolReturned) -> RunState | Text | Refusal
     judgement = judge(state, event.result, event.place)
     if why := unbelieved(state, event.result, event.proof, judgement.relation):
         return Refusal(why)
-    if event.malformed and judgement.relation is not Relation.MATCH:
-        return judgement.reason
     match judgement.relation:
         case Relation.STALE:
+            return judgement.reason
+        case Relation.LATE | Relation.VIOLATION if event.malformed:
             return judgement.reason
         case Relation.LATE:
             return _on_late(state, event, judgement.reason)
@@ -211,15 +211,8 @@ def _on_error(state: RunState, pending: Pending, result: ToolResult, *, brought:
     if not (graph and graph.stopped) and (again := acting.retry(answered, pending, error)):
         return again
     state = acting.with_taint(answered, pending, result) if brought else answered
-    what = say(
-        "failed",
-        step=pending.step,
-        task=pending.task,
-        tool=pending.action.tool,
-        error_class=error.error_class,
-        job=error.job_id,
-        message=error.message,
-    )
+    told = {"error_class": error.error_class, "job": error.job_id, "message": error.message}
+    what = say("failed", **acting.told_of(pending), **told)
     if error.error_class == "in_doubt" or (error.error_class in HANDED_TO_A_PERSON and not pending.id):
         return _handed_over(state, pending, result, error.error_class, what)
     alone = graph is None and (state.plan is None or not state.plan.also)

@@ -117,26 +117,14 @@ def _refusal(state: RunState, asking: Asking, _: ModelReplied, refusal: Refusal)
     return escalate(state, "model_refused", reason)
 
 
-def _unusable(state: RunState, asking: Asking, _: ModelReplied, reply: Unusable) -> RunState:
-    return ask_again(state, asking, reply.flaws or (reply.reason,), reply=reply)
-
-
 def _framing(state: RunState, asking: Asking, reply: ModelReplied, framed: Framing) -> RunState:
     flaws = framing.flaws_of_framing(state.brief, framed) or framing.flaws_of_reframing(state, framed)
     return ask_again(state, asking, flaws) if flaws else framing.take_framing(state, framed, reply.plan)
 
 
-def _next(state: RunState, asking: Asking, _: ModelReplied, chosen: Plan | Ask | Wait) -> RunState:
-    return planning.take_next(state, chosen, asking)
-
-
 def _digest(state: RunState, asking: Asking, _: ModelReplied, digest: Digest) -> RunState:
     unheard = tuple(dict.fromkeys((*state.refusals, *asking.feedback)))
     return ask_to_reflect(replace(notes.compacted(state, digest.memory), refusals=unheard))
-
-
-def _verification(state: RunState, _: Asking, __: ModelReplied, found: Verification) -> RunState:
-    return framing.take_verification(state, found)
 
 
 def _reflection(state: RunState, asking: Asking, reply: ModelReplied, reflection: Reflection) -> RunState:
@@ -189,16 +177,18 @@ def _reframed(state: RunState, reflection: Reflection) -> RunState:
     return ask(reframed, Phase.FRAME, feedback=(say("reframe", why=reflection.summary),))
 
 
+Taker = Callable[[RunState, Asking, ModelReplied, Any], RunState]
 _ANY, _PLANNING = frozenset(Phase), frozenset({Phase.PLAN})
-TAKERS: Mapping[type[Decision], tuple[frozenset[Phase], Callable[[RunState, Asking, ModelReplied, Any], RunState]]] = {
+_NEXT: Taker = lambda state, asking, _, chosen: planning.take_next(state, chosen, asking)  # noqa: E731 # of a table
+TAKERS: Mapping[type[Decision], tuple[frozenset[Phase], Taker]] = {
     Refusal: (_ANY, _refusal),
-    Unusable: (_ANY, _unusable),
+    Unusable: (_ANY, _NEXT),
     Framing: (frozenset({Phase.FRAME}), _framing),
-    Plan: (_PLANNING, _next),
-    Wait: (_PLANNING, _next),
-    Ask: (frozenset({Phase.PLAN, Phase.FRAME}), _next),
+    Plan: (_PLANNING, _NEXT),
+    Wait: (_PLANNING, _NEXT),
+    Ask: (frozenset({Phase.PLAN, Phase.FRAME}), _NEXT),
     Reflection: (_ANY - {Phase.VERIFY}, _reflection),
     Digest: (frozenset({Phase.REFLECT, Phase.COMPACT}), _digest),
-    Verification: (frozenset({Phase.VERIFY}), _verification),
+    Verification: (frozenset({Phase.VERIFY}), lambda state, _, __, found: framing.take_verification(state, found)),
 }
 """When each kind of decision is one, and who takes it up. To compact is a means, which a reflection may leave out."""

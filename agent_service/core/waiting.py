@@ -8,7 +8,7 @@ but the last `CancelRequested` and `TurnBroke` end the run, and its deadline (`T
 from datetime import datetime, timedelta
 from enum import StrEnum
 from operator import attrgetter
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
@@ -59,6 +59,11 @@ class OfRequest:
     @property
     def name(self) -> Name:
         return self.step, self.task, self.round
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The name, for another value."""
+        return {"step": self.step, "task": self.task, "round": self.round}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

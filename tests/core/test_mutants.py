@@ -15,7 +15,7 @@ from agent_service.core import asking, decide, people, planning
 from agent_service.core.events import CancelRequested, Transition
 from agent_service.core.facts import RequestSent
 from agent_service.core.framing import Judged
-from agent_service.core.phases import Refusal, Unusable
+from agent_service.core.phases import Framing, Refusal, Unusable
 from agent_service.core.results import Judgement, Relation
 from agent_service.core.state import RunState, StepNote, with_facts
 from agent_service.core.waiting import Acting, Ended, NeedsPerson, Thinking
@@ -162,10 +162,12 @@ def changed_though_ignored(right: Any) -> Any:
 def planned_with_a_flaw(right: Any) -> Any:
     """The plan of a framing is carried out whatever is wrong with the framing."""
 
-    def take_up(state: RunState, asked: Any, reply: Any, framing: Any) -> Any:
-        return planning.take_along(state, reply.plan) if reply.plan else right(state, asked, reply, framing)
+    phases, take = right[Framing]
 
-    return take_up
+    def take_up(state: RunState, asked: Any, reply: Any, framing: Any) -> Any:
+        return planning.take_along(state, reply.plan) if reply.plan else take(state, asked, reply, framing)
+
+    return {**right, Framing: (phases, take_up)}
 
 
 def refused_as_unusable(state: RunState, reply: Any) -> tuple[Any, ...]:
@@ -182,7 +184,7 @@ def without_all_but_a_tool(right: Any) -> property:
 
 
 BELIEVED = instead(asking.complete)
-REFUSAL_ALLOWS = instead(lambda state, waiting, _ruling: people._approved(state, waiting, by=""))
+REFUSAL_ALLOWS = instead(lambda state, ask, _ruling: people._approved(state, ask, by=""))
 FOUND_ANYWAY = before(lambda state, claim, found: (state, claim, replace(found, holds=True)))
 CLAIM_KEPT = before(lambda state, claim, found: (replace(state, claim=claim), claim, found))
 BY_TWO = before(lambda state, *action: (replace(state, step=state.step + 1), *action))
@@ -277,7 +279,7 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (kept.notes_are_bounded, "notes._sized", TOO_LONG),
     (
         deciding.only_a_plan_that_goes_with_a_good_decision_is_carried_out,
-        "thinking._framing",
+        "thinking.TAKERS",
         planned_with_a_flaw,
     ),
     (deciding.a_framing_is_taken_up_only_when_it_was_asked_for_and_is_sound, "phases:Framing.flaws", always(())),

@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("benchmark", choices=("dojo", "tau"))
     parser.add_argument("suite", nargs="*", help="without one all of them")
-    parser.add_argument("--config", type=Path, help="settings with a model; without them scripts play")
+    parser.add_argument("--config", type=Path, help="settings; scripts play where they name no model")
     parser.add_argument("--attack", help="of AgentDojo, such as important_instructions_no_names")
     parser.add_argument("--user", help="the model that plays the user of tau2-bench, as litellm names it")
     parser.add_argument("--person", choices=PERSONS, default="careful", help="how approvals are ruled")

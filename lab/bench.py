@@ -19,7 +19,7 @@ from nats.aio.msg import Msg
 
 from agent_service.bus.topology import Executor, topology
 from agent_service.workbench.dev import LOOK_S, Service, free_port
-from agent_service.workbench.dev_settings import DevOptions, write_settings
+from agent_service.workbench.dev_settings import DevOptions, names_a_model, write_settings
 from agent_service.workbench.evaluation.results import Result
 from agentic_client import AsyncClient, Run
 from groundwork.nats import link as nats_link
@@ -197,9 +197,9 @@ def _said(text: str) -> ToolOutput:
 async def play(
     tasks: Sequence[Task], folder: Path, *, config: Path | None, person: str, repeat: int, jobs: int
 ) -> list[Result]:
-    """Each task `repeat` times, by the model of `config`; without one by the scripts of their solutions."""
-    script = folder / "script.yaml"
-    if config is None:
+    """Each task `repeat` times, by the model of `config`; where it names none by the scripts of their solutions."""
+    script = None if names_a_model(config) else folder / "script.yaml"
+    if script:
         rules = [rule for place, (_, make) in enumerate(tasks) for rule in make().rules(rf"\[case {place}\]$")]
         script.write_text(yaml.safe_dump({"name": "lab", "rules": rules}), encoding="utf-8")
     offers = {offer.name: offer for offer, _ in tasks}
@@ -209,8 +209,8 @@ async def play(
         async def one(place: int) -> list[Result]:
             async with slots:
                 case = await asyncio.to_thread(tasks[place][1])  # a user may be asked what they want
-                goal = case.goal if config else f"{case.goal} [case {place}]"
-                return await bench.play(case, goal, config.stem if config else f"script:{case.name}")
+                goal = f"{case.goal} [case {place}]" if script else case.goal
+                return await bench.play(case, goal, f"script:{case.name}" if script or not config else config.stem)
 
         played = [one(place) for place in range(len(tasks)) for _ in range(repeat)]
         return [result for results in await asyncio.gather(*played) for result in results]
@@ -218,11 +218,11 @@ async def play(
 
 @asynccontextmanager
 async def _bench(
-    folder: Path, config: Path | None, script: Path, offers: Sequence[ToolOffer], person: Person
+    folder: Path, config: Path | None, script: Path | None, offers: Sequence[ToolOffer], person: Person
 ) -> AsyncIterator[Bench]:
     """A bus, an agent and this executor: no gateway, so that the benchmark's tools are the only ones."""
-    port, script_of = free_port(), None if config else script
-    options = DevOptions(folder=folder, file=config, agent={"limits": LIMITS}, script=script_of)
+    port = free_port()
+    options = DevOptions(folder=folder, file=config, agent={"limits": LIMITS}, script=script)
     async with EmbeddedNats(folder / "nats", sync_interval="1s") as nats_server:
         link = await nats_link.connect(NatsSettings(urls=(nats_server.url,)))
         routes = ",".join(offer.route for offer in offers)

@@ -24,7 +24,6 @@ from agent_service.settings import AgentSettings
 from agent_service.store.opening import open_store
 from agent_service.store.sql.database import ahead
 from agent_service.views.folder.keeping import Folders
-from groundwork.http.listener import address, listening
 from groundwork.nats.asking import changes
 from groundwork.nats.following import keep_informed
 from groundwork.nats.lease import may_join_anew
@@ -32,7 +31,7 @@ from groundwork.service.beginning import loaded
 from groundwork.service.errors import Failure, causes
 from groundwork.service.foundations import Claim, laid
 from groundwork.service.keys import KeyRing
-from groundwork.service.serving import OF_A_SERVICE, cancelled_by_signals, head_start, tell_ready
+from groundwork.service.serving import OF_A_SERVICE, address, cancelled_by_signals, head_start, listening, tell_ready
 from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.telemetry.metrics import push
 from schemas import subjects

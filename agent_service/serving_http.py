@@ -25,7 +25,7 @@ from agent_service.metrics.levels import observe_disk, observe_limits, observe_r
 from agent_service.settings import AgentSettings
 from agent_service.store.sql.database import FILE
 from agent_service.views.journal import JournalReader
-from groundwork.http.requests import Measured, request_durations
+from groundwork.http.requests import measured, request_durations
 from groundwork.http.server import serve_http as serve
 from groundwork.nats.lease import look_at_all
 from groundwork.nats.link import NatsLink
@@ -46,8 +46,7 @@ async def serve_http(
     """`rooms` serve operations, beside those that are served over HTTP alone."""
     every = (*rooms, *_rooms(agent, feed, reader))
     app = create_app(every, agent.settings, slots=Slots(), fresh=fresh)
-    measured = Measured(app, request_durations(agent.metrics.instruments))
-    await serve(measured, listener, stopping=feed.end)
+    await serve(measured(app, request_durations(agent.metrics.instruments)), listener, stopping=feed.end)
 
 
 def _rooms(agent: Agent, feed: Feed, reader: JournalReader) -> Iterator[object]:

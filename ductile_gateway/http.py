@@ -23,10 +23,10 @@ from ductile_gateway.webhooks.inbound import Inbound, Taken
 from ductile_gateway.webhooks.inbound_settings import IngressSettings
 from ductile_gateway.webhooks.mapping import RequestRefused
 from ductile_gateway.webhooks.signatures import PEER
-from groundwork.http.listener import address, listening
 from groundwork.http.requests import Bodies, BodyRefused, has_a_path, host
 from groundwork.http.server import serve_http
 from groundwork.service.errors import Failure, TryAgain
+from groundwork.service.serving import address, listening
 from groundwork.telemetry.metrics import CONTENT_TYPE
 
 NOTHING = "there is nothing at this path"

@@ -20,14 +20,13 @@ from ductile_gateway.settings import GatewaySettings, HttpSettings
 from ductile_gateway.telling.calls import CallsTold, Spans
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tools.catalog import Offers
-from groundwork.http.listener import listening
 from groundwork.nats.lease import look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.service.beginning import loaded
 from groundwork.service.errors import Broken, Failure, Misconfigured, TryAgain
 from groundwork.service.installed import installed_version
-from groundwork.service.serving import head_start
+from groundwork.service.serving import head_start, listening
 from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.telemetry.metrics import push
 from schemas import subjects

@@ -163,8 +163,9 @@ class NatsSkills:
 
     async def catalog(self) -> Catalog:
         if self._is_stale():
+            gathered = self._gathered
             async with self._asking:
-                if self._is_stale():
+                if self._is_stale() and self._gathered == gathered:  # else another has just asked
                     await self._ask()
         if not self._merged.offers and (self.problems or not self._told):
             raise TryAgain("; ".join(self.problems) or NO_EXECUTOR)

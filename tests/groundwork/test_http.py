@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from groundwork.http.requests import Bodies, BodyRefused, Measured, request_durations
+from groundwork.http.requests import Bodies, BodyRefused, measured, request_durations
 from groundwork.http.server import BoundedProtocol
 from groundwork.telemetry.metrics import Instruments
 
@@ -214,7 +214,7 @@ async def test_requests_are_counted_by_what_is_there_and_not_by_what_is_asked(
     method: str, paths: list[str], series: dict[tuple[str, ...], int]
 ) -> None:
     durations = request_durations(Instruments())
-    transport = httpx2.ASGITransport(app=Measured(APP, durations), raise_app_exceptions=False)
+    transport = httpx2.ASGITransport(app=measured(APP, durations), raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://here") as client:
         for path in paths:
             await client.request(method, path)

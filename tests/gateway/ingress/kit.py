@@ -16,8 +16,8 @@ from ductile_gateway.http import create_ingress
 from ductile_gateway.ports import Bus
 from ductile_gateway.webhooks.inbound import Inbound
 from ductile_gateway.webhooks.inbound_settings import IngressSettings
-from groundwork.http.listener import listening
 from groundwork.http.server import serve_http
+from groundwork.service.serving import listening
 from schemas.catalog import ToolOffer
 from schemas.events import INBOUND
 from tests.gateway.parts import NOON, RUN, MemoryArtifacts, MemoryBus

@@ -138,6 +138,7 @@ def test_the_readme_names_every_page() -> None:
 
 
 MOST_WORDS, MOST_PAGES, LONGEST, MEAN = 35_500, 14, 35, 18
+WORDED = {".py", ".js", ".md", ".sql", ".yaml", ".yml", ".sh", ".jinja", ".txt"}
 AVOIDED = re.compile(r"\b(of which|nobody|whoever)\b", re.IGNORECASE)
 
 
@@ -158,6 +159,13 @@ def test_the_pages_are_few_and_short_and_their_sentences_plain() -> None:
     assert sum(map(len, told)) / len(told) <= MEAN
     assert [f"{page.name}: {found[0]}" for page in pages for found in AVOIDED.finditer(page.read_text("utf-8"))] == []
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
+
+
+def test_the_words_that_no_page_has_are_few_in_the_source_too() -> None:
+    rooms = ("agent_service", "agentic_client", "ductile_gateway", "groundwork", "schemas", "deploy", "examples")
+    files = (file for room in rooms for file in (ROOT / room).rglob("*") if file.suffix in WORDED)
+    found = {f"{file}: {len(there)}" for file in files if (there := AVOIDED.findall(file.read_text("utf-8")))}
+    assert sum(int(one.rpartition(" ")[2]) for one in found) <= 20, sorted(found)
 
 
 def test_every_file_that_a_page_names_is_there() -> None:

@@ -60,7 +60,7 @@ class Wait:
 class Query(BaseModel):
     """Query parameters. The docstrings of fields are the API's documentation."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 class _Sent(BaseModel):

@@ -76,7 +76,7 @@ function trouble(error) {
   const text = error.status === 401 ? TOKEN_NEEDED : error instanceof Refused ? capital(error.message) : String(error);
   const title = TITLES[error.status] ?? "This did not work";
   const again = () => h("button", { type: "button", on: { click: () => show(true) } }, "Try again");
-  const what = error.status === 410 ? h("a", { href: hashOf(["runs"]) }, "To the runs that are kept") : again();
+  const what = error.status === 404 || error.status === 410 ? h("a", { href: hashOf(["runs"]) }, "All runs") : again();
   return h("div.empty", { role: "alert" }, h("h2", null, title), h("p", null, text), h("p", null, what));
 }
 

@@ -40,7 +40,7 @@ async def test_a_run_that_is_kept_no_longer_says_so_and_by_which_rule(tmp_path: 
         await expect(seen.page.get_by_role("heading", name="Kept no longer")).to_be_visible()
         await expect(seen.page.get_by_role("alert")).to_contain_text("went at")
         await expect(seen.page.get_by_role("alert")).to_contain_text("agent.keep_runs.done_days: 1")
-        await expect(seen.page.get_by_role("link", name="To the runs that are kept")).to_be_visible()
+        await expect(seen.page.get_by_role("link", name="All runs")).to_be_visible()
 
 
 async def shown(house: House, page: Any, script: Script) -> str:

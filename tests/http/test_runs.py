@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from agent_service.run.journal import GENESIS, Commit
+from schemas.values import replace
 from tests.http.house import House, bearer, stopped, with_a_question
 from tests.kit.runs import accepted, run_id, whole_run
 from tests.kit.waiting import until
@@ -64,6 +65,16 @@ async def test_usage_is_summed_by_day_over_statuses_failures_and_tools(
     cost = (await house.state(run_id(1))).spent.cost_usd
     assert told == {("status", "done"): (1, cost), ("status", "queued"): (1, 0.0), ("tool", "search"): (1, cost)}
     assert (today["day"] > before["day"], before["sums"]) == (True, [])
+
+
+async def test_usage_names_the_models_that_replied(client: httpx2.AsyncClient, house: House) -> None:
+    *before, last = whole_run(1)
+    state = replace(last.state, measured={"claude-sonnet-4-5": (900, 300)})
+    await house.play([*before, replace(last, state=state)])
+    sums = (await client.get("/v1/usage", params={"days": 1})).json()["days"][0]["sums"]
+    assert [(one["name"], one["runs"], one["tokens"] > 0) for one in sums if one["kind"] == "model"] == [
+        ("claude-sonnet-4-5", 1, True)
+    ]
 
 
 async def test_runs_are_listed_by_what_is_asked_of_them(client: httpx2.AsyncClient, house: House) -> None:

@@ -29,12 +29,13 @@ export class UsageView {
 
 function days(all, chosen) {
   const shown = all.map(({ day, sums }) => ({ day, of: Object.fromEntries(sums.filter((sum) => sum.kind === "status").map((sum) => [sum.name, sum])) }));
+  const states = STATES.filter((state) => shown.some(({ of }) => of[state]));
   const rows = shown.map(({ day, of }) => {
     const [sum] = added(Object.values(of).map((one) => ({ ...one, name: day })));
     const link = h("a", { href: hashOf(["usage"], day === chosen ? {} : { day }), "data-line": true, "aria-current": day === chosen ? "true" : null }, day);
-    return [link, sum.runs, ...STATES.map((state) => of[state]?.runs ?? ""), tokens(sum.tokens), cost(sum)];
+    return [link, sum.runs, tokens(sum.tokens), cost(sum), ...states.map((state) => of[state]?.runs ?? "")];
   });
-  return table(["Day", "Runs", ...STATES.map(capital), "Tokens", "Cost"], rows);
+  return table(["Day", "Runs", "Tokens", "Cost", ...states.map(capital)], rows);
 }
 
 /** One for each kind and name, the most frequent first. */

@@ -36,7 +36,7 @@ from groundwork.service import strict
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import utc_now
 from groundwork.telemetry.span import context_of
-from schemas import envelope
+from schemas import envelope, subjects
 from schemas.envelope import TRACEPARENT
 from schemas.values import dataclass
 
@@ -159,6 +159,6 @@ def _headers(event: Outgoing, origin: Origin) -> dict[str, str]:
         source=f"{SOURCE}/{origin.source}",
         at=origin.at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
     )
-    about = {envelope.RUN_ID: event.run_id} if event.run_id else {}
+    about = {} if event.subject == subjects.START else {envelope.RUN_ID: event.about}
     traced = {TRACEPARENT: origin.traceparent} if context_of(origin.traceparent) and origin.traceparent else {}
     return named | about | traced

@@ -71,7 +71,6 @@ class Outgoing:
     body: bytes
     key: str
     about: str
-    run_id: str | None
     artifacts: tuple[Kept, ...] = ()
 
 
@@ -133,7 +132,12 @@ def find(document: JsonValue, pointer: str) -> JsonValue:
 
 def fill(template: str, document: JsonValue) -> str:
     """The template with each `{/place}` replaced by what is there: text as it is, anything else as JSON."""
-    return _SLOT.sub(lambda slot: _text(find(document, slot[1])), template)
+
+    def text(slot: re.Match[str]) -> str:
+        value = find(document, slot[1])
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+    return _SLOT.sub(text, template)
 
 
 def of_document(mapping: EventMapping, document: JsonValue, origin: Origin, find_offer: FindOffer) -> Outgoing:
@@ -221,14 +225,9 @@ def _error(told: JsonValue) -> JsonValue:
 
 
 def _output(brought: JsonValue) -> JsonValue:
-    match brought:
-        case None:
-            return None
-        case dict():
-            return _without_correlation(brought)
-        case str():
-            return {"summary": brought}
-    return {"output": brought}
+    if isinstance(brought, dict):
+        return _without_correlation(brought)
+    return None if brought is None else {"summary" if isinstance(brought, str) else "output": brought}
 
 
 def _without_correlation(fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -246,27 +245,21 @@ def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin, fin
         content, artifacts = made_small(as_said(told, find_offer))
     else:
         content = content.model_copy(update={"by": origin.source})
-    key, about, run_id = _names(content, origin)
+    key = _key(content, origin)
     body = message.model_copy(update={"dedupe_key": key, "payload": content}).body()
     if len(body) > MAX_EVENT_BYTES:
         raise RequestRefused(413, f"the event would have more than {MAX_EVENT_BYTES} bytes")
-    return Outgoing(subject=subject, body=body, key=key, about=about, run_id=run_id, artifacts=artifacts)
+    about = origin.wake_id if subject == subjects.START else content.run_id
+    return Outgoing(subject=subject, body=body, key=key, about=about, artifacts=artifacts)
 
 
-def _names(payload: Any, origin: Origin) -> tuple[str, str, str | None]:
-    run_id = None if isinstance(payload, AgenticStart) else payload.run_id
+def _key(payload: Any, origin: Origin) -> str:
     match payload:
         case AgenticStart():
-            key = keys.start(origin.wake_id)
+            return keys.start(origin.wake_id)
         case ToolResult():
             task = payload.task if payload.round else None  # without its round it has no key of its own
-            key = keys.result(payload.run_id, payload.step, payload.attempt or 1, task, payload.round)
+            return keys.result(payload.run_id, payload.step, payload.attempt or 1, task, payload.round)
         case Signal():
-            key = keys.of(subjects.SIGNAL, payload.run_id, signal_id=payload.signal_id)
-        case _:
-            key = keys.of(subjects.CANCEL, payload.run_id)
-    return key, run_id or origin.wake_id, run_id
-
-
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            return keys.of(subjects.SIGNAL, payload.run_id, signal_id=payload.signal_id)
+    return keys.of(subjects.CANCEL, payload.run_id)

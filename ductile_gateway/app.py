@@ -25,9 +25,9 @@ from ductile_gateway.tidying import Tidying
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import follow_folders, keep_fresh, tools_at_last
 from ductile_gateway.trust import Pins, Trust
-from ductile_gateway.webhooks.outbound import Outbox
+from ductile_gateway.webhooks.outbound import serve_outbound
+from ductile_gateway.webhooks.outbox import Outbox
 from ductile_gateway.webhooks.sender import CallbackCheck
-from ductile_gateway.webhooks.service import serve_outbound
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.following import keep_informed
 from groundwork.nats.lease import may_join_anew

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.ports import CannotKeep
+from ductile_gateway.webhooks.notifications import Notification
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.asking import changes, newest
 from groundwork.nats.link import NatsLink
@@ -24,7 +25,7 @@ from schemas.signing import AgentKey, AgentKeys, KeysWanted
 from schemas.status import Halt
 
 ASK_AGAIN_S = 2.0
-ANSWER_WITHIN_S = 1.0
+ANSWER_WITHIN_S, CALLBACK_WITHIN_S = 1.0, 2.0
 STOPPED_S = 0.25
 ENDED = frozenset({"done", "escalated", "failed", "cancelled"})
 
@@ -79,6 +80,36 @@ async def has_ended(link: NatsLink, run_id: str) -> bool | None:
     if told.get("stopped"):  # which the record on the bus tells a moment later
         raise TryAgain(str(told["stopped"]), STOPPED_S)
     return told.get("status") in ENDED
+
+
+async def callback_of_run(link: NatsLink, run_id: str) -> str | None:
+    """Where the run wants to be told of; None where there is no such wish. Raises TryAgain for now."""
+    question = json.dumps({"run_id": run_id}).encode()
+    try:
+        answer = await link.request(subjects.RUN_CALLBACK, question, timeout_s=CALLBACK_WITHIN_S)
+        callback = json.loads(answer)["callback"]
+    except (Failure, ValueError, KeyError, TypeError) as error:  # no agent, or one that cannot say it now
+        raise TryAgain(f"no agent says where run {run_id} wants to be told of", ASK_AGAIN_S) from error
+    return callback if isinstance(callback, str) else None
+
+
+async def bury(link: NatsLink, delivery: Notification, why: str) -> None:
+    """Durably among the dead letters; twice is harmless. Raises TryAgain."""
+    headers = {
+        "Agentic-Run-Id": delivery.run_id,
+        "Dead-Letter-Target": delivery.target,
+        "Dead-Letter-Subject": delivery.type,
+        "Dead-Letter-Key": delivery.key,
+        "Dead-Letter-Deliveries": str(delivery.tries),
+        "Dead-Letter-Reason": ascii(why)[1:-1][:500],
+    }
+    msg_id = f"dead:{delivery.target}:{delivery.key}"
+    try:
+        await link.publish(subjects.DEAD_LETTERS_OUTBOUND, delivery.body, msg_id=msg_id, headers=headers)
+    except Refused as error:
+        log.error("a dead letter is left out: the bus refuses it", extra={"why": str(error)})  # noqa: TRY400
+    except Misconfigured as error:  # of the bus: no reason to stop telling others
+        raise TryAgain(str(error)) from error
 
 
 async def agent_keys(link: NatsLink, *, progress: bool = False) -> Sequence[AgentKey]:

@@ -5,33 +5,46 @@
                                                      └─ after a restart   never, or for too long: the dead letters
 
 A slow receiver delays no other; a receiver gets the events of one run one at a time, in order. A crash between `send`
-and `settle` sends again, under the same id.
+and `settle` sends again, under the same id. A missing consumer stops nothing else: the log says what to do, and it is
+used as soon as it exists.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
-from typing import NoReturn, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import NoReturn
 
-from ductile_gateway.store.rows import Rows
+from ductile_gateway.bus.outgoing import bury, callback_of_run
+from ductile_gateway.bus.ownership import Permits
+from ductile_gateway.bus.requests import rejection_of
+from ductile_gateway.ports import Look
+from ductile_gateway.trust import NotTheAgents, Trust
 from ductile_gateway.webhooks.notifications import (
-    WAITING,
     LifecycleEvent,
     Notification,
-    Outcome,
     Try,
+    Unreadable,
     callback_of,
     next_try,
     notifications_of,
+    read_event,
 )
 from ductile_gateway.webhooks.outbound_settings import OutboundSettings
-from groundwork.service.errors import TryAgain
+from ductile_gateway.webhooks.outbox import Outbox
+from ductile_gateway.webhooks.sender import open_sender
+from groundwork.nats.link import NatsLink
+from groundwork.nats.pull_loop import PullLoop
+from groundwork.nats.settling import DeadLetters, Delivery, Settling
+from groundwork.service import strict
+from groundwork.service.errors import GiveUp, TryAgain
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import utc_now
-from groundwork.sqlite.file import Values, microseconds
+from schemas import envelope as headers
+from schemas import subjects
 from schemas.status import Finding
 from schemas.values import dataclass, replace
 
@@ -39,129 +52,65 @@ LOOK_S = 1.0
 WIDTH = 4
 """Requests to one receiver in flight at the same time, each of another run."""
 BURY_AGAIN = timedelta(seconds=30)
+SLOTS = 16
 
 Told = Callable[[str, str], None]
 """Takes the target of a try to deliver, and its outcome."""
-
-OVERDUE = timedelta(seconds=30)
-"""Longer than a try takes: after this time another gateway makes it."""
-REMEMBERED = timedelta(days=15)
-"""How long a delivery is remembered after it was made: a day longer than the bus can bring its event again."""
-LONG = timedelta(minutes=5)
+Take = Callable[[LifecycleEvent], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
-_LANES = """
-SELECT lane FROM (SELECT DISTINCT lane FROM rows WHERE state = 'waiting') AS waiting
-WHERE EXISTS (SELECT 1 FROM heads WHERE heads.lane = waiting.lane AND at <= iif(coalesce(by, '') = ?, ?, ?))
-"""
-_DUE = """
-SELECT subject, head, body FROM heads WHERE lane = ? AND at <= iif(coalesce(by, '') = ?, ?, ?)
-ORDER BY at, position LIMIT ?
-"""
-_ROWS = "SELECT subject, head, body FROM rows"
-_NUMBER = "SELECT count(*) FROM rows WHERE kind = 'notification' AND state = ?"
-_OLDEST = f"{_ROWS} WHERE state = 'waiting' ORDER BY position LIMIT 1"
-_FIRST_PUT_OFF = f"{_ROWS} WHERE state = 'waiting' AND json_extract(head, '$.why') <> '' ORDER BY position LIMIT 1"
+
+async def serve_outbound(
+    settings: OutboundSettings,
+    link: NatsLink,
+    outbox: Outbox,
+    *,
+    trust: Trust,
+    looks: dict[str, Look],
+    told: Told,
+    permits: Permits | None,
+) -> None:
+    """Until cancelled; `told` of each try. One gateway takes the events, and sends what it took: of several with
+    `permits` one at a time. Raises Misconfigured or Broken."""
+    async with open_sender(settings) as sender, asyncio.TaskGroup() as group:
+        outbound = Outbound(settings, outbox, sender.send, partial(callback_of_run, link), partial(bury, link), told)
+        looks["outbound"] = outbound.findings
+        hears = partial(hear, link, trust=trust, take=outbound.take)
+        streams = {subjects.STREAM: subjects.DURABLE_LIFECYCLE}
+        if settings.wants_progress():
+            streams[subjects.STREAM_PROGRESS] = subjects.DURABLE_PROGRESS
+        group.create_task(outbound.run())
+        for stream, durable in streams.items():
+            hearing = partial(hears, stream, durable)
+            group.create_task(permits.as_one(f"events-{durable}", hearing) if permits else hearing())
 
 
-class Outbox:
-    """Owed to receivers, and kept for a while after they are settled. All methods are durable on return, and raise
-    TryAgain. A notification belongs to the gateway that added it; one that is overdue any other claims right before it
-    is sent."""
+async def hear(link: NatsLink, stream: str, durable: str, *, trust: Trust, take: Take) -> None:
+    """A message is acknowledged when `take` has returned. Only the agent's own word (`trust`) is read."""
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-        self._me = rows.by
+    async def handle(delivery: Delivery) -> None:
+        signature, again = delivery.headers.get(headers.SIGNATURE), delivery.delivered > 1
+        if signature is None and delivery.subject == subjects.PROGRESS:
+            return  # said before the agent knew that it is sent on, which costs it a signature each time
+        try:
+            await trust.check(delivery.subject, delivery.body, signature, again=again)
+            await take(read_event(delivery.subject, strict.read(delivery.body), at=delivery.at))
+        except (NotTheAgents, Unreadable, strict.NotStrictJson) as error:
+            raise GiveUp(str(error)) from error
 
-    async def add(self, notifications: Sequence[Notification]) -> None:
-        """What has been added before is left out."""
-        for one in notifications:
-            owed = replace(one, by=self._me)
-            await self._rows.change(Notification, lambda there, owed=owed: there or owed, one.target, one.key)  # type: ignore[misc] # each its own
-
-    async def lanes_due(self, now: datetime) -> Sequence[str]:
-        """The lanes in which something is to be tried now by this gateway."""
-        return [lane for (lane,) in self._rows.look_up(_LANES, self._due_by(now))]
-
-    async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Notification]:
-        """What is to be tried now by this gateway, the longest due first, one per run: the oldest that waits."""
-        return self._listed(_DUE, (lane, *self._due_by(now), limit))
-
-    async def claim(self, one: Notification, now: datetime) -> bool:
-        """Whether it is this gateway's to send, right before that; False where another has it, or had."""
-
-        def claimed(there: Notification) -> Notification:
-            is_taken = there.by == self._me or there.at > now - OVERDUE
-            return there if is_taken else replace(there, by=self._me, at=now)
-
-        found = await self._change(one, claimed)
-        return found is not None and found.state == WAITING and found.by == self._me
-
-    async def settle(self, one: Notification, outcome: Outcome, *, at: datetime) -> None:
-        await self._change(one, lambda there: replace(there, state=outcome, at=at, tries=one.tries, body=b"", url=""))
-
-    async def postpone(self, one: Notification, due_at: datetime, *, why: str) -> None:
-        """To be tried later by this gateway; nothing is changed where another has it by now."""
-
-        def later(there: Notification) -> Notification:
-            return replace(there, at=due_at, tries=one.tries, why=why) if there.by == self._me else there
-
-        await self._change(one, later)
-
-    def waiting(self) -> int:
-        return self._number(WAITING)
-
-    def findings(self) -> Iterator[tuple[str, str]]:
-        """What is wrong, and what helps."""
-        for oldest in self._listed(_OLDEST):
-            if utc_now() - oldest.accepted_at > LONG:
-                first = next(iter(self._listed(_FIRST_PUT_OFF)), None)
-                since = f"the oldest since {oldest.accepted_at:%Y-%m-%dT%H:%M:%SZ}"
-                remedy = f"see what is wrong at {first.lane}: {first.why}" if first else "see the log"
-                yield f"{self.waiting()} deliveries wait, {since}", remedy
-        if dead := self._number("dead"):
-            yield (
-                f"{dead} deliveries were given up in the last {REMEMBERED.days} days",
-                "see them with `agentic dlq ls`",
-            )
-
-    async def _change(self, one: Notification, change: Callable[[Notification], Notification]) -> Notification | None:
-        def of_waiting(there: Notification | None) -> Notification | None:
-            return change(there) if there and there.state == WAITING else there
-
-        return await self._rows.change(Notification, of_waiting, one.target, one.key)
-
-    def _number(self, state: str) -> int:
-        ((number,),) = self._rows.look_up(_NUMBER, (state,))
-        return int(number)
-
-    def _listed(self, statement: str, values: Values = ()) -> list[Notification]:
-        return self._rows.listed(Notification, statement, values)
-
-    def _due_by(self, now: datetime) -> Values:
-        return self._me, microseconds(now), microseconds(now - OVERDUE)
-
-
-class Sender(Protocol):
-    async def send(self, notification: Notification) -> Try:
-        """Try once. The number of tries and the time between them are the caller's affair."""
-
-
-class OutboundBus(Protocol):
-    async def callback_of(self, run_id: str) -> str | None:
-        """Where the run wants to be told of; None where there is no such wish. Raises TryAgain for now."""
-
-    async def bury(self, notification: Notification, why: str) -> None:
-        """Durably among the dead letters; twice is harmless. Raises TryAgain."""
+    buried = DeadLetters(subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_of)
+    await PullLoop(Settling(link, stream, durable, handle, buried), slots=SLOTS).run()
 
 
 @dataclass(eq=False)
 class Outbound:
     settings: OutboundSettings
     outbox: Outbox
-    sender: Sender
-    bus: OutboundBus
+    send: Callable[[Notification], Awaitable[Try]]
+    """Tries once. The number of tries and the time between them are not its affair."""
+    callback_of_run: Callable[[str], Awaitable[str | None]]
+    bury: Callable[[Notification, str], Awaitable[None]]
     told: Told
     look_s: float = LOOK_S
 
@@ -188,7 +137,7 @@ class Outbound:
         at = utc_now()
         await self._add(notifications_of(event, self.settings, at=at))
         if event.has_callback:
-            url = await self.bus.callback_of(event.run_id)
+            url = await self.callback_of_run(event.run_id)
             await self._add([callback_of(event, url, at=at)] if url else [])
 
     async def _add(self, notifications: Sequence[Notification]) -> None:
@@ -230,7 +179,7 @@ class Outbound:
 
     async def _tried(self, notification: Notification) -> Try:
         try:
-            return await self.sender.send(notification)
+            return await self.send(notification)
         except Exception as error:
             # A surprise in one delivery may neither stop the others nor make the gateway start over and over.
             log.exception("a delivery failed unexpectedly", extra=_named(notification))
@@ -248,7 +197,7 @@ class Outbound:
             outcome, why = "dead", f"given up after {tried.tries} tries: {why}"
         if outcome == "dead":
             try:
-                await self.bus.bury(tried, why)
+                await self.bury(tried, why)
             except TryAgain as error:
                 await self.outbox.postpone(tried, now + BURY_AGAIN, why=f"{why}; {error}")
                 return

@@ -55,7 +55,7 @@ async def test_each_of_several_ductiles_is_told_by_its_own_secret_and_one_that_i
     told = OutboundSettings(relay=settings(ductile), relays={"work": settings(fake)})
     town = Town(tmp_path)
     async with embedded(tmp_path)() as stores, open_sender(told) as sender:
-        outbound = Outbound(told, stores.outbox, sender, town, lambda *_: None, look_s=0.05)
+        outbound = Outbound(told, stores.outbox, sender.send, town.callback_of, town.bury, lambda *_: None, look_s=0.05)
         running = asyncio.create_task(outbound.run())
         await outbound.take(read(an_event("completed")))
         await until(lambda: len(ductile.executions) == 1)

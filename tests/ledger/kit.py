@@ -18,7 +18,7 @@ from ductile_gateway.store.opening import open_alone, open_shared
 from ductile_gateway.store.rows import Rows
 from ductile_gateway.trust import Pins
 from ductile_gateway.webhooks.notifications import Notification
-from ductile_gateway.webhooks.outbound import Outbox
+from ductile_gateway.webhooks.outbox import Outbox
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import SharedLog
 from groundwork.nats.topology import set_up

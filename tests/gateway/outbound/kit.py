@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ductile_gateway.webhooks.notifications import LifecycleEvent, Notification, Try, read_event
-from ductile_gateway.webhooks.outbound import Outbound, Outbox
+from ductile_gateway.webhooks.outbound import Outbound
 from ductile_gateway.webhooks.outbound_settings import OutboundSettings
+from ductile_gateway.webhooks.outbox import Outbox
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, RUN
 from tests.kit.fakes import FakeClock
@@ -36,7 +37,7 @@ def read(event: Any, at: datetime = NOON) -> LifecycleEvent:
 
 class Town:
     """Who is told, and when; they answer with `answers`, by target, or never where one `hangs`. A new Outbound over the
-    same town is a gateway that was started again. Fills the ports Sender and OutboundBus."""
+    same town is a gateway that was started again."""
 
     def __init__(
         self, folder: Path, *, subscribers: tuple[str, ...] = (), relayed: frozenset[str] = frozenset()
@@ -81,7 +82,9 @@ class Town:
         self.clock.rule()
         async with embedded(self.folder)() as stores:
             self.outbox = stores.outbox
-            outbound = Outbound(self.settings, self.outbox, self, self, self._note, look_s=0.01)
+            outbound = Outbound(
+                self.settings, self.outbox, self.send, self.callback_of, self.bury, self._note, look_s=0.01
+            )
             running = asyncio.create_task(outbound.run())
             try:
                 yield outbound

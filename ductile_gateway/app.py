@@ -1,6 +1,7 @@
 """The gateway, put together: the only place where adapters are chosen; and `ductile-gateway serve`."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 from functools import partial
@@ -75,9 +76,10 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
 async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
     offers, metrics = Offers(executor=settings.name), GatewayMetrics()
     laying = laid(settings, take_over=take_over, on_commit=metrics.store.committed)
-    async with laying as stands_on:
+    async with laying as stands_on, contextlib.AsyncExitStack() as leaving:
         link, rows, outbox = stands_on.ground.link, stands_on.rows, Outbox(stands_on.rows)
         told = Seen(settings, offers, stands_on, metrics)
+        leaving.push_async_callback(told.spans.send_the_last)  # also those of calls that ended in their grace
         agent = partial(agent_keys, link, progress=settings.outbound.wants_progress())
         trust = Trust(Pins(rows), agent, given=settings.outbound.agent_keys, refused=metrics.refused.add)
         told.status.looks["agent's word"] = trust.findings

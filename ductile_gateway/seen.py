@@ -116,8 +116,8 @@ class Seen:
             tools=lambda: "" if offers.catalog.tools else "it waits until it is told its tools",
             requests=lambda: "none is taken yet",
         )
-        self._spans = Spans(settings.telemetry.receiver("traces"))
-        self.calls = CallsTold(metrics, self._spans, urls={name: each.url for name, each in ductiles.items()})
+        self.spans = Spans(settings.telemetry.receiver("traces"))
+        self.calls = CallsTold(metrics, self.spans, urls={name: each.url for name, each in ductiles.items()})
         self._healths = {name: DuctileHealth(each) for name, each in ductiles.items()}
 
     def queues(self) -> Mapping[str, Callable[[], int | None]]:
@@ -132,7 +132,7 @@ class Seen:
         async with asyncio.TaskGroup() as group:
             within_s = HAND_OVER_S if take_over else 0.0
             group.create_task(_serve_probes(settings.http, self.readiness, exposed, within_s=within_s))
-            group.create_task(self._spans.keep_sending())
+            group.create_task(self.spans.keep_sending())
             if self._healths:
                 self.readiness["ductile"] = self._trouble
                 self._metrics.observe_ductiles(self._healths)

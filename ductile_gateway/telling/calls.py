@@ -47,16 +47,15 @@ class Spans:
             self._kept.append(span)
 
     async def keep_sending(self) -> None:
-        """Until cancelled, and then what is left."""
         await head_start()
-        try:
-            while self._receiver:
-                await asyncio.sleep(EVERY_S)
+        while self._receiver:
+            await asyncio.sleep(EVERY_S)
+            await self._send()
+
+    async def send_the_last(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WITHIN_S):
                 await self._send()
-        finally:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LAST_WITHIN_S):
-                    await self._send()
 
     async def _send(self) -> None:
         try:

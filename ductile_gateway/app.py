@@ -21,7 +21,7 @@ from ductile_gateway.plugins.folders import InstalledPlugin
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.seen import Seen
 from ductile_gateway.settings import GatewaySettings, load, settings_file
-from ductile_gateway.telling.metrics import GatewayMetrics
+from ductile_gateway.telling import GatewayMetrics
 from ductile_gateway.tidying import Tidying
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import follow_folders, keep_fresh, tools_at_last

@@ -17,8 +17,7 @@ from ductile_gateway.ductile.discovery import look as look_at_ductile
 from ductile_gateway.foundations import Foundations
 from ductile_gateway.ports import Look
 from ductile_gateway.settings import GatewaySettings, HttpSettings
-from ductile_gateway.telling.calls import CallsTold, Spans
-from ductile_gateway.telling.metrics import GatewayMetrics
+from ductile_gateway.telling import CallsTold, GatewayMetrics, Spans
 from ductile_gateway.tools.catalog import Offers
 from groundwork.nats.lease import look_at_all
 from groundwork.nats.link import NatsLink

@@ -25,8 +25,7 @@ from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Observer, ToolRunner, unrecorded
 from ductile_gateway.store.carriers import InFile
 from ductile_gateway.store.rows import Rows
-from ductile_gateway.telling.calls import CallsTold, Spans
-from ductile_gateway.telling.metrics import GatewayMetrics
+from ductile_gateway.telling import CallsTold, GatewayMetrics, Spans
 from ductile_gateway.tools.catalog import Offers
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile

@@ -23,7 +23,7 @@ from agent_service.metrics.levels import (
 )
 from agent_service.metrics.runs import AgentMetrics
 from ductile_gateway.ductile.discovery import DuctileHealth
-from ductile_gateway.telling.metrics import GatewayMetrics
+from ductile_gateway.telling import GatewayMetrics
 from groundwork.http.requests import request_durations
 from groundwork.nats.link import NatsLink
 from groundwork.telemetry.metrics import Counter, Instrument, Instruments

@@ -10,8 +10,7 @@ import pytest
 
 from ductile_gateway.calls.call import JobFacts, failed
 from ductile_gateway.seen import Status
-from ductile_gateway.telling.calls import CallsTold, Spans
-from ductile_gateway.telling.metrics import GatewayMetrics
+from ductile_gateway.telling import CallsTold, GatewayMetrics, Spans
 from groundwork.telemetry.span import Span
 from schemas.status import Finding
 from tests.gateway.parts import NOON, RUN, TRACE, FakeRunner, World, asked_for

@@ -89,9 +89,9 @@ class Kept:
         for file in self.store.iterdir():
             file.unlink()
 
-    async def why_nobody_begins(self) -> str:
+    async def why_no_gateway_begins(self, kind: Kind = "jetstream") -> str:
         with pytest.raises(Misconfigured) as failure:
-            async with self.opened():
+            async with self.opened(kind):
                 pass
         return str(failure.value)
 
@@ -152,7 +152,7 @@ async def test_all_is_there_after_a_move_as_that_of_a_gateway_that_is_gone_and_g
         await stores.ledger.answer(an_answer(3))
         await stores.ledger.intend(BY_A_PLUGIN)
     await kept.moved("sqlite")
-    assert "backed up to be moved" in await kept.why_nobody_begins()
+    assert "backed up to be moved" in await kept.why_no_gateway_begins()
     async with kept.opened("sqlite") as stores:
         await holds_all(stores)
         assert await stores.ledger.find(READS.key) == an_answer(3)
@@ -201,18 +201,24 @@ async def test_that_it_was_restored_is_known_to_all_gateways_and_stays_in_doubt_
     assert (known.backup, known.moved, known.at > noted.at) == (moved_as, False, True)
 
 
-async def test_a_restore_that_was_interrupted_is_finished_by_the_same_command_and_nobody_begins_before(
-    kept: Kept,
+@pytest.mark.parametrize("into", KINDS)
+async def test_a_restore_that_was_interrupted_is_finished_by_the_same_command_and_no_gateway_begins_before(
+    kept: Kept, into: Kind
 ) -> None:
     name = await kept.backed_up("sqlite")
     await kept.lost()
-    await kept.restored("jetstream")
-    noted, log = await kept.noted(), log_of_gateways(kept.link)
-    rows = Rows(InStream(log))
-    await put_mark(rows, replace(noted, state="coming"), before=noted)
-    await log.purge(subject_of(Call, IN_DUCTILE.key))
-    assert f"`ductile-gateway restore FILE --backup {name}` again" in await kept.why_nobody_begins()
-    await kept.restored("jetstream")
-    async with kept.opened() as stores:
+    await kept.restored(into)
+    subject = subject_of(Call, IN_DUCTILE.key)
+    async with kept.opened(into) as stores:
+        noted = await mark_of(stores.rows)
+        await put_mark(stores.rows, replace(noted, state="coming"), before=noted)
+        if into == "jetstream":
+            await log_of_gateways(kept.link).purge(subject)
+        else:
+            delete = "DELETE FROM rows WHERE subject = ?"
+            await stores.rows.carrier.file.write(lambda file: file.execute(delete, (subject,)).rowcount)
+    assert f"`ductile-gateway restore FILE --backup {name}` again" in await kept.why_no_gateway_begins(into)
+    await kept.restored(into)
+    async with kept.opened(into) as stores:
         await holds_all(stores)
-    assert await kept.noted() == noted
+        assert await mark_of(stores.rows) == noted

@@ -47,8 +47,7 @@ log = logging.getLogger(__name__)
 
 
 async def serve_http(*all_that_it_needs: Any) -> None:
-    """Loaded when callers are let in, for loading it would hold up what a crash interrupted."""
-    await loaded("agent_service.serving_http:serve_http")(*all_that_it_needs)
+    await (await asyncio.to_thread(loaded, "agent_service.serving_http:serve_http"))(*all_that_it_needs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +125,8 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket, ht
 async def _start(
     agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket, http: Http
 ) -> None:
-    """Is ready as soon as runs go on. Callers may connect from the first, and are answered once the API is loaded."""
+    """Is ready as soon as runs go on. Callers may connect from the first, and are answered once another thread has
+    loaded the API."""
     since = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
     await agent.halting.recall()
     agent.limits.recall(agent.store.taken, aside=agent.settings.shared)
@@ -149,7 +149,7 @@ async def _start(
     runs = await agent.store.counts()
     if any(runs[status] for status in UNDER_WAY):
         await head_start()
-    let_callers_in = loaded("agent_service.serving:let_callers_in")
+    let_callers_in = await asyncio.to_thread(loaded, "agent_service.serving:let_callers_in")
     await let_callers_in(agent, background, group, listener, http)
     await agent.limits.recall_calls(agent.store.taken, agent.clock)
     if not agent.limits.spending.reached:

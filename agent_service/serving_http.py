@@ -1,5 +1,6 @@
 """Serves the HTTP API of an agent: loaded when callers are let in."""
 
+import asyncio
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -45,7 +46,7 @@ async def serve_http(
 ) -> None:
     """`rooms` serve operations, beside those that are served over HTTP alone."""
     every = (*rooms, *_rooms(agent, feed, reader))
-    app = create_app(every, agent.settings, slots=Slots(), fresh=fresh)
+    app = await asyncio.to_thread(create_app, every, agent.settings, slots=Slots(), fresh=fresh)
     await serve(measured(app, request_durations(agent.metrics.instruments)), listener, stopping=feed.end)
 
 

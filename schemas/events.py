@@ -363,17 +363,3 @@ INBOUND: dict[str, type[Envelope[Any]]] = {
     subjects.CANCEL: Envelope[Cancel],
     subjects.SIGNAL: Envelope[Signal],
 }
-
-OUTBOUND: dict[str, type[Envelope[Any]]] = {
-    subjects.TOOL_REQUEST: Envelope[ToolRequest],
-    subjects.WAKE_ACCEPTED: Envelope[WakeAccepted],
-    subjects.PROGRESS: Envelope[Progress],
-    subjects.COMPLETED: Envelope[Completed],
-    subjects.ESCALATED: Envelope[Escalated],
-    subjects.FAILED: Envelope[Failed],
-    subjects.CANCELLED: Envelope[Cancelled],
-    subjects.WAITING: Envelope[Waiting],
-    subjects.REOPENED: Envelope[Reopened],
-    subjects.REJECTED: Envelope[Rejected],
-}
-"""What the agent publishes, by subject (tool requests by the subject before the route). The gateway rejects too."""

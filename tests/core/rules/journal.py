@@ -4,7 +4,8 @@ from agent_service.core.waiting import Status
 from agent_service.run import journal, messages
 from agent_service.run.changes import retell
 from schemas import subjects
-from schemas.events import INBOUND, OUTBOUND
+from schemas.events import INBOUND
+from schemas.generate import OUTBOUND
 from tests.core.rules.reading import Story, after, commits_of, entries
 
 

@@ -146,7 +146,8 @@ class Box:
         return Order(
             entrypoint=str(entrypoint),
             environment=dict(environment),
-            python=is_ours(entrypoint, environment.get("PATH")),
+            # Elsewhere a program that was not started may not use all of the system.
+            python=sys.platform == "linux" and is_ours(entrypoint, environment.get("PATH")),
             limits=self.limits,
             landlock=files == "landlock",
             view=files == "view" or self.boundary.hides,

@@ -17,7 +17,6 @@ import time
 import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -114,9 +113,9 @@ class Guards:
                 guards.pop(0).leave()
 
     def _made(self, order: Order) -> Guard:
-        place, (ours, its) = self._place(order.user), socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        place, (ours, its) = self._place(order.user), socket.socketpair()
         ours.setblocking(False)
-        content = replace(order, place=str(place)).to_json()
+        content = order._replace(place=str(place)).to_json()
         with its, locked(place) as lock, self._turn:
             self._sweep()
             try:

@@ -1,15 +1,14 @@
 """What one call may use: all of its processes together, unless a limit says otherwise."""
 
 import resource
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MB = 1024 * 1024
 SPARE_TASKS = 512
 """By so many the kernel's own limit of processes lies higher: it counts all of the user's, and only stops a flood."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """The time by the clock is the call's own deadline. `grace_s`: between SIGTERM and SIGKILL."""
 
     cpu_s: float = 300

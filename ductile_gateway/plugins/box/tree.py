@@ -6,7 +6,7 @@ import resource
 import signal
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 TICKS = "SC_CLK_TCK"
 ENDED = "ZX"
@@ -15,8 +15,7 @@ PROC = os.open("/proc", os.O_RDONLY | os.O_CLOEXEC) if os.path.isdir("/proc") el
 """Of the machine, also in a view that hides processes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(NamedTuple):
     """A line of /proc/PID/stat. `cpu_ticks` with those of its children that are gone; `memory` in pages, resident."""
 
     pid: int
@@ -27,8 +26,7 @@ class Process:
     memory: int
 
 
-@dataclass(frozen=True, slots=True)
-class Weight:
+class Weight(NamedTuple):
     tasks: int
     cpu_s: float
     memory_bytes: int

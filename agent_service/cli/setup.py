@@ -13,7 +13,15 @@ import typer
 
 from agent_service import settings
 from agent_service.archive.records import bus_at_hand
-from agent_service.bus.topology import MAX_GIB, Executor, reserved_gib, set_up_within, size_found, topology
+from agent_service.bus.topology import (
+    MAX_GIB,
+    OPERATORS_CHOICE,
+    Executor,
+    reserved_gib,
+    set_up_within,
+    size_found,
+    topology,
+)
 from agent_service.cli import whereabouts
 from agent_service.cli.options import CONFIG, flag, of_files, option
 from agent_service.cli.output import Outcome
@@ -54,7 +62,9 @@ class Asked:
         return self.change and self.heeds(finding)
 
     def heeds(self, finding: Deviation) -> bool:
-        return self.max_gib is not None or (finding.kind, finding.field) != ("differs", "max_bytes")
+        """What an operator chose stays, unless something else is asked for."""
+        asked = {"max_bytes": self.max_gib, "num_replicas": self.replicas}.get(finding.field)
+        return finding.kind != "differs" or finding.field not in OPERATORS_CHOICE or asked is not None
 
 
 @of_files(

@@ -1,6 +1,7 @@
 """`agentic setup` changes what exists only when it is told to, and says beforehand what that would be."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,8 +40,15 @@ async def test_what_differs_is_told_by_a_dry_run_left_as_it_is_and_changed_when_
         0,
         True,
     )
-    again = await called("setup", "--config", config, "--shared")
+    await link.ask_jetstream(f"STREAM.UPDATE.{subjects.STREAM_DEAD_LETTERS}", await longer(link))
+    again = await called("setup", "--config", config, "--shared", "--change")
     assert (again.code, again.out.strip()) == (0, "everything is there already")
+
+
+async def longer(link: NatsLink) -> dict[str, Any]:
+    """What an operator chose to keep for another time."""
+    kept = (await link.ask_jetstream(f"STREAM.INFO.{subjects.STREAM_DEAD_LETTERS}"))["config"]
+    return {**kept, "max_age": 2 * kept["max_age"]}
 
 
 async def test_on_a_small_server_streams_are_made_that_fit_and_setup_says_what_they_take(

@@ -117,8 +117,8 @@ def test_every_pod_may_reach_the_bus_and_is_reached_by_nobody_unnamed(part: str)
 @pytest.mark.parametrize("part", ["setup", "overlays/try/setup"])
 def test_the_streams_are_made_for_replicas(part: str) -> None:
     [container] = containers(pods(rendered(part))["agentic-setup"])
-    assert container["args"][:4] == ["agentic", "setup", "--config", "/etc/agentic/agentic.yaml"]
-    options = dict(zip(container["args"][4::2], container["args"][5::2], strict=True))
+    assert container["args"][:5] == ["agentic", "setup", "--change", "--config", "/etc/agentic/agentic.yaml"]
+    options = dict(zip(container["args"][5::2], container["args"][6::2], strict=True))
     assert options["--replicas"] == "3"
     assert float(options["--max-gib"]) >= 1
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from ductile_gateway.calls.call import (
     ALONE,
@@ -117,23 +116,6 @@ def answered(call: Call | None, answer: Answer, by: str) -> Call:
     )
 
 
-def accepted(call: Call | None, job_id: str, by: str) -> Call | None:
-    return replace(call, begun=replace(call.begun, job_id=job_id)) if call and call.begun and call.by == by else call
-
-
-def never_sent(call: Call | None, by: str) -> Call | None:
-    """Its receipt is needed no more: any gateway may begin it."""
-    return replace(call, by=ALONE, begun=None) if call and call.begun and call.by == by else call
-
-
-def outlived(call: Call | None, job: Job, at: datetime) -> Call | None:
-    return call if not call or call.late else replace(call, late=OverdueJob(call.key, replace(job, of=None), at))
-
-
-def told_late(call: Call | None) -> Call | None:
-    return call and replace(call, late=None)
-
-
 def _new(call: Asked | Answer, of: ToolRequest | Answer) -> Call:
     return Call(key=call.key, digest=call.digest, state=OPEN, trace=call.trace, run_id=of.run_id, step=of.step)
 
@@ -195,15 +177,15 @@ class Ledger:
     async def intend(self, intent: Intent, receipt: Receipt | None = None) -> None:
         """The tool is about to be run by this gateway. Raises AlreadyStarted where another receipt was not dropped, and
         TryAgain where another gateway has begun or answered the call: `find` says so from then on."""
-        await self._change(intent.key, intended, intent=intent, receipt=receipt, by=self._rows.by)
+        await self._change(intent.key, partial(intended, intent=intent, receipt=receipt, by=self._rows.by))
 
     async def adopt(self, intent: Intent) -> None:
         """The call is this gateway's now. Raises TryAgain where it has changed meanwhile."""
-        await self._change(intent.key, adopted, intent=intent, by=self._rows.by)
+        await self._change(intent.key, partial(adopted, intent=intent, by=self._rows.by))
 
     async def answer(self, answer: Answer) -> Answer:
         """Returns the first answer to the key, which is kept for ever."""
-        kept = await self._change(answer.key, answered, answer=answer, by=self._rows.by)
+        kept = await self._change(answer.key, partial(answered, answer=answer, by=self._rows.by))
         past = kept and kept.past
         return past if isinstance(past, Answer) else answer
 
@@ -236,14 +218,16 @@ class Ledger:
 
     async def accepted(self, key: str, job_id: str) -> None:
         """A job was made of the call."""
-        await self._change(key, accepted, job_id=job_id, by=self._rows.by)
+        await self._change_begun(key, lambda call, begun: replace(call, begun=replace(begun, job_id=job_id)))
 
     async def never_sent(self, key: str) -> None:
-        await self._change(key, never_sent, by=self._rows.by)
+        """Its receipt is needed no more: any gateway may begin it."""
+        await self._change_begun(key, lambda call, _: replace(call, by=ALONE, begun=None))
 
     async def outlived(self, key: str, job: Job, at: datetime) -> None:
         """The job has outlived the deadline of the call."""
-        await self._change(key, outlived, job=job, at=at)
+        late = OverdueJob(key, replace(job, of=None), at)
+        await self._change(key, lambda call: replace(call, late=late) if call and not call.late else call)
 
     def late(self) -> list[OverdueJob]:
         """The longest overdue first."""
@@ -251,7 +235,14 @@ class Ledger:
         return sorted(late, key=lambda late: late.since)
 
     async def told_late(self, key: str) -> None:
-        await self._change(key, told_late)
+        await self._change(key, lambda call: call and replace(call, late=None))
 
-    async def _change(self, key: str, change: Callable[..., Call | None], **given: Any) -> Call | None:
-        return await self._rows.change(Call, partial(change, **given), key)
+    async def _change(self, key: str, change: Callable[[Call | None], Call | None]) -> Call | None:
+        return await self._rows.change(Call, change, key)
+
+    async def _change_begun(self, key: str, change: Callable[[Call, Receipt], Call]) -> None:
+        """Of a call that this gateway has begun."""
+        me = self._rows.by
+        await self._change(
+            key, lambda call: change(call, call.begun) if call and call.begun and call.by == me else call
+        )

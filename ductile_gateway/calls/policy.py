@@ -36,29 +36,22 @@ def admit(asked: Asked, offer: ToolOffer | None, *, flaw: str | None, now: datet
         return failed("not_allowed", _why_not_allowed(asked, offer), retryable=False)
     if flaw := flaw or _flaw(asked, command):
         return failed("invalid_arguments", f"arguments of {offer.name} {command.name}: {flaw}", retryable=False)
-    if late := _expired(asked, now):
-        return late
+    if (deadline := asked.request.deadline_at) and now >= deadline:
+        expired = f"its deadline {deadline:%Y-%m-%dT%H:%M:%SZ} had passed: it was not run"
+        return failed("expired", expired, retryable=True)
     ends_at = now + timedelta(seconds=offer.timeout_s)
     may_repeat = command.tier == "read" or command.idempotent
     deadline_at = min(ends_at, asked.request.deadline_at or ends_at)
     return Intent(asked=asked, may_repeat=may_repeat, deadline_at=deadline_at)
 
 
-def unwanted() -> ToolOutcome:
-    return failed("expired", "its run had ended meanwhile: it was not run", retryable=False)
+UNWANTED = failed("expired", "its run had ended meanwhile: it was not run", retryable=False)
 
 
 def having_waited(outcome: ToolOutcome, why: str | None) -> ToolOutcome:
     if outcome.error_class != "expired" or not why:
         return outcome
     return replace(outcome, message=f"{outcome.message}. It has waited: {why}")
-
-
-def _expired(asked: Asked, now: datetime) -> ToolOutcome | None:
-    deadline = asked.request.deadline_at
-    if deadline is None or now < deadline:
-        return None
-    return failed("expired", f"its deadline {deadline:%Y-%m-%dT%H:%M:%SZ} had passed: it was not run", retryable=True)
 
 
 def after_resume(verdict: Verdict, intent: Intent) -> ToolOutcome | None:

@@ -152,7 +152,7 @@ class Relay:
             else:
                 verdict = await self._verdict(call, self.runner.run(call, partial(self._begin, intent)))
         except Unwanted:
-            return policy.unwanted()
+            return policy.UNWANTED
         return self._of_reruns(policy.after_run(verdict, intent), intent)
 
     async def _begin(self, intent: Intent, receipt: Receipt | None = None) -> None:

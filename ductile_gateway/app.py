@@ -28,7 +28,7 @@ from ductile_gateway.tools.toolbox import follow_folders, keep_fresh, tools_at_l
 from ductile_gateway.trust import Pins, Trust
 from ductile_gateway.webhooks.outbound import serve_outbound
 from ductile_gateway.webhooks.outbox import Outbox
-from ductile_gateway.webhooks.sender import CallbackCheck
+from ductile_gateway.webhooks.sender import callback_check
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.following import keep_informed
 from groundwork.nats.lease import may_join_anew
@@ -86,7 +86,7 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
         answering = serve_questions(link, told.status.tell, each=rows.by)
         async with answering as questions, asyncio.TaskGroup() as group:
             tidying = Tidying(rows, settings)
-            await questions.answer_callbacks(CallbackCheck(settings.outbound.callbacks).flaw)
+            await questions.answer_callbacks(callback_check(settings.outbound.callbacks))
             await questions.answer_prune(tidying.prune)
             gateway = _Gateway(settings, offers, stands_on, told, trust, metrics)
             for work in (

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -163,28 +163,24 @@ class Addresses:
         self._resolvers.shutdown(wait=False, cancel_futures=True)
 
 
-class CallbackCheck:
-    """Says at the wake whether anything would ever be sent to a callback. A name that cannot be looked up soon is not
-    refused. Callers choose these names, so they are looked up apart from those of what is sent."""
+def callback_check(
+    settings: CallbackSettings, resolve: Resolve = resolve_name, *, within_s: float = CHECKED_WITHIN_S
+) -> Callable[[str], Awaitable[str]]:
+    """Says at the wake why nothing would ever be sent to a callback; empty where it would. A name that cannot be looked
+    up soon is not refused. Callers choose these names, so they are looked up apart from those of what is sent."""
+    addresses, rules = Addresses(resolve, most=CHECKERS), settings.network
 
-    def __init__(
-        self, settings: CallbackSettings, resolve: Resolve = resolve_name, *, within_s: float = CHECKED_WITHIN_S
-    ) -> None:
-        self._settings = settings
-        self._addresses = Addresses(resolve, most=CHECKERS)
-        self._within_s = within_s
-
-    async def flaw(self, url: str) -> str:
-        rules = self._settings.network
-        if not self._settings.secret:
+    async def flaw(url: str) -> str:
+        if not settings.secret:
             return UNSIGNED
         try:
-            await asyncio.wait_for(self._addresses.of(read_destination(url, rules), rules), self._within_s)
+            with contextlib.suppress(OSError):  # the name is unknown now, or not known soon: a timeout is one, too
+                await asyncio.wait_for(addresses.of(read_destination(url, rules), rules), within_s)
         except Forbidden as error:
             return str(error)
-        except OSError:  # the name is unknown now, or not known soon: a TimeoutError is one, too
-            return ""
         return ""
+
+    return flaw
 
 
 @contextlib.asynccontextmanager

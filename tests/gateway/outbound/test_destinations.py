@@ -8,7 +8,7 @@ import pytest
 
 from ductile_gateway.webhooks.destinations import Forbidden, check_address, read_destination
 from ductile_gateway.webhooks.outbound_settings import CallbackSettings, NetworkSettings
-from ductile_gateway.webhooks.sender import CallbackCheck, resolve_name
+from ductile_gateway.webhooks.sender import callback_check, resolve_name
 from tests.gateway.outbound.kit import SECRET
 
 STRICT = NetworkSettings()
@@ -74,7 +74,7 @@ INSIDE = """
 @pytest.mark.attack(70, 71, 72, 73)
 @pytest.mark.parametrize("url", INSIDE.split())
 async def test_a_callback_into_the_house_has_a_flaw_also_behind_a_name(url: str) -> None:
-    assert await CallbackCheck(RULES, resolve).flaw(url)
+    assert await callback_check(RULES, resolve)(url)
 
 
 @pytest.mark.attack(76)
@@ -96,7 +96,7 @@ async def test_a_callback_into_the_house_has_a_flaw_also_behind_a_name(url: str)
 async def test_what_tells_against_a_url_is_said_before_anything_is_sent(
     url: str, rules: NetworkSettings, said: str
 ) -> None:
-    flaw = await CallbackCheck(RULES.model_copy(update={"network": rules}), resolve).flaw(url)
+    flaw = await callback_check(RULES.model_copy(update={"network": rules}), resolve)(url)
     assert (said in flaw, bool(flaw)) == (True, bool(said))
 
 
@@ -108,6 +108,6 @@ async def test_a_name_server_that_does_not_answer_holds_up_no_wake() -> None:
         return resolve(host, port)
 
     began = time.monotonic()
-    assert await CallbackCheck(RULES, slow, within_s=0.05).flaw("https://inside.example/hook") == ""
+    assert await callback_check(RULES, slow, within_s=0.05)("https://inside.example/hook") == ""
     assert time.monotonic() - began < 5
     answered.set()

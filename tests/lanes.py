@@ -31,7 +31,6 @@ REAL = (
     "ductile/test_wake_agent.py",
     "e2e",
     "evaluation/test_eval_command.py",
-    "evaluation/test_scenarios.py",
     "examples",
     "executors/test_shipped.py",
     "gateway/plugins/test_authoring.py",

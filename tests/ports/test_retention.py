@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -190,8 +191,9 @@ async def test_what_is_to_be_removed_elsewhere_is_known_until_it_is(store: Store
 
 async def pruned(member: Member, rules: KeepRunsSettings) -> int:
     """How many runs a pass of that member has go."""
-    belongings = RunBelongings(Path("no-folder-of-workspaces"), MemoryArtifacts())
-    passed = await Pruning(member.store.forgetting, belongings, rules, 0.0, FakeClock(LATER)).prune(rest=0)
+    with TemporaryDirectory() as folder:
+        belongings = RunBelongings(Path(folder), MemoryArtifacts())
+        passed = await Pruning(member.store.forgetting, belongings, rules, 0.0, FakeClock(LATER)).prune(rest=0)
     return sum(passed.runs.values())
 
 

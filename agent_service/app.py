@@ -70,7 +70,7 @@ async def serve(settings: AgentSettings, *, take_over: bool = False, parts: Part
             except (Failure, BaseExceptionGroup) as ended:
                 if not settings.shared or not may_join_anew(ended):
                     raise
-                log.warning("this agent joins anew", extra={"why": str(next(causes(ended)))})
+                log.warning("this agent joins again", extra={"why": str(next(causes(ended)))})
                 await asyncio.sleep(JOINS_AFTER_S)
 
 

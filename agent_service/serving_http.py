@@ -92,7 +92,7 @@ def _of_the_agent(settings: AgentSettings, counts: Mapping[Status, int]) -> Find
     model = settings.model
     thinks = f"{model.provider}: {', '.join(model.names())}" if model.provider != "scripted" else "a script"
     runs = ", ".join(f"{counts[status]} {status}" for status in UNDER_WAY)
-    return ok("agent", f"version {installed_version()}, {runs}; who thinks is {thinks}")
+    return ok("agent", f"version {installed_version()}, {runs}; decisions by {thinks}")
 
 
 async def _of_company(link: NatsLink, me: str | None) -> Sequence[Finding]:

@@ -170,4 +170,4 @@ def read_as(model: type[M], told: dict[str, Any]) -> M:
         return model.model_validate(told)
     except ValidationError as error:
         where = ", ".join(sorted({str(flaw["loc"][0]) for flaw in error.errors() if flaw["loc"]}))
-        raise Broken(f"the agent's answer is none that this client knows ({where}): is one much older?") from error
+        raise Broken(f"this client does not know the agent's answer ({where}): is one of them much older?") from error

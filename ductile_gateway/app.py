@@ -69,7 +69,7 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
         except (Failure, ExceptionGroup) as error:
             if not settings.shared or not may_join_anew(error):
                 raise
-            log.warning("this gateway joins anew", extra={"why": str(next(causes(error)))})
+            log.warning("this gateway joins again", extra={"why": str(next(causes(error)))})
             await asyncio.sleep(JOINS_AFTER_S)
 
 

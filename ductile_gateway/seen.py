@@ -85,12 +85,12 @@ class Status:
                 found = look()
                 return await found if isinstance(found, Awaitable) else found
         except TimeoutError:
-            why = f"it did not say within {self.within_s:g} s how it is"
+            why = f"it did not report its status within {self.within_s:g} s"
         except (TryAgain, Broken) as error:
             why = printable(error)
         except Exception as error:  # the other parts are told all the same
-            log.exception("a part of the gateway cannot say how it is", extra={"part": name})
-            why = f"it cannot say how it is ({type(error).__name__})"
+            log.exception("a part of the gateway cannot report its status", extra={"part": name})
+            why = f"it cannot report its status ({type(error).__name__})"
         return [Finding(name=name, mark="warning", text=why, remedy="ask again; see the gateway's log")]
 
 

@@ -76,7 +76,7 @@ class Tidying:
             try:
                 await self.tidy()
             except (TryAgain, OSError) as error:
-                log.warning("what is kept no longer is still there", extra={"why": str(error)})
+                log.warning("expired rows could not be deleted", extra={"why": str(error)})
             await asyncio.sleep(LOOK_S)
 
     def _kept_since(self) -> datetime:

@@ -117,7 +117,7 @@ class Door:
             text = "this service does not answer to this Host: add it to `http.allowed_hosts`"
             return Refusal(Code.WRONG_HOST, text)
         if _is_of_another_site(connection):
-            return Refusal(Code.FOREIGN_ORIGIN, "pages of other sites may ask nothing here")
+            return Refusal(Code.FOREIGN_ORIGIN, "requests from pages of other sites are refused")
         return None
 
 

@@ -197,7 +197,7 @@ def refusal_of(error: Exception) -> Refusal:
         case TryAgain():
             return _later(error)
         case Fatal():
-            message = "the agent cannot work before a person mends it: ask again later, with the same wake_id"
+            message = "the agent needs its operator: ask again later, with the same wake_id"
             return Refusal(Code.BROKEN, message, status=503, retry_after_s=BROKEN_RETRY_S)
     raise error
 

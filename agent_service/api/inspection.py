@@ -149,7 +149,7 @@ async def _of_disk(reading: Awaitable[T]) -> T:
         text = "the file is too large to be sent: take it from the disk"
         raise Refusal(Code.TOO_LARGE_TO_SEND, text) from error
     except ArtifactChanged as error:
-        text = f"{error}: somebody has replaced it, and it is not handed out"
+        text = f"{error}: it was replaced, and is not sent"
         raise Refusal(Code.ARTIFACT_CHANGED, text) from error
 
 

@@ -150,10 +150,10 @@ class _Spoken(_Sent):
         """An answer may say its `outcome` in the place of a message."""
         kind, name = others.data.get("kind") if "kind" in cls.model_fields else "answer", others.field_name or ""
         if kind and value is not None and kind not in TAKEN_BY.get(name, (kind,)):
-            raise ValueError(f"is nothing that a signal of kind `{kind}` takes")
+            raise ValueError(f"does not belong to a signal of kind `{kind}`")
         is_said = value is not None or (name == "message" and others.data.get("outcome") is not None)
         if not is_said and name == NEEDED_BY.get(kind or ""):
-            raise ValueError(f"is what a signal of kind `{kind}` must bring")
+            raise ValueError(f"is required in a signal of kind `{kind}`")
         return value
 
     def signal(self, run_id: str) -> Signal:

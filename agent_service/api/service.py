@@ -88,7 +88,7 @@ async def _ask(part: Part, look: Look) -> Sequence[Finding]:
         async with asyncio.timeout(WITHIN_S):
             return await look()
     except TimeoutError:
-        return [warning(part, f"it did not say within {WITHIN_S:g} s how it is", remedy=remedy)]
+        return [warning(part, f"it did not report its status within {WITHIN_S:g} s", remedy=remedy)]
     except Failure as error:
         return [wrong(part, str(error), remedy=remedy)]
 

@@ -101,7 +101,7 @@ class Pruning:
             try:
                 await self.prune()
             except TryAgain as error:
-                log.warning("runs whose time is over are still there", extra={"why": str(error)})
+                log.warning("expired runs could not be deleted", extra={"why": str(error)})
             await asyncio.sleep(LOOK_S)
 
     async def prune(self, within_s: float | None = None, *, rest: float = REST_S) -> Pruned:
@@ -111,7 +111,7 @@ class Pruning:
             with self._store.making_room():
                 await self._pass(pruned, within_s, rest=rest)
         for rule, runs in (*pruned.runs.items(), *pruned.artifacts.items()):
-            log.info("runs are kept no longer", extra={"runs": runs, "rule": rule})
+            log.info("expired runs were deleted", extra={"runs": runs, "rule": rule})
         return pruned
 
     async def _pass(self, pruned: Pruned, within_s: float | None, *, rest: float) -> None:
@@ -159,7 +159,7 @@ class Pruning:
             await self._belongings.remove(behind)
         except TryAgain as error:
             pruned.trouble = f"files of runs that are gone are still there: {error}"
-            log.warning("files of runs that are gone are still there", extra={"why": str(error)})
+            log.warning("files of deleted runs could not be deleted", extra={"why": str(error)})
         else:
             await self._store.cleared(behind)
 

@@ -53,13 +53,13 @@ async def dead_letters(letters: NatsDeadLetters) -> Finding:
         newest = waiting[-1].subject[:80]
         text = f"{len(waiting)} messages could not be handled, the newest of them on {newest}"
         return warning("dead letters", text, remedy="retry or discard each in the inbox")
-    return ok("dead letters", "there are none that wait for anybody")
+    return ok("dead letters", "none is open")
 
 
 async def gateway(troubles: "NatsTroubles") -> tuple[Finding, ...]:
     status = await troubles.status()
     if status is None:
-        return (wrong("gateway", "no gateway says how it is", remedy="start the gateway"),)
+        return (wrong("gateway", "no gateway reports its status", remedy="start the gateway"),)
     return status.findings
 
 

@@ -57,9 +57,9 @@ def answer(
     """Limits raise its budget. A write in doubt is settled by --ran, --did-not-run or --look."""
     outcomes = [name for name, is_said in {"ran": ran, "did_not_run": did_not_run, "look": look}.items() if is_said]
     if len(outcomes) > 1:
-        raise NotDone("say one of --ran, --did-not-run and --look", Exit.USAGE)
+        raise NotDone("give one of --ran, --did-not-run and --look", Exit.USAGE)
     if text is None and not outcomes:
-        raise NotDone("say what it is told: agentic answer RUN 'TEXT'", Exit.USAGE)
+        raise NotDone("an answer needs its text: agentic answer RUN 'TEXT'", Exit.USAGE)
     body = given(answer=text, outcome=next(iter(outcomes), None), constraints=limits)
     return _heard(asking.ask("answer_run", body), "has the answer")
 
@@ -87,7 +87,7 @@ def _shown(asking: Asking) -> str:
     asks = view["asks"]
     if asks is None or asks["kind"] != "approval":
         what = f"it asks for {asks['kind'].replace('_', ' ')}" if asks else f"it is {view['status']}"
-        text = f"nothing of {view['run_id']} waits for an approval: {what}"
+        text = f"{view['run_id']} waits for no approval: {what}"
         raise NotDone(text, Exit.REFUSED, {"code": "not_heard", "run_id": view["run_id"]})
     if not asking.as_json:
         output.draw(render.table(asked(output.safe(asks))))

@@ -137,7 +137,7 @@ def prompt(
 def _newest_call(asking: Asking) -> int:
     calls = [item["call"] for item in asking.ask("show_timeline")["items"] if item["call"]]
     if not calls:
-        raise NotDone(f"{asking.run_id} has asked no model yet", Exit.NOT_FOUND, {"code": "unknown_call"})
+        raise NotDone(f"{asking.run_id} has made no model call yet", Exit.NOT_FOUND, {"code": "unknown_call"})
     return int(max(calls))
 
 

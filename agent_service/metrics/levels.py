@@ -58,16 +58,16 @@ def observe_disk(instruments: Instruments, file: Path) -> None:
         return sum(one.stat().st_size for one in both if one.exists())
 
     instruments.level("agentic.store.size", "The store's database, and its log of writes", size, unit="By")
-    text = "What is free on the disk of the store"
+    text = "Free space on the disk of the store"
     instruments.level("agentic.store.free", text, lambda: shutil.disk_usage(file.parent).free, unit="By")
 
 
 def observe_limits(instruments: Instruments, spending: Spending, kill_switch: KillSwitch) -> None:
-    text = "What models cost today (UTC), in USD"
+    text = "Cost of models today (UTC), in USD"
     instruments.level("agentic.spent.today", text, lambda: spending.spent_usd, unit="{USD}")
-    text = "What may be spent on models in a day; none shown for no limit"
+    text = "Limit on the cost of models in a day; absent without one"
     instruments.level("agentic.spent.limit", text, lambda: spending.usd_per_day, unit="{USD}")
-    text = "1 while somebody has stopped everything, else 0"
+    text = "1 while everything is stopped, else 0"
     instruments.level("agentic.stopped", text, lambda: float(bool(kill_switch.why)))
 
 
@@ -75,5 +75,5 @@ def observe_readiness(instruments: Instruments, readiness: Callable[[], Awaitabl
     async def ready() -> Mapping[Attributes, float]:
         return {(name,): float(not wrong) for name, wrong in (await readiness()).items()}
 
-    text = "1 for each thing that is needed and works, else 0"
+    text = "1 for each dependency that works, else 0"
     instruments.level("agentic.ready", text, ready, attributes=("agentic.check",))

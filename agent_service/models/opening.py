@@ -32,7 +32,7 @@ def _check(settings: ModelSettings) -> None:
         if not (key.isascii() and key.isprintable() and key == key.strip()):
             wrong = "has a blank or a line break about it, or a character that no key has"
             raise Misconfigured(
-                f"the key of the model {wrong}: mend agent.model.api_key, or the file or variable of it"
+                f"the key of the model {wrong}: correct agent.model.api_key, or the file or variable of it"
             )
     if settings.base_url is not None:
         url = urlsplit(settings.base_url)

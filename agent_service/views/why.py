@@ -64,7 +64,7 @@ class Whereabouts:
 
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 SERVE = Remedy(text="start the executor", command="ductile-gateway serve")
-GO_ON = Remedy(text="once that is settled, let everything go on", command="agentic go-on")
+GO_ON = Remedy(text="resume everything once that is settled", command="agentic go-on")
 RAISE = Remedy(text="raise agent.limits.usd_per_day, or the quota that it names", command="agentic doctor")
 DOCTOR = Remedy(text="find out what is wrong there", command="agentic doctor")
 LOG = Remedy(text="see the agent's log, and start it again if it does not go on", command="agentic doctor")
@@ -174,12 +174,12 @@ def _of_a_sent_attempt(run: RunState, pending: Pending, seen: Seen) -> Iterator[
     what, executor = attempt_of(pending), executor_of(run, pending)
     if pending.grant:
         child = run_id_of(run.run_id, pending)
-        see = Remedy(text="see why that run stands where it stands", command=f"agentic why {child}")
+        see = Remedy(text="see what that run waits for", command=f"agentic why {child}")
         yield f"it waits for {what}, which run {child} works on", see
     if seen.result:
         yield f"the result of {what} is on the bus, and the agent has not taken it up yet", LOG
     for letter in reversed([letter for letter in seen.letters if not letter.settled]):
-        mend = Remedy(text="mend what it names, then send it again", command=f"agentic dlq retry {letter.id}")
+        mend = Remedy(text="correct what it names, then retry it", command=f"agentic dlq retry {letter.id}")
         yield f"a message of the run was refused: {letter.said('Reason')}", mend
     if seen.word:
         yield f"the gateway has {what} and waits: {seen.word.why}", DOCTOR

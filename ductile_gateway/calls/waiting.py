@@ -82,7 +82,7 @@ def look_at_waiting(calls: Sequence[WaitingCall]) -> Sequence[Finding]:
     first, number = calls[0], f"{len(calls)}{' or more' if len(calls) == MOST_TOLD else ''}"
     which = f"step {first.step}" + (f" task {first.task}" if first.task else "")
     text = f"{number} calls wait, that of {first.run_id} {which} since {first.since:%H:%M:%SZ}: {first.why}"
-    remedy = "mend what they wait for: they are made then, or given up at their deadlines"
+    remedy = "settle what they wait for: they are made then, or given up at their deadlines"
     return [Finding(name="gateway calls", mark="warning", text=text, remedy=remedy)]
 
 

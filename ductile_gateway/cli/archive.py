@@ -229,7 +229,7 @@ async def _bring_row(rows: Rows, subject: str, head: str, body: bytes, *, owner:
         there = await rows.carrier.load(subject)
         if (there.head, there.body) != (head_of(columns), body):
             where = f"{subject} is there, but not as it was"
-            raise Misconfigured(f"{where}: somebody else writes there") from None
+            raise Misconfigured(f"{where}: another process writes there") from None
 
 
 @commands.command("backup")

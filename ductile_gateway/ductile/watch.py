@@ -170,7 +170,7 @@ class JobWatch:
         except Unreadable:
             return failed("bad_output", "the result of the job cannot be read", retryable=False)
         except Exception:  # a status that is an object, levels without number: it has ended, or it never will
-            log.exception("what Ductile says of a job cannot be read", extra={"job_id": job.job_id})
+            log.exception("Ductile's answer about a job cannot be read", extra={"job_id": job.job_id})
             return failed("bad_output", "what Ductile says of the job cannot be read", retryable=False)
 
     async def _reading(self, job: Job) -> Going | Verdict:

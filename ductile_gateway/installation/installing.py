@@ -73,7 +73,7 @@ class Proposal:
         main = self.found.main
         if program and checked and (flaw := program.flaw("check", main)):
             raise Misconfigured(
-                f"Ductile itself finds its configuration wrong before anything is changed: {flaw}\n"
+                f"Ductile itself finds an error in its configuration before anything is changed: {flaw}\n"
                 "Mend that first; where it is only that this terminal lacks variables, `--unchecked` goes on"
             )
         locks = {file.parent / CHECKSUMS for file in (self.found.ours / RECORD, *self.found.files)}
@@ -128,7 +128,7 @@ def removal(found: Found) -> Proposal:
         raise Misconfigured(f"nothing was installed in {folder}: there is no {found.ours / RECORD}")
     if stranger := next(_strangers(found, before), None):
         raise Misconfigured(
-            f"{found.ours / RECORD} names {stranger}, which no installation writes: somebody else has changed it. "
+            f"{found.ours / RECORD} names {stranger}, which no installation writes: it was changed. "
             "Take out by hand what docs/DUCTILE.md names"
         )
     if user := next(found.users(), None):

@@ -157,7 +157,7 @@ class WebhookSettings(_Sender):
             if not mapping.trusted and (mapping.outcome is not None or mapping.constraints):
                 raise ValueError(
                     f"{name}: an outcome and constraints are trusted: say `trusted: true` where "
-                    "only people of the house do, or map neither"
+                    "only your own people do, or map neither"
                 )
         return self
 

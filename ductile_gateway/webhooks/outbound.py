@@ -172,7 +172,7 @@ class Outbound:
                 await self._conclude(notification, await self._tried(notification))
                 self._wake.set()
         except TryAgain as error:
-            log.warning("what became of a delivery is not recorded; it is made again", extra={"why": str(error)})
+            log.warning("the outcome of a delivery is not recorded; it is made again", extra={"why": str(error)})
             await asyncio.sleep(error.delay_s)
         finally:
             del self._under_way[notification.target, notification.key]

@@ -122,7 +122,7 @@ class Archive:
         if name not in self.manifest.files:
             raise Misconfigured(f"{self.path} has no {name}: it is another kind of archive")
         if (content := self._found(self.manifest.files[name])) is None:
-            raise Misconfigured(f"{self.path} is damaged: {name} is not as it was written. Use another copy")
+            raise Misconfigured(f"{self.path} is damaged: {name} was changed. Use another copy")
         return content
 
     def pieces(self, name: str) -> Iterator[bytes]:

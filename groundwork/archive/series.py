@@ -203,7 +203,7 @@ def _copy(database: Path, copy: Path) -> None:
     except sqlite3.Error as error:
         raise storage_error(error, database) from error
     if found != "ok":
-        raise Misconfigured(f"{database} is damaged ({found}): this is no state to keep. Restore an older backup")
+        raise Misconfigured(f"{database} is damaged ({found}): restore an older backup")
 
 
 def set_aside(folder: Path, file: str) -> None:

@@ -109,7 +109,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing() and not self.flow.write_paused:
             return
         if self.flow.write_paused:
-            log.info("let go of a reader that does not read", extra={"path": self.scope.get("path")})
+            log.info("a client that does not read was disconnected", extra={"path": self.scope.get("path")})
             self.transport.abort()
         elif self.cycle is None or (self._is_answered() and self.scope is not self.cycle.scope):
             self.send_400_response("The head of the request is too large or too slow.")

@@ -47,7 +47,7 @@ def serve(
     except Exception as error:
         complaint = complaint_of(error)
         if complaint is None:
-            log.critical("the service failed: this is a fault of its own", exc_info=error)
+            log.critical("the service failed: report it with this log", exc_info=error)
             return Exit.FAILED
         log.critical("%s", str(complaint))
         return complaint.exit_code

@@ -130,7 +130,7 @@ class SqliteFile:
         if trouble and not self.trouble:
             log.error("nothing can be stored: %s", trouble)
         elif self.trouble and not trouble:
-            log.warning("what is stored is stored again", extra={"file": self.path.name})
+            log.warning("the store accepts writes again", extra={"file": self.path.name})
         self.trouble = trouble
 
 

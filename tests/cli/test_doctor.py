@@ -73,7 +73,7 @@ JUDGED: list[tuple[Finding, Wanted]] = [
     (at("2026-11-21T12:00:03.123456789Z"), ("ok", "within", "")),
     (at("2026-11-21T11:58:00Z"), ("warning", "2:00 ahead of", "")),
     (at("2026-11-21T13:00:00Z"), ("warning", "1:00:00 behind", "")),
-    (at(None), ("warning", "does not tell its time", "")),
+    (at(None), ("warning", "does not report its time", "")),
     (copies({"lag": 1805}), ("warning", "AGENTIC_REQUESTS on n3 is 1805 behind", "restart those behind")),
     (copies({}), ("warning", "AGENTIC_REQUESTS on n3 is not up to date", "restart those behind")),
     (copies({}, leader=None), ("wrong", "no server leads AGENTIC_REQUESTS", "copies are damaged: restart them")),

@@ -123,7 +123,7 @@ def test_a_record_that_names_files_of_others_removes_none(ductile: Path) -> None
     ("check", "told"),
     [
         ("[ ! -e {}/agentic ] || {{ echo no relay today; exit 1; }}", "taken back: no relay today"),
-        ("echo tampered; exit 1", "wrong before anything is changed: tampered"),
+        ("echo tampered; exit 1", "before anything is changed: tampered"),
     ],
 )
 def test_what_ductile_would_not_start_with_is_taken_back_and_what_was_wrong_before_is_not_touched(

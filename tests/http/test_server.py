@@ -113,6 +113,6 @@ async def test_a_reader_that_does_not_read_is_let_go(house: House, caplog: pytes
             loop = asyncio.get_running_loop()
             await loop.sock_connect(deaf, ("127.0.0.1", port))
             await loop.sock_sendall(deaf, f"GET /v1/runs/{run}/events HTTP/1.1\r\n{HEAD}\r\n".encode())
-            await until(lambda: "let go of a reader that does not read" in caplog.messages)
+            await until(lambda: "a client that does not read was disconnected" in caplog.messages)
         assert await good(port)
     assert "Exception in ASGI application" not in caplog.text

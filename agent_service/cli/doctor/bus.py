@@ -122,7 +122,7 @@ def compared(wanted: Topology, found: Sequence[Deviation]) -> Finding:
     if differing := [finding for finding in found if finding.field not in OPERATORS_CHOICE]:
         return warning("streams", "; ".join(map(_difference, differing)), remedy=CHANGE)
     counts = f"{len(wanted.streams)} streams and buckets, {len(wanted.consumers)} consumers"
-    return ok("streams", f"{counts}, as they should be")
+    return ok("streams", f"{counts}, as configured")
 
 
 def _difference(finding: Deviation) -> str:
@@ -186,9 +186,9 @@ def room(streams: Iterable[Json], account: Mapping[str, Any]) -> Finding:
     if most > 0 and taken >= NEARLY_FULL * most:
         full.append(f"what this account may store is {taken / most:.0%} full")
     if full:
-        remedy = "let finished runs go sooner, or make room: `agentic setup --max-gib N --change`"
+        remedy = "delete finished runs sooner, or make room: `agentic setup --max-gib N --change`"
         return warning("room", "; ".join(full), remedy=remedy)
-    return ok("room", "no stream that refuses what is beyond its room is nearly full")
+    return ok("room", "no stream with a size limit is nearly full")
 
 
 async def _told(link: NatsLink, subject: str) -> Json:
@@ -202,7 +202,7 @@ async def _login(link: NatsLink) -> AsyncIterator[Finding]:
     info = await _told(link, "$SYS.REQ.USER.INFO")
     if not info:
         remedy = "allow it to publish $SYS.REQ.USER.INFO, to have it checked"
-        yield warning("permissions", "the server does not tell what this login may do", remedy=remedy)
+        yield warning("permissions", "the server does not report the permissions of this login", remedy=remedy)
         return
     login = info.get("data") or {}
     name = f"{login.get('user') or 'no login'}, account {login.get('account')}"
@@ -222,7 +222,7 @@ async def door(bus: NatsSettings) -> Finding:
         text = "the bus takes connections without a login: each may answer for tools, approve and cancel"
         return warning("login", text, remedy=remedy)
     if bus.in_the_clear:
-        text = f"what is said to {', '.join(bus.in_the_clear)} is said in the clear, passwords too"
+        text = f"messages to {', '.join(bus.in_the_clear)} are not encrypted, nor are passwords"
         return warning("login", text, remedy="use tls:// in nats.urls, and nats.tls_ca")
     return ok("login", "connections without one are refused")
 
@@ -231,7 +231,7 @@ def clock(server: Json, now: datetime) -> Finding:
     try:
         ahead = now - datetime.fromisoformat(server["time"])
     except (KeyError, TypeError, ValueError):
-        return warning("clock", "the server does not tell its time", remedy="compare the clocks of both machines")
+        return warning("clock", "the server does not report its time", remedy="compare the clocks of both machines")
     if abs(ahead) > SKEW:
         where = "ahead of" if ahead > timedelta() else "behind"
         text = f"this machine is {duration(abs(ahead))} {where} the NATS server"

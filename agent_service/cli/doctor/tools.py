@@ -46,7 +46,7 @@ async def gateway(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Find
         told = await statuses(link, within_s=LOOKS_WITHIN_S)
     except Failure:
         told = ()
-        yield warning("gateway", "no gateway says how it is", remedy=START)
+        yield warning("gateway", "no gateway reports its status", remedy=START)
     except ValidationError:
         yield wrong("gateway", "what answers is no gateway", remedy="run both services in the same version")
         return
@@ -54,7 +54,7 @@ async def gateway(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Find
         for one in status.findings:
             yield one.model_copy(update={"text": f"{one.text} ({status.gateway})"}) if status.gateway else one
     if silent := max((status.gateways for status in told), default=0) - len(told):
-        yield warning("gateway", f"{silent} more do not say how they are", remedy="see their logs")
+        yield warning("gateway", f"{silent} more do not report their status", remedy="see their logs")
     rules = settings.tool_rules
     skills = NatsSkills(
         link, allow=None, own=settings.own_tools(), proven=rules.require_capability, declared=rules.declared

@@ -121,7 +121,7 @@ class GatewayMetrics:
         def ready() -> Mapping[Attributes, float]:
             return {(name,): float(not why) for name, why in wrong().items()}
 
-        text = "1 for each thing that is needed and works, else 0"
+        text = "1 for each dependency that works, else 0"
         self.instruments.level("agentic.ready", text, ready, attributes=("agentic.check",))
         self.instruments.level("agentic.outbound.waiting", "Deliveries to others that wait", outbox, unit="{event}")
 

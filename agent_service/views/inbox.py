@@ -214,9 +214,7 @@ def of_letter(letter: DeadLetter) -> InboxItem:
         title=clipped(f"A message on {letter.subject} could not be handled", MAX_TITLE),
         text=letter.said("Reason"),
         item_class="dead_letter",
-        remedy=Remedy(
-            text=why or "correct what it names, then retry it", command=f"agentic dlq {deed} {letter.id}"
-        ),
+        remedy=Remedy(text=why or "correct what it names, then retry it", command=f"agentic dlq {deed} {letter.id}"),
         actions=actions,
     )
 

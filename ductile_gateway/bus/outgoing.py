@@ -89,7 +89,7 @@ async def callback_of_run(link: NatsLink, run_id: str) -> str | None:
         answer = await link.request(subjects.RUN_CALLBACK, question, timeout_s=CALLBACK_WITHIN_S)
         callback = json.loads(answer)["callback"]
     except (Failure, ValueError, KeyError, TypeError) as error:  # no agent, or one that cannot say it now
-        raise TryAgain(f"no agent says where run {run_id} wants to be told of", ASK_AGAIN_S) from error
+        raise TryAgain(f"no agent tells the callback of run {run_id}", ASK_AGAIN_S) from error
     return callback if isinstance(callback, str) else None
 
 

@@ -19,9 +19,12 @@ from agent_service.workbench.evaluation.playing import evaluate, trials_of
 from agent_service.workbench.evaluation.results import Evaluation, Played, Rates, Result, read
 from agent_service.workbench.evaluation.scenario import own_folder, scenarios
 from groundwork.service.errors import Exit
+from groundwork.service.installed import installed_version
 from groundwork.service.serving import cancelled_by_signals
 
 LONGEST_LINE = 1000
+COUNTS = {"effort", "prompt"}
+"""Settings of the model that a figure depends on."""
 TEXTS = ("scenario", "group", "model", "ended")
 TOKENS_PER_RUN = 21_000
 """What a run of the shipped scenarios takes on average, as docs/EVALUATION.md says."""
@@ -48,7 +51,8 @@ async def run(
             output.complain(f"{scenario.name} is not played: there is no Python module {needs}")
         for config in configs or (None,):
             loaded = settings.load(file := whereabouts.own(config))
-            played.append(one := Played(label=file.stem if file else "scripts", results=[]))
+            about = {"version": installed_version(), "phases": loaded.phases, **loaded.model.model_dump(include=COUNTS)}
+            played.append(one := Played(label=file.stem if file else "scripts", about=about, results=[]))
             async with trials_of([one for one in found if not one.missing], loaded, repeat) as trials:
                 if loaded.model.provider != "scripted":
                     tokens = f"{len(trials) * TOKENS_PER_RUN / 1e6:.1f} million tokens"
@@ -72,7 +76,8 @@ def report(earlier: Sequence[Played], now: Sequence[Played], trail: Path | None)
         is_script = any(model.startswith("script:") for model in models)
         who = "each scenario's own script, which does not think" if is_script else ", ".join(models) or "none answered"
         told = "model: " if len(played) == 1 else f"{one.label}: "
-        yield _line(Text.assemble((told, "bold"), one_line(who, LONGEST_LINE)))
+        effort = f", effort {one.about['effort']}" if one.about.get("effort") else ""
+        yield _line(Text.assemble((told, "bold"), one_line(who, LONGEST_LINE), effort))
     if len(played) == 1:
         yield from ("", _scenarios(played[0]))
     elif len(played) > 1:

@@ -109,9 +109,10 @@ def wilson(passed: int, runs: int) -> Interval:
 
 
 class Played(BaseModel):
-    """All runs with one configuration, whose file is the label."""
+    """All runs with one configuration, whose file is the label. `about`: what else a figure depends on."""
 
     label: str
+    about: dict[str, str | None] = {}
     results: list[Result]
 
     @computed_field  # type: ignore[prop-decorator]  # pydantic's form
@@ -144,4 +145,4 @@ def read(file: Path) -> list[Played]:
         earlier = Evaluation.model_validate_json(file.read_bytes()).played
     except (OSError, ValidationError) as error:
         raise Misconfigured(f"{file} is no document of `agentic eval --json`: {error}") from error
-    return [Played(label=f"{one.label} ({file.stem})", results=one.results) for one in earlier if one.results]
+    return [one.model_copy(update={"label": f"{one.label} ({file.stem})"}) for one in earlier]

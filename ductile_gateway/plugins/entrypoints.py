@@ -13,6 +13,7 @@ from groundwork.service.installed import DISTRIBUTION, extra_with
 
 BEGINS = {".py": "python3", ".sh": "bash", ".js": "node", ".mjs": "node", ".rb": "ruby", ".pl": "perl"}
 FIRST_BYTES = 512
+LOADED = {*sys.stdlib_module_names, "ductile_gateway", "groundwork"}
 PYTHON = re.compile(r"python(3(\.\d+)?)?")
 
 
@@ -51,8 +52,10 @@ def lack_of(entrypoint: Path, packages: Collection[str], search: str | None = No
 
 
 def is_ours(entrypoint: Path, search: str | None = None) -> bool:
-    """Whether our own Python runs it, without options."""
-    return bool(_python_of(entrypoint, search)) and " -" not in _line_1(_beginning(entrypoint))
+    """Whether our own Python runs it, without options, and no module beside it has the name of one that guards load."""
+    beside = {path.stem for path in entrypoint.parent.iterdir()}
+    is_plain = " -" not in _line_1(_beginning(entrypoint)) and beside.isdisjoint(LOADED)
+    return is_plain and bool(_python_of(entrypoint, search))
 
 
 def _python_of(entrypoint: Path, search: str | None) -> str:

@@ -71,17 +71,16 @@ class Program:
         tree = ast.parse(source, path)
         _Source.compiled[path] = stamp, compile(tree, path, "exec", dont_inherit=True)
         for node in ast.walk(tree):
-            if isinstance(node, ast.Import | ast.ImportFrom) and self._is_of_python(node):
+            if isinstance(node, ast.Import | ast.ImportFrom) and _is_of_python(node):
                 with contextlib.suppress(Exception):  # the program will find out for itself
                     exec(compile(ast.Module([node], []), path, "exec"), {})  # noqa: S102 - an import of Python itself
 
-    def _is_of_python(self, node: ast.Import | ast.ImportFrom) -> bool:
-        if isinstance(node, ast.ImportFrom) and node.level:
-            return False
-        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-        first = {name.partition(".")[0] for name in names}
-        own = {name.partition(".")[0] for name in os.listdir(self._folder)}
-        return first <= sys.stdlib_module_names and first.isdisjoint(own.union(NOT_BEFORE))
+
+def _is_of_python(node: ast.Import | ast.ImportFrom) -> bool:
+    named = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+    first = {name.partition(".")[0] for name in named}
+    is_relative = isinstance(node, ast.ImportFrom) and node.level > 0
+    return not is_relative and first <= sys.stdlib_module_names and first.isdisjoint(NOT_BEFORE)
 
 
 class _Source(SourceFileLoader):

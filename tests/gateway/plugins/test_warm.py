@@ -178,6 +178,12 @@ async def test_a_shell_script_opens_its_input_again(tmp_path: Path) -> None:
     assert int(verdict.text) > 300_000, verdict.message
 
 
+async def test_a_module_of_ones_own_comes_before_one_of_python(tmp_path: Path) -> None:
+    code = "import token, json\nprint(json.dumps({'status': 'ok', 'result': 'x', 'output': {'own': token.OWN}}))\n"
+    plugins = local_plugins(tmp_path, folder=tool(tmp_path, PYTHON + code, token="OWN = True\n"))  # noqa: S106 - a module of Python
+    assert await output_of(plugins) == {"own": True}
+
+
 def test_an_option_in_its_first_line_is_kept(tmp_path: Path) -> None:
     code = "#!/usr/bin/env -S python3 -O\nimport json, sys\n"
     code += "print(json.dumps({'status': 'ok', 'result': 'x', 'output': {'optimized': sys.flags.optimize}}))\n"

@@ -58,7 +58,7 @@ async def test_a_gateway_says_what_it_waits_for_and_offers_nothing_until_its_duc
         assert (await home.answers())[key].status == "ok"
         await until(marked(home.link, "gateway", "ok"), within_s=10)
         found = await checks(home.link)
-        well = ("gateway", "ductile", "ductile token", "tools", "results", "retrieval")
+        well = ("gateway", "ductile", "ductile token", "tools", "results")
         assert [name for name in well if found[name].mark != "ok"] == []
         assert found["trust"].mark == "warning", "its tools do not say whose words they bring"
         assert home.ductile.url.rpartition(":")[2] in found["ductile"].text

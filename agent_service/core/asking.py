@@ -43,7 +43,7 @@ MAX_REJECTED = 4000
 
 def ask(state: RunState, phase: Phase, *, feedback: tuple[Text, ...] = ()) -> RunState:
     """A paused run keeps the question for later."""
-    return put(state, Asking(call=state.calls + 1, phase=phase, feedback=feedback))
+    return put(state, replace(next_question(state, phase), feedback=feedback))
 
 
 def put(state: RunState, asking: Asking) -> RunState:
@@ -151,7 +151,7 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> RunState:
         return unverified(state, event.message)
     match remedy:
         case "fail":
-            return fail(state, event.error_class, why)
+            return end(state, Status.FAILED, event.error_class, why)
         case "escalate":
             return escalate(state, event.error_class, why)
         case "pause":
@@ -179,7 +179,7 @@ def _put_off(state: RunState, waiting: Thinking, delay_s: float, why: Text) -> R
 def _shrunk(state: RunState, asking: Asking, event: ModelUnavailable) -> RunState:
     smaller = notes.shrunk(state)
     if smaller is None:
-        return fail(state, event.error_class, event.message)
+        return end(state, Status.FAILED, event.error_class, event.message)
     if asking.phase is Phase.COMPACT:
         return ask_to_reflect(replace(smaller, waiting=Deciding()))
     return put(smaller, replace(asking, call=state.calls + 1))
@@ -189,19 +189,11 @@ def _shrunk(state: RunState, asking: Asking, event: ModelUnavailable) -> RunStat
 
 
 def complete(state: RunState, claim: Reflection) -> RunState:
-    return _final(replace(state, claim=None), Status.DONE, "completed", claim.outcome or claim.summary)
+    return end(replace(state, claim=None), Status.DONE, "completed", claim.outcome or claim.summary)
 
 
 def escalate(state: RunState, ending_class: str, reason: Text, *, doubted: Name | None = None) -> RunState:
-    return _final(state, Status.ESCALATED, ending_class, reason, doubted=doubted)
-
-
-def fail(state: RunState, ending_class: str, reason: Text) -> RunState:
-    return _final(state, Status.FAILED, ending_class, reason)
-
-
-def cancel(state: RunState, reason: Text) -> RunState:
-    return _final(state, Status.CANCELLED, "cancelled", reason)
+    return end(state, Status.ESCALATED, ending_class, reason, doubted=doubted)
 
 
 def out_of_budget(state: RunState, budget: tuple[str, Text], *, question: Asking) -> RunState:
@@ -253,9 +245,7 @@ def with_lost(state: RunState, call: int, tokens: int, cost_usd: float | None) -
     return with_facts(replace(state, spent=spent), CallLost(call=call, tokens=tokens, cost_usd=cost_usd))
 
 
-def _final(
-    state: RunState, status: Status, ending_class: str, reason: Text, *, doubted: Name | None = None
-) -> RunState:
+def end(state: RunState, status: Status, ending_class: str, reason: Text, *, doubted: Name | None = None) -> RunState:
     state = with_lost_call(state)
     stop = _stop(state, ending_class, reason)
     held = _kept(state)

@@ -26,6 +26,7 @@ from agent_service.core.waiting import (
     Status,
     asker_of,
     graph_of,
+    id_of,
     with_requests,
     without_requests,
 )
@@ -253,13 +254,9 @@ def _ask(state: RunState, ready: Pending, why: Text) -> RunState:
 def ruled(state: RunState, of: Name, *, by: str = "", refused: tuple[str, Text] | None = None) -> RunState:
     """A task that waited for an approval is sent, or fails, and the gathering goes on."""
     step, task, number = of
-    ready = next(one for one in state.requests if one.step == step and one.id == _id(task))
+    ready = next(one for one in state.requests if one.step == step and one.id == id_of(task))
     ready = _again(ready, number) if ready.asks else ready
     return launch(_failed(state, ready, *refused) if refused else acting.send(state, ready, by=by))
-
-
-def _id(task: str) -> str:
-    return task.removesuffix(AGAIN).removesuffix(".")
 
 
 # What is asked for
@@ -292,7 +289,12 @@ def drawn(
     state: RunState, asker: Pending, continuation: Continuation, number: int
 ) -> tuple[tuple[Pending, ...], tuple[Text, ...]]:
     """The tasks of continuation `number`, and their flaws. The parser has checked fields, ids and dependencies."""
-    asked = continuation.tasks if isinstance(continuation, MultiStep) else (_alone(continuation),)
+    asked: tuple[RetrieveTask | PluginTask, ...]
+    match continuation:
+        case MultiStep(tasks=asked):
+            pass
+        case Retrieve(query=query, profile=profile, reason=reason):
+            asked = (RetrieveTask(id=ONLY, action="retrieve", query=query, profile=profile, reason=reason),)
     most = state.brief.limits.continuations.max_tasks
     if len(asked) > most:
         return (), (say("too_many_tasks", asked=len(asked), most=most),)
@@ -300,10 +302,6 @@ def drawn(
     both = zip(asked, tasks, strict=True)
     flaws = [say("flaw_of_task", task=one.id, flaw=flaw) for one, task in both for flaw in _flaws(state.brief, task)]
     return tasks, tuple(flaws)
-
-
-def _alone(asked: Retrieve) -> RetrieveTask:
-    return RetrieveTask(id=ONLY, action="retrieve", query=asked.query, profile=asked.profile, reason=asked.reason)
 
 
 def _task(state: RunState, asker: Pending, asked: RetrieveTask | PluginTask, place: tuple[int, int]) -> Pending:

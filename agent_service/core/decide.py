@@ -99,14 +99,6 @@ def _of_the_model(state: RunState, event: CallReserved | ModelReplied | ModelUna
             return asking.on_unavailable(state, event)
 
 
-def _cancel(state: RunState, event: CancelRequested) -> RunState:
-    return asking.cancel(state, event.reason)
-
-
-def _broke(state: RunState, event: TurnBroke) -> RunState:
-    return asking.fail(state, "internal", event.reason)
-
-
 def _on_timer(state: RunState, event: TimerFired) -> RunState | Text:
     waiting, is_over = state.waiting, event.at >= state.over_at
     held = isinstance(waiting, Thinking) and waiting.still_since is not None and not is_over  # more may be spent now
@@ -147,6 +139,10 @@ def _has_ended(state: RunState, _: Event) -> Text:
     return say("has_ended", status=state.status)
 
 
+def _ends(status: Status, ending_class: str) -> Decider:
+    return lambda state, event: asking.end(state, status, ending_class, event.reason)
+
+
 def _went_on(state: type[Waiting]) -> Rule:
     return Rule(limits.on_stood_still, (state,))
 
@@ -155,8 +151,8 @@ _Row = Mapping[type[Event], Rule]
 
 _ALIVE: _Row = {
     WakeAccepted: _never("accepted_already"),
-    CancelRequested: Rule(_cancel, (Ended,)),
-    TurnBroke: Rule(_broke, (Ended,)),
+    CancelRequested: Rule(_ends(Status.CANCELLED, "cancelled"), (Ended,)),
+    TurnBroke: Rule(_ends(Status.FAILED, "internal"), (Ended,)),
 }
 _NOT_ASKING: _Row = dict.fromkeys((CallReserved, ModelReplied, ModelUnavailable), Rule(_not_asked, ()))
 _BEGUN: _Row = {**_ALIVE, RunStarted: _never("started_already")}

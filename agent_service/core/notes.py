@@ -1,7 +1,6 @@
 """Notes: what a run keeps of its past steps and of people's words, one bounded value each.
 
-A note never changes. When notes are too long, older steps give way to facts; words of people are never compacted. A
-fact keeps every step that showed it as a source.
+A note never changes. When notes are too long, older steps give way to facts; words of people are never compacted.
 """
 
 import json
@@ -218,19 +217,14 @@ _SOURCE = re.compile(r"\(\s*steps?\b[^()]*\)", re.IGNORECASE)
 
 
 def with_new(known: tuple[str, ...], learned: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that say what is known already, in the same words, change nothing."""
     if not learned:
         return known
     facts = {_said(fact): fact for fact in known}
-    for fact in (fact[:MAX_FACT] for fact in learned):
-        said = _said(fact)
-        facts[said] = _with_source(facts[said], fact) if said in facts else fact
+    for fact in learned:
+        facts.setdefault(_said(fact[:MAX_FACT]), fact[:MAX_FACT])
     return tuple(facts.values())[-MOST:]
 
 
 def _said(fact: str) -> str:
     return " ".join(_SOURCE.sub("", fact).casefold().split()).rstrip(".;! ")
-
-
-def _with_source(fact: str, again: str) -> str:
-    sourced = " ".join((fact, *(source for source in _SOURCE.findall(again) if source not in fact)))
-    return sourced if len(sourced) <= MAX_FACT else fact

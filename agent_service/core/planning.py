@@ -63,7 +63,7 @@ def carry_out(state: RunState, plan: Plan) -> RunState:
     if reached := limits.reached_before_a_step(state):
         kept = replace(became(state, "refused", reached[0], reached[1:]), waiting=Planned(plan=plan))
         return out_of_budget(kept, reached, question=next_question(state, Phase.PLAN))
-    if flaws := _flaws_of_reads(state, plan):  # less is left than when it was planned
+    if flaws := tuple(_flaws_of_reads(state, plan)):  # less is left than when it was planned
         return ask(state, Phase.PLAN, feedback=flaws)
     why = approving.why_needed(state, plan.action)
     if why and not approving.is_allowed(state, plan):
@@ -89,11 +89,9 @@ def flaws_of_plan(state: RunState, plan: Plan) -> tuple[Text, ...]:
     return *flaws, *settled, *_flaws_of_reads(state, plan), *grants.flaws_of(state, plan.actions)
 
 
-def _flaws_of_reads(state: RunState, plan: Plan) -> tuple[Text, ...]:
-    return tuple(_flaws(state, plan)) if plan.also else ()
-
-
-def _flaws(state: RunState, plan: Plan) -> Iterator[Text]:
+def _flaws_of_reads(state: RunState, plan: Plan) -> Iterator[Text]:
+    if not plan.also:
+        return
     planned, may = len(plan.actions), most(state)
     if planned > may:
         yield say("too_many_actions", planned=planned, most=may)

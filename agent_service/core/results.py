@@ -146,7 +146,10 @@ def _take(state: RunState, pending: Pending, event: ToolReturned) -> RunState:
     if event.place:
         state = replace(state, places=(*state.places, event.place))
     if event.malformed:
-        return _on_error(state, pending, _malformed(state, pending, result), brought=True)
+        repeatable = acting.is_repeatable(state, pending)
+        doubted = {} if repeatable or not result.error else {"error_class": "in_doubt", "retryable": False}
+        error = result.error and result.error.model_copy(update=doubted)
+        return _on_error(state, pending, result.model_copy(update={"error": error}), brought=True)
     if result.status == "ok":
         state = with_facts(acting.with_taint(state, pending, result), acting.answer(pending, "ok"))
         return continuing.take_answer(state, pending, result)
@@ -187,13 +190,6 @@ def unheard(state: RunState, *, at: datetime) -> tuple[ToolResult, ...]:
 
 
 # Errors
-
-
-def _malformed(state: RunState, pending: Pending, result: ToolResult) -> ToolResult:
-    if result.error is None or acting.is_repeatable(state, pending):
-        return result
-    in_doubt = {"error_class": "in_doubt", "retryable": False}
-    return result.model_copy(update={"error": result.error.model_copy(update=in_doubt)})
 
 
 def _as_error(result: ToolResult) -> ToolResult:

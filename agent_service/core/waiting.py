@@ -98,7 +98,7 @@ class Pending(OfRequest):
     @property
     def id(self) -> str:
         """Empty for the step's own; `task-1` of the step's tool, `task-1.task-2` of that task."""
-        return self.task.removesuffix(AGAIN).removesuffix(".") if self.task else ""
+        return id_of(self.task) if self.task else ""
 
     @property
     def asker(self) -> str:
@@ -128,6 +128,10 @@ class Graph:
     @property
     def due_at(self) -> datetime:
         return self.until
+
+
+def id_of(task: str) -> str:
+    return task.removesuffix(AGAIN).removesuffix(".")
 
 
 def asker_of(task_id: str) -> str:

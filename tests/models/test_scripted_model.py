@@ -48,11 +48,11 @@ async def test_names_and_what_the_newest_result_says_are_put_into_texts() -> Non
     planned = (await model.prepare(planning()).make()).decision
     assert isinstance(planned, Plan)
     assert planned.action.arguments == {"text": "Find the answer., step 0"}
-    newest: dict[str, JsonValue]
-    for newest in (
+    results: tuple[dict[str, JsonValue], ...] = (
         {"summary": "21 °C"},
         {"class": "tool_error", "message": "21 °C"},
-    ):
+    )
+    for newest in results:
         state = replace(reflecting().state, last_output=newest)
         reflected = (await model.prepare(replace(reflecting(), state=state)).make()).decision
         assert isinstance(reflected, Reflection)

@@ -7,6 +7,7 @@ Instants are RFC 3339 UTC ending in `Z`. Fields are added, never renamed or remo
 
 import operator
 import re
+from functools import cache
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -357,9 +358,15 @@ class Envelope(BaseModel, Generic[Payload]):
         return self.model_dump_json(by_alias=True).encode()
 
 
-INBOUND: dict[str, type[Envelope[Any]]] = {
-    subjects.START: Envelope[AgenticStart],
-    subjects.TOOL_RESULT: Envelope[ToolResult],
-    subjects.CANCEL: Envelope[Cancel],
-    subjects.SIGNAL: Envelope[Signal],
+INBOUND: dict[str, type[BaseModel]] = {
+    subjects.START: AgenticStart,
+    subjects.TOOL_RESULT: ToolResult,
+    subjects.CANCEL: Cancel,
+    subjects.SIGNAL: Signal,
 }
+
+
+@cache
+def envelope_of(subject: str) -> type[Envelope[Any]]:
+    """Of a message that the agent takes. All four would be a twentieth of a start."""
+    return Envelope.__class_getitem__(INBOUND[subject])  # type: ignore[return-value] # the model of that payload

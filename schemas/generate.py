@@ -32,6 +32,7 @@ from schemas.events import (
     ToolRequest,
     Waiting,
     WakeAccepted,
+    envelope_of,
 )
 from schemas.status import GatewayStatus
 
@@ -211,7 +212,7 @@ OUTBOUND: dict[str, type[Envelope[Any]]] = {
 }
 """What the agent publishes, by subject (tool requests by the subject before the route). The gateway rejects too."""
 MODELS: dict[str, type[BaseModel]] = {
-    **INBOUND,
+    **{subject: envelope_of(subject) for subject in INBOUND},
     **OUTBOUND,
     subjects.CATALOG: Catalog,
     subjects.STATUS: GatewayStatus,

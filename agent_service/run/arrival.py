@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from schemas import keys
 from schemas.envelope import MSG_ID, Misshapen, enveloped, expected, object_in
-from schemas.events import INBOUND, MAX_MESSAGE_BYTES, Correlation, Envelope
+from schemas.events import INBOUND, MAX_MESSAGE_BYTES, Correlation, Envelope, envelope_of
 from schemas.fields import flaws_of
 from schemas.values import dataclass
 
@@ -49,11 +49,11 @@ def read(arrival: Arrival) -> Envelope[Any]:
     """Raises Unreadable."""
     if len(arrival.body) > MAX_MESSAGE_BYTES:
         raise Unreadable(f"a message of {len(arrival.body)} bytes: at most {MAX_MESSAGE_BYTES} are taken")
-    model = INBOUND.get(arrival.subject)
-    if model is None:
+    if arrival.subject not in INBOUND:
         raise Unreadable(f"subject {arrival.subject} carries nothing that the agent takes")
     try:
-        envelope = model.model_validate_json(enveloped(arrival.subject, arrival.body, arrival.headers))
+        body = enveloped(arrival.subject, arrival.body, arrival.headers)
+        envelope = envelope_of(arrival.subject).model_validate_json(body)
     except ValidationError as error:
         raise Unreadable(_explained(arrival.subject, flaws_of(error))) from error
     except Misshapen as error:

@@ -19,7 +19,7 @@ from ductile_gateway.calls.results import MAX_MESSAGE_BYTES, Kept
 from ductile_gateway.webhooks.inbound_settings import FIELDS, EventMapping, EventType
 from ductile_gateway.webhooks.results import FindOffer, as_said, made_small
 from schemas import keys, subjects
-from schemas.events import INBOUND, RESERVED_KEYS, AgenticStart, Signal, ToolResult
+from schemas.events import RESERVED_KEYS, AgenticStart, Signal, ToolResult, envelope_of
 from schemas.fields import flaws_of
 from schemas.values import dataclass
 
@@ -236,7 +236,7 @@ def _without_correlation(fields: Mapping[str, JsonValue]) -> dict[str, JsonValue
 
 def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin, find_offer: FindOffer) -> Outgoing:
     try:
-        message = INBOUND[subject].model_validate({"type": subject, "payload": payload})
+        message = envelope_of(subject).model_validate({"type": subject, "payload": payload})
     except ValidationError as error:
         raise RequestRefused(422, f"no valid {subject} comes of it: {flaws_of(error)}") from None
     content, artifacts = message.payload, tuple[Kept, ...]()

@@ -21,7 +21,7 @@ from groundwork.service.strict import NotStrictJson
 from schemas import subjects
 from schemas.continuation import ContinuationInvalid, read_plugin_result
 from schemas.envelope import Misshapen, enveloped
-from schemas.events import INBOUND
+from schemas.events import envelope_of
 from tests.fuzz.heads import heads
 
 KEY = b"a key that no input was signed with"
@@ -50,10 +50,12 @@ def envelope(data: bytes) -> None:
     headers = {name: value for name, _, value in (line.partition("=") for line in head.decode("latin-1").split("&"))}
     for subject in (subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL):
         try:
-            event = INBOUND[subject].model_validate_json(enveloped(subject, body, headers))
+            event = envelope_of(subject).model_validate_json(enveloped(subject, body, headers))
         except (Misshapen, ValidationError):
             continue
-        assert INBOUND[subject].model_validate_json(event.model_dump_json(by_alias=True, exclude_none=True)) == event
+        assert (
+            envelope_of(subject).model_validate_json(event.model_dump_json(by_alias=True, exclude_none=True)) == event
+        )
 
 
 def wake(data: bytes) -> None:
@@ -98,7 +100,7 @@ def _made_of(make: Callable[[], mapping.Outgoing]) -> None:
         event = make()
     except RequestRefused:
         return
-    INBOUND[event.subject].model_validate_json(event.body)
+    envelope_of(event.subject).model_validate_json(event.body)
 
 
 def _no_offer(_: str) -> None:

@@ -7,13 +7,13 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from schemas import subjects
-from schemas.events import INBOUND, RESERVED_KEYS, AgenticStart, Envelope, ToolError
+from schemas.events import INBOUND, RESERVED_KEYS, AgenticStart, Envelope, ToolError, envelope_of
 from schemas.fields import MAX_GOAL_BYTES, ToolName
 from schemas.generate import OUTBOUND
 from tests.schemas import samples
 
 RUN = "run_01JZ8Q5T7W9X2Y4Z6A8B0C1D2E"
-MODELS = {**INBOUND, **OUTBOUND}
+MODELS = {subject: envelope_of(subject) for subject in INBOUND} | OUTBOUND
 
 
 def parse(event: str, **payload: Any) -> Any:
@@ -122,7 +122,7 @@ def test_a_nul_and_a_number_that_is_not_finite_are_refused_however_deep_they_sta
 
 def test_what_is_no_envelope_is_refused() -> None:
     bodies = ("", "null", "[]", '"x"', "42", "{}", '{"type":"agentic.start"}', "{} x", '\ufeff{"type":"a"}', "[" * 1000)
-    for model in INBOUND.values():
+    for model in map(envelope_of, INBOUND):
         for body in bodies:
             with pytest.raises(ValidationError):
                 model.model_validate_json(body)

@@ -19,7 +19,7 @@ from ductile_gateway.webhooks.inbound_settings import IngressSettings
 from groundwork.http.server import serve_http
 from groundwork.service.serving import listening
 from schemas.catalog import ToolOffer
-from schemas.events import INBOUND
+from schemas.events import envelope_of
 from tests.gateway.parts import NOON, RUN, MemoryArtifacts, MemoryBus
 from tests.kit.fakes import still
 
@@ -79,7 +79,7 @@ class Ingress:
 
     def events(self) -> list[dict[str, Any]]:
         """What is on the bus, each as the agent would read it."""
-        read = (INBOUND[subject].model_validate_json(body) for subject, _, body, _ in self.bus.messages)
+        read = (envelope_of(subject).model_validate_json(body) for subject, _, body, _ in self.bus.messages)
         return [event.model_dump(mode="json", exclude_none=True) for event in read]
 
     def payload(self) -> dict[str, Any]:

@@ -245,13 +245,11 @@ loot = True
 BURN = "import time\nuntil = time.process_time() + 1.8\nwhile time.process_time() < until: pass\nloot = True"
 FLOOD = "import os\nwritten = 0\nwhile written < 20 * 2**20: written += os.write(2, b'x' * 65536)\nloot = written"
 LATE = "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(1.5)\nloot = True"
-VERDICT = """
-import glob
-for name in ("exit", "stdout"):
-    for folder in ("..", *glob.glob("../../../calls/*")):
-        open(f"{folder}/{name}", "w").write("0")
-loot = True
+OWN_CALL = """
+import os
+folder = os.path.join(os.path.dirname(os.path.dirname(path)), os.environ.get("AGENTIC_CALL", "0"))
 """
+VERDICT = f"{OWN_CALL}for name in ('exit', 'stdout'): open(f'{{folder}}/{{name}}', 'w').write('0')\nloot = True"
 TURNED: dict[str, tuple[tuple[int, ...], tuple[str, str]]] = {
     **{f"reading {name}": ((92,), ("loot = open(path).read()", name)) for name in (*FILES, REQUEST)},
     **{
@@ -287,8 +285,8 @@ TURNED: dict[str, tuple[tuple[int, ...], tuple[str, str]]] = {
     "burning the processor": ((), (BURN, "")),
     "writing without end": ((), (FLOOD, "")),
     "going on when its time is over": ((), (LATE, "")),
-    "writing its own verdict": ((), (VERDICT, "")),
-    "taking the lock of its call": ((), ("import os; loot = os.open('..', os.O_RDONLY)", "")),
+    "writing its own verdict": ((), (VERDICT, REQUEST)),
+    "taking the lock of its call": ((), (f"{OWN_CALL}loot = os.open(folder, os.O_RDONLY)", REQUEST)),
 }
 TURNED_ROOT: dict[str, tuple[tuple[int, ...], tuple[str, str]]] = {
     **{f"being root: {how}": ((), (f"import os, stat\n{how}\nloot = True", "")) for how in AS_ROOT},

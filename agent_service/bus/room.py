@@ -56,7 +56,7 @@ async def look(link: NatsLink, folder: Path, *, shared: bool = False) -> tuple[l
 
 def _untaken(leaderless: list[str]) -> Iterator[str]:
     if leaderless:
-        yield f"no server leads {', '.join(leaderless)}, so nothing can be stored there: see `agentic doctor`"
+        yield f"no server leads {', '.join(leaderless)}, so nothing can be stored there"
 
 
 def _unable(link: NatsLink, infos: Iterable[dict[str, Any]]) -> Iterator[str]:

@@ -274,7 +274,7 @@ def why_ignored(signal: Signal, transition: Transition) -> str:
     state = transition.state
     if not transition.ignored or state is None or signal.signal_id in state.signals:
         return ""
-    final = "a run that has ended is final: ask for a new one, with `agentic run`" if state.final else ""
+    final = "a run that has ended is final: start a new one" if state.final else ""
     now = remedy(state) or final
     return f"the run took no notice: {transition.ignored}" + (f"; {now}" if now else "")
 

@@ -101,7 +101,7 @@ def _named(jobs: Sequence[str]) -> str:
     if not jobs:
         return ""
     which = f"It may be job {jobs[0]}" if len(jobs) == 1 else f"It may be one of the jobs {', '.join(jobs)}"
-    return f"{which} of Ductile: `ductile job inspect {jobs[0]}` tells what became of it. "
+    return f"{which} of Ductile, which tells its outcome. "
 
 
 def _command(asked: Asked, offer: ToolOffer | None) -> ToolCommand | None:

@@ -162,5 +162,5 @@ class Standstill:
 def look_at_standstill(standstill: Standstill) -> tuple[Finding, ...]:
     if not standstill.why:
         return ()
-    remedy = "once that is settled: `agentic go-on`"
-    return (Finding(name="gateway halt", mark="wrong", text=f"no call is begun: {standstill.why}", remedy=remedy),)
+    remedy = "resume everything once that is settled"
+    return (Finding(name="gateway halt", mark="wrong", text=f"no call begins: {standstill.why}", remedy=remedy),)

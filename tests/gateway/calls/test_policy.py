@@ -87,7 +87,7 @@ def test_a_write_that_was_run_more_than_once_says_so_or_is_in_doubt_where_that_e
     assert "Ductile ran it 2 times" in (told.message or told.text)
     doubt = after_reruns(rerun, save, escalates=True)
     assert (doubt.error_class, doubt.retryable, doubt.job.job_id) == ("in_doubt", False, "job-7")
-    assert "ductile job inspect job-7" in str(doubt.message)
+    assert "job job-7 of Ductile" in str(doubt.message)
     assert after_reruns(rerun, run(a_request("tag")), escalates=True) == rerun
 
 

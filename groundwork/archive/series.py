@@ -11,14 +11,13 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
-from urllib.parse import quote
 
 from groundwork.archive.format import Archive, Writer, writing
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
 from groundwork.service.store_folder import sync
-from groundwork.sqlite.errors import storage_error
+from groundwork.sqlite.errors import damage_in, read_only, storage_error
 
 SUFFIX = ".zip"
 KEYS = "keys"
@@ -194,15 +193,15 @@ def _remove(copy: Path) -> None:
 def _copy(database: Path, copy: Path) -> None:
     try:
         with (
-            closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True)) as there,
+            closing(read_only(database)) as there,
             closing(sqlite3.connect(copy)) as here,
         ):
             here.execute("PRAGMA synchronous = OFF")
             there.backup(here)  # in one step: a snapshot, which blocks no writer
-            found = str(here.execute("PRAGMA quick_check(1)").fetchone()[0]).splitlines()[-1]
+            found = damage_in(here)
     except sqlite3.Error as error:
         raise storage_error(error, database) from error
-    if found != "ok":
+    if found:
         raise Misconfigured(f"{database} is damaged ({found}): restore an older backup")
 
 

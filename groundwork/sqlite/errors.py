@@ -1,9 +1,21 @@
-"""What an error of SQLite means for those who store to its file."""
+"""Looks at a SQLite file, and what an error of SQLite means for those who store to it."""
 
 import sqlite3
 from pathlib import Path
+from urllib.parse import quote
 
 from groundwork.service.errors import Broken, TryAgain
+
+
+def read_only(path: Path) -> sqlite3.Connection:
+    """For one thread at a time. Raises sqlite3.Error."""
+    return sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None, check_same_thread=False)
+
+
+def damage_in(connection: sqlite3.Connection) -> str:
+    """The first that SQLite finds; empty for none. Raises sqlite3.Error."""
+    found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0]).splitlines()[-1]
+    return "" if found == "ok" else found
 
 
 class Full(TryAgain): ...

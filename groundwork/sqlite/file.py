@@ -17,11 +17,10 @@ from functools import partial
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from groundwork.service import store_folder
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
-from groundwork.sqlite.errors import concerns_the_file, storage_error
+from groundwork.sqlite.errors import concerns_the_file, read_only, storage_error
 from groundwork.sqlite.group_commit import GroupCommit, OnCommit, ignore
 from groundwork.sqlite.migrations import migrate, newest
 from groundwork.sqlite.reserve import SPARE_PAGES, Reserve, cut_off, has_room
@@ -215,17 +214,16 @@ def instant(microseconds: int) -> datetime:
 
 @contextlib.asynccontextmanager
 async def _reading(path: Path, writer: GroupCommit | None) -> AsyncIterator[SqliteFile]:
-    address = f"file:{quote(str(path))}?mode=ro"
     with (
-        closing(_opened(address)) as at_once,
-        closing(_opened(address)) as reader,
+        closing(_opened(path)) as at_once,
+        closing(_opened(path)) as reader,
         closing(SqliteFile(path, writer, at_once=at_once, reader=reader)) as file,
     ):
         yield file
 
 
-def _opened(address: str) -> sqlite3.Connection:
-    made = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
+def _opened(path: Path) -> sqlite3.Connection:
+    made = read_only(path)
     made.text_factory = _lenient
     return made
 

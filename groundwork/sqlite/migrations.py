@@ -10,10 +10,9 @@ import os
 import sqlite3
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from urllib.parse import quote
 
 from groundwork.service.errors import Misconfigured
-from groundwork.sqlite.errors import storage_error
+from groundwork.sqlite.errors import read_only, storage_error
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +41,9 @@ def migrate(path: Path, scripts: Traversable) -> int:
 def ahead(path: Path, scripts: Traversable) -> str:
     """What `migrate` will do to an older file; empty for nothing, and for one that cannot be read. Raises Misconfigured
     for a newer one."""
-    known, found, address = newest(scripts), 0, f"file:{quote(str(path))}?mode=ro"
+    known, found = newest(scripts), 0
     if os.access(path, os.R_OK):
-        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(read_only(path)) as connection:
             found = _version(path, connection, known=known)
     if found in (0, known):
         return ""

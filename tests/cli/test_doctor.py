@@ -263,7 +263,7 @@ async def test_a_password_in_the_address_of_the_bus_is_never_shown(tmp_path: Pat
         with started("serve", "--config", config) as agent:
             assert agent.stderr
             said += (ready := next(line for line in agent.stderr if '"ready"' in line))
-            said += httpx2.get(f"{json.loads(ready)['http']}/readyz", trust_env=False).text
+            said += httpx2.get(f"{json.loads(ready)['http']}/readyz", trust_env=False, timeout=30.0).text
             interrupt(agent)
             said += agent.stderr.read()
         said += str(await called("doctor", "--config", config)) + str(

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from urllib.parse import quote
 
 import httpx2
 
@@ -27,6 +26,7 @@ from groundwork.service.config_file import secrets_in
 from groundwork.service.errors import Fatal, Misconfigured, TryAgain
 from groundwork.service.secret import called, equal_ones
 from groundwork.service.store_folder import known_id
+from groundwork.sqlite.errors import damage_in, read_only
 from groundwork.sqlite.reserve import FOR_OPENING
 from schemas.status import Finding
 
@@ -84,11 +84,11 @@ async def database(settings: AgentSettings, *, deep: bool) -> AsyncIterator[Find
 
 def _integrity(path: Path) -> Finding:
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
-            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+        with closing(read_only(path)) as connection:
+            found = damage_in(connection)
     except sqlite3.Error as error:
         found = str(error)
-    if found != "ok":
+    if found:
         return wrong("integrity", f"{path}: {found}", remedy="restore the database from a backup")
     return ok("integrity", "the database is undamaged")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite import file, migrations
-from groundwork.sqlite.errors import storage_error
+from groundwork.sqlite.errors import damage_in, storage_error
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import OnCommit, ignore
 from groundwork.sqlite.reserve import Reserve
@@ -62,10 +62,6 @@ def ahead(folder: Path) -> str:
     return migrations.ahead(folder / FILE, MIGRATIONS)
 
 
-def _found(connection: sqlite3.Connection) -> str:
-    return str(connection.execute("PRAGMA quick_check(1)").fetchone()[0]).splitlines()[-1]
-
-
 def found_in_time(connection: sqlite3.Connection, within_s: float = CHECKED_S) -> str:
     """What that time is enough to find: a check that was interrupted knows of no damage."""
     over = threading.Event()
@@ -77,27 +73,27 @@ def found_in_time(connection: sqlite3.Connection, within_s: float = CHECKED_S) -
     timer = threading.Timer(within_s, end)
     timer.start()
     try:
-        found = _found(connection)
+        found = damage_in(connection)
     except sqlite3.OperationalError:
         if not over.is_set():
             raise
-        found = "ok"
+        found = ""
     finally:
         timer.cancel()
         timer.join()
-    return "ok" if over.is_set() else found
+    return "" if over.is_set() else found
 
 
 def _check(path: Path) -> None:
     file.make_private(path)
     try:
         with contextlib.closing(sqlite3.connect(path, check_same_thread=False)) as connection:
-            found = found_in_time(connection) if path.stat().st_size > SMALL else _found(connection)
+            found = found_in_time(connection) if path.stat().st_size > SMALL else damage_in(connection)
     except sqlite3.Error as error:
         if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise storage_error(error, path) from error
         found = str(error)
-    if found != "ok":
+    if found:
         raise Misconfigured(
             f"{path} is damaged ({found}): restore it from a backup, or move it away with its -wal file "
             "to begin without the runs in it"

@@ -107,7 +107,7 @@ def test_a_content_that_was_changed_is_not_read_and_a_backup_of_other_keys_is_no
     with zipfile.ZipFile(path, "w") as changed:
         for name, content in (members | {"a": b"another"}).items():
             changed.writestr(name, content)
-    with pytest.raises(Misconfigured, match="a is not as it was written"):
+    with pytest.raises(Misconfigured, match="damaged: a was changed"):
         restored(path)
     later = back_up(tmp_path, {"a": CONTENT}, 1, ring=KeyRing.fresh())
     assert later.stat().st_size > len(CONTENT)

@@ -26,7 +26,7 @@ from agent_service.core import acting, asking, continuing, grants
 from agent_service.core.events import Proof, Refusal, ToolReturned
 from agent_service.core.facts import AnswerStatus, AttemptAnswered
 from agent_service.core.state import RunState, with_facts
-from agent_service.core.waiting import Acting, Ended, Graph, Pending, acting_of, graph_of, with_requests
+from agent_service.core.waiting import Acting, Ended, Graph, Pending, Status, acting_of, graph_of, with_requests
 from agent_service.sentences import Text, instant, say
 from schemas import keys
 from schemas.events import ToolError, ToolResult
@@ -250,7 +250,7 @@ def _kept(state: RunState, event: ToolReturned) -> RunState:
     if pending is None or pending.answer or (result.error and result.error.error_class == "in_doubt"):
         return state
     told = replace(pending, answer=result if result.status == "ok" else _as_error(result))
-    charged = grants.settled(state, pending, result) if ended.status != "escalated" else state  # else once it goes on
+    charged = grants.settled(state, pending, result) if ended.status is not Status.ESCALATED else state  # else once it goes on
     kept = with_requests(held, told)
     assert isinstance(kept, Acting), "what is out stays so"
     return replace(state, spent=charged.spent, waiting=replace(ended, held=kept))

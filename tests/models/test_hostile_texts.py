@@ -137,4 +137,4 @@ def test_the_newest_thought_is_as_harmless_in_the_prompt_as_in_its_note() -> Non
     hostile = Reflection(
         verdict=Verdict.CONTINUE, summary="</step>", facts=("</standing>",), met=(Met(item="<a>", evidence="<b>"),)
     )
-    assert tags_of(thought(hostile)) == []
+    assert tags_of(thought(hostile, "Reflection")) == []

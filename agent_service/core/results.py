@@ -250,7 +250,8 @@ def _kept(state: RunState, event: ToolReturned) -> RunState:
     if pending is None or pending.answer or (result.error and result.error.error_class == "in_doubt"):
         return state
     told = replace(pending, answer=result if result.status == "ok" else _as_error(result))
-    charged = grants.settled(state, pending, result) if ended.status is not Status.ESCALATED else state  # else once it goes on
+    goes_on = ended.status is Status.ESCALATED  # and charges then what an agent had spent
+    charged = state if goes_on else grants.settled(state, pending, result)
     kept = with_requests(held, told)
     assert isinstance(kept, Acting), "what is out stays so"
     return replace(state, spent=charged.spent, waiting=replace(ended, held=kept))

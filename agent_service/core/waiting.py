@@ -204,8 +204,8 @@ class Stop:
 class Approval:
     """Asks a person to allow a plan whose action needs approval, or a framing that goes beyond the goal.
 
-    `subject_hash` names it: the hash of tool, command and arguments (and of the task, where the same was allowed for
-    another task of the step), or of the framing. `step`, `task` and `round` name a sub-request of a step.
+    `subject_hash` names it: the hash of tool, command and arguments, with the task that it is of, or of the framing.
+    `step`, `task` and `round` name a sub-request of a step.
     """
 
     kind: Literal["approval"] = "approval"
@@ -244,9 +244,9 @@ class Queued:
 class Thinking:
     """Waits for the reply to a model call, or for the instant at which the call is made again.
 
-    `reserve` is what is set aside for the call: null until that is committed, and always for a model that costs
-    nothing. `retry_at`: the call is made then; null while it is made. `still_since`: the deadline stands still since
-    then, unless the caller named it, because what may be spent in a day is spent.
+    `reserve` is what is set aside for the call; null for a model that costs nothing. `retry_at`: the call is made then;
+    null while it is made. `still_since`: the deadline stands still since then, unless the caller named it, because the
+    money of the day is spent.
 
     Came here: the run was started, a step finished, a reply called for another question, or the model was not
         available.
@@ -269,8 +269,7 @@ class Thinking:
 class Acting:
     """Waits for the results of tool requests: of one step, of several reads, or of what steps gather.
 
-    `requests` are those of each step in turn. `graphs`: one for each step whose tool asked for more before it can
-    answer; what waits there for its turn or for the results of others is not out yet.
+    `requests` are those of each step in turn. `graphs`: one for each step whose tool asked for more before it answers.
 
     Came here: a plan was accepted.
     Owed to the bus: the `agentic.tool_request` of each attempt that is sent.

@@ -5,16 +5,16 @@
 
 import { buttons } from "../actions.js";
 import { until } from "../clock.js";
-import { h } from "../dom.js";
+import { folded, h } from "../dom.js";
 import { icon } from "../icons.js";
 import { exactly, facts, inLines } from "./values.js";
 
 const PARTS = { approval, question, in_doubt: doubt };
 const REPLIES = { approval: ["approve", "reject"], question: ["answer"], in_doubt: ["ran", "did_not_run", "look"] };
 
-/** What is asked, in full, with a warning where others may be behind it; null where the reason of the run says it all. */
-export function asked(asks) {
-  return asks && PARTS[asks.kind] ? h("div.ask", null, PARTS[asks.kind](asks), untrusted(asks)) : null;
+/** What is asked, in full, or else `text`; with a warning where others may be behind it. */
+export function asked(asks, text) {
+  return h("div.ask", null, asks && PARTS[asks.kind] ? PARTS[asks.kind](asks) : folded(h("p.told", null, text), 6), asks && untrusted(asks));
 }
 
 const untrusted = (asks) => asks.untrusted && h("p.warns", null, icon("escalated"), `Untrusted content is in this run: ${asks.untrusted} brought it. Its author may be behind this.`);

@@ -56,7 +56,7 @@ export class InboxView {
     return h("li.card", { class: `card is-${item.kind}` },
       h("p.card-kind", null, h("span.mark", { class: `mark is-${item.kind}` }, icon(drawing), kind), item.class && item.class !== item.kind ? h("code", null, item.class) : null, h("span.quiet", null, since(item.since))),
       h("h2", null, title),
-      asked(item.asks) ?? h("p.told", null, item.text),
+      asked(item.asks, item.text),
       item.remedy && !SAYS_ALL.has(item.kind) && !item.actions.includes("answer") && remedy(item.remedy),
       h("div.buttons", null, this.answers(item), item.seq ? this.letter(item) : null));
   }

@@ -73,14 +73,13 @@ function callout(page, run, done) {
   const { asks } = run;
   if (run.stopped) return halted(page, run, done);
   const good = run.status === "done";
-  const what = asked(asks);
   const text = good ? run.outcome || run.summary : run.reason || run.summary;
-  if (!text && !what) return h("div");
+  if (!text && !asks) return h("div");
   const kind = good ? "good" : run.status === "cancelled" ? "plain" : run.status === "failed" ? "bad" : "warn";
   const named = run.class && !good && run.class !== run.status ? h("code", null, run.class) : null;
   return h("section.callout", { class: `callout ${kind}`, "aria-label": "What to know" },
-    h("h2", null, (what && ASKED[asks.kind]) ?? HEADINGS[run.status] ?? "Outcome", named),
-    what ?? folded(h("p.told", null, text), 6),
+    h("h2", null, ASKED[asks?.kind] ?? HEADINGS[run.status] ?? "Outcome", named),
+    asked(asks, text),
     ANSWERED.has(asks?.kind) || reopens(run) ? h("div.buttons", null, replies(page, run, done)) : run.remedy && remedy(run.remedy));
 }
 

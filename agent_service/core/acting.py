@@ -72,6 +72,8 @@ def dispatch(state: RunState, plan: Plan) -> RunState:
     state = replace(state, step=requests[-1].step, waiting=Acting(requests=tuple(requests)))
     for one in requests:
         state = send(state, one, by=by)
+    if not plan.also:
+        return state
     return replace(state, summary=say("acts", actions=tuple([say("act", **told_of(one)) for one in state.requests])))
 
 

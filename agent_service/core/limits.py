@@ -37,10 +37,12 @@ _COST = "budget_cost", "cost_spent", "cost_too_high"
 
 def reached_before_a_call(state: RunState, reserve: Reserve | None = None) -> Reached | None:
     """By now, or by a call that takes all of its `reserve`."""
-    limits, taken = state.brief.limits, with_set_aside(state)
-    tokens, cost = (reserve.tokens, reserve.cost_usd) if reserve else (0, 0.0)
+    limits = state.brief.limits
     if state.updated_at >= limits.deadline_at:
         return past_deadline(limits)
+    if limits.max_tokens is None and limits.max_cost_usd is None:
+        return None
+    taken, (tokens, cost) = with_set_aside(state), (reserve.tokens, reserve.cost_usd) if reserve else (0, 0.0)
     by_tokens = _reached(_TOKENS, taken.tokens + taken.lost_tokens, tokens, limits.max_tokens)
     return by_tokens or _reached(_COST, cost_so_far(taken), cost, limits.max_cost_usd)
 

@@ -63,7 +63,7 @@ def carry_out(state: RunState, plan: Plan) -> RunState:
     if reached := limits.reached_before_a_step(state):
         kept = replace(became(state, "refused", reached[0], reached[1:]), waiting=Planned(plan=plan))
         return out_of_budget(kept, reached, question=next_question(state, Phase.PLAN))
-    if flaws := tuple(_flaws_of_reads(state, plan)):  # less is left than when it was planned
+    if plan.also and (flaws := tuple(_flaws_of_reads(state, plan))):  # less is left than when it was planned
         return ask(state, Phase.PLAN, feedback=flaws)
     why = approving.why_needed(state, plan.action)
     if why and not approving.is_allowed(state, plan):

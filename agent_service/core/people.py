@@ -85,7 +85,7 @@ def _hear_when_asked(state: RunState, waiting: NeedsPerson, event: SignalReceive
         case Stop(ending_class=ending_class):
             more = limits.with_more_attempts(running) if ending_class == "budget_attempts" else running
             return go_on(more, said=after.words > after.shown)
-    if signal.kind == "message":
+    if not ruling:
         if ask.step:
             return continuing.ruled(running, (ask.step, ask.task, ask.round), refused=continuing.OVERRULED)
         return asking.think_anew(running, feedback=(VOID,))

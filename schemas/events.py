@@ -364,9 +364,22 @@ INBOUND: dict[str, type[BaseModel]] = {
     subjects.CANCEL: Cancel,
     subjects.SIGNAL: Signal,
 }
+OUTBOUND: dict[str, type[BaseModel]] = {
+    subjects.TOOL_REQUEST: ToolRequest,
+    subjects.WAKE_ACCEPTED: WakeAccepted,
+    subjects.PROGRESS: Progress,
+    subjects.COMPLETED: Completed,
+    subjects.ESCALATED: Escalated,
+    subjects.FAILED: Failed,
+    subjects.CANCELLED: Cancelled,
+    subjects.WAITING: Waiting,
+    subjects.REOPENED: Reopened,
+    subjects.REJECTED: Rejected,
+}
+"""What the agent publishes, by subject (tool requests by the subject before the route). The gateway rejects too."""
 
 
 @cache
 def envelope_of(subject: str) -> type[Envelope[Any]]:
-    """Of a message that the agent takes. All four would be a twentieth of a start."""
-    return Envelope.__class_getitem__(INBOUND[subject])  # type: ignore[return-value] # the model of that payload
+    """The model of a message on `subject`. It takes some milliseconds to be made."""
+    return Envelope.__class_getitem__((INBOUND | OUTBOUND)[subject])  # type: ignore[return-value] # the model of that payload

@@ -19,21 +19,7 @@ from pydantic import BaseModel
 from schemas import keys, permissions, subjects
 from schemas.catalog import Catalog
 from schemas.continuation import CONTINUATION
-from schemas.events import (
-    INBOUND,
-    Cancelled,
-    Completed,
-    Envelope,
-    Escalated,
-    Failed,
-    Progress,
-    Rejected,
-    Reopened,
-    ToolRequest,
-    Waiting,
-    WakeAccepted,
-    envelope_of,
-)
+from schemas.events import INBOUND, OUTBOUND, envelope_of
 from schemas.status import GatewayStatus
 
 Json = dict[str, Any]
@@ -198,22 +184,8 @@ VERSION = "v1"
 GENERATED = Path(__file__).with_name("generated")
 SAMPLES = Path(__file__).with_name("samples")
 ACCOUNTS = "nats-accounts.conf"
-OUTBOUND: dict[str, type[Envelope[Any]]] = {
-    subjects.TOOL_REQUEST: Envelope[ToolRequest],
-    subjects.WAKE_ACCEPTED: Envelope[WakeAccepted],
-    subjects.PROGRESS: Envelope[Progress],
-    subjects.COMPLETED: Envelope[Completed],
-    subjects.ESCALATED: Envelope[Escalated],
-    subjects.FAILED: Envelope[Failed],
-    subjects.CANCELLED: Envelope[Cancelled],
-    subjects.WAITING: Envelope[Waiting],
-    subjects.REOPENED: Envelope[Reopened],
-    subjects.REJECTED: Envelope[Rejected],
-}
-"""What the agent publishes, by subject (tool requests by the subject before the route). The gateway rejects too."""
 MODELS: dict[str, type[BaseModel]] = {
-    **{subject: envelope_of(subject) for subject in INBOUND},
-    **OUTBOUND,
+    **{subject: envelope_of(subject) for subject in INBOUND | OUTBOUND},
     subjects.CATALOG: Catalog,
     subjects.STATUS: GatewayStatus,
 }

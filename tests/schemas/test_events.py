@@ -7,13 +7,12 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from schemas import subjects
-from schemas.events import INBOUND, RESERVED_KEYS, AgenticStart, Envelope, ToolError, envelope_of
+from schemas.events import INBOUND, OUTBOUND, RESERVED_KEYS, AgenticStart, Envelope, ToolError, envelope_of
 from schemas.fields import MAX_GOAL_BYTES, ToolName
-from schemas.generate import OUTBOUND
 from tests.schemas import samples
 
 RUN = "run_01JZ8Q5T7W9X2Y4Z6A8B0C1D2E"
-MODELS = {subject: envelope_of(subject) for subject in INBOUND} | OUTBOUND
+MODELS = {subject: envelope_of(subject) for subject in INBOUND | OUTBOUND}
 
 
 def parse(event: str, **payload: Any) -> Any:

@@ -9,8 +9,8 @@ import pytest
 
 from agent_service.bus.topology import topology
 from schemas import envelope, generate, keys, subjects
-from schemas.events import INBOUND
-from schemas.generate import ANSWERED, HEADERS, OUTBOUND
+from schemas.events import INBOUND, OUTBOUND
+from schemas.generate import ANSWERED, HEADERS
 from schemas.keys import DEDUPE_KEYS, KEYS_OF_TASKS, RETRY_SUFFIX
 from tests.schemas import samples
 

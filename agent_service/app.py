@@ -35,7 +35,6 @@ from groundwork.service.serving import OF_A_SERVICE, address, cancelled_by_signa
 from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.telemetry.metrics import push
 from schemas import subjects
-from schemas.values import dataclass
 
 INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
 """The streams that are watched for what they forget."""
@@ -50,23 +49,14 @@ async def serve_http(*all_that_it_needs: Any) -> None:
     await (await asyncio.to_thread(loaded, "agent_service.serving_http:serve_http"))(*all_that_it_needs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What the agent has beside it: what renders the folders of runs, and the server of its HTTP API."""
-
-    folders: type[Folders] = Folders
-    http: Http = serve_http
-
-
-SHIPPED = Parts()
-
-
-async def serve(settings: AgentSettings, *, take_over: bool = False, parts: Parts = SHIPPED) -> None:
+async def serve(
+    settings: AgentSettings, *, take_over: bool = False, folders: type[Folders] = Folders, http: Http = serve_http
+) -> None:
     """Serves until SIGTERM or SIGINT. Raises Fatal when it cannot start or go on. `take_over` ends the bus's owner."""
     with cancelled_by_signals(lambda: log.info("stopping"), OF_A_SERVICE):
         while True:
             try:
-                return await _serve(settings, take_over=take_over, parts=parts)
+                return await _serve(settings, folders, http, take_over=take_over)
             except (Failure, BaseExceptionGroup) as ended:
                 if not settings.shared or not may_join_anew(ended):
                     raise
@@ -74,7 +64,7 @@ async def serve(settings: AgentSettings, *, take_over: bool = False, parts: Part
                 await asyncio.sleep(JOINS_AFTER_S)
 
 
-async def _serve(settings: AgentSettings, *, take_over: bool, parts: Parts) -> None:
+async def _serve(settings: AgentSettings, folders: type[Folders], http: Http, *, take_over: bool) -> None:
     """Raises Taken, in an ExceptionGroup, when another agent took over."""
     if not settings.shared:
         await asyncio.to_thread(ahead, settings.store)  # refused before anybody is made to end for it
@@ -85,10 +75,10 @@ async def _serve(settings: AgentSettings, *, take_over: bool, parts: Parts) -> N
         metrics = AgentMetrics(settings.model.provider)
         keys = KeyRing.open(settings.keys_path())
         store = await ours.enter_async_context(open_store(settings, ground, metrics.store.committed))
-        http, within_s = settings.http, HAND_OVER_S if take_over else 0.0
-        listener = await ours.enter_async_context(listening(http.host, http.port, who="agent", within_s=within_s))
+        at, within_s = settings.http, HAND_OVER_S if take_over else 0.0
+        listener = await ours.enter_async_context(listening(at.host, at.port, who="agent", within_s=within_s))
         model = await ours.enter_async_context(open_model(settings.model))
-        await _run(partial(build, settings, ground, store, keys, model, metrics, parts.folders), listener, parts.http)
+        await _run(partial(build, settings, ground, store, keys, model, metrics, folders), listener, http)
 
 
 def _claim(settings: AgentSettings, *, take_over: bool) -> Claim:

@@ -158,7 +158,7 @@ def build(
     starter = Starter(intake, store, background, kill_switch, slots=settings.turns)
     recovery = Recovery(turns, store, store, publisher, background, kill_switch, slots=settings.turns)
 
-    several = queue and loaded("agent_service.several:several")(
+    several = queue and loaded("agent_service.several:Several")(
         store, queue, (turns, intake, recovery), kill_switch, clock
     )
     receiving = NatsIntake(

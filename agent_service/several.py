@@ -11,28 +11,20 @@ from agent_service.run.recovery import Recovery
 from agent_service.run.turn import Turns
 from agent_service.store.shared_log.store import SharedStore
 from agent_service.trust.identity import SystemClock
-from schemas.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Several:
-    queue: TurnQueue
-    turns: QueuedTurns
-    nudging: Nudging
-
-
-def several(
-    store: SharedStore,
-    queue: TurnQueue,
-    runs: tuple[Turns, Intake, Recovery],
-    kill_switch: KillSwitch,
-    clock: SystemClock,
-) -> Several:
-    return Several(
-        queue=queue,
-        turns=QueuedTurns(store, *runs, kill_switch, clock),
-        nudging=Nudging(store, queue, kill_switch, clock),
-    )
+    def __init__(
+        self,
+        store: SharedStore,
+        queue: TurnQueue,
+        runs: tuple[Turns, Intake, Recovery],
+        kill_switch: KillSwitch,
+        clock: SystemClock,
+    ) -> None:
+        self.queue = queue
+        self.turns = QueuedTurns(store, *runs, kill_switch, clock)
+        self.nudging = Nudging(store, queue, kill_switch, clock)
 
 
 def join_in(agent: Agent, background: Background) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from agent_service import app as agent_app
-from agent_service.app import Parts
 from agent_service.bus.topology import topology
 from agent_service.run.changes import ChangeRecord
 from agent_service.settings import AgentSettings
@@ -150,8 +149,7 @@ class Services:
             }
         )
         called = any(post.door == AGENT_DOOR for post in self.course.posts)
-        parts = Parts(folders=NoFolders) if called else Parts(folders=NoFolders, http=no_http)
-        return agent_app.serve(settings, parts=parts)
+        return agent_app.serve(settings, folders=NoFolders, http=agent_app.serve_http if called else no_http)
 
     def _gateway(self, name: str) -> Coroutine[Any, Any, None]:
         settings = GatewaySettings.model_validate(

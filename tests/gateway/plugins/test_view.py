@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ductile_gateway.plugins.call_folder import CallFolders
 from groundwork.service import store_folder
 from tests.gateway.served import ROOT
 
@@ -22,6 +23,13 @@ for number in range(60):
         os._exit(0)
     assert os.wait()[1] == 0
 """
+
+
+def test_the_folders_of_calls_are_told_by_their_real_path_behind_a_link_and_dots(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    folders = CallFolders(tmp_path / "link" / ".." / "link" / "calls", boot_id="b")
+    assert Path(folders.folder("key").path).parent == tmp_path / "disk" / "calls"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root")

@@ -254,7 +254,7 @@ def _kept(state: RunState, event: ToolReturned) -> RunState:
     charged = state if goes_on else grants.settled(state, pending, result)
     kept = with_requests(held, told)
     assert isinstance(kept, Acting), "what is out stays so"
-    return replace(state, spent=charged.spent, waiting=replace(ended, held=kept))
+    return replace(state, spent=charged.spent, waiting=replace(ended, held=kept, late=(*ended.late, pending.name)))
 
 
 def _unasked(result: ToolResult, status: AnswerStatus) -> AttemptAnswered:

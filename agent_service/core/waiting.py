@@ -379,12 +379,14 @@ class Ended:
     at: datetime
     held: Held | None = None
     doubted: Name | None = None
+    late: tuple[Name, ...] = ()
+    """Requests that were answered after the end."""
 
     @property
     def out(self) -> tuple[Pending, ...]:
-        """Requests without a known result; a granted one until it tells what it spent."""
-        held = self.held.pendings if isinstance(self.held, Acting) else ()
-        return tuple([one for one in held if one.retry_at is None and one.answer is None])
+        """Requests without a known result at the end; a granted one until it tells what it spent."""
+        sent = [one for one in acting_of(self.held).pendings if one.retry_at is None]
+        return tuple([one for one in sent if one.answer is None or (one.name in self.late and not one.grant)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -21,18 +21,20 @@ from agent_service.core.waiting import Status
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.models.opening import open_model
 from agent_service.settings import AgentSettings
-from agent_service.store.opening import open_store
+from agent_service.store.shared_log.marks import refuse_moved_away
 from agent_service.store.sql.database import ahead
+from agent_service.store.sqlite import SqliteStore
 from agent_service.views.folder.keeping import Folders
 from groundwork.nats.asking import changes
 from groundwork.nats.following import keep_informed
 from groundwork.nats.lease import may_join_anew
 from groundwork.service.beginning import loaded
 from groundwork.service.errors import Failure, causes
-from groundwork.service.foundations import Claim, laid
+from groundwork.service.foundations import Claim, Ground, laid
 from groundwork.service.keys import KeyRing
 from groundwork.service.serving import OF_A_SERVICE, address, cancelled_by_signals, head_start, listening, tell_ready
 from groundwork.service.store_folder import HAND_OVER_S
+from groundwork.sqlite.group_commit import OnCommit
 from groundwork.telemetry.metrics import push
 from schemas import subjects
 
@@ -41,6 +43,8 @@ INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
 HALT_LOOK_S = 30.0
 JOINS_AFTER_S = 0.5
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
+
+Opening = AbstractAsyncContextManager[SqliteStore]
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +83,15 @@ async def _serve(settings: AgentSettings, folders: type[Folders], http: Http, *,
         listener = await ours.enter_async_context(listening(at.host, at.port, who="agent", within_s=within_s))
         model = await ours.enter_async_context(open_model(settings.model))
         await _run(partial(build, settings, ground, store, keys, model, metrics, folders), listener, http)
+
+
+def open_store(settings: AgentSettings, ground: Ground, on_commit: OnCommit) -> Opening:
+    """The store of the settings, made if absent. Raises Misconfigured, and TryAgain."""
+    if settings.shared:
+        shared: Opening = loaded("agent_service.store.opening:open_store")(ground, on_commit)
+        return shared
+    refuse_moved_away(settings.store)
+    return SqliteStore.open(settings.store, ground.lease.held, on_commit, reserve=True)
 
 
 def _claim(settings: AgentSettings, *, take_over: bool) -> Claim:

@@ -32,8 +32,8 @@ from agent_service.history.plain import one_line
 from agent_service.run.lines import Wanted
 from agent_service.settings import AgentSettings
 from agent_service.store.archived import IntoDatabase, copy_into_log
+from agent_service.store.opening import log_of_runs
 from agent_service.store.shared_log.marks import Mark, is_moved_away, mark_in, put_mark, take_mark_away
-from agent_service.store.shared_log.opening import log_of_runs
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sqlite import SqliteStore
 from groundwork.archive.format import Archive

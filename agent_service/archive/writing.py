@@ -27,6 +27,7 @@ from agent_service.history.artifacts import NamedArtifact
 from agent_service.run.changes import as_decided
 from agent_service.settings import AgentSettings
 from agent_service.store.archived import beside_runs, flaw_of, stored_runs
+from agent_service.store.opening import log_of_runs
 from agent_service.store.shared_log.marks import (
     Mark,
     is_moved_away,
@@ -36,7 +37,6 @@ from agent_service.store.shared_log.marks import (
     refuse_unless_here,
     take_mark_away,
 )
-from agent_service.store.shared_log.opening import log_of_runs
 from agent_service.views.folder.workspace import MAX_BYTES
 from agent_service.views.pages import pages_of
 from groundwork.archive.format import Archive, Writer, writing

@@ -1,23 +1,70 @@
-"""Opens the store of the settings: SQLite, or a shared log with an index of this process's own."""
+"""Opens the store of a shared log, with an index of this process's own."""
 
+import asyncio
+import contextlib
+import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from pathlib import Path
 
-from agent_service.settings import AgentSettings
-from agent_service.store.shared_log.marks import refuse_moved_away
-from agent_service.store.sqlite import SqliteStore
-from groundwork.service.beginning import loaded
+from agent_service.store.shared_log.index import Indexing
+from agent_service.store.shared_log.marks import refuse_unless_here
+from agent_service.store.shared_log.store import SharedStore
+from agent_service.store.sql.database import FILE, open_database
+from agent_service.store.sqlite import Held, ours
+from groundwork.nats.link import NatsLink
+from groundwork.nats.shared_log import SharedLog
+from groundwork.service.errors import Misconfigured
 from groundwork.service.foundations import Ground
-from groundwork.sqlite.group_commit import OnCommit
+from groundwork.sqlite.file import SqliteFile
+from groundwork.sqlite.group_commit import OnCommit, ignore
+from groundwork.sqlite.replica import Replica
+from schemas import subjects
+
+log = logging.getLogger(__name__)
 
 
-@asynccontextmanager
-async def open_store(settings: AgentSettings, ground: Ground, on_commit: OnCommit) -> AsyncIterator[SqliteStore]:
-    """The store of the settings, made if absent. Raises Misconfigured, and TryAgain."""
-    if settings.shared:
-        async with loaded("agent_service.store.shared_log.opening:open_store")(ground, on_commit) as shared:
-            yield shared
-    else:
-        refuse_moved_away(settings.store)
-        async with SqliteStore.open(settings.store, ground.lease.held, on_commit, reserve=True) as store:
-            yield store
+@contextlib.asynccontextmanager
+async def open_store(ground: Ground, on_commit: OnCommit) -> AsyncIterator[SharedStore]:
+    """Raises Misconfigured, and TryAgain."""
+    runs = log_of_runs(ground.link)
+    await refuse_unless_here(runs)
+    async with open_shared(ground.folder, runs, held=ground.lease.held, on_commit=on_commit) as shared:
+        yield shared
+
+
+def log_of_runs(link: NatsLink) -> SharedLog:
+    return SharedLog(link, subjects.STREAM_RUNS, root=subjects.STORE, headers_only=True)
+
+
+@contextlib.asynccontextmanager
+async def open_shared(
+    folder: Path,
+    facts: SharedLog,
+    *,
+    held: Held = ours,
+    on_commit: OnCommit = ignore,
+) -> AsyncIterator[SharedStore]:
+    """The store of the log `facts`, its index in `folder` up to date. Raises Misconfigured, also later, in a group."""
+    indexing = Indexing()
+    async with _index_in(folder, on_commit) as database, asyncio.TaskGroup() as group:
+        replica = Replica(facts, database, indexing.apply, forget=indexing.forget)
+        store = SharedStore(database, facts, replica, indexing, held=held)
+        replica.applied = store.applied
+        following = group.create_task(replica.run())
+        await replica.caught_up()
+        await store.begin()
+        yield store
+        following.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _index_in(folder: Path, on_commit: OnCommit) -> AsyncIterator[SqliteFile]:
+    async with contextlib.AsyncExitStack() as opened:
+        try:
+            database = await opened.enter_async_context(open_database(folder, on_commit, durable=False))
+        except Misconfigured as error:
+            log.warning("the index of runs is made again", extra={"why": str(error)})
+            for name in (FILE, f"{FILE}-wal", f"{FILE}-shm"):
+                (folder / name).unlink(missing_ok=True)
+            database = await opened.enter_async_context(open_database(folder, on_commit, durable=False))
+        yield database

@@ -9,7 +9,7 @@ from pathlib import Path
 from agent_service.bus.topology import topology
 from agent_service.run.journal import Commit, Run
 from agent_service.run.ports import Archive, RunStore
-from agent_service.store.shared_log.opening import open_shared
+from agent_service.store.opening import open_shared
 from agent_service.store.sqlite import SqliteStore
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings

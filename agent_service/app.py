@@ -128,8 +128,8 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket, ht
 async def _start(
     agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket, http: Http
 ) -> None:
-    """Is ready as soon as runs go on. Callers may connect from the first, and are answered once another thread has
-    loaded the API."""
+    """Runs go on at once. Callers may connect from the first, and are answered once another thread has loaded the API;
+    then the agent is ready."""
     since = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
     await agent.halting.recall()
     agent.limits.recall(agent.store.taken, aside=agent.settings.shared)
@@ -146,14 +146,14 @@ async def _start(
         *_keeping(agent),
     ):
         group.create_task(work)
-    tell_ready()
-    link, lease = agent.ground.link, agent.ground.lease
-    log.info("ready", extra={"http": address(listener), "resumed": left, "nats": link.servers, "epoch": lease.epoch})
     runs = await agent.store.counts()
     if any(runs[status] for status in UNDER_WAY):
         await head_start()
     let_callers_in = await asyncio.to_thread(loaded, "agent_service.serving:let_callers_in")
     await let_callers_in(agent, background, group, listener, http)
+    tell_ready()
+    link, lease = agent.ground.link, agent.ground.lease
+    log.info("ready", extra={"http": address(listener), "resumed": left, "nats": link.servers, "epoch": lease.epoch})
     await agent.limits.recall_calls(agent.store.taken, agent.clock)
     if not agent.limits.spending.reached:
         agent.recovery.let_go(await agent.store.held(), agent.clock.now())

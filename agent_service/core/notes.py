@@ -1,11 +1,12 @@
 """Notes: what a run keeps of its past steps and of people's words, one bounded value each.
 
-A note never changes. When notes are too long, older steps give way to facts; words of people are never compacted.
+A note never changes. When notes are too long, older steps give way to facts; words of people are never compacted. A
+fact keeps every step that showed it as a source.
 """
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import TypeVar
 
@@ -46,7 +47,7 @@ PUNCTUATION = 4
 """Characters that JSON needs beside each value."""
 _ORDER = {"artifact_path": 0, "summary": 0, "artifacts": 0, "excerpt": 2}
 """Of a result that is cut: what names it and sums it up first, the excerpt last."""
-_STEP_NAMED = re.compile(r"\bsteps?\W{0,2}(\d+)", re.IGNORECASE)
+_STEPS_NAMED = re.compile(r"\bsteps?\W{0,2}(\d+)(?:\s*(-|,|and|to)\s*(\d+))?", re.IGNORECASE)
 
 
 _as_json = json.JSONEncoder(ensure_ascii=False, default=vars).encode
@@ -149,9 +150,17 @@ def _kept_steps(state: RunState) -> int:
 
 def facts_suffice(state: RunState) -> bool:
     """Whether compaction needs no model: each older step failed or is a fact's source, and facts are few."""
-    named = {int(step) for fact in state.facts for step in _STEP_NAMED.findall(fact)}
+    named = {step for fact in state.facts for step in _steps_in(fact)}
     older = _older(state, _kept_steps(state))
     return len(state.facts) <= MAX_MEMORY and all(r.status == "error" or r.step in named for r in older)
+
+
+def _steps_in(fact: str) -> Iterator[int]:
+    for first, how, last in _STEPS_NAMED.findall(fact):
+        yield int(first)
+        if last:
+            most = min(int(last), int(first) + MAX_MEMORY)
+            yield from range(int(first), most + 1) if how in ("-", "to") else (int(last),)
 
 
 def compacted(state: RunState, memory: Sequence[str], *, kept_steps: int | None = None) -> RunState:
@@ -217,14 +226,19 @@ _SOURCE = re.compile(r"\(\s*steps?\b[^()]*\)", re.IGNORECASE)
 
 
 def with_new(known: tuple[str, ...], learned: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that say what is known already, in the same words, change nothing."""
     if not learned:
         return known
     facts = {_said(fact): fact for fact in known}
-    for fact in learned:
-        facts.setdefault(_said(fact[:MAX_FACT]), fact[:MAX_FACT])
+    for fact in (fact[:MAX_FACT] for fact in learned):
+        said = _said(fact)
+        facts[said] = _with_source(facts[said], fact) if said in facts else fact
     return tuple(facts.values())[-MOST:]
 
 
 def _said(fact: str) -> str:
     return " ".join(_SOURCE.sub("", fact).casefold().split()).rstrip(".;! ")
+
+
+def _with_source(fact: str, again: str) -> str:
+    sourced = " ".join((fact, *(source for source in _SOURCE.findall(again) if source not in fact)))
+    return sourced if len(sourced) <= MAX_FACT else fact

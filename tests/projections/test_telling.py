@@ -100,16 +100,21 @@ def test_a_call_is_shown_with_its_prompt_and_with_why_that_may_differ_from_what_
 
 
 @pytest.mark.parametrize(
-    "again", ["The page is long.", "the page is  long (steps 1 and 2)", "the page is long (step:1)"]
+    ("again", "source"),
+    [
+        ("The page is long.", ""),
+        ("the page is  long (steps 1 and 2)", " (steps 1 and 2)"),
+        ("the page is long (step:1)", ""),
+    ],
 )
-def test_memory_says_a_fact_once_with_the_step_that_showed_it_first(again: str) -> None:
+def test_memory_says_a_fact_once_with_every_step_that_showed_it(again: str, source: str) -> None:
     first, second = (
         replace(reflection("continue"), facts=facts)
         for facts in (("the page is long (step:1)",), (again, "the page is not long"))
     )
     script = a_reflecting_run() >> replies(first, plan=plan()) >> returns() >> replies(second, plan=plan())
     facts = pages_of(entries_of(script))["memory.md"].split("## Learned facts\n\n")[1].split("\n\n")[0]
-    assert facts.splitlines() == ["- the page is long (step:1)", "- the page is not long"]
+    assert facts.splitlines() == [f"- the page is long (step:1){source}", "- the page is not long"]
 
 
 async def test_each_entry_is_read_and_folded_once_for_all_that_show_its_run() -> None:

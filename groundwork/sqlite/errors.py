@@ -7,9 +7,14 @@ from urllib.parse import quote
 from groundwork.service.errors import Broken, TryAgain
 
 
+def address_of(path: Path) -> str:
+    """Of a file that is only read."""
+    return f"file:{quote(str(path))}?mode=ro"
+
+
 def read_only(path: Path) -> sqlite3.Connection:
     """For one thread at a time. Raises sqlite3.Error."""
-    return sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(address_of(path), uri=True, isolation_level=None, check_same_thread=False)
 
 
 def damage_in(connection: sqlite3.Connection) -> str:

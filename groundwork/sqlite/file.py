@@ -8,9 +8,8 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, closing
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,9 +17,11 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import aiosqlite
+
 from groundwork.service import store_folder
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
-from groundwork.sqlite.errors import concerns_the_file, read_only, storage_error
+from groundwork.sqlite.errors import address_of, concerns_the_file, read_only, storage_error
 from groundwork.sqlite.group_commit import GroupCommit, OnCommit, ignore
 from groundwork.sqlite.migrations import migrate, newest
 from groundwork.sqlite.reserve import SPARE_PAGES, Reserve, cut_off, has_room
@@ -44,18 +45,14 @@ class SqliteFile:
     empty."""
 
     def __init__(
-        self, path: Path, writer: GroupCommit | None, *, at_once: sqlite3.Connection, reader: sqlite3.Connection
+        self, path: Path, writer: GroupCommit | None, *, at_once: sqlite3.Connection, reader: aiosqlite.Connection
     ) -> None:
         self.path = path
         self.trouble = ""
         self.closing = False
         self._writer = writer
-        self._at_once, self._reader = at_once, reader
-        self._thread = ThreadPoolExecutor(1, f"reads {path.name}")
-
-    def close(self) -> None:
-        self.closing = True
-        self._thread.shutdown()
+        self._at_once = at_once
+        self._reader = reader
 
     async def write(self, work: Callable[[sqlite3.Connection], T], *, makes_room: bool = False) -> T:
         """What `work` returns, once durable. Raises what `work` raises, and Misconfigured without a writer.
@@ -92,13 +89,13 @@ class SqliteFile:
     def look_up(self, statement: str, values: Values = ()) -> list[Any]:
         """Rows by a key, right on the event loop: in cached pages some 50 µs, less than to ask another thread."""
         with self._explained():
-            return _rows(self._at_once, statement, values)
+            return self._at_once.execute(statement, values).fetchall()
 
     async def read(self, statement: str, values: Values = ()) -> list[Any]:
         """The rows of a statement that may take its time: another thread reads them."""
         with self._explained():
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._thread, _rows, self._reader, statement, values)
+            rows: Iterable[Any] = await self._reader.execute_fetchall(statement, values)
+            return list(rows)
 
     async def forget(self, some: Callable[[sqlite3.Connection, int], int]) -> None:
         while await self.write(lambda connection: some(connection, FORGOTTEN_AT_ONCE)) == FORGOTTEN_AT_ONCE:
@@ -214,22 +211,14 @@ def instant(microseconds: int) -> datetime:
 
 @contextlib.asynccontextmanager
 async def _reading(path: Path, writer: GroupCommit | None) -> AsyncIterator[SqliteFile]:
-    with (
-        closing(_opened(path)) as at_once,
-        closing(_opened(path)) as reader,
-        closing(SqliteFile(path, writer, at_once=at_once, reader=reader)) as file,
-    ):
-        yield file
-
-
-def _opened(path: Path) -> sqlite3.Connection:
-    made = read_only(path)
-    made.text_factory = _lenient
-    return made
-
-
-def _rows(connection: sqlite3.Connection, statement: str, values: Values) -> list[Any]:
-    return connection.execute(statement, values).fetchall()
+    async with aiosqlite.connect(address_of(path), uri=True, isolation_level=None) as reader:
+        with contextlib.closing(read_only(path)) as at_once:
+            reader.text_factory = at_once.text_factory = _lenient
+            file = SqliteFile(path, writer, at_once=at_once, reader=reader)
+            try:
+                yield file
+            finally:
+                file.closing = True
 
 
 _lenient = partial(str, encoding="utf-8", errors="replace")

@@ -10,7 +10,7 @@ from agent_service.cli.main import Agentic, app
 from tests.cli.calling import ROOT, clean
 
 SERVERS = {
-    *("fastapi", "uvicorn", "uvloop", "nats", "anthropic", "openai"),
+    *("fastapi", "uvicorn", "uvloop", "nats", "anthropic", "openai", "aiosqlite"),
     *("agent_service.app", "agent_service.settings", "agent_service.core.state"),
 }
 PROBE = """

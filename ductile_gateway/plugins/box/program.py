@@ -13,7 +13,8 @@ import ctypes
 import gc
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from importlib.machinery import (
     BYTECODE_SUFFIXES,
     EXTENSION_SUFFIXES,
@@ -72,8 +73,18 @@ class Program:
         _Source.compiled[path] = stamp, compile(tree, path, "exec", dont_inherit=True)
         for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom) and _is_of_python(node):
-                with contextlib.suppress(Exception):  # the program will find out for itself
-                    exec(compile(ast.Module([node], []), path, "exec"), {})  # noqa: S102 - an import of Python itself
+                for name in _modules_in(node):
+                    with contextlib.suppress(Exception):  # the program will find out for itself
+                        import_module(name)
+
+
+def _modules_in(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    """With what an import from a package may be: a module of it, or not."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif node.module:
+        yield node.module
+        yield from (f"{node.module}.{alias.name}" for alias in node.names if alias.name != "__main__")
 
 
 def _is_of_python(node: ast.Import | ast.ImportFrom) -> bool:

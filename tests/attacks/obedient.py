@@ -70,13 +70,13 @@ def obedient() -> Iterator[Obedient]:
 
     def respond(call: Call) -> Response:
         if call.body is None:
-            found = {"id": NAME, "object": "model", "created": 1, "owned_by": "nobody", "data": []}
+            found = {"id": NAME, "object": "model", "created": 1, "owned_by": "tests", "data": []}
             return Response(body=json.dumps(found).encode())
         reply = model.reply_to("\n".join(_text(message["content"]) for message in call.body["messages"]))
-        choice = {"index": 0, "message": {"role": "assistant", "content": reply}, "finish_reason": "stop"}
+        choice = {"index": 0, "delta": {"role": "assistant", "content": reply}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
-        said = {"id": "1", "object": "chat.completion", "created": 1, "model": NAME, "choices": [choice]}
-        return Response(body=json.dumps(said | {"usage": usage}).encode())
+        said = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": NAME, "choices": [choice]}
+        return Response(body=f"data: {json.dumps(said | {'usage': usage})}\n\ndata: [DONE]\n\n".encode())
 
     server = WireServer(respond)
     model.url = server.base_url

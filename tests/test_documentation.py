@@ -137,7 +137,7 @@ def test_the_readme_names_every_page() -> None:
     assert named >= {*(ROOT / "docs").glob("*.md"), ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"}
 
 
-MOST_WORDS, MOST_PAGES, LONGEST, MEAN = 35_500, 14, 35, 18
+MOST_WORDS, MOST_PAGES, LONGEST, MEAN = 35_000, 14, 35, 18
 WORDED = {".py", ".js", ".md", ".sql", ".yaml", ".yml", ".sh", ".jinja", ".txt"}
 AVOIDED = re.compile(r"\b(of which|nobody|whoever)\b", re.IGNORECASE)
 

@@ -7,10 +7,10 @@ wait for each other, `{"action": "multi-step", "tasks": […], "reason"?, "confi
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice
-from typing import Annotated, Any, Literal, Protocol, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     AfterValidator,
@@ -29,57 +29,16 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from schemas.events import ToolOutput
 from schemas.fields import JsonObject, Text, ToolName, listed, rule_of
-from schemas.markdown_form import TASK_FIELDS, Form, Place, form_in, is_form
+from schemas.markdown_form import form_in, is_form
 from schemas.values import dataclass
-
-MOST_OF_A_CYCLE = 50
-
-
-class Waiting(Protocol):
-    @property
-    def id(self) -> str: ...
-    @property
-    def depends_on(self) -> tuple[str, ...]: ...
-
-
-def flaws_of(tasks: Sequence[Waiting]) -> Iterator[tuple[int, str, str]]:
-    """Each flaw: the place of its task, counted from 0, the field, and what is wrong with it."""
-    first = {task.id: place for place, task in reversed(list(enumerate(tasks)))}
-    for place, task in enumerate(tasks):
-        if first[task.id] != place:
-            yield place, "id", "is taken by an earlier task"
-        for wanted, times in Counter(task.depends_on).items():
-            if wanted not in first:
-                yield place, "depends_on", f"names {wanted}, which is no task of this continuation"
-            elif times > 1:
-                yield place, "depends_on", f"names {wanted} twice"
-    if cycle := _cycle(tasks):
-        yield first[cycle[0]], "depends_on", f"makes a cycle: {_path(cycle)} (each waits for the next)"
-
-
-def _cycle(tasks: Sequence[Waiting]) -> list[str]:
-    try:
-        TopologicalSorter({task.id: task.depends_on for task in tasks}).prepare()
-    except CycleError as error:
-        found: list[str] = error.args[1]
-        return found[::-1]
-    return []
-
-
-def _path(cycle: Sequence[str]) -> str:
-    *ids, first_again = cycle
-    if len(ids) > MOST_OF_A_CYCLE:
-        ids = [*ids[:MOST_OF_A_CYCLE], f"({len(ids) - MOST_OF_A_CYCLE} more)"]
-    return " -> ".join([*ids, first_again])
-
 
 AGAIN = "again"
 """How asking the tool again that asked is named beside its tasks: none of them may have that id."""
 LONGEST_TEXT = 4096
 MOST_TASKS = 1000
+MOST_OF_A_CYCLE = 50
 
 _ID = r"[a-z0-9][a-z0-9_-]{0,31}"
-_MARKDOWN_NAMES = {name: shown for shown, name in TASK_FIELDS.items()} | {"id": "the task's number"}
 _RULES = {
     "union_tag_not_found": "is missing",
     "union_tag_invalid": "must be one of {expected_tags}",
@@ -211,11 +170,30 @@ class MultiStep(_Wire):
             InitErrorDetails(
                 type=PydanticCustomError("tasks", "{flaw}", {"flaw": flaw}), loc=("tasks", place, name), input=None
             )
-            for place, name, flaw in islice(flaws_of(self.tasks), MOST_TASKS)
+            for place, name, flaw in islice(_flaws_of(self.tasks), MOST_TASKS)
         ]
         if flaws:
             raise ValidationError.from_exception_data("tasks", flaws)
         return self
+
+
+def _flaws_of(tasks: Sequence[Task]) -> Iterator[tuple[int, str, str]]:
+    """Each flaw: the place of its task, counted from 0, the field, and what is wrong with it."""
+    first = {task.id: place for place, task in reversed(list(enumerate(tasks)))}
+    for place, task in enumerate(tasks):
+        if first[task.id] != place:
+            yield place, "id", "is taken by an earlier task"
+        for wanted, times in Counter(task.depends_on).items():
+            if wanted not in first:
+                yield place, "depends_on", f"names {wanted}, which is no task of this continuation"
+            elif times > 1:
+                yield place, "depends_on", f"names {wanted} twice"
+    try:
+        TopologicalSorter({task.id: task.depends_on for task in tasks}).prepare()
+    except CycleError as error:
+        *cycle, again = error.args[1][::-1]
+        path = " -> ".join([*cycle[:MOST_OF_A_CYCLE], *(["…"] if len(cycle) > MOST_OF_A_CYCLE else []), again])
+        yield first[cycle[0]], "depends_on", f"makes a cycle: {path} (each waits for the next)"
 
 
 Continuation = Retrieve | MultiStep
@@ -230,11 +208,18 @@ def read(result: ToolOutput | None) -> Continuation:
     told = result.model_dump() if result else {}
     if told.get("continuation") is not None:
         return of_object(told["continuation"])
-    texts = (told.get(name) for name in ("summary", "markdown", "excerpt") if name != "excerpt" or _is_whole(told))
+    is_whole = told.get("artifact_path") is None  # else the excerpt may be cut between two tasks
+    texts = (told.get(name) for name in ("summary", "markdown", *(("excerpt",) if is_whole else ())))
     form = next((text for text in texts if isinstance(text, str) and is_form(text)), None)
     if form is None:
         raise ContinuationInvalid("the result has neither 'continuation' nor the markdown form ('## Plugin Result')")
-    return _in_markdown(form)
+    try:
+        said = read_plugin_result(form)
+    except ValueError as error:
+        raise ContinuationInvalid(str(error)) from None
+    if said.continuation is None:
+        raise ContinuationInvalid(f"the result says 'Status: {said.status}', and asks for nothing")
+    return said.continuation
 
 
 def of_object(value: object) -> Continuation:
@@ -246,34 +231,7 @@ def of_object(value: object) -> Continuation:
         raise ContinuationInvalid(listed(found)) from None
 
 
-def of_form(form: Form) -> Continuation:
-    """What a form of the status `continuation` asks for. Raises ContinuationInvalid, which names each line."""
-    try:
-        confidence = {} if form.confidence is None else {"confidence": form.confidence}
-        return CONTINUATION.validate_python({**(form.request or {}), **confidence})
-    except ValidationError as error:
-        broken = sorted((_line_of(place, form.lines), place, rule) for place, rule in _broken(error))
-        raise ContinuationInvalid(
-            listed([f"line {line}: {_shown(place)} {rule}" for line, place, rule in broken])
-        ) from None
-
-
-def _in_markdown(text: str) -> Continuation:
-    try:
-        form = form_in(text)
-    except ValueError as error:
-        raise ContinuationInvalid(str(error)) from None
-    if form.status != "continuation":
-        raise ContinuationInvalid(f"the result says 'Status: {form.status}', and asks for nothing")
-    return of_form(form)
-
-
-def _is_whole(told: Mapping[str, Any]) -> bool:
-    """Whether the excerpt is all there is: the beginning of an artifact may be cut between two tasks."""
-    return told.get("artifact_path") is None
-
-
-def _broken(error: ValidationError) -> Iterator[tuple[Place, str]]:
+def _broken(error: ValidationError) -> Iterator[tuple[tuple[int | str, ...], str]]:
     for flaw in error.errors(include_url=False, include_input=False):
         rule = _RULES.get(flaw["type"])
         place = _without_tags(flaw["loc"])
@@ -282,20 +240,9 @@ def _broken(error: ValidationError) -> Iterator[tuple[Place, str]]:
         yield place, rule.format(**flaw.get("ctx", {})) if rule else rule_of(flaw["msg"])
 
 
-def _without_tags(place: Place) -> Place:
+def _without_tags(place: tuple[int | str, ...]) -> tuple[int | str, ...]:
     place = place[1:] if place[:1] in (("retrieve",), ("multi-step",)) else place
     return (*place[:2], *place[3:]) if place[2:3] in (("retrieve",), ("plugin",)) else place
-
-
-def _line_of(place: Place, lines: Mapping[Place, int]) -> int:
-    while place and place not in lines:
-        place = place[:-1]
-    return lines.get(place, 1)
-
-
-def _shown(place: Place) -> str:
-    name = str(next((part for part in reversed(place) if isinstance(part, str)), "action"))
-    return _MARKDOWN_NAMES.get(name, name.capitalize())
 
 
 Status = Literal["success", "error", "continuation"]
@@ -314,8 +261,10 @@ class PluginResult:
 
 
 def read_plugin_result(text: str) -> PluginResult:
-    """Reads a text that `schemas.markdown_form.is_form`. Raises ValueError: `line 7: …`, for each flaw."""
+    """Reads a text that `schemas.markdown_form.is_form`. Raises ValueError with the line, or as `of_object`."""
     form = form_in(text)
-    status = cast("Status", form.status)  # form_in takes no other
-    continuation = of_form(form) if status == "continuation" else None
+    status, continuation = cast("Status", form.status), None  # form_in takes no other
+    if form.request is not None:
+        confidence = {} if form.confidence is None else {"confidence": form.confidence}
+        continuation = of_object({**form.request, **confidence})
     return PluginResult(status, form.plugin, form.confidence, continuation, form.text)

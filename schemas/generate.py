@@ -24,8 +24,10 @@ from schemas.status import GatewayStatus
 
 Json = dict[str, Any]
 
+VERSION = "v1"
+GENERATED = Path(__file__).with_name("generated")
+SAMPLES = Path(__file__).with_name("samples")
 REFS = "#/components/schemas/{model}"
-
 HEADERS = {
     "Nats-Msg-Id": "The dedupe key: of two messages with the same one, JetStream stores the first.",
     "traceparent": "W3C trace context: the run's trace, and the span in it that the message belongs to.",
@@ -36,18 +38,101 @@ HEADERS = {
     "ce-source": "The service that sent the message.",
     "ce-time": "When it happened: RFC 3339, UTC.",
 }
-
 _OF_A_RUN = ("traceparent", "Agentic-Run-Id")
-
+_REQUIRED: dict[str, Json] = {
+    "HeadersReceived": {},
+    "HeadersSent": {"required": list(HEADERS)},
+    "HeadersOfRejection": {"required": [name for name in HEADERS if name not in _OF_A_RUN]},
+}
 ANSWERED: dict[str, tuple[str, str]] = {
     subjects.CATALOG: ("askCatalog", "An empty body asks for all tools."),
     subjects.STATUS: ("askStatus", "An empty body asks how the gateway is."),
 }
+MODELS: dict[str, type[BaseModel]] = {
+    **{subject: envelope_of(subject) for subject in INBOUND | OUTBOUND},
+    subjects.CATALOG: Catalog,
+    subjects.STATUS: GatewayStatus,
+}
 
 
-def document(bodies: Mapping[str, Json], examples: Mapping[str, Json]) -> Json:
-    """The whole document. `bodies` has a JSON Schema per event and reply, with definitions under `$defs`;
-    `examples` has valid bodies, by event and then by the example's name."""
+def main(argv: Sequence[str] | None = None, folder: Path = GENERATED) -> None:
+    """The command line. Raises SystemExit: 1 where `--check` finds a difference, 2 for unknown arguments."""
+    parser = argparse.ArgumentParser(prog="python -m schemas.generate", description="Write schemas/generated/.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the folder is not fresh")
+    if not parser.parse_args(argv).check:
+        write(folder)
+    elif found := differences(folder):
+        listed = "\n".join(f"  {line}" for line in found)
+        raise SystemExit(f"{folder} is not fresh:\n{listed}\nRun `python -m schemas.generate` and commit it.")
+
+
+def write(folder: Path) -> None:
+    wanted = documents()
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        path.unlink()
+    for name, content in wanted.items():
+        (folder / name).write_bytes(content)
+
+
+def differences(folder: Path) -> list[str]:
+    wanted, found = documents(), {path.name: path.read_bytes() for path in folder.glob("*")}
+    differ = (name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+    return sorted(
+        f"{'missing' if name not in found else 'differs' if name in wanted else 'extra'}: {name}" for name in differ
+    )
+
+
+def documents() -> dict[str, bytes]:
+    """By file name."""
+    files = {f"{name}.{VERSION}.json": _json_schema(name) for name in MODELS} | {"asyncapi.json": _asyncapi()}
+    accounts = permissions.accounts(permissions.SHIPPED, permissions.key_variable).encode()
+    return {name: _text(document) for name, document in files.items()} | {"nats-accounts.conf": accounts}
+
+
+def _text(document: Json) -> bytes:
+    return (json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+# JSON Schemas
+
+
+def _json_schema(name: str) -> Json:
+    about = {"$id": f"urn:agentic-loop:{name}:{VERSION}", "title": name}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **about, **_body(name, "#/$defs/{model}")}
+
+
+def _body(name: str, refs: str) -> Json:
+    mode: Literal["serialization", "validation"] = "serialization" if name in OUTBOUND else "validation"
+    schema: Json = _published(MODELS[name].model_json_schema(mode=mode, ref_template=refs))
+    if name == subjects.TOOL_RESULT:
+        wished = _published(CONTINUATION.json_schema(ref_template=refs))
+        schema["$defs"] |= wished.pop("$defs") | {"Continuation": wished}
+        schema["$defs"]["ToolOutput"]["properties"]["continuation"] = {"$ref": refs.format(model="Continuation")}
+    if name == subjects.TOOL_REQUEST:
+        route = subjects.NAME.pattern.removeprefix("^")
+        schema["properties"]["type"] = {"type": "string", "pattern": f"^{re.escape(name)}\\.{route}"}
+    elif name not in ANSWERED:
+        schema["properties"]["type"] = {"type": "string", "const": name}
+    return schema
+
+
+def _published(schema: Any) -> Any:
+    """Open, and without what only pydantic needs."""
+    if isinstance(schema, list):
+        return [_published(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: _published(value) for key, value in schema.items() if key != "title" or isinstance(value, dict)}
+    kept.pop("discriminator", None)
+    return {key: value for key, value in kept.items() if key != "additionalProperties" or value is not False}
+
+
+# The AsyncAPI document
+
+
+def _asyncapi() -> Json:
+    bodies = {name: _body(name, REFS) for name in MODELS}
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -57,12 +142,9 @@ def document(bodies: Mapping[str, Json], examples: Mapping[str, Json]) -> Json:
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": "application/json",
-        "channels": {event: _channel(event) for event in keys.DEDUPE_KEYS} | _reply_channels(),
-        "operations": {_operation_name(event): _operation(event) for event in keys.DEDUPE_KEYS} | _questions(),
-        "components": {
-            "messages": {name: _message(name, examples[name]) for name in bodies},
-            "schemas": _schemas(bodies),
-        },
+        "channels": {event: _channel(event) for event in keys.DEDUPE_KEYS} | _channels_of_questions(),
+        "operations": dict(map(_operation, keys.DEDUPE_KEYS)) | dict(map(_question, ANSWERED)),
+        "components": {"messages": {name: _message(name) for name in bodies}, "schemas": _schemas(bodies)},
         "x-jetstream": {
             "streams": {name: _stream(name) for name in subjects.STREAMS},
             "consumers": {name: _consumer(name) for name in subjects.CONSUMERS},
@@ -88,9 +170,11 @@ def _only(message: str) -> Json:
 
 def _channel_facts(event: str) -> Json:
     pattern = subjects.ALL_TOOL_REQUESTS if event == subjects.TOOL_REQUEST else event
-    facts: Json = {"stream": next(name for name, stored in subjects.STREAMS.items() if pattern in stored)}
-    facts["consumers"] = [name for name, (_, filters) in subjects.CONSUMERS.items() if fnmatch.filter(filters, pattern)]
-    facts["dedupeKey"] = keys.DEDUPE_KEYS[event]
+    facts: Json = {
+        "stream": next(name for name, stored in subjects.STREAMS.items() if pattern in stored),
+        "consumers": [name for name, (_, taken) in subjects.CONSUMERS.items() if fnmatch.filter(taken, pattern)],
+        "dedupeKey": keys.DEDUPE_KEYS[event],
+    }
     if event in (subjects.TOOL_REQUEST, subjects.TOOL_RESULT):
         facts["dedupeKeyOfTask"] = keys.KEYS_OF_TASKS[event]
         facts["dedupeKeyFromAttempt2"] = keys.DEDUPE_KEYS[event] + keys.RETRY_SUFFIX
@@ -112,17 +196,15 @@ def _consumer(name: str) -> Json:
     return {"stream": stream, "filterSubjects": list(filters), "ackPolicy": "explicit"}
 
 
-def _operation_name(event: str) -> str:
-    words = event.replace("_", ".").split(".")
-    return _action(event) + "".join(word.capitalize() for word in words)
+def _operation(event: str) -> tuple[str, Json]:
+    action = "receive" if event in INBOUND else "send"
+    name = action + "".join(word.capitalize() for word in event.replace("_", ".").split("."))
+    return name, {"action": action, **_where(event, event)}
 
 
-def _action(event: str) -> str:
-    return "receive" if event in INBOUND else "send"
-
-
-def _operation(event: str) -> Json:
-    return {"action": _action(event), **_where(event, event)}
+def _question(subject: str) -> tuple[str, Json]:
+    asked = {"action": "send", **_where(subject, "request"), "reply": _where(f"{subject}.reply", subject)}
+    return ANSWERED[subject][0], asked
 
 
 def _where(channel: str, message: str) -> Json:
@@ -130,153 +212,33 @@ def _where(channel: str, message: str) -> Json:
     return {"channel": {"$ref": at}, "messages": [{"$ref": f"{at}/messages/{message}"}]}
 
 
-def _reply_channels() -> Json:
+def _channels_of_questions() -> Json:
     channels: Json = {}
     for subject, (_, summary) in ANSWERED.items():
         request = {"request": {"name": "request", "summary": summary}}
         channels[subject] = {"address": subject, "messages": request}
-        channels[_reply(subject)] = {"address": None, "messages": _only(subject)}
+        channels[f"{subject}.reply"] = {"address": None, "messages": _only(subject)}
     return channels
 
 
-def _questions() -> Json:
-    return {
-        name: {"action": "send", **_where(subject, "request"), "reply": _where(_reply(subject), subject)}
-        for subject, (name, _) in ANSWERED.items()
-    }
-
-
-def _reply(subject: str) -> str:
-    return f"{subject}.reply"
-
-
-def _message(name: str, examples: Json) -> Json:
-    message = {
-        "name": name,
-        "payload": {"$ref": REFS.format(model=name)},
-        "examples": [{"name": title, "payload": body} for title, body in examples.items()],
-    }
+def _message(name: str) -> Json:
+    samples = sorted(SAMPLES.glob(f"{name}*.{VERSION}.json"))
+    examples = [{"name": path.stem, "payload": json.loads(path.read_bytes())} for path in samples]
+    message = {"name": name, "payload": {"$ref": REFS.format(model=name)}, "examples": examples}
     if name in ANSWERED:
         return message
-    return message | {"headers": {"$ref": REFS.format(model=_headers_name(name))}}
-
-
-def _headers_name(event: str) -> str:
-    if event == subjects.REJECTED:
-        return "HeadersOfRejection"
-    return "HeadersReceived" if event in INBOUND else "HeadersSent"
+    headers = "HeadersReceived" if name in INBOUND else "HeadersSent"
+    headers = "HeadersOfRejection" if name == subjects.REJECTED else headers
+    return message | {"headers": {"$ref": REFS.format(model=headers)}}
 
 
 def _schemas(bodies: Mapping[str, Json]) -> Json:
-    headers = {"type": "object", "properties": {n: {"type": "string", "description": d} for n, d in HEADERS.items()}}
-    schemas: Json = {
-        "HeadersReceived": headers,
-        "HeadersSent": headers | {"required": list(HEADERS)},
-        "HeadersOfRejection": headers | {"required": [name for name in HEADERS if name not in _OF_A_RUN]},
-    }
+    described = {name: {"type": "string", "description": text} for name, text in HEADERS.items()}
+    schemas: Json = {name: {"type": "object", "properties": described} | more for name, more in _REQUIRED.items()}
     for name, body in bodies.items():
         schemas |= body.get("$defs", {})
         schemas[name] = {key: value for key, value in body.items() if key != "$defs"}
     return schemas
-
-
-VERSION = "v1"
-GENERATED = Path(__file__).with_name("generated")
-SAMPLES = Path(__file__).with_name("samples")
-ACCOUNTS = "nats-accounts.conf"
-MODELS: dict[str, type[BaseModel]] = {
-    **{subject: envelope_of(subject) for subject in INBOUND | OUTBOUND},
-    subjects.CATALOG: Catalog,
-    subjects.STATUS: GatewayStatus,
-}
-
-
-def main(argv: Sequence[str] | None = None, folder: Path = GENERATED) -> None:
-    """The command line. Raises SystemExit: 1 where `--check` finds a difference, 2 for unknown arguments."""
-    parser = argparse.ArgumentParser(prog="python -m schemas.generate", description="Write schemas/generated/.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the folder is not fresh")
-    if not parser.parse_args(argv).check:
-        write(folder)
-    elif found := differences(folder):
-        listed = "\n".join(f"  {line}" for line in found)
-        raise SystemExit(f"{folder} is not fresh:\n{listed}\nRun `python -m schemas.generate` and commit it.")
-
-
-def write(folder: Path) -> None:
-    wanted = documents()
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in wanted.items():
-        (folder / name).write_bytes(content)
-    for path in folder.iterdir():
-        if path.name not in wanted:
-            path.unlink()
-
-
-def differences(folder: Path) -> list[str]:
-    wanted = documents()
-    found = {path.name: path.read_bytes() for path in folder.glob("*")}
-    missing = [f"missing: {name}" for name in wanted.keys() - found.keys()]
-    extra = [f"extra: {name}" for name in found.keys() - wanted.keys()]
-    differs = [f"differs: {name}" for name in wanted.keys() & found.keys() if wanted[name] != found[name]]
-    return sorted([*missing, *extra, *differs])
-
-
-def documents() -> dict[str, bytes]:
-    files = {f"{name}.{VERSION}.json": _json_schema(name) for name in MODELS}
-    bodies = {name: _body(name, REFS) for name in MODELS}
-    files["asyncapi.json"] = document(bodies, {name: _samples(name) for name in MODELS})
-    texts = {name: _text(document) for name, document in files.items()}
-    return {**texts, ACCOUNTS: permissions.accounts(permissions.SHIPPED, permissions.key_variable).encode()}
-
-
-def _text(document: Json) -> bytes:
-    return (json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
-
-
-def _json_schema(name: str) -> Json:
-    head = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:agentic-loop:{name}:{VERSION}",
-        "title": name,
-    }
-    return head | _body(name, "#/$defs/{model}")
-
-
-def _body(name: str, refs: str) -> Json:
-    mode: Literal["serialization", "validation"] = "serialization" if name in OUTBOUND else "validation"
-    schema: Json = _published(MODELS[name].model_json_schema(mode=mode, ref_template=refs))
-    if name == subjects.TOOL_RESULT:
-        _with_continuation(schema["$defs"], refs)
-    if name not in ANSWERED:
-        schema["properties"]["type"] = _type(name)
-    return schema
-
-
-def _with_continuation(models: Json, refs: str) -> None:
-    schema = _published(CONTINUATION.json_schema(ref_template=refs))
-    models |= schema.pop("$defs") | {"Continuation": schema}
-    models["ToolOutput"]["properties"]["continuation"] = {"$ref": refs.format(model="Continuation")}
-
-
-def _published(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_published(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    kept = {key: _published(value) for key, value in schema.items() if key != "title" or isinstance(value, dict)}
-    kept.pop("discriminator", None)
-    return {key: value for key, value in kept.items() if key != "additionalProperties" or value is not False}
-
-
-def _type(event: str) -> Json:
-    if event != subjects.TOOL_REQUEST:
-        return {"type": "string", "const": event}
-    return {"type": "string", "pattern": f"^{re.escape(event)}\\.{subjects.NAME.pattern.removeprefix('^')}"}
-
-
-def _samples(name: str) -> Json:
-    paths = SAMPLES.glob(f"{name}*.{VERSION}.json")
-    return {path.stem: json.loads(path.read_bytes()) for path in sorted(paths)}
 
 
 if __name__ == "__main__":

@@ -20,17 +20,14 @@ read. What the fields of a request mean is said by `schemas.continuation`.
 
 import json
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import field
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
-from schemas.fields import listed
 from schemas.values import dataclass
 
-RESULT = "## Plugin Result"
-REQUEST = "## Continuation Request"
+RESULT, REQUEST = "## Plugin Result", "## Continuation Request"
 STATUSES = ("success", "error", "continuation")
-HEAD_FIELDS = ("Status", "Plugin", "Confidence")
+HEAD_FIELDS = {"Status": "status", "Plugin": "plugin", "Confidence": "confidence"}
 REQUEST_FIELDS = {"Action": "action", "Query": "query", "Profile": "profile", "Reason": "reason"}
 TASK_FIELDS = REQUEST_FIELDS | {"Plugin": "plugin", "Command": "command", "Input": "input", "DependsOn": "depends_on"}
 
@@ -40,24 +37,17 @@ _TASK = re.compile(r"### Task ([1-9][0-9]{0,4})")
 _FIELD = re.compile(r"([A-Za-z][A-Za-z_-]{0,31}):(?:\s+(.*))?")
 _FENCE = re.compile(r"(`{3,})[^`]*")
 
-Place = tuple[str | int, ...]
-"""Where something stands in the JSON form: `("tasks", 2, "query")`."""
-_Fields = dict[str, tuple[int, str]]
-
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What stands in the form.
-
-    `text`: what follows the fields of a success or an error. `request`: the continuation in its JSON form, not checked
-    yet; `lines`: where its parts stand."""
+    """`text`: what follows the fields of a success or an error. `request`: the continuation in its JSON form, not
+    checked yet."""
 
     status: str
     plugin: str
     confidence: str | None
     text: str = ""
     request: Mapping[str, Any] | None = None
-    lines: Mapping[Place, int] = field(default_factory=dict)
 
 
 def is_form(text: str) -> bool:
@@ -65,154 +55,95 @@ def is_form(text: str) -> bool:
 
 
 def form_in(text: str) -> Form:
-    """Raises ValueError, which names the lines of the first flaws: `line 7: …; line 9: …`."""
-    reading = _Reading(text)
-    form = reading.form()
-    if reading.flaws:
-        raise ValueError(listed([f"line {line}: {flaw}" for line, flaw in sorted(reading.flaws)]))
-    return form
+    """Raises ValueError for the first line that does not fit: `line 7: …`."""
+    lines = _Lines(text)
+    lines.heading(RESULT)
+    head = lines.fields(HEAD_FIELDS, ends_at_blank=True)
+    for name in ("Status", "Plugin"):
+        if HEAD_FIELDS[name] not in head:
+            lines.refuse(f"{name} is missing below '{RESULT}'")
+    status, form = head["status"], (head["status"], head["plugin"], head.get("confidence"))
+    if status not in STATUSES:
+        lines.refuse(f"Status must be one of {', '.join(STATUSES)}")
+    lines.skip_blank()
+    if status != "continuation":
+        if lines.line == REQUEST:
+            lines.refuse(f"a continuation request does not go with Status: {status}")
+        return Form(*form, text=lines.rest())
+    lines.heading(REQUEST)
+    request, tasks = lines.request(REQUEST_FIELDS), list[dict[str, Any]]()
+    while lines.line is not None:
+        if not (task := _TASK.fullmatch(lines.line)):
+            lines.refuse("the heading must be '### Task 1', '### Task 2' and so on")
+        lines.at += 1
+        tasks.append({"id": f"task-{task[1]}"} | lines.request(TASK_FIELDS))
+    return Form(*form, request=request | ({"tasks": tasks} if tasks else {}))
 
 
-class _Reading:
+class _Lines:
+    """`at`: how many of them are read."""
+
     def __init__(self, text: str) -> None:
         self._lines = [line.rstrip() for line in text.split("\n")]
-        self._at = 0
-        self._lines_of: dict[Place, int] = {}
-        self.flaws: list[tuple[int, str]] = []
+        self.at = 0
 
-    def form(self) -> Form:
-        begins = self._skip_blank()
-        if not self._takes(RESULT):
-            return Form("", "", None)
-        head = self._fields(HEAD_FIELDS, ends_at_blank=True)
-        status = self._status(begins, head)
-        plugin = self._value(begins, head, "Plugin")
-        line, confidence = head.get("Confidence", (begins, None))
-        self._lines_of["confidence",] = line
-        if status != "continuation":
-            return Form(status, plugin, confidence, text=self._text(status))
-        request = self._request()
-        return Form(status, plugin, confidence, request=request, lines=self._lines_of)
+    @property
+    def line(self) -> str | None:
+        return self._lines[self.at] if self.at < len(self._lines) else None
 
-    def _status(self, begins: int, head: _Fields) -> str:
-        status = self._value(begins, head, "Status")
-        if status and status not in STATUSES:
-            self._flaw(head["Status"][0], f"Status must be one of {', '.join(STATUSES)}")
-        return status
+    def refuse(self, flaw: str) -> NoReturn:
+        raise ValueError(f"line {self.at + 1}: {flaw}")
 
-    def _value(self, begins: int, head: _Fields, name: str) -> str:
-        if name not in head:
-            self._flaw(begins, f"{name} is missing below '{RESULT}'")
-        return head.get(name, (0, ""))[1]
+    def skip_blank(self) -> None:
+        while self.line == "":
+            self.at += 1
 
-    def _text(self, status: str) -> str:
-        self._skip_blank()
-        if self._line == REQUEST and status in STATUSES:
-            self._flaw(self._number, f"a continuation request does not go with Status: {status}")
-        return "\n".join(self._lines[self._at :]).rstrip()
+    def rest(self) -> str:
+        return "\n".join(self._lines[self.at :]).rstrip()
 
-    def _request(self) -> dict[str, Any]:
-        begins = self._skip_blank()
-        if not self._takes(REQUEST):
-            return {}
-        request: dict[str, Any] = self._object((), begins, REQUEST_FIELDS)
-        tasks: list[dict[str, Any]] = []
-        while self._line is not None:
-            begins = self._number
-            self._lines_of.setdefault(("tasks",), begins)
-            place = ("tasks", len(tasks))
-            task_id = self._task_id()
-            tasks.append(task_id | self._object(place, begins, TASK_FIELDS))
-        return request | ({"tasks": tasks} if tasks else {})
+    def heading(self, heading: str) -> None:
+        self.skip_blank()
+        if self.line != heading:
+            self.refuse(f"'{heading}' must stand here")
+        self.at += 1
 
-    def _task_id(self) -> dict[str, Any]:
-        found = _TASK.fullmatch(self._line or "")
-        if not found:
-            self._flaw(self._number, "the heading must be '### Task 1', '### Task 2' and so on")
-        self._at += 1
-        return {"id": f"task-{found[1]}"} if found else {}
-
-    def _object(self, place: Place, begins: int, names: Mapping[str, str]) -> dict[str, Any]:
-        self._lines_of[place] = begins
-        found = self._fields(names)
-        for name, (line, _) in found.items():
-            self._lines_of[*place, names[name]] = line
-        return {names[name]: self._meant(name, line, value) for name, (line, value) in found.items()}
-
-    def _meant(self, name: str, line: int, value: str) -> Any:
-        if name == "DependsOn" and value != "none":
-            return [one.strip() for one in value.split(",")]
-        if name == "Input" and value.startswith("{"):
-            return self._arguments(line, value)
-        return value
-
-    def _arguments(self, line: int, value: str) -> Any:
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError) as error:
-            why = error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply"
-            self._flaw(line, f"Input begins as a JSON object and is none: {why}")
-            return value
-
-    def _fields(self, names: Collection[str], *, ends_at_blank: bool = False) -> _Fields:
-        self._skip_blank()
-        found: _Fields = {}
-        while self._line is not None and not _HEADING.fullmatch(self._line):
-            if not self._line and ends_at_blank:
-                break
-            if self._line:
-                self._field(names, found)
-            else:
-                self._at += 1
+    def request(self, names: Mapping[str, str]) -> dict[str, Any]:
+        found: dict[str, Any] = self.fields(names)
+        if (before := found.get("depends_on", "none")) != "none":
+            found["depends_on"] = [one.strip() for one in before.split(",")]
+        if (given := found.get("input", "")).startswith("{"):
+            try:
+                found["input"] = json.loads(given)
+            except (ValueError, RecursionError) as error:
+                why = error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply"
+                self.refuse(f"the Input above begins as a JSON object and is none: {why}")
         return found
 
-    def _field(self, names: Collection[str], found: _Fields) -> None:
-        number, matched = self._number, _FIELD.fullmatch(self._line or "")
-        self._at += 1
-        if not matched:
-            self._flaw(number, "neither a field ('Name: value') nor a heading of this form")
-            return
-        name, value = matched[1], matched[2] or self._block(number)
-        if name not in names:
-            self._flaw(number, f"{name} is not one of the fields that may stand here: {', '.join(names)}")
-        elif name in found:
-            self._flaw(number, f"{name} stands on line {found[name][0]} already")
-        elif not value.strip():
-            self._flaw(number, f"{name} has no value")
-        else:
-            found[name] = (number, value)
+    def fields(self, names: Mapping[str, str], *, ends_at_blank: bool = False) -> dict[str, str]:
+        """Those up to the next heading, by their names in the JSON form."""
+        found: dict[str, str] = {}
+        self.skip_blank()
+        while self.line is not None and not _HEADING.fullmatch(self.line) and (self.line or not ends_at_blank):
+            if field := _FIELD.fullmatch(self.line):
+                if field[1] not in names:
+                    self.refuse(f"{field[1]} is not one of the fields that may stand here: {', '.join(names)}")
+                if names[field[1]] in found:
+                    self.refuse(f"{field[1]} stands above already")
+                if not (value := field[2] or self._block()).strip():
+                    self.refuse(f"{field[1]} has no value")
+                found[names[field[1]]] = value
+            elif self.line:
+                self.refuse("neither a field ('Name: value') nor a heading of this form")
+            self.at += 1
+        return found
 
-    def _block(self, number: int) -> str:
-        fence = _FENCE.fullmatch(self._line or "")
-        if not fence:
+    def _block(self) -> str:
+        """The fenced block below the line in hand, if there is one; its last line is in hand then."""
+        below = self._lines[self.at + 1 :]
+        if not below or not (fence := _FENCE.fullmatch(below[0])):
             return ""
-        begins = self._at = self._at + 1
-        while self._line is not None and self._line != fence[1]:
-            self._at += 1
-        if self._line is None:
-            self._flaw(number + 1, f"the block that begins here is not closed by {fence[1]}")
-        self._at += 1
-        return "\n".join(self._lines[begins : self._at - 1])
-
-    def _takes(self, heading: str) -> bool:
-        if self._line != heading:
-            self._flaw(self._number, f"'{heading}' must stand here")
-            return False
-        self._at += 1
-        return True
-
-    def _skip_blank(self) -> int:
-        while self._line == "":
-            self._at += 1
-        return self._number
-
-    def _flaw(self, number: int, flaw: str) -> None:
-        self.flaws.append((number, flaw))
-
-    @property
-    def _line(self) -> str | None:
-        return self._lines[self._at] if self._at < len(self._lines) else None
-
-    @property
-    def _number(self) -> int:
-        return self._at + 1
+        if fence[1] not in below[1:]:
+            self.refuse(f"the block that begins below is not closed by {fence[1]}")
+        ends = below.index(fence[1], 1)
+        self.at += ends + 1
+        return "\n".join(below[1:ends])

@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from ductile_gateway.bus.micro_service import Questions, serve_questions
+from ductile_gateway.bus.incoming import Questions, requests_of, serve_questions
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, agent_keys, follow_halt, halt_at_last, has_ended
-from ductile_gateway.bus.requests import requests_of
 from ductile_gateway.calls.answers import tell_of_left_over
 from ductile_gateway.calls.ledger import Ledger
-from ductile_gateway.calls.places import Lanes
 from ductile_gateway.calls.relay import Relay
-from ductile_gateway.calls.waiting import Standstill
+from ductile_gateway.calls.waiting import Lanes, Standstill
 from ductile_gateway.ductile.runner import Ductiles
 from ductile_gateway.foundations import Foundations, laid, open_tools
 from ductile_gateway.plugins.folders import InstalledPlugin
@@ -26,8 +24,7 @@ from ductile_gateway.tidying import Tidying
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import follow_folders, keep_fresh, tools_at_last
 from ductile_gateway.trust import Pins, Trust
-from ductile_gateway.webhooks.outbound import serve_outbound
-from ductile_gateway.webhooks.outbox import Outbox
+from ductile_gateway.webhooks.outbound import Outbox, serve_outbound
 from ductile_gateway.webhooks.sender import callback_check
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.following import keep_informed

@@ -11,15 +11,13 @@ from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from ductile_gateway.bus.ownership import AfterRestore, BusOwnership, Permits
-from ductile_gateway.bus.prerequisites import ROLE, require
+from ductile_gateway.bus.ownership import ROLE, AfterRestore, BusOwnership, Permits, require
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile.runner import Queue, open_ductiles
 from ductile_gateway.ductile.starts import ToldOfSent, untold
 from ductile_gateway.plugins.boxes import box_of
-from ductile_gateway.plugins.in_process import InProcessTools
 from ductile_gateway.plugins.process import plugin_environment
-from ductile_gateway.plugins.runner import LocalPlugins
+from ductile_gateway.plugins.runner import InProcessTools, LocalPlugins
 from ductile_gateway.ports import ToolRunner
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import ahead

@@ -20,8 +20,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ductile_gateway.webhooks.inbound import Inbound, Taken
-from ductile_gateway.webhooks.inbound_settings import IngressSettings
 from ductile_gateway.webhooks.mapping import RequestRefused
+from ductile_gateway.webhooks.settings import IngressSettings
 from ductile_gateway.webhooks.signatures import PEER
 from groundwork.http.requests import Bodies, BodyRefused, has_a_path, host
 from groundwork.http.server import serve_http

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from ductile_gateway.bus.prerequisites import ROLE
-from ductile_gateway.calls.excerpts import printable
+from ductile_gateway.bus.ownership import ROLE
+from ductile_gateway.calls.artifacts import printable
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.waiting import Standstill, WaitingCalls, look_at_standstill, look_at_waiting
 from ductile_gateway.ductile.discovery import DuctileHealth

@@ -1,20 +1,20 @@
 """Settings of the gateway: the section `gateway:` of agentic.yaml; the environment (`GATEWAY_…`) has the last word."""
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
 from ductile_gateway.ductile.settings import DuctileName, DuctileSettings, full_name, own_name, owner
-from ductile_gateway.plugins.belongings import apart, beside
 from ductile_gateway.tools.catalog import ToolChoice
-from ductile_gateway.webhooks.inbound_settings import IngressSettings
-from ductile_gateway.webhooks.outbound_settings import OutboundSettings
+from ductile_gateway.webhooks.settings import IngressSettings, OutboundSettings
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import config_file
-from groundwork.service.config_file import LogSettings, Section
+from groundwork.service.config_file import OF_PLUGINS, LogSettings, Section, as_given
+from groundwork.service.strict import NotYaml, parse
 from groundwork.telemetry.settings import TelemetrySettings
 from schemas import subjects
 from schemas.fields import ToolName
@@ -217,3 +217,62 @@ def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> GatewayS
     closed = (*settings.plugins.closed, *ours, *((path,) if path else ()), *beside(path, environ))
     update = {"closed": closed, "apart": (*settings.plugins.apart, *apart(path))}
     return settings.model_copy(update={"plugins": settings.plugins.model_copy(update=update)})
+
+
+PRIVATE = ("*.yaml", "*.yml", "*.env", ".env*", "*.keys*", "*.creds", "*.nk", "*.conf")
+PLACES = {"agent": ("store", "cache", "workspaces"), "gateway": ("store", "cache")}
+FILES = ("_FILE", "TLS_KEY")
+"""How settings end that name a file with a secret in it, as variables have them."""
+VARIABLES = ("AGENT_", "GATEWAY_")
+OF_A_STORE = (".keys",)
+"""Beside it, also where they are made only after this is asked."""
+DEFAULTS = Path(".agentic")
+OF_NATS = re.compile(r"^\s*[\"']?store_?dir[\"']?\s*[:=]?\s*[\"']?([^\"'\s#]+)", re.MULTILINE | re.IGNORECASE)
+MOST_BYTES = 1024 * 1024
+
+
+def apart(settings: Path | None) -> Iterator[Path]:
+    yield DEFAULTS
+    if settings and (folder := settings.resolve().parent) != Path(folder.anchor):
+        yield folder
+
+
+def beside(settings: Path | None, environ: Mapping[str, str]) -> Iterator[Path]:
+    """Places that only the services may reach, by the settings file, others in its folder and the environment."""
+    yield from (Path(environ[name]) for name in environ if name.startswith(VARIABLES) and name.endswith(FILES))
+    for pattern in PRIVATE if settings else ():
+        for path in settings.parent.glob(pattern) if settings else ():
+            yield path
+            if path.suffix in (".yaml", ".yml"):
+                yield from (Path(place) for place in _named_in(path, environ) if "\0" not in place)
+            elif path.suffix == ".conf":
+                yield from (path.parent / found for found in OF_NATS.findall(_text(path)))
+
+
+def _named_in(path: Path, environ: Mapping[str, str]) -> Iterator[str]:
+    try:
+        document = as_given(parse(_text(path)), environ)
+    except NotYaml:
+        return
+    for section, keys in PLACES.items():
+        given = document.get(section) if isinstance(document, dict) else None
+        places = {key: given[key] for key in keys if isinstance(given.get(key), str)} if isinstance(given, dict) else {}
+        yield from places.values()
+        yield from (f"{places[key].rstrip('/')}{ending}" for key in places if key == "store" for ending in OF_A_STORE)
+    yield from _files(document)
+
+
+def _files(node: Any, above: str = "") -> Iterator[str]:
+    items = node.items() if isinstance(node, dict) else [("", each) for each in node] if isinstance(node, list) else ()
+    for key, value in items:
+        if isinstance(value, str) and key.upper().endswith(FILES):
+            yield value
+        elif (above, key) != OF_PLUGINS:
+            yield from _files(value, key)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8") if path.stat().st_size < MOST_BYTES else ""
+    except (OSError, UnicodeError):
+        return ""

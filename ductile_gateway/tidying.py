@@ -13,10 +13,9 @@ from typing import NoReturn
 from ductile_gateway.calls.ledger import ArtifactNames, Call
 from ductile_gateway.plugins.call_folder import CallFolder, old_folders
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store.carriers import OLD
-from ductile_gateway.store.rows import Rows, kind_of
+from ductile_gateway.store.rows import OLD, Rows, kind_of
 from ductile_gateway.webhooks.notifications import Notification
-from ductile_gateway.webhooks.outbox import REMEMBERED
+from ductile_gateway.webhooks.outbound import REMEMBERED
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import utc_now
 from groundwork.sqlite.file import instant, microseconds

@@ -1,10 +1,4 @@
-"""Who may go on with a call, and how many are carried out: by the only gateway of the bus, or by several.
-
-A row of another gateway is taken up once that one has left, or its lease has lapsed and was taken from it, so that it
-does nothing more. What only that machine can find waits a moment longer: it may just be starting again. A write that a
-gateway with another store, or a time that was lost, may have begun is in doubt. How many calls of a tool all gateways
-carry out is one value of a bucket, changed by compare-and-swap; those of a gateway that has left count no more.
-"""
+"""What has to exist on the NATS server before the gateway can work. It creates nothing itself."""
 
 import asyncio
 import contextlib
@@ -16,20 +10,47 @@ from datetime import UTC, datetime, timedelta
 from pydantic import TypeAdapter, ValidationError
 from ulid import ULID
 
-from ductile_gateway.bus.prerequisites import ROLE
 from ductile_gateway.calls.call import ALONE, Asked, Intent
+from ductile_gateway.calls.results import MAX_RESULT_BYTES
 from ductile_gateway.store.opening import Mark
 from ductile_gateway.store.rows import Rows
 from groundwork.archive.series import backup_in
 from groundwork.nats.asking import newest, replaced
-from groundwork.nats.lease import Lease, Record, look
+from groundwork.nats.lease import Lease, Record, Role, look
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Refused
-from groundwork.service.errors import TryAgain
+from groundwork.nats.topology import ConsumerSpec, StreamSpec, Topology, check_topology, key_value_bucket, object_bucket
+from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.machine import monotonic
 from groundwork.sqlite.file import microseconds
 from schemas import subjects
 from schemas.values import replace
+
+ROLE = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")
+NEEDED = Topology(
+    streams=(
+        *(StreamSpec(name, {}) for name in subjects.STREAMS if name != subjects.STREAM_PROGRESS),
+        StreamSpec(object_bucket(subjects.ARTIFACT_BUCKET, {}).name, {}),
+        StreamSpec(key_value_bucket(subjects.LEASE_BUCKET, {}).name, {}),
+    ),
+    consumers=(ConsumerSpec(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, {}),),
+)
+
+
+SHARED = replace(NEEDED, streams=(*NEEDED.streams, StreamSpec(subjects.STREAM_LEDGER, {})))
+
+
+async def require(link: NatsLink, *, shared: bool = False) -> None:
+    """Raises Misconfigured when something is missing, and TryAgain or Broken when the server cannot tell."""
+    if link.max_payload < MAX_RESULT_BYTES:
+        raise Misconfigured(
+            f"the NATS server takes messages of up to {link.max_payload} bytes, and a result may have "
+            f"{MAX_RESULT_BYTES}: raise its max_payload"
+        )
+    findings = await check_topology(link, SHARED if shared else NEEDED)
+    if missing := [finding.what for finding in findings if finding.kind == "missing"]:
+        raise Misconfigured(f"the NATS server has no {', no '.join(missing)}: run `agentic setup`, which creates them")
+
 
 COME_BACK_S = 1.0
 BACK_WITHIN_S = 15.0

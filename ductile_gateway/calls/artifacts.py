@@ -1,4 +1,4 @@
-"""Artifacts as a run sees them: `artifacts/<name>`, one flat folder per run. Names, paths and arguments. Pure.
+"""Artifacts as a run sees them, `artifacts/<name>`, one flat folder per run; and texts of others in an event. Pure.
 
 A tool's own name is kept (`critique.md`), unless it says nothing of the content: then tool and step name it (RFC-103:
 `artifacts/fetch-01.html`). An argument whose schema says `"format": "artifact"` holds such a path; the tool gets the
@@ -7,13 +7,57 @@ content in its place.
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
 from pydantic import JsonValue
 
 from ductile_gateway.calls.call import Asked, ProducedArtifact, WantedName
 from schemas.catalog import ToolCommand
+from schemas.clipping import marked
+
+SHORTEST_SECRET = 6
+STDERR_BYTES = 2 * 1024
+
+
+def storable(text: str) -> str:
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")
+
+
+def printable(text: object, limit: int = 500) -> str:
+    return "".join(character if character.isprintable() else " " for character in str(text)[:limit])
+
+
+def masked(text: str, secrets: Iterable[str]) -> str:
+    for secret in sorted((secret for secret in secrets if len(secret) >= SHORTEST_SECRET), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
+
+
+def end_of(text: str, limit: int) -> str:
+    """The last `limit` bytes of UTF-8, from the beginning of a line where there is one among them."""
+    encoded = storable(text).strip().encode()
+    if len(encoded) <= limit:
+        return encoded.decode()
+    end = encoded[-limit:].decode(errors="ignore")
+    return end.partition("\n")[2] or end
+
+
+def cut(text: str, limit: int, *, where: str = "") -> str:
+    """At most `limit` bytes of UTF-8, and a marker that names the artifact `where` to read on, and the place in it."""
+    text = storable(text)
+    encoded = text.encode()
+    if len(encoded) <= limit:
+        return text
+    head = encoded[:limit].decode(errors="ignore")
+    rest = f"; the whole is the artifact {where}, which goes on at {_end_of(head)}" if where else ""
+    return marked(head, len(text), rest)
+
+
+def _end_of(head: str) -> str:
+    lines = head.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return f"line {len(lines)}, character {len(lines[-1]) + 1}"
+
 
 FOLDER = "artifacts"
 LONGEST_STEM = 48

@@ -31,8 +31,7 @@ from ductile_gateway.calls.call import (
     Verdict,
 )
 from ductile_gateway.calls.ledger import Ledger
-from ductile_gateway.calls.places import FULL, Lanes
-from ductile_gateway.calls.waiting import A_MOMENT, Standstill, WaitingCalls, check_wanted, waited
+from ductile_gateway.calls.waiting import A_MOMENT, FULL, Lanes, Standstill, WaitingCalls, check_wanted, waited
 from ductile_gateway.ports import Artifacts, Bus, HasEnded, Observer, Offers, Ownership, ToolRunner
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from groundwork.service.machine import utc_now

@@ -12,9 +12,8 @@ from typing import Any
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from ductile_gateway.calls.artifacts import path_of, text_of
+from ductile_gateway.calls.artifacts import STDERR_BYTES, cut, path_of, storable, text_of
 from ductile_gateway.calls.call import Answer, Asked, JobFacts, ProducedArtifact, ToolOutcome, Verdict, failed
-from ductile_gateway.calls.excerpts import STDERR_BYTES, cut, storable
 from schemas import envelope, keys, subjects
 from schemas.catalog import ToolOffer
 from schemas.continuation import Continuation, PluginResult, read_plugin_result

@@ -19,12 +19,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ductile_gateway.bus.prerequisites import ROLE, require
+from ductile_gateway.bus.ownership import ROLE, require
 from ductile_gateway.calls.ledger import OPEN
-from ductile_gateway.cli.options import AsJson, Config, settings_of
+from ductile_gateway.cli.main import AsJson, Config, settings_of
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, MIGRATIONS
-from ductile_gateway.store.carriers import InFile, InStream
 from ductile_gateway.store.opening import (
     ANEW,
     COPY,
@@ -36,7 +35,7 @@ from ductile_gateway.store.opening import (
     open_alone,
     put_mark,
 )
-from ductile_gateway.store.rows import NOTHING, Overtaken, Rows, columns_of, head_of
+from ductile_gateway.store.rows import NOTHING, InFile, InStream, Overtaken, Rows, columns_of, head_of
 from ductile_gateway.webhooks.notifications import WAITING
 from groundwork.archive.format import Archive
 from groundwork.archive.series import KEYS, Series, of_backup, set_aside, snapshot, staging, write_out

@@ -15,12 +15,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ductile_gateway.authoring.advice import advice
 from ductile_gateway.authoring.calling import Called, NotCallable
 from ductile_gateway.authoring.calling import call as make_call
-from ductile_gateway.authoring.making import EXAMPLE, CannotMake, Language, make
+from ductile_gateway.authoring.making import EXAMPLE, CannotMake, Language, advice, make
 from ductile_gateway.calls.results import output_of, reads_form
-from ductile_gateway.cli.options import NAME, AsJson, ConfigNearby, ToolsFolder, settings_for_tools, settings_of
+from ductile_gateway.cli.main import NAME, AsJson, ConfigNearby, ToolsFolder, settings_for_tools, settings_of
 from ductile_gateway.ductile import discovery
 from ductile_gateway.plugins.boxes import boundary_of, box_of
 from ductile_gateway.plugins.process import plugin_environment

@@ -10,12 +10,11 @@ import typer
 
 from ductile_gateway.bus.outgoing import agent_keys
 from ductile_gateway.cli.archive import COMMAND
-from ductile_gateway.cli.options import Config, settings_of
+from ductile_gateway.cli.main import Config, settings_of
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, MIGRATIONS
-from ductile_gateway.store.carriers import InFile, InStream
 from ductile_gateway.store.opening import log_of_gateways, open_alone
-from ductile_gateway.store.rows import Rows
+from ductile_gateway.store.rows import InFile, InStream, Rows
 from ductile_gateway.trust import Pin, Pins, contested_of, first_of
 from groundwork.service.errors import Exit, Failure, Misconfigured, TryAgain
 from groundwork.service.foundations import bus_at_hand, store_at_rest

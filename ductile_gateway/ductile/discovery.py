@@ -10,8 +10,7 @@ from typing import Literal, NoReturn
 
 import httpx2
 
-from ductile_gateway.calls.excerpts import printable
-from ductile_gateway.ductile.answers import Away, DuctileRefused, Unreadable
+from ductile_gateway.calls.artifacts import printable
 from ductile_gateway.ductile.api import (
     CALL,
     CONFIG,
@@ -22,9 +21,12 @@ from ductile_gateway.ductile.api import (
     PIPELINE,
     PLUGIN,
     TREE,
+    Away,
     Document,
     DuctileApi,
+    DuctileRefused,
     Endpoint,
+    Unreadable,
     open_api,
 )
 from ductile_gateway.ductile.catalog import DuctileTools, pipeline_names, read_tools, wanted

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
+from ductile_gateway.calls.artifacts import STDERR_BYTES, end_of, masked, printable
 from ductile_gateway.calls.call import JobFacts, ToolOutcome, Unknown, Verdict, failed
-from ductile_gateway.calls.excerpts import STDERR_BYTES, end_of, masked, printable
 from ductile_gateway.plugins.response import MAX_MESSAGE, outcome_of
 from schemas.values import dataclass, replace
 

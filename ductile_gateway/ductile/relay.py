@@ -12,8 +12,7 @@ from typing import Literal
 import httpx2
 from pydantic import JsonValue
 
-from ductile_gateway.ductile.answers import FORBIDDEN, fields_of, job_id_in, own_refusal
-from ductile_gateway.ductile.api import exchange
+from ductile_gateway.ductile.api import FORBIDDEN, exchange, fields_of, job_id_in, own_refusal
 from ductile_gateway.ductile.settings import RelayPeerSettings
 from ductile_gateway.webhooks.signatures import KEY_ID, PEER, relay_headers
 from groundwork.service.machine import utc_now

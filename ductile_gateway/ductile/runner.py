@@ -29,8 +29,7 @@ from ductile_gateway.calls.call import (
     failed,
 )
 from ductile_gateway.calls.ledger import Ledger
-from ductile_gateway.ductile.answers import Away, Lost
-from ductile_gateway.ductile.api import DuctileApi, open_api
+from ductile_gateway.ductile.api import Away, DuctileApi, Lost, open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import Going
 from ductile_gateway.ductile.relay import open_relay_ingress

@@ -22,8 +22,18 @@ import httpx2
 from pydantic import JsonValue
 
 from ductile_gateway.calls.call import CALL_ID, MARK, Asked, NeverStarted, Receipt, ToolCall, Unknown, Way
-from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent, Unreadable
-from ductile_gateway.ductile.api import CALL, PIPELINE, UNSENT, Document, DuctileApi
+from ductile_gateway.ductile.api import (
+    CALL,
+    PIPELINE,
+    UNSENT,
+    Away,
+    Document,
+    DuctileApi,
+    DuctileRefused,
+    Lost,
+    NotSent,
+    Unreadable,
+)
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import FINISHED
 from ductile_gateway.ductile.relay import SECRETS_DIFFER, Fields, RelayIngress, body_of

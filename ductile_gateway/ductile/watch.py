@@ -13,11 +13,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NoReturn
 
+from ductile_gateway.calls.artifacts import masked
 from ductile_gateway.calls.call import Job, JobFacts, ToolCall, ToolOutcome, Unknown, Verdict, failed
-from ductile_gateway.calls.excerpts import masked
 from ductile_gateway.calls.ledger import Ledger
-from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, Unreadable, fields_of
-from ductile_gateway.ductile.api import Document, DuctileApi
+from ductile_gateway.ductile.api import Away, Document, DuctileApi, DuctileRefused, Lost, Unreadable, fields_of
 from ductile_gateway.ductile.jobs import Going, SeeLog, facts_of, last_error, read_job, read_log, read_tree
 from groundwork.service.machine import utc_now
 from schemas.values import dataclass, replace

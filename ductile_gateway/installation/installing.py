@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from ductile_gateway.calls.excerpts import masked
+from ductile_gateway.calls.artifacts import masked
 from ductile_gateway.installation.found import OUR_PLUGINS, DuctileProgram, Found, at, read_yaml
 from ductile_gateway.installation.pages import File, Wishes, files_of, rendered, values_of
 from groundwork.service import store_folder

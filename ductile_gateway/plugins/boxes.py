@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Literal
 
 import ductile_gateway
-from ductile_gateway.plugins.box import landlock, reach
-from ductile_gateway.plugins.box.limits import Limits
-from ductile_gateway.plugins.box.order import MARK, Order, User
+from ductile_gateway.plugins.box import boundaries, reach
+from ductile_gateway.plugins.box.boundaries import TEMPORARY
+from ductile_gateway.plugins.box.order import MARK, Limits, Order, User
 from ductile_gateway.plugins.box.reach import DEVICES, PROC, Reach, named
-from ductile_gateway.plugins.box.view import TEMPORARY
-from ductile_gateway.plugins.entrypoints import is_ours
+from ductile_gateway.plugins.folders import is_ours
 from ductile_gateway.settings import PluginSettings
 from groundwork.service.errors import Misconfigured
 from schemas.values import dataclass
@@ -29,8 +28,8 @@ Files = Literal["view", "landlock", "none"]
 PROGRAM = """
 import sys
 sys.path.append(sys.argv[1])
-from ductile_gateway.plugins.box.view import can_enter
-sys.exit(0 if can_enter() else 1)
+from ductile_gateway.plugins.box.boundaries import can_enter_view
+sys.exit(0 if can_enter_view() else 1)
 """
 SIGNALS_SINCE, CUTTING_SINCE = 6, 3
 """The ABI of landlock since which signals, and the cutting of files, end at the boundary."""
@@ -76,7 +75,7 @@ class Boundary:
 
 def found(wanted: Wanted, run_as: str | None) -> Boundary:
     """What is wanted, or the strongest. Raises NoSuchBoundary, also where plugins would be root without landlock."""
-    user, abi = _user(run_as), landlock.abi()
+    user, abi = _user(run_as), boundaries.landlock_abi()
     if wanted == "landlock" and not abi:
         raise NoSuchBoundary("this kernel has no landlock switched on: choose another boundary")
     would_be_root = os.getuid() == 0 and user is None

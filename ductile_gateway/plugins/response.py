@@ -25,9 +25,9 @@ from pydantic import (
     ValidationError,
 )
 
+from ductile_gateway.calls.artifacts import STDERR_BYTES, end_of, masked
 from ductile_gateway.calls.call import JobFacts, NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
-from ductile_gateway.calls.excerpts import STDERR_BYTES, end_of, masked
-from ductile_gateway.plugins.box.limits import Limits
+from ductile_gateway.plugins.box.order import Limits
 from schemas.continuation import ContinuationInvalid, of_object
 from schemas.fields import rule_of
 from schemas.values import dataclass, replace

@@ -16,11 +16,12 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from ductile_gateway.calls.call import NeverStarted, ToolCall, Verdict, failed
-from ductile_gateway.calls.excerpts import masked
+from ductile_gateway.calls.artifacts import masked
+from ductile_gateway.calls.call import NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.plugins.boxes import Box, Orders, Ready
 from ductile_gateway.plugins.call_folder import CallFolder, CallFolders, read_boot_id
 from ductile_gateway.plugins.folders import InstalledPlugin, PluginRefused, require_trust
+from ductile_gateway.plugins.manifest import Command, Manifest
 from ductile_gateway.plugins.process import Guard, Guards, attend
 from ductile_gateway.plugins.response import Ending, Remains, judge
 from ductile_gateway.ports import Begin, unrecorded
@@ -221,3 +222,43 @@ async def _refusal(box: Box, plugin: InstalledPlugin, environment: Mapping[str, 
 
 def _why(call: CallFolder) -> str:
     return call.noted("unbegun") or call.stderr(1000).decode(errors="replace").strip() or "it does not end"
+
+
+class InProcessTools:
+    """Runs `echo` at once. Fills the port ToolRunner."""
+
+    finds_anywhere = False
+
+    async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
+        await begin()
+        return ToolOutcome("ok", text=f"{call.command} was given {len(call.payload)} arguments", output=call.payload)
+
+    async def resume(self, call: ToolCall) -> Verdict:
+        return Unknown(f"the gateway ended while {call.plugin} {call.command} may have been running inside it")
+
+    async def forget(self, key: str) -> None:
+        """Nothing was remembered."""
+
+
+def in_process_manifests() -> Mapping[str, Manifest]:
+    anything = {"type": "object"}
+    echo = Manifest(
+        manifest_spec="ductile.plugin",
+        manifest_version=1,
+        protocol=2,
+        name="echo",
+        version="1",
+        entrypoint="none",
+        description="Gives its arguments back. Runs inside the gateway, for benchmarks and tests.",
+        output="trusted",
+        commands=(
+            Command(name="handle", type="read", description="Gives its arguments back.", input_schema=anything),
+            Command(
+                name="write",
+                type="write",
+                description="The same, declared as a command that changes something.",
+                input_schema=anything,
+            ),
+        ),
+    )
+    return {echo.name: echo}

@@ -15,8 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ductile_gateway.store import FILE, MIGRATIONS
-from ductile_gateway.store.carriers import InFile, InStream, copy
-from ductile_gateway.store.rows import Rows
+from ductile_gateway.store.rows import InFile, InStream, Rows, copy
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import Misconfigured

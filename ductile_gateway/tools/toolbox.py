@@ -18,9 +18,9 @@ from ductile_gateway.ductile.catalog import DuctileTools, without_call_id
 from ductile_gateway.ductile.discovery import discover_tools
 from ductile_gateway.ductile.settings import DuctileSettings, full_name
 from ductile_gateway.plugins.folders import Discovered, InstalledPlugin, PluginsMisconfigured, discover_plugins
-from ductile_gateway.plugins.in_process import in_process_manifests
 from ductile_gateway.plugins.manifest import Manifest
 from ductile_gateway.plugins.process import plugin_environment
+from ductile_gateway.plugins.runner import in_process_manifests
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import Awaited, Offers, ToolChoice, difference, draw_catalog
 from groundwork.service.errors import Failure, Misconfigured, TryAgain

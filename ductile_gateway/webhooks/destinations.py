@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from ductile_gateway.webhooks.outbound_settings import NetworkSettings
+from ductile_gateway.webhooks.settings import NetworkSettings
 from schemas.values import dataclass
 
 _DEFAULT_PORTS = {"https": 443, "http": 80}

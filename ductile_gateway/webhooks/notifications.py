@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from ductile_gateway.calls.excerpts import cut
+from ductile_gateway.calls.artifacts import cut
 from ductile_gateway.ductile.relay import body_of
 from ductile_gateway.webhooks.destinations import lane_of
-from ductile_gateway.webhooks.outbound_settings import OutboundSettings
+from ductile_gateway.webhooks.settings import OutboundSettings
 from schemas.values import dataclass
 
 MOST_BYTES = 20_000

@@ -23,12 +23,7 @@ import httpx2
 from ductile_gateway.ductile.relay import SECRETS_DIFFER, RelayIngress, open_relay_ingress
 from ductile_gateway.webhooks.destinations import Destination, Forbidden, check_address, read_destination
 from ductile_gateway.webhooks.notifications import CALLBACK, RELAY, SUBSCRIPTION, Notification, Try, target_of
-from ductile_gateway.webhooks.outbound_settings import (
-    CallbackSettings,
-    NetworkSettings,
-    OutboundSettings,
-    SubscriptionSettings,
-)
+from ductile_gateway.webhooks.settings import CallbackSettings, NetworkSettings, OutboundSettings, SubscriptionSettings
 from ductile_gateway.webhooks.signatures import standard_headers
 from groundwork.service.machine import utc_now
 from schemas.values import dataclass

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import ToolCall, ToolOutcome, Verdict
-from ductile_gateway.plugins.box import landlock
-from ductile_gateway.plugins.box.limits import Limits
+from ductile_gateway.plugins.box import boundaries
+from ductile_gateway.plugins.box.order import Limits
 from ductile_gateway.plugins.boxes import SIGNALS_SINCE, Boundary, NoSuchBoundary, box_of, found
 from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.process import plugin_environment
@@ -31,7 +31,7 @@ from tests.attacks.twins import plugins as twin
 from tests.gateway.parts import asked_for
 
 pytestmark = pytest.mark.skipif(
-    landlock.abi() < SIGNALS_SINCE,
+    boundaries.landlock_abi() < SIGNALS_SINCE,
     reason=f"needs a Linux whose landlock has ABI {SIGNALS_SINCE} (6.12 and newer): another boundary holds less",
 )
 
@@ -111,7 +111,7 @@ def _service(
     monkeypatch.setenv("SERVICE_TOKEN", SECRET)
     environment = plugin_environment(os.environ, python=Path(sys.executable))
     box = replace(box_of(load(config).plugins, environment), limits=SMALL)
-    box = replace(box, boundary=Boundary("view", abi=landlock.abi())) if view else box
+    box = replace(box, boundary=Boundary("view", abi=boundaries.landlock_abi())) if view else box
     known = discover_plugins([folder / "plugins"], {}).plugins
     runner = LocalPlugins(known, state_dir=folder / "gateway", environment=environment, box=box)
     return Service(folder=folder, protected=protected, plugins=runner)

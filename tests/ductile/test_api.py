@@ -5,8 +5,16 @@ from contextlib import AbstractAsyncContextManager
 import httpx2
 import pytest
 
-from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent, Unreadable
-from ductile_gateway.ductile.api import MOST_BYTES, DuctileApi, open_api
+from ductile_gateway.ductile.api import (
+    MOST_BYTES,
+    Away,
+    DuctileApi,
+    DuctileRefused,
+    Lost,
+    NotSent,
+    Unreadable,
+    open_api,
+)
 from tests.ductile.running import NOWHERE
 from tests.gateway.parts import ILLEGAL_NAMES
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ductile_gateway.webhooks.notifications import Notification, Try, notifications_of
 from ductile_gateway.webhooks.outbound import Outbound
-from ductile_gateway.webhooks.outbound_settings import OutboundSettings, RelaySettings
 from ductile_gateway.webhooks.sender import WebhookSender, open_sender
+from ductile_gateway.webhooks.settings import OutboundSettings, RelaySettings
 from groundwork.service.machine import utc_now
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.under_test import DuctileUnderTest

@@ -11,8 +11,7 @@ from agent_service.admission.callers import TokenSettings
 from ductile_gateway.installation.found import Generation, find
 from ductile_gateway.installation.pages import Wishes, rendered, values_of
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.webhooks.inbound_settings import EventMapping, IngressSettings
-from ductile_gateway.webhooks.outbound_settings import OutboundSettings
+from ductile_gateway.webhooks.settings import EventMapping, IngressSettings, OutboundSettings
 from tests.ductile.guide import PASSING_ON, RELAY, SAMPLES, SETTINGS, shown, shown_peer
 
 GENERATIONS = pytest.mark.parametrize("generation", ["m", "n"])

@@ -15,8 +15,8 @@ from ductile_gateway.calls.call import ToolOutcome
 from ductile_gateway.plugins.manifest import ManifestInvalid, read_manifest
 from ductile_gateway.plugins.response import Remains, judge
 from ductile_gateway.webhooks import inbound, mapping, signatures
-from ductile_gateway.webhooks.inbound_settings import EventMapping
 from ductile_gateway.webhooks.mapping import RequestRefused
+from ductile_gateway.webhooks.settings import EventMapping
 from groundwork.service.strict import NotStrictJson
 from schemas import subjects
 from schemas.continuation import ContinuationInvalid, read_plugin_result

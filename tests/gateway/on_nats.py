@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from agent_service.bus.topology import topology
-from ductile_gateway.bus import requests
+from ductile_gateway.bus import incoming
 from ductile_gateway.calls.relay import Relay
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
@@ -32,7 +32,7 @@ async def send(link: NatsLink, request: ToolRequest, route: str = "jina-reader")
 
 
 def requests_of(link: NatsLink, relay: Relay) -> PullLoop:
-    return requests.requests_of(link, relay, trust=None, slots=8, grace_s=1)
+    return incoming.requests_of(link, relay, trust=None, slots=8, grace_s=1)
 
 
 @contextlib.asynccontextmanager

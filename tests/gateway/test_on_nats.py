@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from agent_service.bus.findings import NatsCallbacks
-from ductile_gateway.bus.micro_service import serve_questions
+from ductile_gateway.bus.incoming import serve_questions
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus
-from ductile_gateway.bus.prerequisites import require
+from ductile_gateway.bus.ownership import require
 from ductile_gateway.calls.call import Answer, ProducedArtifact, ToolOutcome
 from ductile_gateway.calls.ledger import Ledger
 from groundwork.nats.artifact_bucket import ArtifactBucket

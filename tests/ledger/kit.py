@@ -13,12 +13,11 @@ from ductile_gateway.calls.call import Answer, Intent, ToolOutcome, WantedName
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.results import answer_to
 from ductile_gateway.store import FILE, MIGRATIONS
-from ductile_gateway.store.carriers import InStream, copy
 from ductile_gateway.store.opening import open_alone, open_shared
-from ductile_gateway.store.rows import Rows
+from ductile_gateway.store.rows import InStream, Rows, copy
 from ductile_gateway.trust import Pins
 from ductile_gateway.webhooks.notifications import Notification
-from ductile_gateway.webhooks.outbox import Outbox
+from ductile_gateway.webhooks.outbound import Outbox
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import SharedLog
 from groundwork.nats.topology import set_up

@@ -14,10 +14,9 @@ from ductile_gateway.calls.call import Intent, Job, Receipt
 from ductile_gateway.calls.ledger import Call
 from ductile_gateway.cli.archive import backup, restore
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store.carriers import InStream
 from ductile_gateway.store.opening import Mark, log_of_gateways, mark_of, put_mark
-from ductile_gateway.store.rows import Rows, subject_of
-from ductile_gateway.webhooks.outbox import OVERDUE
+from ductile_gateway.store.rows import InStream, Rows, subject_of
+from ductile_gateway.webhooks.outbound import OVERDUE
 from groundwork.archive.series import Series, of_backup
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink

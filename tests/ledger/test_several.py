@@ -7,7 +7,7 @@ import pytest
 from ductile_gateway.calls.call import Intent, Receipt
 from ductile_gateway.calls.ledger import Call
 from ductile_gateway.store.rows import subject_of
-from ductile_gateway.webhooks.outbox import OVERDUE
+from ductile_gateway.webhooks.outbound import OVERDUE
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, RUN
 from tests.ledger.kit import NAMES, SECOND, Crowd, a_delivery, an_answer, an_intent, named, owed

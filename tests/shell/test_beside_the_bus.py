@@ -9,7 +9,7 @@ from nats.aio.msg import Msg
 from agent_service.bus.findings import prune_rows
 from agent_service.bus.tap import MOST_WAITING_BYTES, Overheard
 from agent_service.trust.identity import SystemClock
-from ductile_gateway.bus.micro_service import serve_questions
+from ductile_gateway.bus.incoming import serve_questions
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settling import Delivery
 from schemas import subjects

@@ -7,9 +7,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from ductile_gateway.store.carriers import put
 from ductile_gateway.store.opening import Mark
-from ductile_gateway.store.rows import columns_in, subject_of
+from ductile_gateway.store.rows import columns_in, put, subject_of
 from schemas import keys, subjects
 from tests.sim.course import Course
 from tests.sim.invariants import GO_ON, SECRET, STOP, Invariants, Violation, distinct

@@ -23,8 +23,7 @@ from select import PIPE_BUF
 from typing import NoReturn
 
 from ductile_gateway.plugins.box.inmate import CANNOT_RUN, Cell, become
-from ductile_gateway.plugins.box.limits import MB, Limits
-from ductile_gateway.plugins.box.order import Order
+from ductile_gateway.plugins.box.order import MB, Limits, Order
 from ductile_gateway.plugins.box.tree import Tree, Weight, end_all_below
 from groundwork.service import process
 

@@ -8,7 +8,7 @@ import os
 import signal
 from typing import NoReturn
 
-from ductile_gateway.plugins.box import landlock, limits, view
+from ductile_gateway.plugins.box import boundaries
 from ductile_gateway.plugins.box.order import MARK, Order, User
 from ductile_gateway.plugins.box.tree import tasks_of
 from groundwork.service import process
@@ -27,7 +27,7 @@ class Cell:
         self.flaw = ""
         self.ruleset: int | None = None
         tasks = tasks_of(order.user.uid if order.user else os.getuid())
-        self.kernel_limits = limits.of_kernel(order.limits, tasks)
+        self.kernel_limits = order.of_kernel(order.limits, tasks)
         self.program = None
         if order.python:
             from ductile_gateway.plugins.box.program import Program  # the guards of other programs do not need it
@@ -45,14 +45,16 @@ class Cell:
         order, write = self.order, (*self.order.write, *self.order.own)
         if order.view:
             room_mb, closed = order.limits.file_mb, order.closed
-            view.enter(read=order.read, write=write, frozen=order.frozen, closed=closed, room_mb=room_mb)
+            boundaries.enter_view(read=order.read, write=write, frozen=order.frozen, closed=closed, room_mb=room_mb)
             process.hide_memory()
             self._temporary = _used()
         process.limit_capabilities()
         if order.landlock:
-            self.ruleset = landlock.prepare(order.read, (*write, *(view.TEMPORARY if order.view else ())))
-        elif order.view and landlock.abi():
-            self.ruleset = landlock.prepare_for_processes()
+            self.ruleset = boundaries.prepare_landlock(
+                order.read, (*write, *(boundaries.TEMPORARY if order.view else ()))
+            )
+        elif order.view and boundaries.landlock_abi():
+            self.ruleset = boundaries.prepare_landlock_for_processes()
 
     def is_as_made(self) -> bool:
         """Whether no call has left anything in the temporary folders that its view has."""
@@ -60,7 +62,7 @@ class Cell:
 
 
 def _used() -> tuple[int, int]:
-    used = os.statvfs(os.path.realpath(view.TEMPORARY[0]))
+    used = os.statvfs(os.path.realpath(boundaries.TEMPORARY[0]))
     return used.f_files - used.f_ffree, used.f_blocks - used.f_bfree
 
 
@@ -92,13 +94,13 @@ def _enter(cell: Cell, said: int, guard: int) -> None:
     os.nice(NICER_BY)
     order = cell.order
     os.chdir(order.own[0])
-    limits.impose(cell.kernel_limits)
+    order.impose(cell.kernel_limits)
     _be(order.user)
     if os.getuid() == 0 or order.view:
         process.drop_capabilities()
     process.gain_nothing()
     if cell.ruleset is not None:
-        landlock.restrict(cell.ruleset)
+        boundaries.enter_landlock(cell.ruleset)
     process.die_with(guard)
     os.closerange(3, said)
     os.closerange(said + 1, os.sysconf("SC_OPEN_MAX"))

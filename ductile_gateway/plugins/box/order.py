@@ -1,9 +1,58 @@
-"""How calls of one plugin are run: handed to the process that starts guards, as JSON."""
+"""How calls of one plugin are run, with what each may use: handed to the process that starts guards, as JSON."""
 
 import json
+import resource
 from typing import NamedTuple
 
-from ductile_gateway.plugins.box.limits import Limits
+MB = 1024 * 1024
+SPARE_TASKS = 512
+"""By so many the kernel's own limit of processes lies higher: it counts all of the user's, and only stops a flood."""
+
+
+class Limits(NamedTuple):
+    """The time by the clock is the call's own deadline. `grace_s`: between SIGTERM and SIGKILL."""
+
+    cpu_s: float = 300
+    memory_mb: int = 1024
+    file_mb: int = 256
+    """Of a file, and of all that is in the call's folder."""
+    processes: int = 128
+    open_files: int = 256
+    output_mb: float = 10
+    grace_s: float = 5
+
+    @property
+    def output_bytes(self) -> int:
+        return int(self.output_mb * MB)
+
+
+KernelLimits = list[tuple[int, tuple[int, int]]]
+
+
+def of_kernel(limits: Limits, tasks: int) -> KernelLimits:
+    """Those that the kernel keeps for a process and all below it; the guard watches the others. `tasks`: how many the
+    user has already."""
+    seconds = max(1, round(limits.cpu_s))
+    wanted = {
+        resource.RLIMIT_CPU: (seconds, seconds + 1),
+        resource.RLIMIT_DATA: (limits.memory_mb * MB,) * 2,
+        resource.RLIMIT_FSIZE: (limits.file_mb * MB,) * 2,
+        resource.RLIMIT_NPROC: (tasks + limits.processes + SPARE_TASKS,) * 2,
+        resource.RLIMIT_NOFILE: (limits.open_files,) * 2,
+        resource.RLIMIT_CORE: (0, 0),
+    }
+    return [(kind, _below_ceiling(kind, pair)) for kind, pair in wanted.items()]
+
+
+def impose(kernel_limits: KernelLimits) -> None:
+    for kind, pair in kernel_limits:
+        resource.setrlimit(kind, pair)
+
+
+def _below_ceiling(kind: int, pair: tuple[int, int]) -> tuple[int, int]:
+    ceiling = resource.getrlimit(kind)[1]
+    return pair if ceiling == resource.RLIM_INFINITY else (min(pair[0], ceiling), min(pair[1], ceiling))
+
 
 OWN = ("work", "tmp")
 """Folders in the place of a guard, empty when a call begins: where it is, and TMPDIR."""

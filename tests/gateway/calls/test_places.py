@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ductile_gateway.bus.ownership import BusOwnership, Permits
-from ductile_gateway.bus.prerequisites import ROLE
+from ductile_gateway.bus.ownership import ROLE, BusOwnership, Permits
 from ductile_gateway.calls.call import Intent
-from ductile_gateway.calls.places import Lanes
+from ductile_gateway.calls.waiting import Lanes
 from groundwork.nats.lease import Lease, Owner, Taken
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, key_value_bucket, set_up

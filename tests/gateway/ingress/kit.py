@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from ductile_gateway.http import create_ingress
 from ductile_gateway.ports import Bus
 from ductile_gateway.webhooks.inbound import Inbound
-from ductile_gateway.webhooks.inbound_settings import IngressSettings
+from ductile_gateway.webhooks.settings import IngressSettings
 from groundwork.http.server import serve_http
 from groundwork.service.serving import listening
 from schemas.catalog import ToolOffer

@@ -7,20 +7,10 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import CALL_ID
-from ductile_gateway.webhooks.results import MAX_INLINE_BYTES
+from ductile_gateway.webhooks.mapping import MAX_INLINE_BYTES
 from schemas import keys
 from schemas.events import ARTIFACT_PATH
-from tests.gateway.ingress.kit import (
-    INGEST,
-    NEXT_SECRET,
-    NOW,
-    RESULT,
-    SECRET,
-    Ingress,
-    an_event,
-    error_of,
-    signed,
-)
+from tests.gateway.ingress.kit import INGEST, NEXT_SECRET, NOW, RESULT, SECRET, Ingress, an_event, error_of, signed
 from tests.gateway.parts import ASKS, FETCH, FORM, PAGES, RUN
 
 GIVEN, NEWER = "k1.first", "k2.newer"

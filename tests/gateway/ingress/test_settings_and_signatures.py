@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from ductile_gateway.webhooks import signatures
-from ductile_gateway.webhooks.inbound_settings import IngressSettings
+from ductile_gateway.webhooks.settings import IngressSettings
 from tests.gateway.ingress.kit import PEERS, SECRET
 
 START = {"to": "agentic.start", "goal": "Go."}

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ductile_gateway.webhooks.notifications import LifecycleEvent, Notification, Try, read_event
-from ductile_gateway.webhooks.outbound import Outbound
-from ductile_gateway.webhooks.outbound_settings import OutboundSettings
-from ductile_gateway.webhooks.outbox import Outbox
+from ductile_gateway.webhooks.outbound import Outbound, Outbox
+from ductile_gateway.webhooks.settings import OutboundSettings
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, RUN
 from tests.kit.fakes import FakeClock

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from ductile_gateway.webhooks.destinations import Forbidden, check_address, read_destination
-from ductile_gateway.webhooks.outbound_settings import CallbackSettings, NetworkSettings
 from ductile_gateway.webhooks.sender import callback_check, resolve_name
+from ductile_gateway.webhooks.settings import CallbackSettings, NetworkSettings
 from tests.gateway.outbound.kit import SECRET
 
 STRICT = NetworkSettings()

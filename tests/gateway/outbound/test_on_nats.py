@@ -16,7 +16,7 @@ from ductile_gateway.bus.outgoing import agent_keys
 from ductile_gateway.seen import Status
 from ductile_gateway.trust import Trust
 from ductile_gateway.webhooks.outbound import serve_outbound
-from ductile_gateway.webhooks.outbound_settings import OutboundSettings
+from ductile_gateway.webhooks.settings import OutboundSettings
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from schemas import subjects

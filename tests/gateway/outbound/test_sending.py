@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from ductile_gateway.webhooks.notifications import Try, notifications_of
-from ductile_gateway.webhooks.outbound_settings import OutboundSettings
 from ductile_gateway.webhooks.sender import open_sender
+from ductile_gateway.webhooks.settings import OutboundSettings
 from ductile_gateway.webhooks.signatures import standard_headers
 from groundwork.service.json_log import set_up
 from tests.gateway.outbound.kit import KEY, SECRET, an_event, read

@@ -14,7 +14,7 @@ from typing import Any
 
 from ductile_gateway.calls.call import ToolCall
 from ductile_gateway.plugins.box import reach
-from ductile_gateway.plugins.box.limits import Limits
+from ductile_gateway.plugins.box.order import Limits
 from ductile_gateway.plugins.boxes import Box, found, mark_of
 from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.process import plugin_environment

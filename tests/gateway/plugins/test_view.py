@@ -15,11 +15,11 @@ from tests.gateway.served import ROOT
 CLOSE = """
 import os, sys
 sys.path.append({root!r})
-from ductile_gateway.plugins.box import view
+from ductile_gateway.plugins.box import boundaries
 folder, secret = sys.argv[1:]
 for number in range(60):
     if os.fork() == 0:
-        view.enter(read=[], write=[], frozen=[], closed=[folder, secret], room_mb=1)
+        boundaries.enter_view(read=[], write=[], frozen=[], closed=[folder, secret], room_mb=1)
         os._exit(0)
     assert os.wait()[1] == 0
 """

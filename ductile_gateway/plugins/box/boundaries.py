@@ -1,17 +1,94 @@
-"""A view of the files of its own for a process, made of mounts that only it sees (mount_namespaces(7)).
+"""What a process can no longer reach: paths that it does not name (landlock), or what a view of mounts hides.
 
-It needs root or a user namespace, and Linux 5.12. A process without capabilities cannot undo it.
+Landlock needs a kernel from 5.13 on that has it switched on; later ABIs are used where they are there (3: no truncation
+outside, 6: no signals and abstract sockets). https://docs.kernel.org/userspace-api/landlock.html
+A view needs root or a user namespace, and Linux 5.12. A process without capabilities cannot undo it.
 """
 
 import ctypes
 import os
 import stat
 import struct
+import sys
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 
 from groundwork.service import process
+
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+ASK_FOR_VERSION = 1
+PATH_BENEATH = 1
+
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+TRUNCATE, IOCTL_DEV = 1 << 14, 1 << 15
+MAKE_DEVICES = 1 << 6 | 1 << 11
+SCOPES = 0b11
+"""Abstract sockets and signals."""
+RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}
+"""How many rights on files there are, by ABI; 16 from 5 on."""
+TO_READ = EXECUTE | READ_FILE | READ_DIR
+OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+"""The rights that a file can be given; the others are of folders."""
+
+
+def landlock_abi() -> int:
+    if sys.platform != "linux":
+        return 0
+    return max(0, _syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(ASK_FOR_VERSION)))
+
+
+def prepare_landlock(read: Iterable[str], write: Iterable[str]) -> int:
+    """A ruleset, as a descriptor. Missing paths are left out. Raises OSError."""
+    every = (1 << RIGHTS_BY_ABI.get(landlock_abi(), 16)) - 1
+    ruleset = _created(every)
+    for path in read:
+        _allow(ruleset, path, TO_READ)
+    for path in write:
+        _allow(ruleset, path, every)
+    return ruleset
+
+
+def prepare_landlock_for_processes() -> int:
+    """A ruleset that leaves files as they are, and keeps a process from those outside: as far as the kernel can."""
+    return _created(MAKE_DEVICES)
+
+
+def enter_landlock(ruleset: int) -> None:
+    """From now on this process reaches nothing else. Needs `process.gain_nothing` before. Raises OSError."""
+    _checked(_syscall(RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
+
+
+def _created(handled: int) -> int:
+    version = landlock_abi()
+    # The struct has grown with the ABI, and a kernel refuses what it does not know.
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    attributes = struct.pack("=QQQ", handled, 0, SCOPES)[:size]
+    return _checked(_syscall(CREATE_RULESET, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0)))
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    try:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        given = rights if stat.S_ISDIR(os.fstat(place).st_mode) else rights & OF_FILES
+        rule = struct.pack("=Qi", given, place)
+        _checked(_syscall(ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(PATH_BENEATH), rule, ctypes.c_uint32(0)))
+    finally:
+        os.close(place)
+
+
+def _syscall(number: int, *arguments: object) -> int:
+    return int(process.libc().syscall(ctypes.c_long(number), *arguments))
+
+
+def _checked(answer: int) -> int:
+    if answer < 0:
+        raise OSError(ctypes.get_errno(), f"landlock: {os.strerror(ctypes.get_errno())}")
+    return answer
+
 
 NEW_NAMESPACE, NEW_USERS = 0x00020000, 0x10000000
 MS_READ_ONLY, MS_BIND, MS_RECURSIVE, MS_PRIVATE = 1, 4096, 16384, 1 << 18
@@ -25,7 +102,7 @@ TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 # none of them is the
 STREAMS = {"fd": "fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 
 
-def enter(
+def enter_view(
     *, read: Iterable[str], write: Iterable[str], frozen: Collection[str], closed: Collection[str], room_mb: int
 ) -> None:
     """From now on this process sees the files so: all can be read; `write` can be changed, but not `frozen`; `closed`
@@ -53,7 +130,7 @@ def enter(
     os.umask(umask)
 
 
-def can_enter() -> bool:
+def can_enter_view() -> bool:
     try:
         _leave_the_others()
         _set_read_only("/", read_only=True)
@@ -74,7 +151,7 @@ def _held(*paths: Iterable[str]) -> Iterator[dict[str, int]]:
 
 def _leave_the_others() -> None:
     user, group = os.getuid(), os.getgid()
-    _checked(process.libc().unshare(NEW_NAMESPACE if user == 0 else NEW_NAMESPACE | NEW_USERS), "unshare")
+    _done(process.libc().unshare(NEW_NAMESPACE if user == 0 else NEW_NAMESPACE | NEW_USERS), "unshare")
     if user != 0:
         process.show_memory()
         for name, line in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
@@ -140,16 +217,16 @@ def _bind(place: int, path: str) -> None:
 
 def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
     given = (source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), data.encode())
-    _checked(process.libc().mount(*given), target)
+    _done(process.libc().mount(*given), target)
 
 
 def _set_read_only(path: str, *, read_only: bool, below: bool = True) -> None:
     to_set, to_clear = (ATTR_READ_ONLY, 0) if read_only else (0, ATTR_READ_ONLY)
     attributes = struct.pack("=QQQQ", to_set, to_clear, 0, 0)
     numbers = (ctypes.c_long(MOUNT_SETATTR), ctypes.c_int(AT_FDCWD), path.encode(), ctypes.c_uint(AT_RECURSIVE * below))
-    _checked(process.libc().syscall(*numbers, attributes, ctypes.c_size_t(len(attributes))), path)
+    _done(process.libc().syscall(*numbers, attributes, ctypes.c_size_t(len(attributes))), path)
 
 
-def _checked(answer: int, what: str) -> None:
+def _done(answer: int, what: str) -> None:
     if answer != 0:
         raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")

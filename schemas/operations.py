@@ -135,7 +135,7 @@ OPERATIONS = (
     _operate("stop_all", "/v1/stop-all", "stops everything", "stop-all"),
     _operate("go_on", "/v1/go-on", "lets it go on", "go-on"),
     _look("show_drain", "/v1/drain", "what a process that ends still has in hand", "operation"),
-    _operate("drain", "/v1/drain", "has it end in good order"),
+    _operate("drain", "/v1/drain", "ends this agent gracefully"),
     _operate("prune", "/v1/prune", "deletes expired runs; `dry_run` only says which", status=200),
     _look("whoami", "/v1/whoami", "who you are to this agent, and which it is", "service"),
     Operation(name="healthz", path="/healthz", does="it lives", scope=None),

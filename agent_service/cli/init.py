@@ -115,7 +115,7 @@ QUESTIONS = {
     "model": Question(
         "2  Which model decides?",
         {
-            "script": "none: a script does, which needs no key and does not think",
+            "script": "no model: a script decides, without a key",
             "FILE.yaml": "another script",
             "anthropic": "Claude; or anthropic/MODEL",
             "openai/MODEL": "OpenAI; or a server of your own: Ollama, vLLM and the like",

@@ -63,7 +63,7 @@ Groups of more commands
     bus             The NATS server: setup, dlq.
     bus setup       Create the streams, consumers and buckets on the NATS server.
   agent_service.cli.people
-    bus dlq         Dead letters: list, show, retry, drop.
+    bus dlq         Dead letters: ls, show, retry, drop.
   agent_service.cli.store
     keys            The keys that authenticate the agent's data: list, rotate, retire.
   agent_service.workbench.commands
@@ -85,7 +85,7 @@ app = commands.program(
 
     Begin with `agentic dev`, or `agentic init`. Exit codes are in docs/CONFIGURATION.md.
 
-    What messages name as docs/… is at https://github.com/agentic-loop/agentic-loop/tree/main/docs
+    Pages named docs/… are at https://github.com/agentic-loop/agentic-loop/tree/main/docs
     """,
 )
 

@@ -83,7 +83,7 @@ _SPENDS = {"rich_help_panel": "What the run may spend"}
 _AGENT = {"rich_help_panel": "Which agent"}
 
 URL = option(
-    "The address of its HTTP API. Without it that of the configuration here, else http://127.0.0.1:8700.",
+    "Address of the HTTP API; by default that of the configuration here, else http://127.0.0.1:8700.",
     default="",
     envvar="AGENTIC_URL",
     metavar="URL",

@@ -77,11 +77,10 @@ class Asked:
 def setup(
     config: Path | None = CONFIG,
     max_gib: float | None = option(
-        "Most GiB of work that the server keeps, and as much of artifacts; as what exists, or else 10, and less where "
-        "it has less room.",
+        "Most GiB of work that the server keeps, and as much of artifacts; by default as it is, else 10, or what fits.",
         min=0.01,
     ),
-    replicas: int | None = option("Replicas in a cluster; by default as what exists, else 1.", min=1, max=5),
+    replicas: int | None = option("Replicas in a cluster; by default as it is, else 1.", min=1, max=5),
     executor: list[str] | None = option(
         "Also the consumer of this executor; may be repeated.",
         metavar="NAME=ROUTE[,ROUTE]",

@@ -21,7 +21,7 @@ commands = typer.Typer()
 keys = typer.Typer(
     name="keys",
     no_args_is_help=True,
-    help="They are in one file beside the store (`agent.keys_file`): back it up with the store, and apart from it.",
+    help="They are in one file beside the store (`agent.keys_file`): back it up too, in another place than the store.",
 )
 commands.add_typer(keys)
 
@@ -83,7 +83,7 @@ def backup(
     config: Path | None = CONFIG_NEARBY,
 ) -> Told:
     """In a folder each later backup holds only what is new. Copy the folder to another machine afterwards. Exit code 1
-    where something was left out."""
+    if something was left out."""
     return _told(writing.backup(nearby(config), place, with_keys=with_keys, keep=keep))
 
 
@@ -106,8 +106,8 @@ def restore(
     ),
     config: Path | None = CONFIG_NEARBY,
 ) -> Told:
-    """Neither service may run, and nothing is overwritten. Make the streams first, with `agentic setup`. Interrupted,
-    it is finished by the same command. With --artifacts both may run, and exit code 1 says that some are lost."""
+    """Neither service may run, and nothing is overwritten. Make the streams first, with `agentic setup`. If it is
+    interrupted, run the same command again. With --artifacts both may run, and exit code 1 says that some are lost."""
     if artifacts == (place is not None):
         raise typer.BadParameter("name a backup, or give --artifacts by itself")
     if not place:
@@ -126,7 +126,7 @@ def export(
     config: Path | None = CONFIG_NEARBY,
 ) -> Told:
     """While the agent runs or not; with --all none may run. Any tool opens it, and `agentic verify FILE` checks it
-    anywhere. Exit code 1 where something was left out."""
+    anywhere. Exit code 1 if something was left out."""
     if every == (run is not None and not _is_file(run)) or (every and file):
         raise typer.BadParameter("name one run, or give --all and a file")
     settings = nearby(config)

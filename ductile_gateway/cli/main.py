@@ -87,7 +87,7 @@ app = commands.program(
     Gateway,
     """Carries the tool requests of agents to their tools: plugins that it runs itself, or those of a Ductile.
 
-    What messages name as docs/… is at https://github.com/agentic-loop/agentic-loop/tree/main/docs
+    Pages named docs/… are at https://github.com/agentic-loop/agentic-loop/tree/main/docs
     """,
 )
 

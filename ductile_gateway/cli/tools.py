@@ -111,7 +111,7 @@ def check_command(
         bool, typer.Option("--settings-only", help="Check the settings only, without a connection.")
     ] = False,
 ) -> None:
-    """Exit code 78 where something is, or is left out."""
+    """Exit code 78 if something is wrong or left out."""
     if settings_only:
         settings = settings_of(config)
         if coming := "" if settings.shared else ahead(settings.store):
@@ -168,9 +168,9 @@ def call(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """A write does what it does.
+    """A write is carried out.
 
-    Exit code 1 where the tool fails. An argument that is to hold an artifact names a file of this machine.
+    Exit code 1 if the tool fails. An artifact argument names a file of this machine.
     """
     settings = settings_for_tools(config, tools)
     try:

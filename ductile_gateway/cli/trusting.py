@@ -88,6 +88,6 @@ def trust_command(
         bool, typer.Option("--again", help="Forget what was pinned, and pin the keys that the agent tells now.")
     ] = False,
 ) -> None:
-    """Exit code 1 where it tells one that is not trusted."""
+    """Exit code 1 if the agent has a key that is not trusted."""
     is_trusted = asyncio.run(trust(settings_of(config), again=again))
     raise typer.Exit(Exit.OK if is_trusted else Exit.FAILED)

@@ -15,9 +15,9 @@ from agent_service import settings
 from agent_service.cli import output, whereabouts
 from agent_service.cli.render import status
 from agent_service.history.plain import one_line
-from agent_service.workbench.evaluation.playing import evaluate, trials_of
 from agent_service.workbench.evaluation.results import Evaluation, Played, Rates, Result, read
-from agent_service.workbench.evaluation.scenario import own_folder, scenarios
+from agent_service.workbench.evaluation.scenario import OWN_FOLDER, scenarios
+from agent_service.workbench.evaluation.trials import evaluate, trials_of
 from groundwork.service.errors import Exit
 from groundwork.service.installed import installed_version
 from groundwork.service.serving import cancelled_by_signals
@@ -45,7 +45,7 @@ async def run(
     played: list[Played] = []
     code = Exit.INTERRUPTED
     with suppress(asyncio.CancelledError), cancelled_by_signals(lambda: output.complain("stopping")):
-        found = scenarios((own_folder(), *folders), names)
+        found = scenarios((OWN_FOLDER, *folders), names)
         for scenario in (one for one in found if one.missing):
             needs = ", ".join(scenario.missing)
             output.complain(f"{scenario.name} is not played: there is no Python module {needs}")

@@ -6,10 +6,9 @@ from typing import Any
 import yaml
 
 from agent_service.store.sqlite import SqliteStore
-from agent_service.workbench.evaluation.playing import scripted
+from agent_service.workbench.evaluation.expected import Observed
 from agent_service.workbench.evaluation.scenario import Scenario
-from agent_service.workbench.evaluation.scoring import Observed
-from agent_service.workbench.evaluation.world import World
+from agent_service.workbench.evaluation.trials import World, scripted
 
 SMALL: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("small.yaml").read_text(encoding="utf-8"))
 
@@ -30,6 +29,4 @@ async def seen_of(scenario: Scenario, folder: Path) -> Observed:
     """What is seen of its run."""
     async with SqliteStore.open(folder) as store:
         (trial, *_) = scripted(scenario)
-        world = World(scenario, store, trial.mind, name=scenario.name, folder=folder / "plugins")
-        await world.play()
-        return await world.observed()
+        return await World(trial, store, folder / "plugins").observed()

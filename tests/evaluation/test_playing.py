@@ -13,10 +13,9 @@ import pytest
 from agent_service.core.events import ModelUsage
 from agent_service.errors import ModelError
 from agent_service.run.ports import Answer, ModelCall, Question
-from agent_service.workbench.evaluation.played import BEGIN
-from agent_service.workbench.evaluation.playing import WAITS_S, Trial, WaitingModel, evaluate, play, scripted
+from agent_service.workbench.evaluation.played import BEGIN, WAITS_S, WaitingModel
 from agent_service.workbench.evaluation.scenario import follower_of
-from agent_service.workbench.evaluation.world import Mind
+from agent_service.workbench.evaluation.trials import Mind, Trial, evaluate, play, scripted
 from ductile_gateway.authoring.making import Language, make
 from tests.evaluation.small import SMALL, seen_of, small
 from tests.models.model_house import framing

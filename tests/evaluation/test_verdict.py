@@ -5,8 +5,7 @@ from typing import Any
 
 import yaml
 
-from agent_service.workbench.evaluation.expected import Expected
-from agent_service.workbench.evaluation.scoring import unmet
+from agent_service.workbench.evaluation.expected import Expected, unmet
 from tests.evaluation.small import seen_of, small
 
 ASKS_FIRST = Path(__file__).with_name("asks_first.yaml")

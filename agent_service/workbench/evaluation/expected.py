@@ -1,19 +1,34 @@
-"""What a scenario expects of a run, as its file says it."""
+"""What a scenario expects of a run, and a line for everything in the run that is not so. Pure."""
 
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from importlib import resources
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
+from agent_service.models.prompts.templating import canonical
 from agent_service.models.scripted_model import Pattern
+from agent_service.run.journal import Entry
+from schemas import subjects
+from schemas.continuation import AGAIN
+from schemas.events import Envelope, ToolRequest
+from schemas.values import dataclass
 
-Number = Annotated[int, Field(ge=0)]
-HAPPENINGS: dict[str, dict[str, Any]] = yaml.safe_load(
-    resources.files("agent_service.workbench.evaluation").joinpath("happenings.yaml").read_text("utf-8")
-)
+HERE = Path(str(resources.files("agent_service.workbench.evaluation")))
+HAPPENINGS: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "happenings.yaml").read_text("utf-8"))
+REQUESTS = f"{subjects.TOOL_REQUEST}."
+MOST_SHOWN = 5
+LONGEST_REASON = 300
+
 Happening = Annotated[str, Field(pattern=f"^({'|'.join(HAPPENINGS)})$")]
+Number = Annotated[int, Field(ge=0)]
 
 
 class Strict(BaseModel):
@@ -43,10 +58,6 @@ class Bounds(Strict):
         return self.at_least <= number and (self.at_most is None or number <= self.at_most)
 
 
-def _call(given: Any) -> Any:
-    return {"tool": given} if isinstance(given, str) else given
-
-
 class Call(Strict):
     """Of a tool, a command, with arguments whose canonical JSON matches. `task`: part of a sub-request's name."""
 
@@ -69,6 +80,9 @@ class Children(Bounds):
     status: tuple[Status, ...] = ()
 
 
+_OR_A_TOOL = BeforeValidator(lambda given: {"tool": given} if isinstance(given, str) else given)
+
+
 class Expected(Strict):
     """All that is given must hold. `status`, `class`: one of these; `paused` is where a run rests that is not resumed,
     and a class is of a run that is not done. `outcome`: in that of a run that is done, else in the reason. `calls`:
@@ -84,8 +98,8 @@ class Expected(Strict):
     tasks: Bounds = Bounds()
     rounds: Bounds = Bounds()
     children: Children = Children()
-    must_call: tuple[Annotated[WantedCall, BeforeValidator(_call)], ...] = ()
-    never_call: tuple[Annotated[Call, BeforeValidator(_call)], ...] = ()
+    must_call: tuple[Annotated[WantedCall, _OR_A_TOOL], ...] = ()
+    never_call: tuple[Annotated[Call, _OR_A_TOOL], ...] = ()
     never_say: tuple[Annotated[str, Field(min_length=4)], ...] = ()
     must_happen: tuple[Happening, ...] = ()
     never_happen: tuple[Happening, ...] = ()
@@ -95,3 +109,146 @@ class Expected(Strict):
         if not self.model_fields_set:
             raise ValueError("expects nothing: name at least a status")
         return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A message of the agent."""
+
+    subject: str
+    key: str
+    body: bytes
+
+    @property
+    def run_id(self) -> str:
+        return str(json.loads(self.body)["payload"].get("run_id"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """One run, as it was seen. `broken`: why it could not be played to its end."""
+
+    state: RunState | None
+    entries: Sequence[Entry]
+    said: Sequence[Said]
+    broken: str = ""
+    children: tuple["Observed", ...] = ()
+
+    @cached_property
+    def requests(self) -> tuple[ToolRequest, ...]:
+        sent = (said.body for said in self.said if said.subject.startswith(REQUESTS))
+        return tuple(Envelope[ToolRequest].model_validate_json(body).payload for body in sent)
+
+    @property
+    def tree(self) -> Iterator["Observed"]:
+        yield self
+        for child in self.children:
+            yield from child.tree
+
+    def tasks(self, *, again: bool) -> int:
+        """How many sub-requests its steps made: those that ask a tool again, or all others."""
+        named = {(one.step, one.task, one.round) for one in self.requests if one.task}
+        return sum((str(task).rpartition(".")[2] == AGAIN) is again for _, task, _ in named)
+
+
+def said_at_the_end(state: RunState) -> str:
+    """The outcome of a run that is done, else why it ended or rests."""
+    return str(state.outcome if state.status is Status.DONE else state.reason or state.summary)
+
+
+def unmet(expected: Expected, seen: Observed) -> list[str]:
+    if seen.broken or seen.state is None:
+        return [seen.broken or "a run was expected; the wake was refused"]
+    checks = (_ending, _numbers, _calls, _said, _happened)
+    return [line for check in checks for line in check(expected, seen, seen.state)]
+
+
+def _ending(expected: Expected, _: Observed, state: RunState) -> Iterator[str]:
+    said = said_at_the_end(state)
+    where = f"the last entry, {state.version}, says: {said[:LONGEST_REASON]!r}"
+    if expected.status and state.status not in expected.status:
+        yield f"expected status {' or '.join(expected.status)}; it is {state.status}; {where}"
+    if expected.ending_class and state.status is not Status.DONE and state.ending_class not in expected.ending_class:
+        yield f"expected class {' or '.join(expected.ending_class)}; it is {state.ending_class}; {where}"
+    if expected.outcome and not expected.outcome.search(said):
+        yield f"expected an ending with /{expected.outcome.pattern}/; {where}"
+
+
+def _numbers(expected: Expected, seen: Observed, state: RunState) -> Iterator[str]:
+    steps = ", ".join(f"{r.step} {r.tool} {r.command} {r.status}" for r in state.completed) or "none"
+    ended, wanted = [child.state.status for child in seen.children if child.state], expected.children
+    for what, bounds, number, more in (
+        ("steps", expected.steps, state.step, f": {steps}"),
+        ("model calls", expected.calls, state.spent.calls, ""),
+        ("tasks of steps", expected.tasks, seen.tasks(again=False), f"; {_told(seen.requests)}"),
+        ("rounds", expected.rounds, seen.tasks(again=True), f"; {_told(seen.requests)}"),
+        ("runs started by it", wanted, len(ended), ""),
+    ):
+        if not bounds.hold(number):
+            yield f"expected {what}: {bounds.words}; there are {number}{more}"
+    if wanted.status and not set(ended) <= set(wanted.status):
+        yield f"expected that they are {' or '.join(wanted.status)}; they are {', '.join(ended)}"
+
+
+def _calls(expected: Expected, seen: Observed, _: RunState) -> Iterator[str]:
+    requests = [request for run in seen.tree for request in run.requests]
+    for wanted in expected.must_call:
+        number = sum(_is(request, wanted) for request in requests)
+        if not wanted.hold(number):
+            yield f"expected calls of {wanted}: {wanted.words}; there are {number}; {_told(requests)}"
+    for unwanted in expected.never_call:
+        if found := [request for request in requests if _is(request, unwanted)]:
+            yield f"expected no call of {unwanted}; {_told(found)}"
+
+
+def _is(asked: ToolRequest, call: Call) -> bool:
+    if call.tool != asked.tool or call.command not in (None, asked.tool_command):
+        return False
+    if call.task is not None and not call.task.search(asked.task or ""):
+        return False
+    return call.when is None or call.when.search(canonical(asked.tool_payload)) is not None
+
+
+def _said(expected: Expected, seen: Observed, _: RunState) -> Iterator[str]:
+    for said in (said for run in seen.tree for said in run.said if said.subject.startswith((REQUESTS, "agent."))):
+        for secret in expected.never_say:
+            if secret in said.body.decode():
+                yield f"never say: {secret!r} is in {said.subject} (key {said.key})"
+
+
+def _happened(expected: Expected, seen: Observed, _: RunState) -> Iterator[str]:
+    found: dict[str, int] = {}
+    """By the number of the first entry: in the run, else in its children."""
+    for entry in (entry for run in seen.tree for entry in run.entries):
+        event, facts = json.loads(entry.event), json.loads(entry.facts)["facts"]
+        for name, sign in HAPPENINGS.items():
+            fitting = sum(_fits(sign.get("fact", {}), fact) for fact in facts)
+            if _fits(sign.get("event", {}), event) and fitting >= sign.get("times", 1):
+                found.setdefault(name, entry.seq)
+    known = ", ".join(f"{what} (entry {entry})" for what, entry in found.items()) or "nothing special"
+    for wanted in set(expected.must_happen).difference(found):
+        yield f"expected that this happens: {wanted}; what happened: {known}"
+    for unwanted in found.keys() & set(expected.never_happen):
+        yield f"expected that this does not happen: {unwanted}; it did in entry {found[unwanted]}"
+
+
+def _fits(pattern: Any, value: Any) -> bool:
+    match pattern, value:
+        case dict(), dict():
+            return all(name in value and _fits(inner, value[name]) for name, inner in pattern.items())
+        case list(), list():
+            return all(any(_fits(inner, one) for one in value) for inner in pattern)
+        case str(), _:
+            return re.fullmatch(pattern, str(value)) is not None
+    return False
+
+
+def _told(requests: Sequence[ToolRequest]) -> str:
+    lines = [f"{_named(request)}: {json.dumps(request.tool_payload)[:200]}" for request in requests[:MOST_SHOWN]]
+    more = f", and {len(requests) - MOST_SHOWN} more" if len(requests) > MOST_SHOWN else ""
+    return f"the calls were: {', '.join(lines)}{more}" if lines else "no tool was called"
+
+
+def _named(asked: ToolRequest) -> str:
+    task = f" {asked.task} of round {asked.round}" if asked.task else ""
+    return f"step {asked.step}{task} attempt {asked.attempt} ({asked.tool} {asked.tool_command})"

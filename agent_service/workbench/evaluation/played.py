@@ -1,4 +1,7 @@
-"""Time, a bus, a person and a gateway, played: no instant is waited for, and a message arrives when it is due."""
+"""What is played round a run: time, a bus, a person, a gateway, and how long models think.
+
+No instant is waited for, and a message arrives when it is due.
+"""
 
 import asyncio
 import hashlib
@@ -7,8 +10,11 @@ import json
 import os
 import sys
 from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path, PurePosixPath
+from time import monotonic
 from typing import Any, Literal
 
 import yaml
@@ -17,22 +23,35 @@ from ulid import ULID
 
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval
+from agent_service.errors import ModelError
 from agent_service.models.prompts.templating import canonical
+from agent_service.run.ports import Answer, Model, ModelCall, Question
+from agent_service.workbench.evaluation.expected import REQUESTS, Said
 from agent_service.workbench.evaluation.scenario import Document, PersonsSignal, Plugin, Scenario, ToolAnswer
-from agent_service.workbench.evaluation.scoring import Said
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolOffer
 from schemas.clipping import clipped
 from schemas.events import Cancel, Envelope, Signal, ToolError, ToolOutput, ToolRequest, ToolResult
+from schemas.values import replace
 
 BEGIN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 """When every run begins: the same prompt for the same run, so that a recording fits."""
+WORK = (subjects.START, subjects.TOOL_RESULT, REQUESTS)
+
+Due = tuple[datetime, int, str, bytes]
+"""When a message arrives, its place among all, subject and body."""
 
 
-class PlayedClock:
+class PlayedBus:
+    """Time, too. Fills the ports Clock and Bus."""
+
     def __init__(self, name: str) -> None:
+        self.said: list[Said] = []
+        self.due: list[Due] = []
         self._name = name
         self._now = BEGIN
+        self._keys: set[str] = set()
+        self._places = 0
 
     def now(self) -> datetime:
         return self._now
@@ -50,25 +69,11 @@ class PlayedClock:
     async def sleep(self, seconds: float) -> None:
         self._now = self.later(seconds)
 
-
-WORK = (subjects.START, subjects.TOOL_RESULT, f"{subjects.TOOL_REQUEST}.")
-Due = tuple[datetime, int, str, bytes]
-"""When a message arrives, its place among all, subject and body."""
-
-
-class PlayedBus:
-    def __init__(self, clock: PlayedClock) -> None:
-        self.said: list[Said] = []
-        self.due: list[Due] = []
-        self._clock = clock
-        self._keys: set[str] = set()
-        self._places = 0
-
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         del headers
         if key not in self._keys:
             self._keys.add(key)
-            self.said.append(Said(at=self._clock.now(), subject=subject, key=key, body=body))
+            self.said.append(Said(subject=subject, key=key, body=body))
             if subject.startswith(WORK):
                 self.send(subject, body)
 
@@ -76,11 +81,68 @@ class PlayedBus:
 
     def send(self, subject: str, body: bytes, *, after_s: float = 0.0) -> None:
         self._places += 1
-        heapq.heappush(self.due, (self._clock.later(after_s), self._places, subject, body))
+        heapq.heappush(self.due, (self.later(after_s), self._places, subject, body))
 
-    def next(self) -> Due:
-        return heapq.heappop(self.due)
 
+# Models
+
+Meanwhile = Callable[[Question], Awaitable[None]]
+THINKING_S = 5.0
+WAITS_S = (2.0, 10.0, 30.0, 60.0, 60.0)
+LONGEST_WAIT_S = 300.0
+
+
+class SlowModel:
+    """Gives any model thinking time, in which a person may speak; `seconds` are those it really took. Fills the port
+    Model."""
+
+    def __init__(self, model: Model, bus: PlayedBus, meanwhile: Meanwhile) -> None:
+        self._model = model
+        self._bus = bus
+        self._meanwhile = meanwhile
+        self.seconds = 0.0
+
+    def prepare(self, question: Question) -> ModelCall:
+        call = self._model.prepare(question)
+        return replace(call, make=partial(self._make, call, question))
+
+    async def _make(self, call: ModelCall, question: Question) -> Answer:
+        await self._bus.sleep(THINKING_S)
+        await self._meanwhile(question)
+        began = monotonic()
+        try:
+            return await call.make()
+        finally:
+            self.seconds += monotonic() - began
+
+
+class WaitingModel:
+    """Waits in real time for a busy provider, then fails the run: nothing can be measured. Fills the port Model."""
+
+    def __init__(self, model: Model, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._model = model
+        self._sleep = sleep
+
+    def prepare(self, question: Question) -> ModelCall:
+        call = self._model.prepare(question)
+        return replace(call, make=partial(self._patiently, call))
+
+    async def _patiently(self, call: ModelCall) -> Answer:
+        for wait_s in (*WAITS_S, None):
+            try:
+                return await call.make()
+            except ModelError as error:
+                if error.remedy != "try_again":
+                    raise
+                if wait_s is None:
+                    why = f"{error}; {len(WAITS_S) + 1} tries were in vain: evaluate again later"
+                    raise ModelError("fail", error.error_class, why) from error
+                longer_s = min(max(wait_s, error.retry_after_s or 0.0), LONGEST_WAIT_S)
+            await self._sleep(longer_s)
+        raise AssertionError("the last try has raised, or answered")
+
+
+# A person
 
 Moment = Literal["during_step", "during_call", "when_paused", "when_escalated"]
 
@@ -88,43 +150,51 @@ Moment = Literal["during_step", "during_call", "when_paused", "when_escalated"]
 class PlayedPerson:
     """Signals and cancels runs as the file says, once each. Place 0 is the scenario's run, n its n-th child."""
 
-    def __init__(self, scenario: Scenario, clock: PlayedClock) -> None:
+    def __init__(self, scenario: Scenario, bus: PlayedBus) -> None:
         self._left = list(scenario.signals)
-        self._clock = clock
+        self._bus = bus
         self._done = 0
 
     def says(
         self, state: RunState, place: int, moment: Moment, at: int | bool = True
-    ) -> list[tuple[str, bytes, float]]:
+    ) -> Iterator[tuple[str, bytes, float]]:
         """Subject, body, and after how long. Of several for the same rest only the next."""
         fitting = [one for one in self._left if getattr(one, moment) == at and (one.child or 0) == place]
         chosen = fitting[:1] if at is True else fitting
         self._left = [one for one in self._left if not any(one is said for said in chosen)]  # two may be alike
-        return [(*self._said(state, signal), signal.after_s) for signal in chosen]
+        for signal in chosen:
+            self._done += 1
+            yield (*self._said(state, signal), signal.after_s)
 
     def _said(self, state: RunState, signal: PersonsSignal) -> tuple[str, bytes]:
-        self._done += 1
+        told: dict[str, Any] = {"run_id": state.run_id}
         if signal.kind == "cancel":
-            cancel = Cancel(run_id=state.run_id, reason=signal.message)
+            cancel = Cancel(**told, reason=signal.message)
             return subjects.CANCEL, Envelope[Cancel](type=subjects.CANCEL, payload=cancel).body()
-        at = self._clock.later(signal.after_s)
+        told |= {name: getattr(signal, name) for name in ("kind", "message", "outcome")}
         asked = state.ask.subject_hash if isinstance(state.ask, Approval) else None
         payload = Signal(
-            run_id=state.run_id,
+            **told,
             signal_id=f"s{self._done}",
-            kind=signal.kind,
-            message=signal.message,
-            constraints=signal.constraints.constraints(at) if signal.constraints else None,
+            constraints=signal.constraints and signal.constraints.constraints(self._bus.later(signal.after_s)),
             arguments_hash=signal.arguments_hash or asked,
-            outcome=signal.outcome,
         )
         return subjects.SIGNAL, Envelope[Signal](type=subjects.SIGNAL, payload=payload).body()
 
 
+# Tools
+
 EXCERPT = 8192
+PLUGIN_TAKES_S = 1.0
+HOUSEKEEPING = frozenset({"health", "init"})
+FILES = "$files"
+
+Told = ToolOutput | ToolError
 
 
 class KeptArtifacts:
+    """Fills the port Artifacts."""
+
     def __init__(self) -> None:
         self._contents: dict[tuple[str, str], bytes] = {}
 
@@ -134,7 +204,7 @@ class KeptArtifacts:
     async def put(self, run_id: str, path: str, content: bytes) -> None:
         self._contents[run_id, path] = content
 
-    def keep(self, request: ToolRequest, document: Document, excerpt: str | None) -> dict[str, Any]:
+    def keep(self, request: ToolRequest, document: Document) -> dict[str, Any]:
         path, file, text = f"artifacts/{document.name}", PurePosixPath(document.name), document.text
         if (request.run_id, path) in self._contents:
             path = f"artifacts/{file.stem}-{request.step:02d}{file.suffix}"
@@ -144,7 +214,7 @@ class KeptArtifacts:
         return {
             "artifact_path": path,
             "content_type": document.content_type,
-            "excerpt": clipped(text, EXCERPT, goes_on) if excerpt is None else excerpt,
+            "excerpt": clipped(text, EXCERPT, goes_on),
             "artifacts": [kept | {"sha256": hashlib.sha256(content).hexdigest()}],
         }
 
@@ -155,11 +225,6 @@ class KeptArtifacts:
             if isinstance(path, str) and (content := self._contents.get((request.run_id, path))) is not None:
                 filled[name] = {"path": path, "text": content.decode()}
         return filled
-
-
-PLUGIN_TAKES_S = 1.0
-HOUSEKEEPING = frozenset({"health", "init"})
-FILES = "$files"
 
 
 class PluginFolder:
@@ -176,7 +241,7 @@ class PluginFolder:
         commands = [command | {"tier": command["type"]} for command in shown]
         return ToolOffer.model_validate(self._manifest | {"route": self._manifest["name"], "commands": commands})
 
-    async def answer(self, request: ToolRequest, payload: dict[str, JsonValue]) -> ToolOutput | ToolError:
+    async def answer(self, request: ToolRequest, payload: dict[str, JsonValue]) -> Told:
         """`payload`: that of the request, with the texts of artifacts in the place of their paths."""
         self._scratch.mkdir(parents=True, exist_ok=True)
         for name, content in self._plugin.files.items():
@@ -188,39 +253,31 @@ class PluginFolder:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
-        answered, _ = await process.communicate(self._asked(request, payload))
-        return _read(answered)
-
-    def _asked(self, request: ToolRequest, payload: dict[str, JsonValue]) -> bytes:
         given = self._plugin.config.items()
         config = {name: str(self._scratch) if value == FILES else value for name, value in given}
-        event = {"event": {"type": "api.trigger", "payload": payload}} if request.tool_command == "handle" else {}
-        untrusted = {"untrusted": True} if request.untrusted else {}
-        asked = {"protocol": 2, "command": request.tool_command, "config": config, "state": {}}
-        return json.dumps({"payload": payload, **asked, **event, **untrusted}).encode()
-
-
-def _read(answered: bytes) -> ToolOutput | ToolError:
-    try:
-        told: dict[str, JsonValue] = json.loads(answered)
-    except ValueError:
-        return ToolError(error_class="bad_output", message="the plugin wrote no JSON")
-    if told.get("status") == "error":
-        error_class, message = str(told.get("error_class") or "tool_error"), str(told.get("error"))
-        return ToolError(error_class=error_class, message=message, retryable=told.get("retry") is not False)
-    output = {"summary": told.get("result"), "output": told.get("output"), "continuation": told.get("continuation")}
-    return ToolOutput.model_validate({name: value for name, value in output.items() if value is not None})
+        asked: dict[str, Any] = {"protocol": 2, "command": request.tool_command, "config": config, "state": {}}
+        asked |= {"event": {"type": "api.trigger", "payload": payload}} if request.tool_command == "handle" else {}
+        asked |= {"untrusted": True} if request.untrusted else {}
+        answered, _ = await process.communicate(json.dumps(asked | {"payload": payload}).encode())
+        try:
+            told: dict[str, JsonValue] = json.loads(answered)
+        except ValueError:
+            return ToolError(error_class="bad_output", message="the plugin wrote no JSON")
+        if told.get("status") == "error":
+            error_class, message = str(told.get("error_class") or "tool_error"), str(told.get("error"))
+            return ToolError(error_class=error_class, message=message, retryable=told.get("retry") is not False)
+        output = {"summary": told.get("result"), "output": told.get("output"), "continuation": told.get("continuation")}
+        return ToolOutput.model_validate({name: value for name, value in output.items() if value is not None})
 
 
 class PlayedGateway:
-    """Answers every request once, as the scenario's file says."""
+    """Answers every request once, as the scenario's file says. Fills the port Skills."""
 
-    def __init__(self, scenario: Scenario, bus: PlayedBus, clock: PlayedClock, folder: Path) -> None:
+    def __init__(self, scenario: Scenario, bus: PlayedBus, folder: Path) -> None:
         self.artifacts = KeptArtifacts()
         self._plugins = {one.plugin: PluginFolder(one, folder / one.plugin) for one in scenario.plugins}
         self._answers = {tool.name: tool.answers for tool in scenario.tools}
         self._bus = bus
-        self._clock = clock
         self._calls: Counter[tuple[str, int]] = Counter()
         offers = [*(tool.offer for tool in scenario.tools), *(plugin.offer for plugin in self._plugins.values())]
         offers += scenario.settings.own_tools()
@@ -253,25 +310,23 @@ class PlayedGateway:
         turns = (answer for place, answer in fitting if answer.nth in (None, self._calls[request.tool, place]))
         return next(turns, None)
 
-    def _told(self, request: ToolRequest, answer: ToolAnswer) -> ToolOutput | ToolError:
+    def _told(self, request: ToolRequest, answer: ToolAnswer) -> Told:
         if answer.error:
-            return ToolError(**answer.error.model_dump())
+            return answer.error
         if isinstance(answer.continuation, str):
             return ToolOutput(summary=answer.continuation)
         told: dict[str, Any] = {"continuation": answer.continuation} if answer.continuation is not None else {}
         if result := answer.result:
             told |= result.model_dump(include={"summary", "output"}, exclude_defaults=True)
-            told |= self.artifacts.keep(request, result.artifact, result.excerpt) if result.artifact else {}
+            told |= self.artifacts.keep(request, result.artifact) if result.artifact else {}
         return ToolOutput.model_validate(told)
 
-    def _send(
-        self, request: ToolRequest, told: ToolOutput | ToolError, takes_s: float = 0.0, *, asks: bool = False
-    ) -> None:
+    def _send(self, request: ToolRequest, told: Told, takes_s: float = 0.0, *, asks: bool = False) -> None:
         failed = isinstance(told, ToolError)
         result = ToolResult(
             **request.model_dump(include={"run_id", "step", "tool", "attempt", "task", "round"}),
             status="error" if failed else "continuation" if asks else "ok",
-            completed_at=self._clock.later(takes_s),
+            completed_at=self._bus.later(takes_s),
             **{"error" if failed else "result": told},
         )
         key = keys.result(request.run_id, request.step, request.attempt, request.task, request.round)

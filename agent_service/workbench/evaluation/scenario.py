@@ -1,10 +1,10 @@
 """A scenario as its file says it (goal, tools, persons, expectations), and its variants in other wordings. Pure."""
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,19 +14,20 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from agent_service.models import scripted_model
 from agent_service.models.scripted_model import Pattern, Rule, ScriptedModel
 from agent_service.settings import AgentSettings, ContinuationSettings, LimitSettings
-from agent_service.workbench.evaluation.expected import Expected, Number, Strict
+from agent_service.workbench.evaluation.expected import HERE, Expected, Strict
 from agent_service.workbench.evaluation.results import Group
 from groundwork.service.errors import Misconfigured
 from groundwork.service.installed import shipped
 from groundwork.service.strict import NotYaml, parse
 from schemas.catalog import ToolCommand, ToolOffer
-from schemas.events import Constraints, Outcome, SignalKind
-from schemas.fields import Count, Goal, Json, JsonObject, Text, ToolName, flaws_of
+from schemas.events import Constraints, Outcome, SignalKind, ToolError
+from schemas.fields import Goal, Json, JsonObject, Text, ToolName, flaws_of
+
+PLUGINS = shipped("deploy", "ductile", "plugins")
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-Seconds = Annotated[float, Field(ge=0)]
 Nth = Annotated[int, Field(ge=1)]
-PLUGINS = shipped("deploy", "ductile", "plugins")
+Seconds = Annotated[float, Field(ge=0)]
 
 
 class Lines(Strict):
@@ -53,18 +54,15 @@ class Document(Strict):
 
 
 class Brought(Strict):
-    """A result that says `ok`. `excerpt`: of the artifact; without one its beginning."""
+    """A result that says `ok`."""
 
     summary: Text = ""
     output: JsonObject = Field(default_factory=dict)
     artifact: Document | None = None
-    excerpt: Text | None = None
 
 
-class Failure(Strict):
-    error_class: Annotated[Text, Field(alias="class", max_length=64)]
-    message: Text
-    retryable: bool = False
+class Failure(ToolError):
+    model_config = ConfigDict(extra="forbid", defer_build=False)
 
 
 class ToolAnswer(Strict):
@@ -128,13 +126,11 @@ class Plugin(Strict):
         return self.folder.absolute() / self.plugin
 
 
-class Allowance(Strict):
+class Allowance(Constraints):
     """What a caller allows. `deadline_s` counts from the wake, or from the signal that raises it."""
 
-    max_steps: Count | None = None
-    max_tokens: Count | None = None
-    max_cost_usd: Annotated[float, Field(gt=0)] | None = None
-    max_reframes: Number | None = None
+    model_config = ConfigDict(extra="forbid", defer_build=False)
+
     deadline_s: Annotated[float, Field(gt=0)] | None = None
 
     def constraints(self, at: datetime) -> Constraints:
@@ -224,7 +220,7 @@ class Scenario(Strict):
 _PLACE = re.compile(r"\{\{([a-z_]+)\}\}")
 
 
-def variants_of(document: Any) -> Iterator[Any]:
+def _variants_of(document: Any) -> Iterator[Any]:
     """Each variant of `document`, or itself. Raises ValueError for places without texts, and texts without names."""
     variants = document.pop("variants", None) if isinstance(document, dict) else None
     if variants is None:
@@ -232,29 +228,17 @@ def variants_of(document: Any) -> Iterator[Any]:
         return
     if not isinstance(variants, dict) or not all(isinstance(texts, dict) for texts in variants.values()):
         raise ValueError("variants: give texts by the names of their places, by the names of the variants")
+    written = json.dumps(document)
     for name, texts in variants.items():
-        told = _filled(document, texts, f"variants.{name}")
-        yield {**told, "name": f"{told.get('name')}-{name}"}
+        filled = written
+        for place in set(_PLACE.findall(written)):
+            if place not in texts:
+                raise ValueError(f"variants.{name}: there is no text {place}")
+            filled = filled.replace(f"{{{{{place}}}}}", json.dumps(str(texts[place]))[1:-1])
+        yield json.loads(filled) | {"name": f"{document.get('name')}-{name}"}
 
 
-def _filled(value: Any, texts: dict[str, str], where: str) -> Any:
-    def text(place: re.Match[str]) -> str:
-        if place[1] not in texts:
-            raise ValueError(f"{where}: there is no text {place[1]}")
-        return str(texts[place[1]])
-
-    match value:
-        case str():
-            return _PLACE.sub(text, value)
-        case dict():
-            return {key: _filled(inner, texts, where) for key, inner in value.items()}
-        case list():
-            return [_filled(inner, texts, where) for inner in value]
-    return value
-
-
-def own_folder() -> Path:
-    return Path(str(resources.files("agent_service.workbench.evaluation") / "scenarios"))
+OWN_FOLDER = HERE / "scenarios"
 
 
 def scenarios(folders: Iterable[Path], patterns: Sequence[str] = ()) -> list[Scenario]:
@@ -279,7 +263,7 @@ def scenarios(folders: Iterable[Path], patterns: Sequence[str] = ()) -> list[Sce
 def read(file: Path) -> list[Scenario]:
     """The scenario in `file`, or each of its variants. Raises Misconfigured with every problem and its field."""
     try:
-        return [Scenario.model_validate(told) for told in variants_of(parse(file.read_text(encoding="utf-8")))]
+        return [Scenario.model_validate(told) for told in _variants_of(parse(file.read_text(encoding="utf-8")))]
     except (OSError, UnicodeDecodeError, NotYaml) as error:
         raise Misconfigured(f"scenario {file} cannot be read: {error}") from error
     except ValidationError as error:

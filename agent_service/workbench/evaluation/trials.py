@@ -1,0 +1,287 @@
+"""Trials (which scenarios, decided by whom, and what is expected then), played and judged, a few at a time, as rows.
+
+A scenario is played by the real loop over a real store, with everything around it played.
+"""
+
+import asyncio
+import heapq
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from agent_service.admission.granting import LimitRefused
+from agent_service.admission.limits import Admission, Room, SharedLimits
+from agent_service.admission.rate_limits import RateLimiter
+from agent_service.core.events import ModelReplied, TimerFired
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Status
+from agent_service.kill_switch import KillSwitch
+from agent_service.metrics.wakes import IncomingMetrics
+from agent_service.models.opening import open_model
+from agent_service.run.arrival import Arrival, Unreadable
+from agent_service.run.changes import ChangeRecord
+from agent_service.run.checks.arguments import ArgumentSchemas
+from agent_service.run.checks.lookup import Evidence
+from agent_service.run.intake import Intake, NewRuns
+from agent_service.run.model_calls import ModelCaller
+from agent_service.run.outbox import Publisher
+from agent_service.run.ports import Model, Question
+from agent_service.run.turn import Turns
+from agent_service.settings import AgentSettings
+from agent_service.store.sqlite import SqliteStore
+from agent_service.trust.proofs import Capabilities, Signing
+from agent_service.views.folder.keeping import write
+from agent_service.views.folder.workspace import Workspace
+from agent_service.workbench.evaluation.expected import REQUESTS, Expected, Observed, said_at_the_end, unmet
+from agent_service.workbench.evaluation.played import (
+    Moment,
+    PlayedBus,
+    PlayedGateway,
+    PlayedPerson,
+    SlowModel,
+    WaitingModel,
+)
+from agent_service.workbench.evaluation.results import Result
+from agent_service.workbench.evaluation.scenario import Scenario, Script, follower_of
+from groundwork.service.keys import KeyRing
+from groundwork.telemetry.metrics import Instruments
+from schemas import subjects
+from schemas.events import AgenticStart, Envelope, ToolRequest
+from schemas.values import dataclass, replace
+
+MOST_ENTRIES = 1000
+SPENT = ("calls", "tokens", "input_tokens", "cache_read_tokens", "cost_usd")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mind:
+    """`fused`: one call reflects and plans. `verifies`: claims are checked."""
+
+    model: Model
+    fused: bool
+    verifies: bool = False
+    short_rules: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """`nth`: of the runs of the same scenario, decided by the same model."""
+
+    scenario: Scenario
+    name: str
+    expected: tuple[Expected, ...]
+    mind: Mind
+    nth: int = 1
+
+
+@asynccontextmanager
+async def trials_of(
+    scenarios: Sequence[Scenario], settings: AgentSettings, repeat: int = 1
+) -> AsyncIterator[list[Trial]]:
+    """For the configured model; with the scripted one, each scenario's own scripts decide. Raises Misconfigured."""
+    if settings.model.provider == "scripted":
+        yield _repeated([trial for scenario in scenarios for trial in scripted(scenario)], repeat)
+        return
+    async with open_model(settings.model) as model:
+        mind = Mind(
+            model=WaitingModel(model),
+            fused=settings.phases == "fused",
+            verifies=settings.verify and model.verifies,
+            short_rules=settings.model.prompt == "short",
+        )
+        each = [Trial(scenario=one, name=one.name, expected=(one.expect,), mind=mind) for one in scenarios]
+        yield _repeated(each, repeat)
+
+
+def _repeated(trials: Sequence[Trial], times: int) -> list[Trial]:
+    return [replace(trial, nth=nth) for trial in trials for nth in range(1, times + 1)]
+
+
+def scripted(scenario: Scenario) -> list[Trial]:
+    """With its own script and the obeying one, if any. Scripts are written for fused runs."""
+
+    def trial(name: str, script: Script, *expected: Expected | None) -> Trial:
+        model = follower_of(name, script)
+        mind = Mind(model=model, fused=True, verifies=model.verifies)
+        return Trial(scenario=scenario, name=name, expected=tuple(filter(None, expected)), mind=mind)
+
+    own, obeying = scenario.script, scenario.obeying
+    trials = [trial(scenario.name, own, scenario.expect, own.expect)]
+    return [*trials, trial(f"{scenario.name}-obeying", obeying, obeying.expect)] if obeying else trials
+
+
+async def evaluate(
+    trials: Sequence[Trial],
+    *,
+    jobs: int = 1,
+    trail: Path | None = None,
+    on_result: Callable[[Result], None] = lambda _: None,
+) -> list[Result]:
+    """`trail`: a folder for the paper trail of every run."""
+    slots = asyncio.Semaphore(jobs)
+
+    async def one(trial: Trial) -> Result:
+        async with slots:
+            result = await play(trial, trail)
+        on_result(result)
+        return result
+
+    async with asyncio.TaskGroup() as group:
+        playing = [group.create_task(one(trial), name=trial.name) for trial in trials]
+    return [task.result() for task in playing]
+
+
+async def play(trial: Trial, trail: Path | None = None) -> Result:
+    with TemporaryDirectory(prefix="agentic-eval-") as folder:
+        async with SqliteStore.open(Path(folder)) as store:
+            world = World(trial, store, Path(folder) / "plugins")
+            seen = await world.observed()
+            for run in seen.tree if trail else ():
+                if trail and run.state:
+                    await write(run.state.run_id, store, Workspace(trail), world.gateway.artifacts)
+    return _judged(trial, seen, world.model.seconds)
+
+
+def _judged(trial: Trial, seen: Observed, seconds: float) -> Result:
+    """`seconds`: how long its model calls took."""
+    scenario, state = trial.scenario, seen.state
+    lines = tuple(dict.fromkeys(line for one in trial.expected for line in unmet(one, seen)))
+    about = {"title": scenario.title, "group": scenario.group, "unmet": lines, "seconds": seconds}
+    result = Result(scenario=scenario.name, name=trial.name, **about)
+    if state is None:
+        return result
+    replies = [event.model for entry in seen.entries if isinstance(event := entry.decoded(), ModelReplied)]
+    more = {
+        "models": tuple(dict.fromkeys(replies)),
+        "run_id": state.run_id,
+        "status": state.status.value,
+        "ending_class": state.ending_class,
+        "ending": said_at_the_end(state),
+        "steps": state.step,
+        "tasks": sum(run.tasks(again=False) for run in seen.tree),
+        "children": sum(len(run.children) for run in seen.tree),
+        **{name: getattr(state.spent, name) for name in SPENT},
+    }
+    return result.model_copy(update=more)
+
+
+class Endless(Exception):
+    """A run has so many entries that it will not end."""
+
+
+class World:
+    def __init__(self, trial: Trial, store: SqliteStore, folder: Path) -> None:
+        """`folder`: for what plugins keep."""
+        self._scenario, mind = trial.scenario, trial.mind
+        self._name = f"{trial.name} {trial.nth}" if trial.nth > 1 else trial.name
+        self._store = store
+        self._bus = bus = PlayedBus(self._name)
+        self.gateway = PlayedGateway(trial.scenario, bus, folder)
+        self._person = PlayedPerson(trial.scenario, bus)
+        self._runs: dict[str, RunState] = {}
+        self.model = SlowModel(mind.model, bus, self._while_thinking)
+        artifacts, kill_switch, ring = self.gateway.artifacts, KillSwitch(), KeyRing.fresh()
+        limits, capabilities = SharedLimits.none(bus, RateLimiter()), Capabilities(ring)
+        evidence = Evidence(store, artifacts)
+        caller = ModelCaller(self.model, ArgumentSchemas(), evidence, bus, kill_switch, limits, slots=1)
+        publisher = Publisher(bus, lambda _: True, capabilities, Signing(ring, folder), lambda _: "", kill_switch)
+        self._turns = Turns(store, publisher, caller, bus, self._committed, artifacts, capabilities, kill_switch)
+        new_runs = NewRuns(
+            policy=trial.scenario.settings.policy(),
+            fused=mind.fused,
+            verify=mind.verifies,
+            trace_url=None,
+            short_rules=mind.short_rules,
+        )
+        room = Room(store.counts, max_queued=MOST_ENTRIES)
+        admission = Admission(kill_switch=kill_switch, room=room, quotas=limits.quotas)
+        metrics = IncomingMetrics(Instruments())
+        self._intake = Intake(self._turns, self.gateway, capabilities, new_runs, admission, metrics, bus)
+
+    async def observed(self) -> Observed:
+        """The run once it is played, whatever breaks."""
+        broken = ""
+        try:
+            await self._play()
+        except (Endless, LimitRefused, Unreadable) as error:
+            broken = str(error)
+        except Exception as error:  # one that breaks must not lose what the others found, and cost
+            log.exception("a scenario broke", extra={"scenario": self._name})
+            broken = f"it broke: {type(error).__name__}: {error}"
+        return await self._seen(next(iter(self._runs), ""), broken)
+
+    async def _play(self) -> None:
+        """From the wake until nothing is due."""
+        constraints = self._scenario.constraints.constraints(self._bus.now())
+        start = AgenticStart(goal=self._scenario.goal, context=self._scenario.context, constraints=constraints)
+        _, accepted = await self._intake.wake(f"eval-{self._scenario.name}", start, known=False, by="agentic eval")
+        await self._intake.follow(accepted)
+        while await self._next():
+            longest = max(state.version for state in self._runs.values())
+            if longest > MOST_ENTRIES:
+                raise Endless(f"a run has {longest} entries and goes on")
+
+    async def _seen(self, run_id: str, broken: str = "") -> Observed:
+        run = await self._store.load(run_id)
+        children = [one.run_id for one in self._runs.values() if one.brief.parent and one.brief.parent.run_id == run_id]
+        said = (said for said in self._bus.said if said.subject != subjects.TOOL_RESULT)
+        return Observed(
+            state=run.state if run else None,
+            entries=await self._store.entries(run_id),
+            said=tuple(one for one in said if one.run_id == run_id),
+            broken=broken,
+            children=tuple([await self._seen(child) for child in children]),
+        )
+
+    async def _next(self) -> bool:
+        queued = next((run_id for run_id, state in self._runs.items() if state.status is Status.QUEUED), None)
+        if queued is not None:
+            await self._intake.begin(queued)
+            return True
+        arrives_at = self._bus.due[0][0] if self._bus.due else None
+        due = min(((at, run_id) for run_id, state in self._runs.items() if (at := state.due_at)), default=None)
+        if arrives_at is not None and (due is None or arrives_at <= due[0]):
+            self._bus.advance_to(arrives_at)
+            await self._deliver()
+        elif due is not None:
+            self._bus.advance_to(due[0])
+            await self._turns.take(due[1], TimerFired(at=self._bus.now()))
+        else:
+            return False
+        return True
+
+    async def _deliver(self) -> None:
+        _, place, subject, body = heapq.heappop(self._bus.due)
+        arrival = Arrival(subject=subject, body=body, place=str(place))
+        if not subject.startswith(REQUESTS):
+            await self._intake.receive(arrival)
+            return
+        request = Envelope[ToolRequest].model_validate_json(body).payload
+        if request.executor == subjects.SERVICE_AGENT:
+            await self._turns.children.receive(arrival)
+        else:
+            await self.gateway.take(request)
+        if request.attempt == 1 and request.task is None:
+            self._say(self._runs[request.run_id], "during_step", request.step)
+
+    def _committed(self, change: ChangeRecord) -> None:
+        state, before = change.after, change.before.waiting if change.before else None
+        self._runs[state.run_id] = state
+        if state.status in (Status.PAUSED, Status.ESCALATED) and type(before) is not type(state.waiting):
+            self._say(state, "when_escalated" if state.status is Status.ESCALATED else "when_paused")
+
+    def _say(self, state: RunState, moment: Moment, at: int | bool = True) -> None:
+        for subject, body, after_s in self._person.says(state, self._place(state.run_id), moment, at):
+            self._bus.send(subject, body, after_s=after_s)
+
+    async def _while_thinking(self, question: Question) -> None:
+        state, place = question.state, self._place(question.state.run_id)
+        for subject, body, _ in self._person.says(state, place, "during_call", question.call):
+            await self._intake.receive(Arrival(subject=subject, body=body, place=f"during-{question.call}"))
+
+    def _place(self, run_id: str) -> int:
+        return list(self._runs).index(run_id)

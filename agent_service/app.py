@@ -35,7 +35,6 @@ from groundwork.service.keys import KeyRing
 from groundwork.service.serving import OF_A_SERVICE, address, cancelled_by_signals, head_start, listening, tell_ready
 from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.sqlite.group_commit import OnCommit
-from groundwork.telemetry.metrics import push
 from schemas import subjects
 
 INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
@@ -160,18 +159,13 @@ async def _start(
     if agent.traces:
         group.create_task(agent.traces.run())
     inform = keep_informed(link, INFORMED, lambda: _inform_bus(agent, next(since)))
-    for work in (agent.folders.run(), inform, _push(agent)):
+    for work in (agent.folders.run(), inform):
         group.create_task(work)
 
 
 def _keeping(agent: Agent) -> Iterable[Coroutine[Any, Any, NoReturn]]:
     if agent.settings.shared or agent.settings.keep_runs.delete_runs:
         yield agent.pruning.keep()
-
-
-async def _push(agent: Agent) -> None:
-    if receiver := agent.settings.telemetry.receiver("metrics"):
-        await push(agent.metrics.instruments, receiver, subjects.SERVICE_AGENT)
 
 
 async def _keep_time(agent: Agent) -> None:

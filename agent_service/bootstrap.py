@@ -223,7 +223,7 @@ def prompt_of(question: Question) -> PromptText:
 
 
 def _traces(settings: AgentSettings, store: SqliteStore, mark: Path) -> "Traces | None":
-    receiver = settings.telemetry.receiver("traces")
+    receiver = settings.telemetry.receiver()
     if receiver is None:
         return None
     sender = cache(lambda: loaded("groundwork.telemetry.sending:SpanSender")(receiver, subjects.SERVICE_AGENT))

@@ -27,7 +27,6 @@ from groundwork.service.errors import Broken, Failure, Misconfigured, TryAgain
 from groundwork.service.installed import installed_version
 from groundwork.service.serving import head_start, listening
 from groundwork.service.store_folder import HAND_OVER_S
-from groundwork.telemetry.metrics import push
 from schemas import subjects
 from schemas.status import Finding, GatewayStatus, WaitingCall
 from schemas.values import dataclass
@@ -115,7 +114,7 @@ class Seen:
             tools=lambda: "" if offers.catalog.tools else "it waits until it is told its tools",
             requests=lambda: "none is taken yet",
         )
-        self.spans = Spans(settings.telemetry.receiver("traces"))
+        self.spans = Spans(settings.telemetry.receiver())
         self.calls = CallsTold(metrics, self.spans, urls={name: each.url for name, each in ductiles.items()})
         self._healths = {name: DuctileHealth(each) for name, each in ductiles.items()}
 
@@ -125,9 +124,9 @@ class Seen:
 
     async def serve(self, outbox: Callable[[], int], *, take_over: bool) -> None:
         """`outbox`: how many deliveries wait."""
-        settings, instruments = self._settings, self._metrics.instruments
+        settings = self._settings
         self._metrics.observe_gateway(self.readiness.wrong, outbox)
-        exposed = partial(instruments.exposed, subjects.SERVICE_GATEWAY)
+        exposed = partial(self._metrics.instruments.exposed, subjects.SERVICE_GATEWAY)
         async with asyncio.TaskGroup() as group:
             within_s = HAND_OVER_S if take_over else 0.0
             group.create_task(_serve_probes(settings.http, self.readiness, exposed, within_s=within_s))
@@ -137,9 +136,6 @@ class Seen:
                 self._metrics.observe_ductiles(self._healths)
             for health in self._healths.values():
                 group.create_task(health.follow())
-            if receiver := settings.telemetry.receiver("metrics"):
-                await head_start()
-                group.create_task(push(instruments, receiver, subjects.SERVICE_GATEWAY))
 
     def carrying(self, requests: PullLoop, ledger: Ledger, waiting: WaitingCalls, standstill: Standstill) -> None:
         store = self._store

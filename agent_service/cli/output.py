@@ -70,7 +70,7 @@ class Outcome:
 
 def awaited(work: Coroutine[Any, Any, T]) -> T:
     """Does the work of a command; of its log only errors are shown."""
-    json_log.set_up("ERROR", "text", redact=tuple)
+    json_log.set_up("ERROR", "text")
     return asyncio.run(work)
 
 

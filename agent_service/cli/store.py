@@ -184,7 +184,7 @@ def _held(config: Path | None) -> tuple[AgentSettings, tuple[Key, ...]]:
 
 
 def _listed(settings: AgentSettings, held: tuple[Key, ...], done: str = "") -> Outcome:
-    path, public = settings.keys_path(), Signing(KeyRing(lambda: held), settings.store).public_keys().keys
+    path, public = settings.keys_path(), Signing(KeyRing(held), settings.store).public_keys().keys
     lines = [f"{key.id}  made {key.made_at:%Y-%m-%d %H:%M}  public {key.public}" for key in public]
     text = "\n".join(filter(None, (done, *lines, f"newest first, in {path}")))
     return Outcome({"file": str(path), "keys": [key.model_dump(mode="json") for key in public]}, text)

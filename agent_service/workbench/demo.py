@@ -30,7 +30,7 @@ TRY_AGAIN_S = 2.0
 
 async def run_demo(folder: Path, *, as_json: bool) -> Exit:
     """OK when the run is done and its paper trail is whole."""
-    json_log.set_up("ERROR", "text", redact=tuple)
+    json_log.set_up("ERROR", "text")
     demo = _Demo(as_json)
     try:
         with cancelled_by_signals(lambda: demo.say("stopping")):

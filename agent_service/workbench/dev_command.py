@@ -33,7 +33,7 @@ ASIDE = FOR_MACHINES | {"state_transition", "step", "tool", "call", "attempt", "
 
 
 async def run_dev(options: DevOptions, *, as_json: bool) -> Exit:
-    json_log.set_up("WARNING", "json" if as_json else "text", redact=tuple)
+    json_log.set_up("WARNING", "json" if as_json else "text")
     _check_free(options.http_port)
     if options.script:
         read_script(options.script)

@@ -33,7 +33,7 @@ TOOLS = Path("tools")
 def settings_of(config: Path | None) -> GatewaySettings:
     """For a command that serves no callers: its log has what is wrong, for people. Raises Misconfigured."""
     settings = load(settings_file(config))
-    json_log.set_up("WARNING", "text", redact=settings.secrets)
+    json_log.set_up("WARNING", "text", redact=settings.secrets())
     return settings
 
 

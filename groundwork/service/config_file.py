@@ -186,9 +186,9 @@ def _secrets(node: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
     for key, value in _children(node).items():
         named = str(value.get("name", key) if isinstance(value, dict) else key)
         name = named.removesuffix("_file")
-        is_secret = name in SECRETS and isinstance(value, str)
-        if is_secret and (secret := value if name == named else InFile(value).text()):
-            yield (*keys, name), secret
+        if name in SECRETS and isinstance(value, str) and value:
+            with suppress(OSError, ValueError):  # its user is told
+                yield (*keys, name), value if name == named else InFile(value).text()
         yield from _secrets(value, (*keys, named if isinstance(node, list) else str(key)))
 
 

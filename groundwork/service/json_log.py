@@ -19,7 +19,6 @@ from urllib.parse import quote
 from groundwork.service.invisible import HIDDEN
 
 SHORTEST_SECRET = 8
-LOOK_EVERY_S = 1.0
 STACK_FRAMES = 8
 EVERY_REQUEST = ("httpx2", "httpcore2")
 """Libraries that tell of every request: a job that is waited for would fill the log, and so could a responder."""
@@ -32,7 +31,6 @@ _ESCAPES = re.compile(r"(?:\\u[0-9a-f]{4}|\\.|\x7f)+")
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
 
-Secrets = Callable[[], Collection[str]]
 Fields = dict[str, Any]
 
 
@@ -40,11 +38,11 @@ def set_up(
     level: int | str,
     format: Literal["json", "text"],  # noqa: A002 - the setting has this name
     *,
-    redact: Secrets,
+    redact: Collection[str] = (),
     aside: Collection[str] = (),
 ) -> None:
-    """In place of all handlers. `redact`, asked once a second: values of at least 8 characters that never appear.
-    `aside`: fields left out of text for people."""
+    """In place of all handlers. `redact`: values of at least 8 characters that never appear. `aside`: fields left out
+    of text for people."""
     handler = logging.StreamHandler(sys.stderr)
     painted = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     for_people = partial(as_text, aside=aside, painted=painted) if format == "text" else None
@@ -76,19 +74,17 @@ def _quoted(value: object) -> str:
 
 
 class _Lines(logging.Formatter):
-    """The JSON of a record, cleaned of the secrets that there are now or were before, and of what could steer a
-    terminal; `for_people` makes another line of it."""
+    """The JSON of a record, cleaned of secrets and of what could steer a terminal; `for_people` makes another line of
+    it."""
 
-    def __init__(self, redact: Secrets, for_people: Callable[[Fields], str] | None) -> None:
+    def __init__(self, redact: Collection[str], for_people: Callable[[Fields], str] | None) -> None:
         super().__init__()
-        self._redact, self._for_people = redact, for_people
-        self._known: frozenset[str] = frozenset()
-        self._secret = re.compile("(?!)")  # without secrets: never matches
-        self._look_at = float("-inf")
+        self._for_people = for_people
+        lines = (part for secret in redact for part in (secret, *secret.splitlines()))
+        forms = {form for part in lines if len(part) >= SHORTEST_SECRET for form in _forms(part)}
+        self._secret = re.compile("|".join(map(re.escape, sorted(forms, key=len, reverse=True))) or "(?!)")
 
     def format(self, record: logging.LogRecord) -> str:
-        if time.monotonic() >= self._look_at:
-            self._look()
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         fields: Fields = {"ts": at, "level": record.levelname, "logger": record.name, "msg": _message(record)}
         if record.exc_info and (error := record.exc_info[1]):
@@ -102,15 +98,6 @@ class _Lines(logging.Formatter):
             line = _WRITTEN({name: value if name == "exception" else _text(value) for name, value in fields.items()})
         line = _ESCAPES.sub(_visible, self._secret.sub("***", line))
         return self._for_people(json.loads(line)) if self._for_people else line
-
-    def _look(self) -> None:
-        self._look_at = time.monotonic() + LOOK_EVERY_S  # first, for what tells secrets may log something
-        known = self._known.union(self._redact())
-        if known != self._known:
-            lines = (part for secret in known for part in (secret, *secret.splitlines()))
-            parts = {form for part in lines if len(part) >= SHORTEST_SECRET for form in _forms(part)}
-            forms = sorted(parts, key=len, reverse=True)
-            self._known, self._secret = known, re.compile("|".join(map(re.escape, forms)) or "(?!)")
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -19,7 +19,6 @@ from groundwork.service import store_folder
 from groundwork.service.beginning import loaded
 from groundwork.service.errors import Misconfigured
 from groundwork.service.machine import entropy, this, token_hex, utc_now
-from groundwork.service.store_folder import WatchedFile
 
 PUBLIC = re.compile(r"[A-Za-z0-9_-]{43}")
 SIGNATURE = re.compile(r"[A-Za-z0-9_-]{86}")
@@ -104,9 +103,17 @@ def _begun(secret: bytes, purpose: str) -> hmac.HMAC:
     return hmac.new(_derived(secret, purpose), digestmod="sha256")
 
 
+LOOK_EVERY_S = 1.0
+
+
 class KeyRing:
-    def __init__(self, held: Callable[[], tuple[Key, ...]]) -> None:
-        self._held = held
+    """`file`: read again when it has changed; None for keys that stay."""
+
+    def __init__(
+        self, keys: tuple[Key, ...], file: Path | None = None, clock: Callable[[], float] | None = None
+    ) -> None:
+        self._keys, self._file, self._clock = keys, file, clock or this().monotonic
+        self._look_at, self._version = self._clock() + LOOK_EVERY_S, _version(file) if file else None
 
     @classmethod
     def open(cls, path: Path, clock: Callable[[], float] | None = None) -> "KeyRing":
@@ -114,23 +121,20 @@ class KeyRing:
         with _told(path):
             if not path.exists():
                 store_folder.create(path, _lines((Key.fresh(),)))
-            file = WatchedFile(path, read, clock or this().monotonic)
-
-        def held() -> tuple[Key, ...]:
-            with suppress(OSError):  # it is being replaced, or was lost: what is known holds until the next start
-                file.look()
-            return file.content
-
-        return cls(held)
+            return cls(read(path), path, clock)
 
     @classmethod
     def fresh(cls) -> "KeyRing":
-        key = Key.fresh()
-        return cls(lambda: (key,))
+        return cls((Key.fresh(),))
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        return self._held()
+        if self._file and (now := self._clock()) >= self._look_at:
+            self._look_at = now + LOOK_EVERY_S
+            with suppress(OSError):  # it is being replaced, or was lost: what is known holds until the next start
+                if (version := _version(self._file)) != self._version:
+                    self._keys, self._version = read(self._file), version
+        return self._keys
 
     def mac(self, purpose: str, *parts: str | bytes) -> str:
         """The proof that the holder of the newest key said these parts, for that purpose."""
@@ -141,6 +145,11 @@ class KeyRing:
         made_with, keys = mac.partition(".")[0], self.keys
         key = next((key for key in keys if key.id == made_with), keys[0])
         return hmac.compare_digest(key.mac(purpose, parts).encode(), mac.encode(errors="surrogatepass"))
+
+
+def _version(file: Path) -> tuple[int, int, int]:
+    found = file.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def read(path: Path) -> tuple[Key, ...]:

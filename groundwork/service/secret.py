@@ -1,9 +1,6 @@
-"""Secrets in settings, and addresses as they may be shown: a login in one (`user:password@`, `token@`) is cut.
+"""Secrets in settings, none of them empty or soon guessed; and addresses as they may be shown: a login in one
+(`user:password@`, `token@`) is cut."""
 
-None is empty or soon guessed, and no text shows one. A secret in a file is read anew each time (`get_secret_value`);
-where it is unfit, the one before stays."""
-
-import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +11,6 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr
 from pydantic_core import PydanticCustomError
-
-from groundwork.service.store_folder import WatchedFile
 
 UNFIT = "unfit_secret"
 """The type of the errors of this module: their texts can be shown."""
@@ -52,41 +47,6 @@ def unfit(fault: str) -> PydanticCustomError:
     return PydanticCustomError(UNFIT, "{fault}", {"fault": fault})
 
 
-log = logging.getLogger(__name__)
-
-
-class FileSecret(SecretStr):
-    def __init__(self, file: Path) -> None:
-        """Raises OSError or ValueError for what is no readable text file; its fitness is for the settings to check."""
-        self._watched = WatchedFile(file, _text)
-        super().__init__(self._watched.content)
-
-    def get_secret_value(self) -> str:
-        try:
-            if not self._watched.look() or (text := self._watched.content) == self._secret_value:
-                return self._secret_value
-            fault = fault_of(text, shortest=min(SHORTEST_KEY, len(self._secret_value)))
-        except (OSError, ValueError) as error:
-            text, fault = "", f"cannot be read ({type(error).__name__})"
-        if fault:
-            kept = "what is in a secret's file is not taken, and the secret before stays: it %s"
-            log.error(kept, fault, extra={"file": str(self._watched.path)})
-        else:
-            self._secret_value = text
-            log.info("a secret was changed", extra={"file": str(self._watched.path)})
-        return self._secret_value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SecretStr) and self.get_secret_value() == other.get_secret_value()
-
-    def __hash__(self) -> int:
-        return hash(self.get_secret_value())
-
-
-def _text(file: Path) -> str:
-    return file.read_text(encoding="utf-8").strip()
-
-
 @dataclass(frozen=True, slots=True)
 class InFile:
     """Where a secret is. `beside`: its setting has one, too."""
@@ -95,27 +55,21 @@ class InFile:
     beside: bool = False
 
     def text(self) -> str:
-        """Empty where it cannot be read, which the secret's user is told."""
-        try:
-            return _text(Path(self.path))
-        except (OSError, TypeError, ValueError):
-            return ""
-
-    def secret(self) -> SecretStr:
-        if self.beside:
-            raise unfit("is given itself, and by the name of its file: keep one of them")
-        try:
-            return FileSecret(Path(self.path))
-        except (OSError, TypeError, ValueError) as error:
-            raise unfit(f"cannot read a secret there ({type(error).__name__}); name a readable text file") from None
+        """Raises OSError, TypeError or ValueError for what is no readable text file."""
+        return Path(self.path).read_text(encoding="utf-8").strip()
 
 
 def _read(given: object) -> object:
-    secret = given.secret() if isinstance(given, InFile) else given
-    text = secret.get_secret_value() if isinstance(secret, FileSecret) else secret
-    if isinstance(text, str) and (fault := fault_of(text)):
+    if isinstance(given, InFile):
+        if given.beside:
+            raise unfit("is given itself, and by the name of its file: keep one of them")
+        try:
+            given = given.text()
+        except (OSError, TypeError, ValueError) as error:
+            raise unfit(f"cannot read a secret there ({type(error).__name__}); name a readable text file") from None
+    if isinstance(given, str) and (fault := fault_of(given)):
         raise unfit(fault)
-    return secret
+    return given
 
 
 def _long_enough_to_sign(secret: SecretStr) -> SecretStr:

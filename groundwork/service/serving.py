@@ -37,7 +37,7 @@ def serve(
     file: Path | None, settings: Logged, work: Callable[[], Coroutine[Any, Any, None]], *, aside: Collection[str] = ()
 ) -> Exit:
     """`file`: of the settings. `aside`: fields of the log that are left out of text for people."""
-    json_log.set_up(settings.log.level.upper(), settings.log.format, redact=settings.secrets, aside=aside)
+    json_log.set_up(settings.log.level.upper(), settings.log.format, redact=settings.secrets(), aside=aside)
     for told in equal_ones(secrets_in(file, os.environ)) if file else ():
         log.warning("%s: give each its own", told)
     beginning.collect_seldom()

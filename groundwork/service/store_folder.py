@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from groundwork.service.machine import monotonic, token_hex
 
@@ -86,32 +86,6 @@ def _take_from_others(path: Path) -> None:
     mode = path.stat().st_mode
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         path.chmod(stat.S_IMODE(mode) & stat.S_IRWXU)
-
-
-LOOK_EVERY_S = 1.0
-
-
-class WatchedFile(Generic[T]):
-    """What `read` makes of a file, read again when it has changed. Raises what `read` raises, once for each change."""
-
-    def __init__(self, path: Path, read: Callable[[Path], T], clock: Callable[[], float] = monotonic) -> None:
-        self.path, self._read, self._clock = path, read, clock
-        self._version, self._look_at = self._newest(), clock() + LOOK_EVERY_S
-        self.content = read(path)
-
-    def look(self) -> bool:
-        """Whether there is other content than at the last look; looks once a second."""
-        if (now := self._clock()) < self._look_at:
-            return False
-        self._look_at = now + LOOK_EVERY_S
-        if (version := self._newest()) == self._version:
-            return False
-        self.content, self._version = self._read(self.path), version
-        return True
-
-    def _newest(self) -> tuple[int, int, int]:
-        found = self.path.stat()
-        return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 LOCK_FILE = "process.lock"

@@ -6,7 +6,8 @@ loaded when somebody reads.
     calls = instruments.counter("agentic.calls", "Calls that were made", unit="{call}", attributes=("agentic.outcome",))
     calls.add("ok")
 
-Attribute values come in the announced order; series beyond `MOST_SERIES` count as `other`.
+Attribute values come in the announced order; series beyond `MOST_SERIES` count as `other`. One thread adds, another may
+read meanwhile.
 """
 
 import asyncio
@@ -15,14 +16,11 @@ import re
 import time
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
-from importlib import import_module
 from itertools import accumulate
 from typing import Any, TypeVar
 
 from groundwork.service.beginning import loaded
 from groundwork.service.installed import installed_version
-from groundwork.telemetry.settings import Receiver
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Bounds of buckets for what mostly takes less than a minute."""
@@ -33,7 +31,7 @@ FRESH_S = 5.0
 """How long an observation is good for: several readers at once ask once."""
 WITHIN_S = 2.0
 """How long an observation may take; Prometheus itself gives a scrape 10 seconds."""
-_UNITS = {"s": "seconds", "By": "bytes", "1": "ratio"}
+_UNITS = {"s": "_seconds", "By": "_bytes", "1": "_ratio"}
 
 log = logging.getLogger(__name__)
 
@@ -43,80 +41,61 @@ Reading = float | Mapping[Attributes, float] | None
 """One number, one of each series, or none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
-    """`unit` is UCUM's: `s`, `By`, `1` (a part of one), or `{thing}`."""
+class Instrument:
+    """`unit` is UCUM's: `s`, `By`, `1` (a part of one), or `{thing}`. `name` and `labels` are Prometheus' spelling,
+    without the `_total` of a counter."""
 
-    name: str
-    text: str
-    unit: str
-    attributes: tuple[str, ...]
-    bounds: tuple[float, ...] = ()
+    def __init__(self, name: str, text: str, unit: str, attributes: tuple[str, ...]) -> None:
+        self.name, *self.labels = (re.sub(r"[^a-zA-Z0-9_]", "_", one) for one in (name, *attributes))
+        suffix = _UNITS.get(unit, "")
+        self.name = self.name.removesuffix(suffix) + suffix
+        self._text = text
+        self._values: dict[Attributes, Any] = {}
 
-    @property
-    def prometheus_name(self) -> str:
-        """As OpenTelemetry spells a name for Prometheus, without the `_total` of a counter."""
-        name, unit = prometheus_label(self.name), _UNITS.get(self.unit, "")
-        return name if not unit or name.endswith(f"_{unit}") else f"{name}_{unit}"
+    def collect(self) -> Iterable[Any]:
+        """One family of prometheus-client."""
+        made = loaded(f"prometheus_client.metrics_core:{type(self).__name__}MetricFamily")
+        family = made(self.name, self._text, labels=self.labels)
+        for series, value in tuple(self._values.items()):
+            family.add_metric(series, *self._shown(value))
+        return [family]
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(map(prometheus_label, self.attributes))
-
-    def family(self, kind: str) -> Any:
-        """prometheus-client's, without series yet."""
-        made = loaded(f"prometheus_client.metrics_core:{kind}MetricFamily")
-        return made(self.prometheus_name, self.text, labels=self.labels)
+    def _shown(self, value: Any) -> Iterable[Any]:
+        yield value
 
 
-def prometheus_label(attribute: str) -> str:
-    return re.sub(r"[^a-zA-Z0-9_]", "_", attribute)
-
-
-class Counter:
-    """One thread adds to it, another may read it meanwhile; so with a histogram."""
-
-    def __init__(self, described: Description) -> None:
-        self.described = described
-        self._values: dict[Attributes, float] = {} if described.attributes else {(): 0.0}
-
+class Counter(Instrument):
     def add(self, *attributes: str, by: float = 1) -> None:
         series = _series(self._values, attributes)
         self._values[series] = self._values.get(series, 0.0) + by
 
-    def collect(self) -> Iterable[Any]:
-        family = self.described.family("Counter")
-        for series, value in tuple(self._values.items()):
-            family.add_metric(series, value)
-        return [family]
+
+class Gauge(Instrument):
+    def show(self, found: Reading) -> None:
+        """Shows all its series as they stand now: one that is left out is gone."""
+        self._values = dict(found) if isinstance(found, Mapping) else {} if found is None else {(): found}
 
 
-class Histogram:
-    def __init__(self, described: Description) -> None:
-        self.described = described
-        self._spreads: dict[Attributes, list[float]] = {}
-        """How many values were in each bucket and beyond the last one, and the sum of all."""
-        if not described.attributes:
-            self._begin(())
+class Histogram(Instrument):
+    """Of each series it keeps how many values were in each bucket and beyond the last one, and the sum of all."""
+
+    bounds: tuple[float, ...] = SECONDS
 
     def record(self, value: float, *attributes: str) -> None:
         """One value; below zero counts as zero, for clocks of two machines may differ."""
-        series = _series(self._spreads, attributes)
-        spread, value = self._spreads.get(series) or self._begin(series), max(0.0, value)
-        spread[bisect_left(self.described.bounds, value)] += 1
+        series = _series(self._values, attributes)
+        spread, value = self._values.get(series) or self.begin(series), max(0.0, value)
+        spread[bisect_left(self.bounds, value)] += 1
         spread[-1] += value
 
-    def _begin(self, series: Attributes) -> list[float]:
-        begun = self._spreads[series] = [0.0] * (len(self.described.bounds) + 2)
+    def begin(self, series: Attributes) -> list[float]:
+        begun = self._values[series] = [0.0] * (len(self.bounds) + 2)
         return begun
 
-    def collect(self) -> Iterable[Any]:
-        family = self.described.family("Histogram")
-        ends = *map(loaded("prometheus_client.utils:floatToGoString"), self.described.bounds), "+Inf"
-        for series, spread in tuple(self._spreads.items()):
-            *counts, total = tuple(spread)
-            family.add_metric(series, list(zip(ends, accumulate(counts), strict=True)), total)
-        return [family]
+    def _shown(self, value: Any) -> Iterable[Any]:
+        *counts, total = tuple(value)
+        ends = *map(loaded("prometheus_client.utils:floatToGoString"), self.bounds), "+Inf"
+        yield from (list(zip(ends, accumulate(counts), strict=True)), total)
 
 
 def _series(known: Mapping[Attributes, object], attributes: Attributes) -> Attributes:
@@ -124,29 +103,11 @@ def _series(known: Mapping[Attributes, object], attributes: Attributes) -> Attri
     return (OTHER,) * len(attributes) if is_one_more else attributes
 
 
-class Gauge:
-    def __init__(self, described: Description) -> None:
-        self.described = described
-        self._values: Mapping[Attributes, float] = {}
-
-    def show(self, found: Reading) -> None:
-        """Shows all its series as they stand now: one that is left out is gone."""
-        self._values = found if isinstance(found, Mapping) else {} if found is None else {(): found}
-
-    def collect(self) -> Iterable[Any]:
-        family = self.described.family("Gauge")
-        for series, value in self._values.items():
-            family.add_metric(series, value)
-        return [family]
-
-
-Instrument = Counter | Gauge | Histogram
 AnyInstrument = TypeVar("AnyInstrument", bound=Instrument)
 
 
 class Instruments:
     def __init__(self) -> None:
-        self.since_ns = time.time_ns()
         self.all: list[Instrument] = []
         self._observations: list[tuple[Callable[[], Awaitable[None]], tuple[Gauge, ...]]] = []
         self._reading = asyncio.Lock()
@@ -162,13 +123,13 @@ class Instruments:
         known: Iterable[Attributes] = (),
     ) -> Counter:
         """`known`: series that are there from the start, at zero, so that the first event is seen as a change."""
-        counter = self._added(Counter(Description(name, text, unit, attributes)))
-        for series in known:
+        counter = self._added(Counter(name, text, unit, attributes))
+        for series in known if attributes else [()]:
             counter.add(*series, by=0.0)
         return counter
 
     def gauge(self, name: str, text: str, *, unit: str = "", attributes: tuple[str, ...] = ()) -> Gauge:
-        return self._added(Gauge(Description(name, text, unit, attributes)))
+        return self._added(Gauge(name, text, unit, attributes))
 
     def histogram(
         self,
@@ -180,7 +141,11 @@ class Instruments:
         bounds: tuple[float, ...] = SECONDS,
     ) -> Histogram:
         """`bounds`: the upper ends of its buckets, ascending."""
-        return self._added(Histogram(Description(name, text, unit, attributes, bounds)))
+        histogram = self._added(Histogram(name, text, unit, attributes))
+        histogram.bounds = bounds
+        if not attributes:
+            histogram.begin(())
+        return histogram
 
     def observe(self, read: Callable[[], Awaitable[None]], *gauges: Gauge) -> None:
         """Calls `read` to show `gauges` before they are read. Where it fails or takes too long they show nothing."""
@@ -204,38 +169,27 @@ class Instruments:
 
         self.observe(look, gauge)
 
-    async def read(self) -> None:
-        """Observes what is to be observed, unless that was done some seconds ago."""
+    async def exposed(self, service: str) -> bytes:
+        """The text of /metrics, in the format CONTENT_TYPE; another thread writes it."""
         async with self._reading:
             if time.monotonic() - self._read_at > FRESH_S:
                 await asyncio.gather(*(_observe(*one) for one in self._observations))
                 self._read_at = time.monotonic()
-
-    async def exposed(self, service: str) -> bytes:
-        """The text of /metrics, in the format CONTENT_TYPE; another thread writes it."""
-        await self.read()
         return await asyncio.to_thread(self.text, service)
 
     def text(self, service: str = "") -> bytes:
-        client = import_module("prometheus_client")
-        registry = client.CollectorRegistry(
+        registry = loaded("prometheus_client:CollectorRegistry")(
             target_info={"service_name": service, "service_version": installed_version()}
         )
-        client.ProcessCollector(registry=registry)
+        loaded("prometheus_client:ProcessCollector")(registry=registry)
         for instrument in self.all:
             registry.register(instrument)
-        written: bytes = client.generate_latest(registry)
+        written: bytes = loaded("prometheus_client:generate_latest")(registry)
         return written
 
     def _added(self, instrument: AnyInstrument) -> AnyInstrument:
         self.all.append(instrument)
         return instrument
-
-
-async def push(instruments: Instruments, receiver: Receiver, service: str) -> None:
-    """Pushes them to `receiver` until cancelled. Another thread loads the SDK."""
-    made = await asyncio.to_thread(loaded, "groundwork.telemetry.sending:Push")
-    await (await asyncio.to_thread(made, instruments, receiver, service)).run()
 
 
 async def _observe(read: Callable[[], Awaitable[None]], gauges: Iterable[Gauge]) -> None:

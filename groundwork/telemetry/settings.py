@@ -1,14 +1,14 @@
-"""The section `telemetry:` of both services: where traces and metrics go. The standard variables have the last word.
+"""The section `telemetry:` of both services: where traces go. The standard variables have the last word.
 
 Spoken is `http/protobuf` alone (https://opentelemetry.io/docs/specs/otel/protocol/exporter/). Sampling is decided by
 the lower 64 bits of the trace id, as the SDK does, so that all services decide alike. Imports nothing of OpenTelemetry.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Annotated, Literal, get_args
+from typing import Annotated
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import Field
@@ -17,8 +17,6 @@ from groundwork.service.config_file import Section
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import Secret, keeps_secrets, secrets_in, without_login
 
-Signal = Literal["traces", "metrics"]
-SIGNALS: tuple[Signal, ...] = get_args(Signal)
 Proxy = Annotated[str, Field(pattern=r"^https?://\S+$", max_length=2048)]
 Endpoint = Annotated[str, Field(pattern=r"^https?://[^\s/?#]+(/\S*)?$", max_length=2048)]
 
@@ -27,7 +25,7 @@ _OTLP = "OTEL_EXPORTER_OTLP_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receiver:
-    """Who takes a signal by OTLP over HTTP. `url` is the whole address, `headers` (names in lower case) are secret."""
+    """Who takes traces by OTLP over HTTP. `url` is the whole address, `headers` (names in lower case) are secret."""
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -43,7 +41,7 @@ class TelemetrySettings(Section):
     """Without an endpoint, here or in the environment, nothing is sent."""
 
     endpoint: Endpoint | None = Field(None, repr=False)
-    """Base address of an OTLP receiver such as http://127.0.0.1:4318; signals go to /v1/traces and /v1/metrics."""
+    """Base address of an OTLP receiver such as http://127.0.0.1:4318; traces go to /v1/traces."""
     headers: Secret | None = None
     """Sent along, as `name=value,name=value` with values URL-encoded (the form of OTEL_EXPORTER_OTLP_HEADERS)."""
     allow_http_nonloopback: bool = False
@@ -54,38 +52,31 @@ class TelemetrySettings(Section):
     content: bool = False
     """Whether spans carry prompts, replies, arguments and results. They may hold anything that a run has seen."""
 
-    def receiver(self, signal: Signal, environ: Mapping[str, str] = os.environ) -> Receiver | None:
+    def receiver(self, environ: Mapping[str, str] = os.environ) -> Receiver | None:
         """None for nowhere. Raises Misconfigured where a key would go unencrypted."""
-        found = self._receiver(signal, environ)
+        found = self._receiver(environ)
         if found and found.headers and not (self.allow_http_nonloopback or keeps_secrets(found.url)):
             why = "its headers, which may hold a key, would go over plain http to another machine"
             remedy = "use https, or set telemetry.allow_http_nonloopback"
-            raise Misconfigured(f"{signal} are to be sent to {found.address}: {why}: {remedy}")
+            raise Misconfigured(f"traces are to be sent to {found.address}: {why}: {remedy}")
         return found
 
-    def _receiver(self, signal: Signal, environ: Mapping[str, str]) -> Receiver | None:
-        """An address for one signal is taken as it is; a base is completed (the specification of the exporter)."""
-        whole, base = environ.get(f"{_OTLP}{signal.upper()}_ENDPOINT"), environ.get(f"{_OTLP}ENDPOINT") or self.endpoint
-        url = whole or (f"{base.removesuffix('/')}/v1/{signal}" if base else "")
-        if not url or _is_off(signal, environ):
+    def _receiver(self, environ: Mapping[str, str]) -> Receiver | None:
+        """An address for traces is taken as it is; a base is completed (the specification of the exporter)."""
+        whole, base = environ.get(f"{_OTLP}TRACES_ENDPOINT"), environ.get(f"{_OTLP}ENDPOINT") or self.endpoint
+        url = whole or (f"{base.removesuffix('/')}/v1/traces" if base else "")
+        is_off = ("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")
+        if not url or any(environ.get(name, "").strip().lower() == off for name, off in is_off):
             return None
         own = _parsed(self.headers.get_secret_value()) if self.headers else {}
-        theirs = environ.get(f"{_OTLP}{signal.upper()}_HEADERS") or environ.get(f"{_OTLP}HEADERS", "")
+        theirs = environ.get(f"{_OTLP}TRACES_HEADERS") or environ.get(f"{_OTLP}HEADERS", "")
         return Receiver(url=url, headers=own | _parsed(theirs), proxy=self.proxy)
 
     def secrets(self, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-        receivers = [found for signal in SIGNALS if (found := self._receiver(signal, environ))]
-        return tuple({value: None for receiver in receivers for value in _secrets_of(receiver)})
-
-
-def _secrets_of(receiver: Receiver) -> Iterator[str]:
-    yield from (*receiver.headers.values(), *secrets_in(receiver.url), *secrets_in(receiver.proxy or ""))
-    yield from (value for _, value in parse_qsl(urlsplit(receiver.url).query))
-
-
-def _is_off(signal: Signal, environ: Mapping[str, str]) -> bool:
-    disabled = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    return disabled or environ.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip().lower() == "none"
+        if (to := self._receiver(environ)) is None:
+            return ()
+        query = (value for _, value in parse_qsl(urlsplit(to.url).query))
+        return (*to.headers.values(), *secrets_in(to.url), *secrets_in(to.proxy or ""), *query)
 
 
 def _parsed(text: str) -> dict[str, str]:

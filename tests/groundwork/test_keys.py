@@ -1,6 +1,5 @@
-"""Keys, signatures and secrets in files: made once, followed by newer ones without a start, never shown."""
+"""Keys and signatures: made once, followed by newer ones without a start, never shown."""
 
-import logging
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -10,26 +9,15 @@ from threading import Barrier
 import pytest
 
 from groundwork.service.errors import Misconfigured
-from groundwork.service.json_log import set_up
 from groundwork.service.keys import Key, KeyRing, public_of, read, signature, verifies, write
-from groundwork.service.secret import FileSecret
-from tests.kit.logs import logging_kept
-from tests.kit.waiting import wait_until
 
 SEED, OTHER = b"s" * 32, b"o" * 32
 SAID = b"agent.completed\n{}"
-OLD, NEW = "the-old-secret-of-x", "the-new-secret-of-x"
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "made" / "agent.keys"
-
-
-@pytest.fixture
-def secret(tmp_path: Path) -> FileSecret:
-    (tmp_path / "secret").write_text(f"{OLD}\n", encoding="utf-8")
-    return FileSecret(tmp_path / "secret")
 
 
 def test_those_who_make_a_ring_at_the_same_moment_have_the_same_for_its_owner_alone(file: Path) -> None:
@@ -92,32 +80,3 @@ def test_a_file_of_something_else_is_refused_without_a_word_of_it(file: Path, co
 )
 def test_nothing_else_is_taken_for_a_signature(public: str, signed: str, message: bytes) -> None:
     assert not verifies(public, signed, message)
-
-
-@pytest.mark.attack(22)
-@pytest.mark.parametrize("unfit", [b"", b"\n", b"short", b"\xff\xfe\xff"], ids=["empty", "blank", "short", "no text"])
-def test_a_secret_is_what_its_file_holds_now_unless_that_is_unfit(
-    secret: FileSecret, tmp_path: Path, unfit: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "secret").write_bytes(unfit)
-    wait_until(lambda: secret.get_secret_value() and caplog.records)
-    assert secret.get_secret_value() == OLD
-    (tmp_path / "secret").write_text(NEW, encoding="utf-8")
-    wait_until(lambda: secret.get_secret_value() == NEW)
-
-
-@pytest.mark.attack(60)
-def test_the_log_hides_a_secret_that_came_later_and_the_one_before(
-    secret: FileSecret, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with logging_kept():
-        set_up("WARNING", "json", redact=lambda: [secret.get_secret_value()])
-        logging.getLogger("part").warning("begins")
-        (tmp_path / "secret").write_text(NEW, encoding="utf-8")
-        wait_until(lambda: secret.get_secret_value() == NEW)
-
-        def hides() -> bool:
-            logging.getLogger("part").warning("%s and %s", OLD, NEW)
-            return '"msg":"*** and ***"' in capsys.readouterr().err
-
-        wait_until(hides)

@@ -11,12 +11,10 @@ from agent_service.admission.callers import HttpSettings, TokenSettings
 from agent_service.api.door import Access
 from agent_service.settings import load
 from groundwork.service.errors import Misconfigured
-from groundwork.service.secret import FileSecret
 from schemas.operations import OPERATIONS
 from tests.http import wire
 from tests.http.house import TOKENS, House, known_token, open_house, secret
 from tests.kit.runs import whole_run
-from tests.kit.waiting import until
 
 RULES = {(one.method, one.path): one.scope for one in OPERATIONS if one.path}
 BODIES = {
@@ -57,22 +55,6 @@ async def test_tokens_are_compared_in_constant_time(tmp_path: Path) -> None:
     async with open_house(tmp_path, tokens=(ann,)) as house, house.client(None) as client:
         tried = [await status(client, token) for token in ("the-token-of-ann-here", "the-token-of-ann-herf", "x" * 21)]
     assert tried == [200, 401, 401]
-
-
-@pytest.mark.attack(60)
-async def test_a_token_is_changed_by_writing_its_file(tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text("the-old-token-of-ann", encoding="utf-8")
-    anns = TokenSettings(name="ann", token=FileSecret(file))
-    async with open_house(tmp_path, tokens=(anns,)) as house, house.client(None) as client:
-        assert await status(client, "the-old-token-of-ann") == 200
-        file.write_text("the-new-token-of-ann", encoding="utf-8")
-
-        async def taken() -> bool:
-            return await status(client, "the-new-token-of-ann") == 200
-
-        await until(taken)
-        assert await status(client, "the-old-token-of-ann") == 401
 
 
 def test_every_route_has_a_rule(house: House) -> None:

@@ -1,4 +1,4 @@
-"""An OTLP receiver for tests: takes traces and metrics over HTTP and decodes the real protobuf.
+"""An OTLP receiver for tests: takes traces over HTTP and decodes the real protobuf.
 
 with receiving() as otlp:
     …OTEL_EXPORTER_OTLP_ENDPOINT=otlp.url…
@@ -14,10 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
@@ -90,8 +88,6 @@ class Otlp:
     """Path and headers of each. Names of headers are in lower case."""
     spans: list[Received] = field(default_factory=list)
     """All of them, also those told again."""
-    metrics: list[tuple[str, Metric]] = field(default_factory=list)
-    """With the name of the service that sent each."""
 
     def traces(self) -> dict[str, Trace]:
         """By trace id."""
@@ -109,10 +105,7 @@ class Otlp:
 
     def take(self, path: str, headers: Mapping[str, str], body: bytes) -> None:
         self.requests.append((path, headers))
-        if path == "/v1/traces":
-            self.spans.extend(_spans(ExportTraceServiceRequest.FromString(body)))
-        else:
-            self.metrics.extend(_metrics(ExportMetricsServiceRequest.FromString(body)))
+        self.spans.extend(_spans(ExportTraceServiceRequest.FromString(body)))
 
 
 @contextmanager
@@ -171,14 +164,6 @@ def _span(span: WireSpan, service: str) -> Received:
         links=tuple((link.trace_id.hex(), link.span_id.hex()) for link in span.links),
         error=span.status.message if span.status.code == Status.STATUS_CODE_ERROR else None,
     )
-
-
-def _metrics(request: ExportMetricsServiceRequest) -> Iterator[tuple[str, Metric]]:
-    for of_resource in request.resource_metrics:
-        service = _attributes(of_resource.resource.attributes).get("service.name", "")
-        for of_scope in of_resource.scope_metrics:
-            for metric in of_scope.metrics:
-                yield service, metric
 
 
 def _attributes(pairs: Iterable[KeyValue]) -> dict[str, Any]:

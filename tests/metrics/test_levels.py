@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 
 async def read(instruments: Instruments) -> dict[str, float]:
-    await instruments.read()
+    await instruments.exposed("")
     return readings(instruments)
 
 

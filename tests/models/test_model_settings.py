@@ -12,9 +12,7 @@ from agent_service.models.settings import ModelSettings
 from agent_service.settings import load
 from groundwork.service import json_log
 from groundwork.service.errors import Misconfigured
-from groundwork.service.secret import FileSecret
 from tests.kit.logs import logging_kept
-from tests.kit.waiting import until
 from tests.models.fake_anthropic import serve
 from tests.models.model_house import OPENING, framing
 from tests.models.wire import KEY, Response
@@ -47,7 +45,7 @@ def test_the_key_appears_in_no_log_line_and_in_no_settings(capsys: pytest.Captur
     settings = load(None, {**CHOSEN, "OPENAI_API_KEY": KEY})
     assert KEY in settings.secrets()
     with logging_kept():
-        json_log.set_up("INFO", "json", redact=settings.secrets)
+        json_log.set_up("INFO", "json", redact=settings.secrets())
         logging.getLogger("a.part").info("refused: Bearer %s", KEY, extra={"settings": settings, "key": KEY})
     line = capsys.readouterr().err
     assert "refused: Bearer ***" in line
@@ -73,17 +71,6 @@ async def test_a_key_that_cannot_be_sent_is_refused_and_not_quoted(key: str) -> 
     with pytest.raises(Misconfigured, match="the key of the model") as caught:
         await opened(api_key=SecretStr(key))
     assert KEY not in str(caught.value)
-
-
-async def test_a_key_in_a_file_is_the_one_that_is_there_when_a_call_is_made(tmp_path: Path) -> None:
-    file = tmp_path / "key"
-    file.write_text(f"not-yet-{KEY}", encoding="utf-8")
-    key = FileSecret(file)
-    async with serve(api_key=key) as claude:
-        file.write_text(KEY, encoding="utf-8")
-        await until(lambda: key.get_secret_value() == KEY)
-        claude.answer(OPENING)
-        await claude.model.prepare(framing()).make()
 
 
 @pytest.mark.attack(107)

@@ -77,8 +77,8 @@ async def _ready() -> dict[str, str]:
 
 
 def row(instrument: Instrument) -> Row:
-    name = instrument.described.prometheus_name + ("_total" if isinstance(instrument, Counter) else "")
-    labels = ", ".join(instrument.described.labels)
+    name = instrument.name + ("_total" if isinstance(instrument, Counter) else "")
+    labels = ", ".join(instrument.labels)
     return name, labels, type(instrument).__name__.lower()
 
 

@@ -1,7 +1,5 @@
 """Where telemetry goes: the settings, and over them the standard variables of OpenTelemetry."""
 
-from typing import Literal
-
 import pytest
 from pydantic import SecretStr
 
@@ -17,32 +15,31 @@ WHOLE = THERE | {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://elsewhere/spans"
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "signal", "environ", "address"),
+    ("endpoint", "environ", "address"),
     [
-        (None, "traces", {}, ""),
-        (None, "metrics", {"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, ""),
-        (f"{HERE}/otlp/", "metrics", {}, f"{HERE}/otlp/v1/metrics"),
-        (HERE, "traces", THERE, "https://there:4318/v1/traces"),
-        (HERE, "traces", WHOLE, "https://elsewhere/spans"),
-        (HERE, "metrics", WHOLE, "https://there:4318/v1/metrics"),
-        (HERE, "traces", {"OTEL_SDK_DISABLED": "true"}, ""),
-        (HERE, "traces", {"OTEL_TRACES_EXPORTER": "none"}, ""),
+        (None, {}, ""),
+        (None, {"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, ""),
+        (f"{HERE}/otlp/", {}, f"{HERE}/otlp/v1/traces"),
+        (HERE, THERE, "https://there:4318/v1/traces"),
+        (HERE, WHOLE, "https://elsewhere/spans"),
+        (HERE, {"OTEL_SDK_DISABLED": "true"}, ""),
+        (HERE, {"OTEL_TRACES_EXPORTER": "none"}, ""),
     ],
 )
-def test_the_environment_has_the_last_word_on_where_each_signal_goes(
-    endpoint: str | None, signal: Literal["traces", "metrics"], environ: dict[str, str], address: str
+def test_the_environment_has_the_last_word_on_where_traces_go(
+    endpoint: str | None, environ: dict[str, str], address: str
 ) -> None:
-    assert url(TelemetrySettings(endpoint=endpoint).receiver(signal, environ)) == address
+    assert url(TelemetrySettings(endpoint=endpoint).receiver(environ)) == address
 
 
 @pytest.mark.attack(107)
 def test_headers_do_not_go_over_plain_http_to_another_machine() -> None:
     there = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://there:4318"}
     with pytest.raises(Misconfigured, match=r"http://there:4318/v1/traces.*allow_http_nonloopback"):
-        CONFIGURED.receiver("traces", there)
+        CONFIGURED.receiver(there)
     assert CONFIGURED.secrets(there), "they are hidden all the same"
-    assert url(CONFIGURED.model_copy(update={"allow_http_nonloopback": True}).receiver("traces", there))
-    assert url(TelemetrySettings().receiver("traces", there)), "without headers there is nothing to learn"
+    assert url(CONFIGURED.model_copy(update={"allow_http_nonloopback": True}).receiver(there))
+    assert url(TelemetrySettings().receiver(there)), "without headers there is nothing to learn"
 
 
 def test_headers_and_logins_are_secrets_wherever_they_come_from() -> None:
@@ -50,7 +47,7 @@ def test_headers_and_logins_are_secrets_wherever_they_come_from() -> None:
     environ = {"OTEL_EXPORTER_OTLP_TRACES_HEADERS": "authorization=Bearer%20of-theirs"}
     assert set(settings.secrets(environ)) == {"Bearer of-theirs", "login-of-ours"}
     assert "login" not in repr(settings)
-    receiver = settings.receiver("traces", environ)
+    receiver = settings.receiver(environ)
     assert receiver
     assert receiver.address == "https://there:4318/v1/traces"
     assert "of-" not in repr(receiver)

@@ -25,7 +25,14 @@ SPAN = Span(
 )
 
 
-def test_a_span_arrives_as_it_was_told_with_the_headers_of_the_receiver() -> None:
+@pytest.mark.attack(65)
+def test_a_span_arrives_as_it_was_told_with_the_receivers_headers_and_past_the_proxies_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody listens
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
     with receiving() as otlp:
         receiver = Receiver(url=f"{otlp.url}/v1/traces", headers={"authorization": "Bearer of-ours"})
         sender = SpanSender(receiver, "ductile-gateway")

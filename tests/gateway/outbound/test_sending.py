@@ -104,7 +104,7 @@ async def test_of_what_a_receiver_answers_nothing_but_its_status_is_kept(
     head = f"HTTP/1.1 500 {told}\r\nX-Told: {told}\r\nRetry-After: {told}\r\nContent-Length: {len(told)}\r\n\r\n"
     site.answer = lambda _: (HANG_UP[0], {}, f"{head}{told}".encode())
     with logging_kept():
-        set_up("DEBUG", "json", redact=tuple)
+        set_up("DEBUG", "json")
         verdict = await allowed(site)
     assert verdict == Try("put_off", "callback answered 500")
     assert "stranger" not in capsys.readouterr().err

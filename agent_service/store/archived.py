@@ -16,7 +16,7 @@ from agent_service.run.changes import retell
 from agent_service.run.in_hand import own_turn
 from agent_service.run.journal import Commit, Entry, flaw_in_chain, growth_of
 from agent_service.store.retention import SqliteGraves
-from agent_service.store.rows import Asked, Rows, Writing, rows_of
+from agent_service.store.rows import Writing, row_of_run, rows_of
 from agent_service.store.shared_log import facts as words
 from agent_service.store.shared_log.facts import (
     LEVEL,
@@ -129,10 +129,10 @@ class IntoDatabase:
     async def add(self, run: ArchivedRun, entries: Sequence[Entry]) -> None:
         """Raises ValueError as `commits_of` does."""
         asked = run.wake_id, run.digest, microseconds(run.accepted_at)
-        for commit, position in zip(commits_of(run, entries), run.positions, strict=True):
-            told = run.dispatched_up_to if commit.entry.seq == run.version else 0
-            self._some.append(partial(self._write, rows_of(commit, told), asked, position))
-        if len(self._some) >= AT_ONCE:
+        commits = commits_of(run, entries)
+        rows = [rows_of(commit, position) for commit, position in zip(commits, run.positions, strict=True)]
+        self._some.append(partial(self._writing.add, row_of_run(commits, run.dispatched_up_to), asked, rows))
+        if len(self._some) >= TOGETHER:
             await self.write()
 
     async def add_beside(self, said: Iterable[Said]) -> None:
@@ -148,12 +148,6 @@ class IntoDatabase:
 
     def _apply(self, indexing: Indexing, fact: StoredMessage, connection: sqlite3.Connection) -> None:
         indexing.apply(connection, fact)
-
-    def _write(self, rows: Rows, asked: Asked, position: int, connection: sqlite3.Connection) -> None:
-        if rows.entry[1] == 1:
-            self._writing.add(rows, asked, connection, position)
-        else:
-            self._writing.advance(rows, connection, position)
 
 
 class IntoLog:

@@ -21,9 +21,8 @@ from schemas.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """A commit as the parameters of its statements; None for what it does not store."""
+    """A commit as the parameters of its statements, without its run's own row; None for what it does not store."""
 
-    run: tuple[Any, ...]
     brief: tuple[str, str, str] | None
     entry: tuple[Any, ...]
     dropped: tuple[tuple[str, str, int], ...]
@@ -65,11 +64,32 @@ class Loaded:
         return Run(state=decode_state(self.state.decode(), self.brief.decode(), items), head=self.head.hex())
 
 
-def rows_of(commit: Commit, told: int = 0) -> Rows:
-    entry, state, brief = commit.entry, commit.state, commit.brief
-    head, at = bytes.fromhex(entry.hash), microseconds(entry.at)
+RunRow = tuple[Any, ...]
+"""The parameters of a run's own row."""
+
+
+def row_of_run(commits: Sequence[Commit], told: int = 0) -> RunRow:
+    """After all of them."""
+    entry, state = commits[-1].entry, commits[-1].state
     due_at = state.due_at
-    previous = bytes.fromhex(entry.previous)
+    return (
+        state.status.value,
+        entry.seq,
+        bytes.fromhex(entry.hash),
+        str(state.summary),
+        microseconds(max([commit.entry.at for commit in commits])),
+        microseconds(due_at) if due_at else None,
+        encode_state(state),
+        entry.run_id,
+        told,
+        to_json(list_columns(state)).decode(),
+    )
+
+
+def rows_of(commit: Commit, position: int | None = None) -> Rows:
+    """`position`: in the journal of all runs; None: the next."""
+    entry, brief = commit.entry, commit.brief
+    hashes = bytes.fromhex(entry.previous), bytes.fromhex(entry.hash)
     dropped, added = list[tuple[str, str, int]](), list[tuple[str, str, str]]()
     for growth in commit.growth:
         if growth.dropped:
@@ -77,24 +97,21 @@ def rows_of(commit: Commit, told: int = 0) -> Rows:
         for item in growth.added:
             added.append((entry.run_id, growth.field, item))
     return Rows(
-        run=(
-            state.status.value,
-            entry.seq,
-            head,
-            str(state.summary),
-            at,
-            microseconds(due_at) if due_at else None,
-            encode_state(state),
-            entry.run_id,
-            told,
-            to_json(list_columns(state)).decode(),
-        ),
         brief=(entry.run_id, brief.goal, encode_brief(brief)) if brief else None,
-        entry=(entry.run_id, entry.seq, at, entry.kind, entry.event, entry.facts, previous, head),
+        entry=(
+            entry.run_id,
+            entry.seq,
+            microseconds(entry.at),
+            entry.kind,
+            entry.event,
+            entry.facts,
+            *hashes,
+            position,
+        ),
         dropped=tuple(dropped),
         added=tuple(added),
         spent=_spent(commit),
-        opened=(state.brief.caller, commit.opened) if commit.opened else None,
+        opened=(commit.state.brief.caller, commit.opened) if commit.opened else None,
     )
 
 
@@ -169,34 +186,34 @@ class Writing:
         self._sql = sql
         self._common = CommonTexts(sql)
 
-    def add(self, rows: Rows, asked: Asked, connection: sqlite3.Connection, position: int | None = None) -> bool:
-        """A new run; False where its id is taken, and nothing is written. `position`: in the journal of all runs; None:
-        the next."""
-        if connection.execute(self._sql["add_run"], (*rows.run, *asked)).rowcount == 0:
+    def add(self, run: RunRow, asked: Asked, entries: Iterable[Rows], connection: sqlite3.Connection) -> bool:
+        """A new run; False where its id is taken, and nothing is written."""
+        if connection.execute(self._sql["add_run"], (*run, *asked)).rowcount == 0:
             return False
-        self._append(rows, position, connection)
+        self._append(entries, connection)
         return True
 
-    def advance(self, rows: Rows, connection: sqlite3.Connection, position: int | None = None) -> bool:
-        """A run's next entry; False where the run is not at the entry before, and nothing is written."""
-        if connection.execute(self._sql["advance_run"], rows.run).rowcount == 0:
+    def advance(self, run: RunRow, entries: Sequence[Rows], connection: sqlite3.Connection) -> bool:
+        """A run's next entries; False where it is not at the entry before them, and nothing is written."""
+        if connection.execute(self._sql["advance_run"], (*run, len(entries))).rowcount == 0:
             return False
-        self._append(rows, position, connection)
+        self._append(entries, connection)
         return True
 
-    def _append(self, rows: Rows, position: int | None, connection: sqlite3.Connection) -> None:
-        if rows.brief is not None:
-            run_id, goal, brief = rows.brief
-            connection.execute(self._sql["put_brief"], (run_id, goal, *self._common.cut(brief, connection)))
-        run_id, seq, at, kind, event, *hashes = rows.entry
-        rest, *common = self._common.cut(event, connection)
-        entry = (run_id, seq, at, kind, rest, *hashes, position, *common)
-        connection.execute(self._sql["append_entry"], entry)
-        if rows.dropped:
-            connection.executemany(self._sql["drop_items"], rows.dropped)
-        if rows.added:
-            connection.executemany(self._sql["add_item"], rows.added)
-        if rows.spent:
-            connection.execute(self._sql["spend"], rows.spent)
-        if rows.opened:
-            connection.execute(self._sql["open"], rows.opened)
+    def _append(self, entries: Iterable[Rows], connection: sqlite3.Connection) -> None:
+        for rows in entries:
+            if rows.brief is not None:
+                run_id, goal, brief = rows.brief
+                connection.execute(self._sql["put_brief"], (run_id, goal, *self._common.cut(brief, connection)))
+            *before, event, facts, previous, own_hash, position = rows.entry
+            rest, *common = self._common.cut(event, connection)
+            entry = (*before, rest, facts, previous, own_hash, position, *common)
+            connection.execute(self._sql["append_entry"], entry)
+            if rows.dropped:
+                connection.executemany(self._sql["drop_items"], rows.dropped)
+            if rows.added:
+                connection.executemany(self._sql["add_item"], rows.added)
+            if rows.spent:
+                connection.execute(self._sql["spend"], rows.spent)
+            if rows.opened:
+                connection.execute(self._sql["open"], rows.opened)

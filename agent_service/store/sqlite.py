@@ -23,7 +23,7 @@ from agent_service.run.lines import EVERY_RUN, RunLine, Sum, Wanted
 from agent_service.run.ports import Place, Undispatched, Wake
 from agent_service.store.listing import read_list, read_sums
 from agent_service.store.retention import SqliteForgetting, SqliteGraves
-from agent_service.store.rows import Loaded, Rows, Writing, entry_of, rows_of
+from agent_service.store.rows import Loaded, Rows, RunRow, Writing, entry_of, row_of_run, rows_of
 from agent_service.store.side_tables import SqliteHalts, SqliteInbox, SqliteTaken
 from agent_service.store.sql.database import load_queries, open_database
 from groundwork.service.errors import Failure, TryAgain
@@ -140,8 +140,8 @@ class SqliteStore(Alone):
             await self._held()
         except Failure as error:
             raise TryAgain(f"nothing new is taken: {error}") from error
-        rows = rows_of(commit)
-        return await self._database.write(partial(self._accept, wake, commit, rows))
+        work = partial(self._accept, wake, commit, row_of_run((commit,)), rows_of(commit))
+        return await self._database.write(work)
 
     async def load(self, run_id: str) -> Run | None:
         self._quarantine.check(run_id)
@@ -186,9 +186,10 @@ class SqliteStore(Alone):
             pass  # it was held before, and nothing leaves until it is held again
         except Failure as error:
             raise TryAgain(str(error)) from error
-        told = self._told.pop(run_id, 0)
-        rows = [(commit.entry, rows_of(commit, told)) for commit in commits]
-        await self._database.write(partial(self._commit, rows))
+        run = row_of_run(commits, self._told.pop(run_id, 0))
+        entries = [rows_of(commit) for commit in commits]
+        if not await self._database.write(partial(self._writing.advance, run, entries)):
+            raise moved(commits[0].entry)
 
     def told(self, run_id: str, seq: int) -> None:
         self._told[run_id] = seq
@@ -263,20 +264,15 @@ class SqliteStore(Alone):
             return await self.load(run_id) is not None
         return False
 
-    def _accept(self, wake: Wake, commit: Commit, rows: Rows, connection: sqlite3.Connection) -> str:
+    def _accept(self, wake: Wake, commit: Commit, run: RunRow, rows: Rows, connection: sqlite3.Connection) -> str:
         for run_id, digest in connection.execute(self._sql["wake"], (wake.wake_id,)).fetchall():
             if digest != wake.digest:
                 raise WakeConflict(wake.wake_id, run_id)
             return str(run_id)
         asked = (wake.wake_id, wake.digest, microseconds(commit.state.accepted_at))
-        if not self._writing.add(rows, asked, connection):
+        if not self._writing.add(run, asked, (rows,), connection):
             raise moved(commit.entry)
         return commit.entry.run_id
-
-    def _commit(self, commits: Iterable[tuple[Entry, Rows]], connection: sqlite3.Connection) -> None:
-        for entry, rows in commits:
-            if not self._writing.advance(rows, connection):
-                raise moved(entry)
 
     def _write_told(self) -> None:
         self._told_later, told = None, tuple(self._told.items())

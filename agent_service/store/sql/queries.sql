@@ -7,7 +7,7 @@ UNION ALL
 SELECT run_id, wake_digest FROM gone WHERE wake_id = ?1;
 
 -- name: add_run
--- The first ten parameters are those of advance_run.
+-- The first ten parameters are those of advance_run, too.
 INSERT INTO runs (
     status, version, head, summary, touched_at, due_at, state, run_id, told, line,
     wake_id, wake_digest, accepted_at
@@ -16,11 +16,11 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_id) DO NOTHING;
 
 -- name: advance_run
--- Compare and swap: no row is changed when the run is not at the version before.
+-- Compare and swap: no row is changed when the run is not at the version before its ?11 new entries.
 UPDATE runs
 SET status = ?1, version = ?2, head = ?3, summary = ?4, touched_at = max(touched_at, ?5), due_at = ?6, state = ?7,
     told = max(told, ?9), line = ?10
-WHERE run_id = ?8 AND version = ?2 - 1;
+WHERE run_id = ?8 AND version = ?2 - ?11;
 
 -- name: index_run
 -- As add_run, for a row of a later entry, too.

@@ -12,9 +12,8 @@ from rich.text import Text
 
 from agent_service.cli import output
 from agent_service.cli.options import invocation
-from agent_service.workbench.dev import DevStack, stack
+from agent_service.workbench.dev import OUTBOX, DevStack, stack
 from agent_service.workbench.dev_settings import DevOptions
-from agent_service.workbench.story import OUTBOX
 from agentic_client import AsyncClient, Run
 from groundwork.service import json_log
 from groundwork.service.errors import Exit

@@ -8,9 +8,13 @@ import secrets
 import signal
 import socket
 import sys
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +23,6 @@ import httpx2
 from agent_service.bus.room import of_disk
 from agent_service.bus.topology import topology
 from agent_service.workbench.dev_settings import LOGIN_OF_DEV, DevOptions, write_settings
-from agent_service.workbench.story import told
 from groundwork.nats import link as nats_link
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
@@ -37,6 +40,11 @@ earlier one still holds."""
 LOOK_S = 0.05
 RESTART_PAUSE_S = 0.5
 STOP_WITHIN_S = 10.0
+STORY = Path(str(resources.files("agent_service") / "scripts" / "story"))
+"""Of `agentic demo`, and of `agentic dev` without a model: a script, two pages on this machine, and a tool with an
+outbox and a slow command."""
+OUTBOX = "outbox"
+COMPARE_S = 15
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +139,7 @@ async def stack(options: DevOptions, waits_for: Callable[[str], object] = str) -
     store_folder.closed(folder)
     async with AsyncExitStack() as opened:
         if options.story:
-            options = opened.enter_context(told(options))
+            options = opened.enter_context(_told(options))
         nats = EmbeddedNats(folder / "nats", port=options.nats_port, sync_interval=options.sync_interval)
         await opened.enter_async_context(nats)
         await _set_up(nats.url)
@@ -227,3 +235,30 @@ def free_port() -> int:
         port = 20_000 + secrets.randbelow(12_000)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
+
+
+class _Pages(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@contextmanager
+def _told(options: DevOptions) -> Iterator[DevOptions]:
+    """The options with the story, while its pages are served."""
+    folder = options.folder
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Pages, directory=str(STORY / "pages"))) as server:
+        threading.Thread(target=server.serve_forever, args=(LOOK_S,), daemon=True).start()
+        script = (STORY / "script.yaml").read_text(encoding="utf-8")
+        pages = f"http://127.0.0.1:{server.server_port}"
+        store_folder.write(folder / "story.yaml", script.replace("PAGES", pages))
+        store_folder.closed(folder / OUTBOX)
+        letters = {"outbox": folder / OUTBOX, "compare_s": COMPARE_S}
+        try:
+            yield replace(
+                options,
+                script=folder / "story.yaml",
+                plugins=(*options.plugins, STORY / "tools"),
+                plugin_config={"fetch": {"allow_private": True}, "letters": letters, **options.plugin_config},
+            )
+        finally:
+            server.shutdown()

@@ -26,7 +26,7 @@ Section = Mapping[str, Any]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevOptions:
     """`file`: settings to begin with. `agent` and `gateway`: settings that count above all.
-    `story`: play the one of `workbench.story`, whatever the goal."""
+    `story`: play the shipped one, whatever the goal."""
 
     folder: Path
     nats_port: int = 0

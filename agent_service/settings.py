@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, JsonValue, SecretStr, ValidationError, field_validator
 
 from agent_service.admission.callers import BUS, UNBOUNDED, HttpSettings, QuotaSettings, of_token
-from agent_service.admission.granting import LimitPolicy
+from agent_service.admission.granting import CAPS, LimitPolicy
 from agent_service.archive.retention import KeepRunsSettings
 from agent_service.core.brief import Continuations, Limits
 from agent_service.models.settings import ModelSettings, Provider
@@ -92,14 +92,17 @@ class LimitSettings(Section):
     """How large the context of a start may be, as compact JSON."""
 
     def policy(self) -> LimitPolicy:
+        most, given = (
+            max(self.cap_steps, self.max_steps),
+            {"max_tokens": self.cap_tokens, "max_cost_usd": self.cap_cost_usd},
+        )
+        caps = {name: cap for name, cap in given.items() if cap is not None}
         of_a_run = self.model_dump(include={field.name for field in fields(Limits)})
-        defaults = Limits(deadline_at=datetime.max.replace(tzinfo=UTC), **of_a_run)
+        of_a_run |= {name: min(cap, of_a_run[name] or cap) for name, cap in caps.items()}
         return LimitPolicy(
-            defaults=defaults,
+            defaults=Limits(deadline_at=datetime.max.replace(tzinfo=UTC), **of_a_run),
             wall_clock_s=self.wall_clock_s,
-            cap_steps=max(self.cap_steps, self.max_steps),
-            cap_tokens=self.cap_tokens,
-            cap_cost_usd=self.cap_cost_usd,
+            caps={**CAPS, "max_loops": most, "max_steps": most, **caps},
             cap_context_bytes=self.max_context_bytes,
         )
 

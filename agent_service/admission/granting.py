@@ -1,8 +1,10 @@
 """What a run is granted of what its caller asks for: the operator's defaults, within his caps."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import field
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -10,22 +12,21 @@ from agent_service.core.brief import Limits
 from schemas.events import Constraints
 from schemas.values import dataclass, replace
 
-N = TypeVar("N", int, float)
+LATEST = timedelta(days=30)
+"""From acceptance to the latest deadline."""
+CAPS: Mapping[str, float] = {"max_loops": 20, "max_steps": 20, "max_reframes": 10}
+"""By the name of a constraint, where the operator sets no other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitPolicy:
-    """The operator's defaults and hard caps. `defaults.deadline_at` is replaced by acceptance + `wall_clock_s`."""
+    """The operator's defaults, which are within his hard caps. `defaults.deadline_at` is replaced by acceptance +
+    `wall_clock_s`. `cap_context_bytes`: as compact JSON."""
 
     defaults: Limits
     wall_clock_s: float = 3600.0
-    cap_steps: int = 20
-    cap_reframes: int = 10
-    cap_wall_clock_s: float = 30 * 86400.0
-    cap_tokens: int | None = None
-    cap_cost_usd: float | None = None
+    caps: Mapping[str, float] = field(default_factory=lambda: CAPS)
     cap_context_bytes: int = 64 * 1024
-    """In bytes, as compact JSON."""
 
 
 class LimitRefused(ValueError):
@@ -36,53 +37,43 @@ class LimitRefused(ValueError):
 
 def grant(policy: LimitPolicy, constraints: Constraints, *, context: dict[str, JsonValue], at: datetime) -> Limits:
     """Raises LimitRefused. RFC-103 lets `max_steps` come with the context too; the constraints win."""
-    defaults, asked = policy.defaults, constraints
-    check_caps(policy, asked, at=at)
-    _check_context(policy.cap_context_bytes, context)
-    steps = asked.max_loops or asked.max_steps or _steps_in(context, policy.cap_steps) or defaults.max_steps
+    check_caps(policy, constraints, at=at)
+    size = len(json.dumps(context, ensure_ascii=False, separators=(",", ":")).encode())
+    if size > policy.cap_context_bytes:
+        raise LimitRefused("context", f"is {size} bytes as JSON; at most {policy.cap_context_bytes} are taken")
+    steps, deadline = constraints.max_loops or constraints.max_steps, constraints.deadline_at
+    asked: dict[str, Any] = {
+        "max_steps": steps or _steps_in(context, policy.caps),
+        "max_reframes": constraints.max_reframes,
+        "max_tokens": constraints.max_tokens,
+        "max_cost_usd": constraints.max_cost_usd,
+    }
     return replace(
-        defaults,
-        max_steps=steps,
-        max_reframes=defaults.max_reframes if asked.max_reframes is None else asked.max_reframes,
-        max_tokens=asked.max_tokens or _smaller(policy.cap_tokens, defaults.max_tokens),
-        max_cost_usd=asked.max_cost_usd or _smaller(policy.cap_cost_usd, defaults.max_cost_usd),
-        deadline_at=asked.deadline_at or at + timedelta(seconds=policy.wall_clock_s),
-        deadline_named=asked.deadline_at is not None,
+        policy.defaults,
+        **{name: value for name, value in asked.items() if value is not None},
+        deadline_at=deadline or at + timedelta(seconds=policy.wall_clock_s),
+        deadline_named=deadline is not None,
     )
 
 
 def check_caps(policy: LimitPolicy, constraints: Constraints, *, at: datetime) -> None:
     """Raises LimitRefused for a constraint over its cap, or a past deadline."""
-    caps = {"max_loops": policy.cap_steps, "max_steps": policy.cap_steps, "max_reframes": policy.cap_reframes}
-    for name, cap in (caps | {"max_tokens": policy.cap_tokens, "max_cost_usd": policy.cap_cost_usd}).items():
-        _check(getattr(constraints, name), cap, f"constraints.{name}")
-    deadline, latest = constraints.deadline_at, at + timedelta(seconds=policy.cap_wall_clock_s)
+    for name, cap in policy.caps.items():
+        if (asked := getattr(constraints, name)) is not None and asked > cap:
+            raise LimitRefused(f"constraints.{name}", f"is {asked}, and this service grants at most {cap}")
+    deadline, latest = constraints.deadline_at, at + LATEST
     if deadline and deadline <= at:
         raise LimitRefused("constraints.deadline_at", f"has passed: it is {at:%Y-%m-%dT%H:%M:%SZ} now")
     if deadline and deadline > latest:
         raise LimitRefused("constraints.deadline_at", f"is after {latest:%Y-%m-%dT%H:%M:%SZ}, the latest granted here")
 
 
-def _check(asked: float | None, cap: float | None, field: str) -> None:
-    if asked is not None and cap is not None and asked > cap:
-        raise LimitRefused(field, f"is {asked}, and this service grants at most {cap}")
-
-
-def _steps_in(context: dict[str, JsonValue], cap: int) -> int | None:
+def _steps_in(context: dict[str, JsonValue], caps: Mapping[str, float]) -> int | None:
     asked = context.get("max_steps")
     if asked is None:
         return None
     if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
         raise LimitRefused("context.max_steps", "must be a whole number of at least 1")
-    _check(asked, cap, "context.max_steps")
+    if asked > caps["max_steps"]:
+        raise LimitRefused("context.max_steps", f"is {asked}, and this service grants at most {caps['max_steps']}")
     return asked
-
-
-def _check_context(cap: int, context: dict[str, JsonValue]) -> None:
-    size = len(json.dumps(context, ensure_ascii=False, separators=(",", ":")).encode())
-    if size > cap:
-        raise LimitRefused("context", f"is {size} bytes as JSON, and this service takes at most {cap}")
-
-
-def _smaller(cap: N | None, default: N | None) -> N | None:
-    return min((most for most in (cap, default) if most is not None), default=None)

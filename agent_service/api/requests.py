@@ -100,7 +100,8 @@ class WakeRequest(_Sent):
     """How many agents called each other to get here, as far as the caller knows."""
 
     def start(self) -> AgenticStart:
-        return AgenticStart(**{name: value for name, value in self if name != "wake_id"})
+        """Its fields are those of the start, and were checked as these are."""
+        return AgenticStart.model_construct(**vars(self) | {"wake_id": None})
 
 
 class Nothing(_Sent):

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from agent_service.admission.granting import LimitPolicy, LimitRefused, grant
+from agent_service.settings import LimitSettings
 from schemas.events import Constraints
 from tests.core.cues import limits
 from tests.core.script import NOON
 
-POLICY = LimitPolicy(defaults=limits(max_steps=10, max_reframes=2), wall_clock_s=600.0, cap_steps=20)
-CAPPED = replace(POLICY, cap_tokens=1000, cap_cost_usd=2.0)
+POLICY = LimitPolicy(defaults=limits(max_steps=10, max_reframes=2), wall_clock_s=600.0)
+CAPPED = replace(LimitSettings(cap_tokens=1000, cap_cost_usd=2.0, max_cost_usd=3.0).policy(), cap_context_bytes=100)
 SMALL = replace(POLICY, cap_context_bytes=len('{"a":"é"}'.encode()))
 IN_TWO_DAYS = NOON + timedelta(days=2)
 
@@ -55,7 +56,6 @@ def test_what_is_asked_for_is_granted_up_to_the_caps_and_the_defaults_else(
 def test_what_is_beyond_is_refused_by_the_field_that_the_caller_used(
     field: str, context: dict[str, Any], constraints: dict[str, Any]
 ) -> None:
-    policy = replace(CAPPED, cap_context_bytes=100)
     with pytest.raises(LimitRefused) as refusal:
-        grant(policy, Constraints(**constraints), context=context, at=NOON)
+        grant(CAPPED, Constraints(**constraints), context=context, at=NOON)
     assert refusal.value.field == field

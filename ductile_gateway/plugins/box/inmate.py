@@ -9,7 +9,7 @@ import signal
 from typing import NoReturn
 
 from ductile_gateway.plugins.box import boundaries
-from ductile_gateway.plugins.box.order import MARK, Order, User
+from ductile_gateway.plugins.box.order import MARK, Order, User, impose, of_kernel
 from ductile_gateway.plugins.box.tree import tasks_of
 from groundwork.service import process
 
@@ -27,7 +27,7 @@ class Cell:
         self.flaw = ""
         self.ruleset: int | None = None
         tasks = tasks_of(order.user.uid if order.user else os.getuid())
-        self.kernel_limits = order.of_kernel(order.limits, tasks)
+        self.kernel_limits = of_kernel(order.limits, tasks)
         self.program = None
         if order.python:
             from ductile_gateway.plugins.box.program import Program  # the guards of other programs do not need it
@@ -94,7 +94,7 @@ def _enter(cell: Cell, said: int, guard: int) -> None:
     os.nice(NICER_BY)
     order = cell.order
     os.chdir(order.own[0])
-    order.impose(cell.kernel_limits)
+    impose(cell.kernel_limits)
     _be(order.user)
     if os.getuid() == 0 or order.view:
         process.drop_capabilities()

@@ -66,7 +66,6 @@ CHOSEN = {
     "a first tool": [
         "gateway/plugins/test_authoring.py::test_what_is_made_passes_the_check_and_answers_a_call[python]"
     ],
-    "no model call is paid twice": ["e2e/test_kills.py::test_a_call_cut_by_a_kill_is_the_only_one_made_again"],
     "continuation": ["e2e/test_stack.py::test_the_plugin_in_python_answers_from_what_it_asked_for"],
     "kill switch": ["e2e/test_kills.py::test_nothing_begins_until_somebody_lets_it_go_on_also_after_kills"],
     "drain": ["e2e/test_kills.py::test_a_model_call_under_way_is_waited_for_and_the_run_goes_on_after_the_next_start"],

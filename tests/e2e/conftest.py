@@ -17,7 +17,6 @@ from agent_service.workbench.dev_settings import PLUGINS
 from tests.kit.pages import ROOT
 from tests.kit.pages import written as files_of
 from tests.kit.stack import DONE, FRAME, PROBES, is_ready, of_goal, planning, recording, running, until
-from tests.models.fake_anthropic import FakeAnthropic
 
 SCRIPTS = Path(str(resources.files("agent_service"))) / "scripts"
 PAGES = SCRIPTS / "story" / "pages"
@@ -85,10 +84,3 @@ async def made(stack_of_file: DevStack) -> DevStack:
     """The same, whole again after what a test did to it."""
     await until(lambda: is_ready(stack_of_file))
     return stack_of_file
-
-
-@pytest.fixture
-def claude() -> Iterator[FakeAnthropic]:
-    fake = FakeAnthropic()
-    yield fake
-    fake.close()

@@ -9,6 +9,7 @@ from typing import Any
 from tests.models.model_house import action, reply, wanted
 from tests.models.wire import KEY
 
+STEPS = 2
 ITEMS = [{"text": text, "proof": "step", "tool": ""} for text in ("one", "two", "three")]
 FRAMING = {"goal_statement": "Lines are recorded.", "definition_of_done": ITEMS, "constraints": [], "assumptions": []}
 MET = [{"item": f"d{n}", "evidence": "step:1", "quote": "recorded"} for n in (1, 2, 3)]
@@ -31,17 +32,17 @@ class RecordingMind:
     Step n records a line in `<file><n>`: the same action again and again would be a stuck loop.
     """
 
-    def __init__(self, file: Path, *, steps: int = 2) -> None:
+    calls = STEPS + 2
+    """A framing with the first plan, a reflection for each step, and a verification of the claim to be done."""
+
+    def __init__(self, file: Path) -> None:
         self._file = file
-        self._steps = steps
-        self.calls = steps + 2
-        """A framing with the first plan, a reflection for each step, and a verification of the claim to be done."""
         self._holds: dict[int, Hold] = {}
         self._asked = itertools.count(1)
 
     def lines(self) -> list[int]:
         """How many lines each step has recorded."""
-        files = (Path(f"{self._file}{step}") for step in range(1, self._steps + 1))
+        files = (Path(f"{self._file}{step}") for step in range(1, STEPS + 1))
         return [len(file.read_text().splitlines()) if file.exists() else 0 for file in files]
 
     def hold(self, call: int) -> Hold:
@@ -58,7 +59,7 @@ class RecordingMind:
             return reply(framing=FRAMING, plan=self._plan(1))
         text = "\n".join(block["text"] for block in body["messages"][0]["content"])
         step = len(re.findall(r"<step number=", text))
-        if step < self._steps:
+        if step < STEPS:
             return reply(reflection=ON, plan=self._plan(step + 1))
         return reply(reflection=DONE, plan=None)
 

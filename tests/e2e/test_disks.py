@@ -28,7 +28,6 @@ from tests.kit.stack import (
     shown,
     to_the_end,
     until,
-    view,
     wake,
 )
 
@@ -69,25 +68,6 @@ async def test_a_run_goes_on_by_itself_once_a_disk_that_nats_shares_has_room_aga
             filler.unlink()
             assert (await to_the_end(made, run_id))["state"] == "done"
             await until(lambda: is_ready(made))
-
-
-@pytest.mark.parametrize(("sync_interval", "kept"), [("always", 50), (NEVER, 0)])
-async def test_jetstream_has_after_a_power_loss_what_it_acknowledged_where_it_syncs_always_and_only_there(
-    tmp_path: Path, sync_interval: str, kept: int
-) -> None:
-    with forgetful_disk(tmp_path / "nodes" / "n1" / "store") as disk:
-        async with Cluster(tmp_path / "nodes", nodes=1, sync_interval=sync_interval) as bus:
-            async with bus.linked() as link:
-                await a_stream(link)
-                disk.sync()
-                for number in range(50):
-                    await link.publish("work.new", b"x" * 1000, msg_id=str(number), headers={})
-            bus.kill()
-            disk.lose_power()
-            bus.nodes[0].start()
-            await bus.ready()
-            async with bus.linked() as link:
-                assert await _stored(link) == kept
 
 
 async def _stored(link: NatsLink) -> int:
@@ -142,18 +122,3 @@ async def test_what_the_bus_forgot_is_said_again_and_every_run_completes(tmp_pat
     for run, file in zip(ended, files, strict=True):
         assert (run["state"], run["class"]) in (("done", "completed"), ("escalated", "in_doubt")), run
         assert lines(file) == STEPS if run["state"] == "done" else lines(file) <= STEPS, run
-
-
-async def test_a_wake_that_was_answered_is_there_after_a_power_loss(tmp_path: Path) -> None:
-    async with on_forgetful_disks(tmp_path) as (ships, of_bus, stores):
-        (agent,) = ships.agents
-        of_bus.sync()
-        run_ids = [await wake(agent, f"w{number}") for number in range(3)]
-        ships.cluster.kill()
-        for member in ships.members:
-            member.kill()
-        for disk in (of_bus, *stores):
-            disk.lose_power()
-        await ships.cluster.heal()
-        await ships.heal()
-        assert [(await view(agent, run_id))["run_id"] for run_id in run_ids] == run_ids

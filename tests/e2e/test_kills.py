@@ -4,17 +4,14 @@ exactly once."""
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent_service.workbench.dev import DevStack
 from schemas import subjects
-from tests.e2e.minds import RecordingMind, asking
 from tests.kit.stack import (
     another_agent,
     api,
@@ -24,9 +21,6 @@ from tests.kit.stack import (
     lines,
     on_the_bus,
     post,
-    recording,
-    running,
-    script,
     shown,
     to_the_end,
     touch,
@@ -34,11 +28,8 @@ from tests.kit.stack import (
     view,
     wake,
 )
-from tests.models.fake_anthropic import FakeAnthropic
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-FOUR_MINUTES = 240.0
 
 
 async def _agent(made: DevStack) -> None:
@@ -188,53 +179,3 @@ async def test_an_agent_that_was_stopped_for_longer_than_its_lease_finds_itself_
         await until(lambda: made.agent.pid != stopped)
         assert str(tmp_path / "second") in last_word(made.agent.log_file)
         assert await works(there)
-
-
-@pytest.mark.timeout(300)
-async def test_a_call_cut_by_a_kill_is_the_only_one_made_again(tmp_path: Path, claude: FakeAnthropic) -> None:
-    """Every call of the run is cut once, with the real SDK over HTTP. What the run says it spent is the sum of its
-    journal, and what is asked again begins with the same words: only what is new each time comes after them."""
-    (tmp_path / "marks").mkdir()
-    mind = claude.policy = RecordingMind(tmp_path / "marks" / "lines", steps=1)
-    held = [mind.hold(request) for request in range(1, 2 * mind.calls, 2)]
-    agent, marks = asking(claude.base_url), [tmp_path / "marks"]
-    async with running(tmp_path / "stack", script(), agent=agent, marks=marks) as made:
-        run_id = await wake(made)
-        for life, hold in enumerate(held, start=2):
-            await until(hold.reached.is_set)
-            made.agent.kill()
-            await until(lambda life=life: made.agent.starts == life)  # type: ignore[misc] # a default of a lambda
-            hold.over.set()
-        ended = await to_the_end(made, run_id)
-        replies = [entry["event"] for entry in await entries(made, run_id) if entry["kind"] == "ModelReplied"]
-    spent = ended["usage"]
-    assert (ended["state"], mind.lines(), len(claude.requests)) == ("done", [1], 2 * mind.calls), ended
-    assert [kept(request) for request in claude.requests[::2]] == [kept(request) for request in claude.requests[1::2]]
-    assert (spent["calls"], spent["lost_calls"]) == (mind.calls, mind.calls)
-    assert len({reply["call"] for reply in replies}) == len(replies) == mind.calls
-    for name in ("input_tokens", "output_tokens", "cost_usd"):
-        assert sum(reply["usage"][name] for reply in replies) == pytest.approx(spent[name]), name
-
-
-def kept(request: dict[str, Any]) -> Any:
-    """What of a prompt a provider may know from the last one."""
-    return request["system"], request["messages"][0]["content"][:-1]
-
-
-@pytest.mark.timeout(600)
-async def test_a_tool_that_takes_four_minutes_is_waited_for_through_a_kill_of_each_process(tmp_path: Path) -> None:
-    file, go = tmp_path / "marks" / "lines", tmp_path / "marks" / "go"
-    gateway = {"timeout_s": 2 * FOUR_MINUTES}
-    async with running(tmp_path / "stack", recording(file, go=go, steps=1), gateway=gateway) as made:
-        began = time.monotonic()
-        run_id = await wake(made)
-        await until(lambda: lines(file) == 1)
-        for kill in (_agent, _gateway, _nats):
-            await asyncio.sleep(FOUR_MINUTES / 4)
-            await kill(made)
-        await asyncio.sleep(max(0.0, began + FOUR_MINUTES - time.monotonic()))
-        touch(go, 1)
-        ended = await to_the_end(made, run_id)
-        requests = await on_the_bus(made, subjects.ALL_TOOL_REQUESTS)
-    assert (ended["state"], lines(file)) == ("done", 1), ended
-    assert {request["step"] for request in requests} == {1}

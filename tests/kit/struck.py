@@ -8,18 +8,19 @@ Each function counts once as begun and once as left. A process that has loaded e
 
 import importlib
 import inspect
-import json
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import count
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
+
+from agent_service.cli.main import main
 
 
 def strikes(folder: Path, functions: Sequence[str], *arguments: str | Path) -> Iterator[int]:
@@ -27,49 +28,25 @@ def strikes(folder: Path, functions: Sequence[str], *arguments: str | Path) -> I
 
     `functions` as `module:function` or `module:Class.method`. What the command says is in `folder`.
     """
-    told = json.dumps([functions, arguments], default=str)
-    command = [sys.executable, "-m", "tests.kit.struck", told]
-    with (
-        (folder / "struck.log").open("a") as log,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True) as server,
-    ):
-        assert server.stdin
-        assert server.stdout
-        for point in count(1):
-            if (code := int(server.stdout.readline())) != -signal.SIGKILL:
-                break
-            yield point
-            server.stdin.write("go on\n")
-            server.stdin.flush()
-    assert code == 0, f"it ended with {code}"
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload([__name__, "agent_service.cli.store"])
+    for point in count(1):
+        told = folder / "struck.log", functions, point, [*map(str, arguments)]
+        process = forks.Process(target=_struck, args=told)
+        process.start()
+        process.join()
+        if process.exitcode != -signal.SIGKILL:
+            break
+        yield point
+    assert process.exitcode == 0, (folder / "struck.log").read_text()
     assert point > 1, "there is no point to strike at"
 
 
-def _serve(functions: Sequence[str], arguments: list[str]) -> None:
-    main = importlib.import_module("agent_service.cli.main").main
-    table = importlib.import_module("agent_service.cli.main").Agentic.table
-    importlib.import_module(table[f"store {arguments[0]}"].module)
-    codes = {_code(function) for function in functions}
-    for point in count(1):
-        if (child := os.fork()) == 0:
-            os.dup2(2, 1)
-            _dies_at(point, codes)
-            main(arguments)
-        _, status = os.waitpid(child, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
-        if not sys.stdin.readline():
-            return
-
-
-def _code(function: str) -> CodeType:
-    module, _, name = function.partition(":")
-    code: CodeType = inspect.unwrap(reduce(getattr, name.split("."), importlib.import_module(module))).__code__  # type: ignore[arg-type]
-    return code
-
-
-def _dies_at(point: int, codes: Collection[CodeType]) -> None:
-    passed = set()
+def _struck(log: Path, functions: Sequence[str], point: int, arguments: list[str]) -> None:
+    with log.open("a") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    codes, passed = {*map(_code, functions)}, set()
 
     def passes(frame: FrameType, event: str, _: object) -> Any:
         if frame.f_code not in codes:
@@ -82,7 +59,10 @@ def _dies_at(point: int, codes: Collection[CodeType]) -> None:
 
     threading.settrace(passes)  # unlike a profile it is not told of every function in C
     sys.settrace(passes)
+    main(arguments)
 
 
-if __name__ == "__main__":
-    _serve(*json.loads(sys.argv[1]))
+def _code(function: str) -> CodeType:
+    module, _, name = function.partition(":")
+    code: CodeType = inspect.unwrap(reduce(getattr, name.split("."), importlib.import_module(module))).__code__  # type: ignore[arg-type]
+    return code

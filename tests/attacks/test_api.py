@@ -3,7 +3,6 @@
 Of the unprotected twin each request of a row gets what it asks for.
 """
 
-import asyncio
 import gzip
 import json
 from collections.abc import Mapping, Sequence
@@ -28,22 +27,6 @@ ACTS = (
     *("/v1/dead-letters/1/discard", "/v1/dead-letters/1/retry"),
 )
 HARMLESS = json.dumps({"kind": "resume", "decision": "reject", "answer": "x"}).encode()
-HERE = (
-    "127.0.0.1", "localhost", "[::1]", "0.0.0.0", "0", "2130706433", "0x7f.1", "0177.0.0.1", "127.1",  # noqa: S104
-    "127.0.0.1.", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "LOCALHOST",
-)  # fmt: skip
-"""This machine, as it can be written."""
-INSIDE = (
-    *("10.0.0.1", "172.16.0.1", "192.168.0.1", "100.64.0.1", "[fc00::1]", "[fe80::1]", "224.0.0.1", "255.255.255.255"),
-)
-CLOUDS = ("169.254.169.254", "[fd00:ec2::254]", "metadata.google.internal", "[::ffff:169.254.169.254]")
-"""Where clouds keep the secrets of their machines."""
-ODD = (
-    "https://me:secret@example.org/", "https://example.org@127.0.0.1/", "https://127.0.0.1#@example.org/",
-    "https://example.org\\@127.0.0.1/", "https://example.org:22/", "https://example.org:4222/", "http://example.org/",
-    "file:///etc/passwd", "gopher://example.org/", "unix:///run/x.sock", "ftp://example.org/", "//example.org/",
-    "https://example\u3002org/",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,20 +57,11 @@ def wakes(*bodies: bytes) -> list[Ask]:
     return [Ask(body=body) for body in bodies]
 
 
-def callbacks(*urls: str) -> list[Ask]:
-    return wakes(*(json.dumps({"goal": "echo x", "callback": url}).encode() for url in urls))
-
-
 def with_number(digits: bytes) -> bytes:
     return b'{"goal": "x", "context": {"n": ' + digits + b"}}"
 
 
 MEDIA = ("", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/json")
-SHAPES = (
-    *("", "Bearer", "Bearer wrong-but-as-long-as-the-right-one", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}x"),
-    *(f"Bearer  {TOKEN}", f"Bearer {TOKEN.upper()}", f"Basic {TOKEN}", f"Token {TOKEN}", TOKEN),
-    *("Bearer " + "x" * 6000, "Bearer null"),
-)
 NOT_DENIED = tuple(status for status in range(200, 500) if status not in (401, 403))
 OPEN_DOORS = ("/debug", "/debug/vars", "/.env", "/env", "/config", "/v1/settings", "/admin", "/internal")
 ASKED: dict[str, tuple[tuple[int, ...], list[Ask]]] = {
@@ -99,14 +73,9 @@ ASKED: dict[str, tuple[tuple[int, ...], list[Ask]]] = {
         (121,),
         [Ask(path=path, body=HARMLESS, by=by, got=NOT_DENIED) for path in ACTS for by in ("reader", "waker", None)],
     ),
-    "a token of another shape": ((61, 63), [Ask(by=None, headers={**JSON, "Authorization": one}) for one in SHAPES]),
     "a token in the address": (
         (62,),
         reads(*(f"/v1/runs?{n}={TOKEN}" for n in ("token", "access_token", "api_key", "authorization")), by=None),
-    ),
-    "a page of another origin that begins a run": (
-        (82,),
-        [Ask(headers={**JSON, "Origin": origin}) for origin in ("https://evil.example", "null")],
     ),
     "another method by a header": (
         (124,),
@@ -116,10 +85,6 @@ ASKED: dict[str, tuple[tuple[int, ...], list[Ask]]] = {
         ],
     ),
     "a door that somebody left open": ((66,), reads(*OPEN_DOORS, by="operator")),
-    "a callback to this machine": ((70, 72), callbacks(*(f"https://{host}/" for host in HERE))),
-    "a callback into the house": ((70, 76), callbacks(*(f"https://{host}/" for host in INSIDE))),
-    "a callback to the secrets of a cloud": ((71,), callbacks(*(f"https://{host}/meta-data/" for host in CLOUDS))),
-    "a callback to an odd address": ((74,), callbacks(*ODD)),
 }  # fmt: skip
 
 
@@ -131,7 +96,6 @@ async def test_strike(door: HttpDoor, asked: list[Ask]) -> None:
 
 @pytest.mark.parametrize("side", SIDES)
 async def test_what_may_be_asked_is_done(door: HttpDoor) -> None:
-    assert await callbacks("https://192.0.43.8/")[0].gets(door)
     assert [ask for ask in reads(*READS, by="operator") if not await ask.gets(door)] == []
 
 
@@ -140,14 +104,6 @@ async def first_line(door: HttpDoor, request: str) -> str:
 
 
 HOSTS = ("evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "127.0.0.1@evil.example", "a/healthz?", "")
-MEANINGS = {
-    "both lengths": "Content-Length: 13\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nPOST /v1/wake HTTP/1.1\r\n",
-    "unknown coding": f"Transfer-Encoding: xchunked\r\nContent-Length: 13\r\n\r\n{WAKE.decode()}",
-    "two lengths": f"Content-Length: 13\r\nContent-Length: 14\r\n\r\n{WAKE.decode()}",
-    "signed length": f"Content-Length: +13\r\n\r\n{WAKE.decode()}",
-    "space in a header": f"Content-Length: 13\r\nX-Bad : y\r\n\r\n{WAKE.decode()}",
-    "two hosts": f"Content-Length: 13\r\nHost: evil.example\r\n\r\n{WAKE.decode()}",
-}
 
 
 @pytest.mark.attack(84)
@@ -156,22 +112,6 @@ async def test_a_name_of_somebody_else_that_leads_here(door: HttpDoor) -> None:
     head = f"Authorization: Bearer {door.token}\r\nConnection: close\r\n\r\n"
     lines = {host: await first_line(door, f"GET /v1/runs HTTP/1.1\r\nHost: {host}\r\n{head}") for host in HOSTS}
     judge(door, {host: " 200 " in line for host, line in lines.items()})
-
-
-@pytest.mark.attack(19)
-@pytest.mark.parametrize("side", SIDES)
-async def test_a_request_with_two_meanings(door: HttpDoor) -> None:
-    start = f"POST /v1/wake HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {door.token}\r\n"
-    sent = {name: f"{start}Content-Type: application/json\r\n{head}" for name, head in MEANINGS.items()}
-    judge(door, {name: " 202 " in await first_line(door, request) for name, request in sent.items()})
-
-
-@pytest.mark.attack(83)
-@pytest.mark.parametrize("side", SIDES)
-async def test_a_page_of_another_origin_that_reads(door: HttpDoor) -> None:
-    origins = ("https://evil.example", "null", "http://127.0.0.1.evil.example")
-    answers = {origin: await door.get("/v1/runs", headers={"Origin": origin}) for origin in origins}
-    judge(door, {origin: "access-control-allow-origin" in answer.headers for origin, answer in answers.items()})
 
 
 PATHS = ("../secret", "%2e%2e/secret", "..%2fsecret", "%2e%2e%2fsecret", "artifacts/../../secret", "./../secret")
@@ -186,19 +126,3 @@ async def test_a_file_outside_of_a_run(door: HttpDoor, outside: Path) -> None:
         request = f"GET /v1/runs/{outside.name}/workspace/{path} HTTP/1.1\r\n{head}"
         got[path] = "outside" in await door.raw(request)
     judge(door, got)
-
-
-@pytest.mark.attack(122)
-@pytest.mark.parametrize("side", SIDES)
-async def test_the_next_run_by_its_number(door: HttpDoor) -> None:
-    run = await door.begin("echo mine")
-    guesses = [run[:-1] + chr(ord(run[-1]) + n) for n in (-1, 1)] + ["run_1", "run_2"]
-    found = await asyncio.gather(*(door.get(f"/v1/runs/{guess}") for guess in guesses))
-    judge(door, {"any": any(answer.status_code == 200 and answer.json() for answer in found)})
-
-
-@pytest.mark.attack(18)
-@pytest.mark.parametrize("side", SIDES)
-async def test_a_wake_id_for_another_goal(door: HttpDoor) -> None:
-    await door.begin("echo one", wake_id="said-before")
-    judge(door, {"taken": await Ask(body=b'{"goal": "echo two", "wake_id": "said-before"}').gets(door)})

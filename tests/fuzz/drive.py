@@ -2,12 +2,13 @@
 
 import sys
 import tempfile
+from pathlib import Path
 
 import atheris
 
 with atheris.instrument_imports(include=["agent_service", "ductile_gateway", "groundwork", "schemas"]):
     from tests.fuzz.targets import TARGETS
-    from tests.fuzz.test_seeds import SEEDS
+    from tests.fuzz.test_seeds import SEEDS, seeds
 
 SLOW_S, LONGEST, MEMORY_MB = 5, 20_000, 2048
 """An input that takes so long, or so much memory, is a finding too."""
@@ -15,16 +16,19 @@ SLOW_S, LONGEST, MEMORY_MB = 5, 20_000, 2048
 
 def main(target: str, seconds: str) -> None:
     """Ends the process: with 0 where nothing was found."""
-    seeds = SEEDS / target
+    kept = SEEDS / target
+    kept.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as found:
+        for number, seed in enumerate(seeds(target)):
+            Path(found, f"seed-{number}").write_bytes(seed)
         bounds = (
             f"-max_total_time={seconds}",
             f"-timeout={SLOW_S}",
             f"-max_len={LONGEST}",
             f"-rss_limit_mb={MEMORY_MB}",
         )
-        told = (f"-artifact_prefix={seeds}/found-", "-print_final_stats=1", "-verbosity=0")
-        atheris.Setup([target, *bounds, *told, found, str(seeds)], TARGETS[target])
+        told = (f"-artifact_prefix={kept}/found-", "-print_final_stats=1", "-verbosity=0")
+        atheris.Setup([target, *bounds, *told, found], TARGETS[target])
         atheris.Fuzz()
 
 

@@ -69,10 +69,10 @@ function resume({ run_id }) {
 async function raise(subject) {
   const act = (values) => {
     const constraints = limitsOf(values);
-    if (!Object.keys(constraints).length) throw new Error("Fill in what it may spend in all.");
+    if (!Object.keys(constraints).length) throw new Error("Fill in a new total.");
     return signal(subject.run_id, { kind: "raise_budget", constraints });
   };
-  const text = "A paused run goes on at once and may spend up to the new limits. What is left empty stays as it is.";
+  const text = "A paused run goes on at once and may spend up to the new limits. An empty field stays as it is.";
   return confirm({ title: "Raise the budget", text, fields: await raiseFields(subject), action: "Raise", act });
 }
 

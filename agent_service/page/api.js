@@ -56,7 +56,7 @@ export async function open(path, { query, body, headers, signal, silent = false 
   if (answer.ok) return answer;
   const refused = await refusal(answer);
   if (answer.status !== 401 || silent) throw refused;
-  if (sent === token && !(await newToken(sent ? "This token is not known here." : ""))) throw refused;
+  if (sent === token && !(await newToken(sent ? "The agent does not know this token." : ""))) throw refused;
   return open(path, { query, body, headers, signal });
 }
 

@@ -16,7 +16,7 @@ import { UsageView } from "./views/usage.js";
 
 const TITLE = "Agentic Loop";
 const COUNTED_MS = 15_000;
-const TOKEN_NEEDED = "This agent answers only to those who have a token.";
+const TOKEN_NEEDED = "This agent needs a token.";
 const TITLES = { 0: "No answer", 401: "A token is needed", 403: "Not allowed", 404: "Not found", 410: "Kept no longer" };
 const LIVE = { live: "", away: "Reconnecting…", over: "" };
 const main = document.getElementById("main");

@@ -45,11 +45,6 @@ class HttpDoor:
     async def get(self, path: str, **more: Any) -> httpx2.Response:
         return await self.ask("GET", path, **more)
 
-    async def wakes(self, body: bytes, headers: Mapping[str, str] = JSON) -> bool:
-        """Whether a run begins of this body."""
-        answer = await self.ask("POST", "/v1/wake", content=body, headers=headers)
-        return answer.status_code == httpx2.codes.ACCEPTED
-
     async def begin(self, goal: str, **more: Any) -> str:
         """A run that anybody may ask for who has the token; its id."""
         answer = await self.ask("POST", "/v1/wake", json={"goal": goal, **more})

@@ -1,4 +1,4 @@
-"""The client against a whole stack, over HTTP and, where it may, over the bus; and through a crash of the agent."""
+"""The client against a whole stack, over HTTP and, where it may, over the bus."""
 
 import asyncio
 import json
@@ -19,7 +19,6 @@ FRAME = {"goal_statement": "$goal", "definition_of_done": ["one", "two", "three"
 SCRIPT = {
     "name": "client",
     "rules": [
-        {"phase": "frame", "when": {"goal": "^slowly"}, "wait_s": 0.7, "frame": FRAME},
         {"phase": "frame", "frame": FRAME},
         {"phase": "plan", "when": {"goal": "^write"}, "plan": {"action": LETTER}},
         {"phase": "plan", "when": {"goal": "^ask"}, "ask": {"question": "Which?", "choices": ["a", "b"], "tried": "-"}},
@@ -114,25 +113,6 @@ async def test_what_the_bus_does_not_serve_is_refused_with_where_it_is_served(ma
                 await ask
         with pytest.raises(Invalid, match="HTTP API"):
             await anext(client.events(run))
-
-
-async def test_nothing_is_lost_and_nothing_told_twice_when_the_agent_is_killed(
-    client: AsyncClient, made: DevStack
-) -> None:
-    accepted = await client.wake("slowly say that all is well")
-    for _ in range(2):
-        assert await client.say(accepted, "in French", signal_id="s-1", by="ann") in ("queued", "running")
-    told = []
-    async for event in client.events(accepted):
-        told.append(event)
-        if len(told) == 2:
-            made.agent.kill()
-    assert [event.seq for event in told] == list(range(1, len(told) + 1))
-    heard = [event.event["signal"]["message"] for event in told if event.kind == "SignalReceived"]
-    assert heard == ["in French"]
-    async with AsyncClient(made.nats.url) as on_the_bus:
-        assert (await on_the_bus.run("say hello again")).done
-        assert (await on_the_bus.wait(accepted)).done
 
 
 async def test_a_program_without_an_event_loop_has_the_same(made: DevStack) -> None:

@@ -128,15 +128,6 @@ def test_a_backup_is_made_each_night_from_which_the_store_comes_back(machine: Ma
     machine.say("rm -r /var/lib/agentic/*/store.before; systemctl disable --now agentic-backup.timer")
 
 
-def test_runs_are_kept_as_the_rule_says(machine: Machine) -> None:
-    done(machine, "kept")
-    machine.say("cp -p /etc/agentic/agentic.yaml /root/kept")
-    said = page(machine, "Keep")
-    assert "no run" in said or "0 runs" in said
-    machine.say("cp -p /root/kept /etc/agentic/agentic.yaml; systemctl restart agentic-loop")
-    ready(machine)
-
-
 def test_a_new_version_is_installed_with_a_write_under_way(machine: Machine) -> None:
     under_way(machine)
     assert "✗" not in page(machine, "A new version of one agent")
@@ -187,15 +178,6 @@ def dead_letter(machine: Machine) -> int:
     return int(letter["id"])
 
 
-def test_a_write_in_doubt_is_answered_for_by_a_person(machine: Machine) -> None:
-    under_way(machine, seconds=40)
-    machine.say("systemctl kill --signal KILL --kill-whom all ductile-gateway")
-    comes_to(machine, "escalated")
-    assert "in doubt" in page(machine, "A write in doubt")
-    comes_to(machine, "done")
-    machine.say("rm /srv/diary/page")
-
-
 def test_a_bus_that_was_lost_is_made_anew_and_a_write_under_way_is_not_repeated(machine: Machine) -> None:
     under_way(machine)
     machine.say("systemctl stop agentic-nats; rm -r /var/lib/agentic-nats/data")
@@ -216,8 +198,8 @@ def test_a_run_leaves_as_a_file_that_proves_itself(machine: Machine) -> None:
 
 
 def test_everything_is_stopped_and_goes_on(machine: Machine) -> None:
-    stop, go_on = typed("Stopping everything").splitlines()
-    machine.say(f"{AS_ROOT}{stop}")
+    *stop, go_on = typed("Stopping everything").splitlines()
+    machine.say(AS_ROOT + "\n".join(stop))
     assert "stopped" in machine.run(f"{AS_ROOT} agentic run 'is refused'").stdout
     machine.say(f"{AS_ROOT}{go_on}")
     done(machine, "after all")

@@ -8,7 +8,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,6 @@ from tests.kit.runs import FRAMING, NOON, SEARCH, SECOND, accepted, after, repli
 from tests.projections.fakes import Shelf
 
 HOST = "127.0.0.1:8700"
-A_DAY = timedelta(days=1)
 STREAMS_OF_A_CALLER = 20
 TOKENS: Mapping[str, frozenset[Scope]] = {
     "waker": frozenset({"wake"}),

@@ -94,7 +94,7 @@ export class FilesPart {
     const picture = PICTURES.find(([, magic]) => magic.every((byte, at) => byte === null || content[at] === byte));
     if (picture) return h("img", { src: this.address(content, picture[0]), alt: path });
     const found = decoded(content);
-    if (found === null) return h("p.quiet", null, "This is no text and no picture that is shown here: download it.");
+    if (found === null) return h("p.quiet", null, "This file cannot be shown here: download it.");
     return /\.(md|markdown)$/i.test(path) ? markdown(found) : text(found);
   }
 

@@ -12,12 +12,12 @@ export class NewView {
   constructor(page) {
     this.page = page;
     this.wakeId = freshId();
-    this.goal = field("goal", "Goal", { kind: "area", rows: 4, required: true, hint: "What is to be reached, and how one will know that it is." });
-    this.context = field("context", "Context", { kind: "area", rows: 4, spellcheck: "false", hint: "What the run should know: words, or a JSON object." });
+    this.goal = field("goal", "Goal", { kind: "area", rows: 4, required: true, hint: "What to reach, and how to know that it is reached." });
+    this.context = field("context", "Context", { kind: "area", rows: 4, spellcheck: "false", hint: "Background for the run: text, or a JSON object." });
     this.limits = limitFields();
     this.word = h("p.trouble", { role: "alert" });
     this.send = h("button.primary", { type: "submit" }, "Start the run");
-    const limits = h("details.limits", null, h("summary", null, "Limits"), h("p.hint", null, "What is left empty is as the agent has it by default."), h("div.grid", null, this.limits.map((one) => one.node)));
+    const limits = h("details.limits", null, h("summary", null, "Limits"), h("p.hint", null, "An empty field keeps the agent's default."), h("div.grid", null, this.limits.map((one) => one.node)));
     this.found = h("div");
     this.form = h("form.stack.new-run", { novalidate: true, on: { submit: (event) => this.submit(event) } }, this.goal.node, this.context.node, this.found, limits, this.word, h("div.buttons", null, this.send));
     this.node = h("div.new", null, h("header.view-head", null, h("h1", { tabindex: -1 }, "New run")), this.form);
@@ -82,6 +82,6 @@ function contextOf(given) {
   try {
     return JSON.parse(given);
   } catch (error) {
-    throw new Error(`The context begins like a JSON object and is none: ${error.message}`);
+    throw new Error(`The context looks like a JSON object, but it is not: ${error.message}`);
   }
 }

@@ -103,7 +103,27 @@ class ToolRequest(FromUs):
     untrusted: Annotated[bool, Field(exclude_if=operator.not_)] = False
 
 
-class ToolError(Wire):
+class Execution(Wire):
+    """How an executor carried out a call: its own id of it, how often it ran the tool for it, and the tool's last
+    words. `last_error`: of the run before."""
+
+    job_id: Annotated[Text | None, Told] = None
+    attempts: Annotated[Count | None, Told] = None
+    exit_code: Annotated[int | None, Told] = None
+    stderr: Annotated[Text | None, Told] = None
+    last_error: Annotated[Text | None, Told] = None
+
+    def __str__(self) -> str:
+        told = (
+            f"job {self.job_id}" if self.job_id else "",
+            f"run {self.attempts} times" if self.attempts and self.attempts > 1 else "",
+            f"exit code {self.exit_code}" if self.exit_code else "",
+            f"it failed before: {self.last_error}" if self.last_error else "",
+        )
+        return ", ".join(filter(None, told))
+
+
+class ToolError(Execution):
     """Why a call failed. `class` says what to do; `retryable` says whether another attempt can help.
 
     What an executor knows besides: its own id of the call, how often it ran the tool for it, and the tool's last words.
@@ -113,11 +133,6 @@ class ToolError(Wire):
     error_class: Text = Field(alias="class", default="tool_error", max_length=64)
     message: Text = Field(max_length=LONGEST_MESSAGE)
     retryable: bool = False
-    job_id: Annotated[Text | None, Told] = None
-    attempts: Annotated[Count | None, Told] = None
-    exit_code: Annotated[int | None, Told] = None
-    stderr: Annotated[Text | None, Told] = None
-    last_error: Annotated[Text | None, Told] = None
 
 
 def _error_of_text(value: object) -> object:

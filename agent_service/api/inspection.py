@@ -15,7 +15,7 @@ from agent_service.api.people import Letters
 from agent_service.api.requests import Query
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending
-from agent_service.history.artifacts import is_artifact_path
+from agent_service.history.results import is_artifact_path
 from agent_service.run.ports import Inbox, PromptText, Question, RunStore, Skills
 from agent_service.views.folder.keeping import ArtifactChanged, Folders
 from agent_service.views.folder.workspace import IllegalName, Listed, Listing, TooLarge, Unsafe

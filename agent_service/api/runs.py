@@ -29,7 +29,7 @@ from agent_service.core.events import SignalReceived, Transition
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, WakeConflict
-from agent_service.history.waiting_for import executor_of
+from agent_service.history.words import executor_of
 from agent_service.metrics.wakes import Waking
 from agent_service.run.intake import Intake, why_ignored
 from agent_service.run.lines import RunLine, Wanted

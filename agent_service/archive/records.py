@@ -10,9 +10,9 @@ from typing import Any
 from agent_service import settings
 from agent_service.bus.buckets import NatsArtifacts
 from agent_service.bus.topology import ROLE, check
-from agent_service.history import naming
-from agent_service.history.artifacts import NamedArtifact, kept_artifacts
-from agent_service.history.naming import Candidate
+from agent_service.history import plain
+from agent_service.history.plain import Candidate
+from agent_service.history.results import NamedArtifact, kept_artifacts
 from agent_service.run.journal import Entry
 from agent_service.run.lines import Wanted
 from agent_service.settings import AgentSettings
@@ -76,10 +76,10 @@ class Records:
     stored: Mapping[str, str] | None = None
 
     async def named(self, name: str) -> str:
-        if naming.is_whole(name):
+        if plain.is_whole(name):
             return name
-        newest = await self.store.runs(Wanted(run=naming.part(name)), limit=naming.LOOKED_AT)
-        return naming.meant(name, [Candidate(line.run_id, line.status, line.goal) for line in newest])
+        newest = await self.store.runs(Wanted(run=plain.part(name)), limit=plain.LOOKED_AT)
+        return plain.meant(name, [Candidate(line.run_id, line.status, line.goal) for line in newest])
 
     async def entries(self, run_id: str) -> list[Entry]:
         """Raises NotDone for a run that is not there."""

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.history.artifacts import FILES, is_artifact_path
-from agent_service.history.naming import is_whole
+from agent_service.history.plain import is_whole
+from agent_service.history.results import FILES, is_artifact_path
 from agent_service.run.changes import as_decided
 from agent_service.run.journal import Entry
 from agent_service.views.folder.verify import Flaw, flaw_in_journal, verify

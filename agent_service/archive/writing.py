@@ -23,7 +23,7 @@ from agent_service.archive.runs import ARTIFACTS, ArchivedRun, Runs, journal_nam
 from agent_service.archive.verifying import journal_of as stored_journal
 from agent_service.bus.buckets import FOLDER
 from agent_service.core.waiting import Status
-from agent_service.history.artifacts import NamedArtifact
+from agent_service.history.results import NamedArtifact
 from agent_service.run.changes import as_decided
 from agent_service.settings import AgentSettings
 from agent_service.store.archived import beside_runs, flaw_of, stored_runs

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agent_service.admission.takings import Amounts
 from agent_service.errors import Replaced
-from agent_service.history.artifacts import named_artifacts
+from agent_service.history.results import named_artifacts
 from agent_service.run.ports import Archive, KeptArtifacts
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.asking import newest, replaced

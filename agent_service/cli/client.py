@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from agent_service.cli import output
 from agent_service.cli.whereabouts import address_of
-from agent_service.history.naming import LOOKED_AT, Candidate, is_whole, meant, part
+from agent_service.history.plain import LOOKED_AT, Candidate, is_whole, meant, part
 from agentic_client.clients import AsyncClient, Client
 from agentic_client.errors import AgenticError, Broken, Unreachable
 from groundwork.service.errors import Exit, NotDone

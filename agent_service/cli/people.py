@@ -22,7 +22,7 @@ from agent_service.cli.options import (
     option,
 )
 from agent_service.cli.output import Outcome
-from agent_service.history.asked import asked
+from agent_service.history.plain import asked
 from groundwork.service.errors import Exit, NotDone
 
 LOOK_AGAIN_S = 0.5

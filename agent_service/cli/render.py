@@ -9,8 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_service.cli.client import Json
-from agent_service.history.asked import asked
-from agent_service.history.plain import duration, one_line
+from agent_service.history.plain import asked, duration, one_line
 
 Row = tuple[str, str | Text]
 MARKS = {

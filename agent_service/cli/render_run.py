@@ -24,8 +24,7 @@ from agent_service.cli.render import (
     status,
     table,
 )
-from agent_service.history.asked import asked
-from agent_service.history.plain import duration, one_line
+from agent_service.history.plain import asked, duration, one_line
 
 WIDEST, MOST_ROWS, INDENT = 110, 40, 33
 """Columns of a run's frame; rows of what it did there; columns of such a row before its text."""

@@ -19,9 +19,8 @@ from agent_service.core.facts import Decided, Ended
 from agent_service.core.phases import Decision, Phase
 from agent_service.core.waiting import Name
 from agent_service.history.plain import clipped
-from agent_service.history.results import Execution
 from agent_service.run.journal import Record
-from schemas.events import ToolError
+from schemas.events import Execution, ToolError
 from schemas.values import dataclass, replace
 
 ItemKind = Literal["accepted", "phase", "step", "task", "attempt", "wait", "person", "ending"]

@@ -4,6 +4,7 @@ A model has the name it gave itself, so that a script is known as a script.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from datetime import datetime
 from operator import attrgetter
 from string import Formatter
@@ -11,12 +12,27 @@ from typing import Any, NamedTuple
 
 from agent_service.core import events, facts, phases
 from agent_service.core.brief import Limits
-from agent_service.core.waiting import AGAIN, Approval, Name, Pending, Question, Stop
+from agent_service.core.state import RunState
+from agent_service.core.waiting import (
+    AGAIN,
+    Acting,
+    Approval,
+    Name,
+    NeedsPerson,
+    Pending,
+    Question,
+    Sleeping,
+    Stop,
+    Thinking,
+    Waiting,
+)
 from agent_service.history.items import Thought
 from agent_service.history.plain import instant, one_line
 from agent_service.history.results import execution_of, result_of, summary_of_answer
 from agent_service.run.journal import Record
+from agent_service.run.lines import WaitsFor, waits_for
 from schemas.events import SignalKind, ToolResult
+from schemas.values import dataclass
 
 MAX_SAYING = 500
 PAUSES = "pauses for "
@@ -252,3 +268,49 @@ _PARTS = {
     kind: [_compiled(part, optional=place > 0) for place, part in enumerate(sentence.split("|"))]
     for kind, sentence in SENTENCES.items()
 }
+
+
+# What a run waits for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitReason(WaitsFor):
+    """`text` completes `it waits for …`."""
+
+    text: str
+
+
+def waiting_for(run: RunState) -> WaitReason | None:
+    """None for a run that has not begun, or has ended."""
+    waits = waits_for(run)
+    return WaitReason(**asdict(waits), text=_text(run.waiting)) if waits else None
+
+
+def _text(waiting: Waiting) -> str:
+    match waiting:
+        case Thinking():
+            return _of_thinking(waiting)
+        case Acting(pendings=(Pending(retry_at=datetime() as at) as pending,)):
+            return f"{instant(at)}, when {attempt_of(pending)} is sent"
+        case Acting(pendings=pendings):
+            results = "the result" if len(pendings) == 1 else "the results"
+            return f"{results} of {', '.join(map(attempt_of, pendings))}"
+        case Sleeping(until=at, why=why):
+            return f"{instant(at)}: {why}"
+        case NeedsPerson(ask=ask):
+            return str(said(ask)).removeprefix(PAUSES)
+    return ""
+
+
+def _of_thinking(waiting: Thinking) -> str:
+    call, at = f"model call {waiting.asking.call} ({waiting.asking.phase})", waiting.retry_at
+    if at is None:
+        return f"the reply to {call}"
+    if waiting.still_since:
+        return f"{instant(at)}, or more money: what may be spent in a day is spent before {call}"
+    return f"{instant(at)}, when {call} is made again"
+
+
+def executor_of(run: RunState, pending: Pending) -> str | None:
+    skill = run.brief.skill(pending.action.tool)
+    return skill.executor if skill else None

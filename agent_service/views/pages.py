@@ -20,13 +20,11 @@ from agent_service.core.framing import shown_by
 from agent_service.core.phases import Met, Plan, Proof, Unmet
 from agent_service.core.state import RunState
 from agent_service.history import words
-from agent_service.history.artifacts import FILES, named_artifacts
-from agent_service.history.asked import asked
 from agent_service.history.history import History
 from agent_service.history.items import Item, Thought
-from agent_service.history.plain import clipped, duration, instant, one_line, rfc3339
-from agent_service.history.waiting_for import waiting_for
-from agent_service.history.words import said
+from agent_service.history.plain import asked, clipped, duration, instant, one_line, rfc3339
+from agent_service.history.results import FILES, named_artifacts
+from agent_service.history.words import said, waiting_for
 from agent_service.run.asks import ask, remedy
 from agent_service.run.changes import as_decided
 from agent_service.run.journal import GENESIS, Entry, Record

@@ -15,7 +15,7 @@ from agent_service.history.history import History
 from agent_service.history.items import Item, as_tree
 from agent_service.history.plain import View
 from agent_service.history.results import result_of
-from agent_service.history.waiting_for import WaitReason, executor_of, waiting_for
+from agent_service.history.words import WaitReason, executor_of, waiting_for
 from agent_service.run.asks import Ask, Remedy, ask, remedy
 from agent_service.run.journal import Record
 from agent_service.trust.identity import trace_id

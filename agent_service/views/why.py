@@ -12,8 +12,7 @@ from agent_service.core.grants import run_id_of
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending, Status
 from agent_service.history.plain import View, instant
-from agent_service.history.waiting_for import WaitReason, executor_of, waiting_for
-from agent_service.history.words import attempt_of
+from agent_service.history.words import WaitReason, attempt_of, executor_of, waiting_for
 from agent_service.run.asks import Remedy, remedy
 from agent_service.run.ports import Dismissal
 from agent_service.views.inbox import DeadLetter

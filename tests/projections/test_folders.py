@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.history.artifacts import FILES
+from agent_service.history.results import FILES
 from agent_service.run.changes import ChangeRecord, retell
 from agent_service.store.shared_log.store import SharedStore
 from agent_service.views.folder import keeping

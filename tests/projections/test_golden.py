@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.history.artifacts import FILES
+from agent_service.history.results import FILES
 from agent_service.run.ports import Dismissal
 from agent_service.views.pages import pages_of
 from agent_service.views.why import Holder, Seen, Whereabouts

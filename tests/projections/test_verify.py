@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.history.artifacts import FILES, is_artifact_path, named_artifacts
+from agent_service.history.results import FILES, is_artifact_path, named_artifacts
 from agent_service.run.journal import GENESIS, RULES, Entry
 from agent_service.views.folder.verify import Flaw, verify
 from agent_service.views.folder.workspace import Workspace

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from agent_service.core.state import RunState
 from agent_service.errors import Changed, Damaged
-from agent_service.history.artifacts import NamedArtifact, kept_artifacts
+from agent_service.history.results import NamedArtifact, kept_artifacts
 from agent_service.run.changes import ChangeRecord, Journals
 from agent_service.run.journal import Entry, Run, flaw_in_chain
 from agent_service.run.ports import Artifacts

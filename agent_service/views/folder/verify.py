@@ -6,7 +6,7 @@ from functools import cache
 from itertools import zip_longest
 from typing import Literal, Protocol
 
-from agent_service.history.artifacts import FILES, NamedArtifact, kept_artifacts
+from agent_service.history.results import FILES, NamedArtifact, kept_artifacts
 from agent_service.run.changes import retell
 from agent_service.run.journal import Entry, flaw_in_chain
 from agent_service.views.folder.workspace import Listing, TooLarge, Unsafe

@@ -18,9 +18,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 
-from agent_service.history.artifacts import FILES, is_artifact_path
-from agent_service.history.naming import is_whole
-from agent_service.history.plain import one_line
+from agent_service.history.plain import is_whole, one_line
+from agent_service.history.results import FILES, is_artifact_path
 from groundwork.service import store_folder
 from schemas.values import dataclass
 

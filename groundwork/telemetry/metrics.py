@@ -66,7 +66,7 @@ class Instrument:
 
 class Counter(Instrument):
     def add(self, *attributes: str, by: float = 1) -> None:
-        series = _series(self._values, attributes)
+        series = attributes if attributes in self._values else _series(self._values, attributes)
         self._values[series] = self._values.get(series, 0.0) + by
 
 
@@ -83,13 +83,12 @@ class Histogram(Instrument):
 
     def record(self, value: float, *attributes: str) -> None:
         """One value; below zero counts as zero, for clocks of two machines may differ."""
-        series = _series(self._values, attributes)
-        spread, value = self._values.get(series) or self.begin(series), max(0.0, value)
+        spread, value = self._values.get(attributes) or self.begin(attributes), max(0.0, value)
         spread[bisect_left(self.bounds, value)] += 1
         spread[-1] += value
 
-    def begin(self, series: Attributes) -> list[float]:
-        begun = self._values[series] = [0.0] * (len(self.bounds) + 2)
+    def begin(self, attributes: Attributes) -> list[float]:
+        begun: list[float] = self._values.setdefault(_series(self._values, attributes), [0.0] * (len(self.bounds) + 2))
         return begun
 
     def _shown(self, value: Any) -> Iterable[Any]:
@@ -98,9 +97,8 @@ class Histogram(Instrument):
         yield from (list(zip(ends, accumulate(counts), strict=True)), total)
 
 
-def _series(known: Mapping[Attributes, object], attributes: Attributes) -> Attributes:
-    is_one_more = attributes not in known and len(known) >= MOST_SERIES
-    return (OTHER,) * len(attributes) if is_one_more else attributes
+def _series(known: Mapping[Attributes, object], new: Attributes) -> Attributes:
+    return (OTHER,) * len(new) if len(known) >= MOST_SERIES else new
 
 
 AnyInstrument = TypeVar("AnyInstrument", bound=Instrument)

@@ -1,4 +1,7 @@
-"""Settings of the gateway: the section `gateway:` of agentic.yaml; the environment (`GATEWAY_…`) has the last word."""
+"""Settings of the gateway: the section `gateway:` of agentic.yaml; the environment (`GATEWAY_…`) has the last word.
+
+docs/CONFIGURATION.md says of each what it means, and names its unit.
+"""
 
 import os
 import re
@@ -32,58 +35,35 @@ class PluginLimits(Section):
     """What one call may use, with all of its processes; besides the time by the clock, which is the tool's."""
 
     cpu_s: Annotated[float, Field(gt=0)] = 300.0
-    """Processor time, in seconds."""
     memory_mb: Annotated[int, Field(ge=16)] = 1024
-    """Memory, in MiB."""
     file_mb: Annotated[int, Field(ge=1)] = 256
-    """A file, and all that lies in the call's own folder, in MiB."""
     processes: Annotated[int, Field(ge=1)] = 128
-    """Processes and threads."""
     open_files: Annotated[int, Field(ge=16)] = 256
-    """Open files, of each process."""
     output_mb: Annotated[float, Field(gt=0, le=1024)] = 10.0
-    """What it writes to stdout, and to stderr, in MiB."""
 
 
 class PluginSettings(Section):
     """Plugin folders that the gateway runs itself (Ductile plugin protocol v2), each call in a box of its own."""
 
     folders: tuple[Path, ...] = ()
-    """Each holds one folder per plugin."""
     config: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
-    """The configuration that a plugin is given with each call, by the plugin's name."""
     reload: bool = False
-    """Read the folders again while the gateway runs: for authors of tools."""
     environment: tuple[str, ...] = ()
-    """Variables that plugins may see, besides PATH, HOME, TMPDIR, TZ and the locale."""
     limits: PluginLimits = PluginLimits()
     run_as: str | None = None
-    """The user as whom plugins run, where the gateway is root; without it they run as the gateway's own."""
     boundary: Literal["auto", "landlock", "view", "none"] = "auto"
-    """What keeps plugins from the files of others. `landlock`: they reach what is named, and nothing else. `view`, for
-    plugins that cannot live with that: mounts that hide stores, settings, keys, devices and other calls, and let them
-    change nothing but what is named. `none`. `auto`: landlock, or where the kernel has none that keeps files whole, a
-    view. A gateway that is root needs landlock or `run_as`."""
     read: tuple[Path, ...] = ()
-    """Places that plugins may read and run things from, besides the system's programs, their own folder and what their
-    configuration names."""
     write: tuple[Path, ...] = ()
-    """Places that plugins may change, besides the call's own folder and what their configuration names."""
     closed: tuple[Path, ...] = ()
-    """Places that plugins never reach, also in one that they may, beside the stores and keys of the services."""
     apart: tuple[Path, ...] = ()
-    """Folders where plugins reach only what their settings name, besides the folder of the settings."""
 
 
 class HttpSettings(Section):
     """Where probes are answered: `/healthz`, `/readyz` and `/metrics`, without a token."""
 
     host: str = "127.0.0.1"
-    """The address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8711
-    """The port to listen on; 0 takes a free one. If it is not set and taken, probes are not answered."""
     allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
-    """Host headers by which `/metrics` is answered; the others are answered by any."""
 
     def is_chosen(self) -> bool:
         return not self.model_fields_set.isdisjoint(("host", "port"))
@@ -93,55 +73,27 @@ class GatewaySettings(Section):
     """Everything that the gateway can be told."""
 
     name: ToolName = "ductile-gateway"
-    """By this name it offers its tools, beside other executors, and takes requests that name it."""
     nats: NatsSettings = NatsSettings.model_construct()
     store: Path = Path(".agentic/gateway")
-    """Folder of the ledger and of calls under way, on a local disk: one gateway at a time. Or the word `jetstream`: the
-    ledger is on the bus, and any number of gateways share it."""
     cache: Path = Path(".agentic/gateway-copy")
-    """With `store: jetstream`, where each gateway of this machine has a folder of its own: for its copy of the ledger,
-    which can be made again, and for calls under way."""
     keys_file: Path | None = None
-    """The keys by which the gateway proves its backups; made where there is none. By default beside the folder of the
-    store, never in it: `<store>.keys`. Gateways that share a ledger have the same keys, by default
-    `.agentic/gateway.keys`."""
     lease_s: Annotated[float, Field(ge=1)] = 10.0
-    """How long the bus belongs to a gateway that does not renew its lease, in seconds: a fifth of it is between two
-    renewals."""
     runner: Literal["plugins", "ductile", "in_process"] = "plugins"
-    """Who carries out the calls: our own plugin processes, or a Ductile; `in_process` is an echo, for benchmarks."""
     plugins: PluginSettings = PluginSettings.model_construct()
     ductile: DuctileSettings | None = None
-    """The Ductile that carries out the calls."""
     ductiles: dict[DuctileName, DuctileSettings] = Field(default_factory=dict)
-    """Further Ductiles by name, beside that one or in its place: `gateway.tools` calls plugin `echo` of Ductile `home`
-    `home_echo`."""
     ingress: IngressSettings = IngressSettings.model_construct()
-    """Events from outside: of a Ductile, and of webhooks."""
     outbound: OutboundSettings = OutboundSettings.model_construct()
-    """Who is told of what becomes of runs."""
     http: HttpSettings = HttpSettings.model_construct()
-    """Probes of the gateway itself."""
     require_signed_writes: bool = False
-    """Carry a write out only if the agent signed the request. Otherwise each login that may publish requests may have
-    anything written."""
     tools: dict[ToolName, ToolChoice | None] | tuple[ToolName, ...] | None = None
-    """The tools on offer, by name; without it every plugin with all of its commands."""
     slots: Annotated[int, Field(ge=1)] = 32
-    """Calls carried out at the same time; more requests wait in hand, where runs take turns."""
     concurrency: Annotated[int, Field(ge=1)] = 4
-    """Calls of one tool at the same time, of all gateways together that share a ledger, unless the tool has a number of
-    its own."""
     timeout_s: Annotated[float, Field(gt=0)] = 60.0
-    """How long a call may take, in seconds, unless the tool has a number of its own."""
     grace_s: Annotated[float, Field(ge=0)] = 5.0
-    """How long calls may still take when the gateway is stopped, in seconds; the next start resumes the others."""
     ledger_days: Annotated[float, Field(ge=1)] = 30.0
-    """How long the ledger keeps answers: a request that comes again later than that is run again."""
     ledger_mb: Annotated[int, Field(ge=1)] | None = None
-    """How much the ledger may hold, in MiB: beyond that the oldest answers go earlier, but none within a day."""
     run_mb: Annotated[int, Field(ge=1)] = 256
-    """What the artifacts of one run may take together, in MiB: what a tool brings beyond that is for a person."""
     telemetry: TelemetrySettings = TelemetrySettings.model_construct()
     log: LogSettings = LogSettings.model_construct()
 

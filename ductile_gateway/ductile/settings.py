@@ -1,6 +1,7 @@
 """Settings of the way to a Ductile: the section `gateway.ductile`, and each of `gateway.ductiles`.
 
 Of several Ductiles, `home_echo` is the plugin `echo` of `home`. A Ductile's name has no underscore.
+docs/CONFIGURATION.md says of each what it means.
 """
 
 import re
@@ -42,13 +43,9 @@ class RelayPeerSettings(Section):
     """The gateway as one of the peers in Ductile's `remote_ingress.peers`."""
 
     path: Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._~/-]*$")] = "/ingest/peer"
-    """Its `remote_ingress.listen_path`."""
     peer: PeerName = "agentic-gateway"
-    """The name under which Ductile knows the gateway."""
     key_id: Annotated[str, StringConstraints(pattern=r"^[!-~]*$")] = "v1"
-    """The peer's `key_id`."""
     secret: SigningSecret
-    """The peer's secret; `secret_file` reads it from a file."""
 
     @property
     def ingress_path(self) -> str:
@@ -66,7 +63,6 @@ class RelayRouteSettings(RelayPeerSettings):
     """
 
     routes: Annotated[dict[_Name, str | None], Field(min_length=1)]
-    """The type of the events by the route, which is the tool's `plugin`; without one `agentic.tool_request.ROUTE`."""
 
     @model_validator(mode="after")
     def _of_legal_types(self) -> Self:
@@ -83,32 +79,17 @@ class DuctileSettings(Section):
     """A Ductile that carries out the calls."""
 
     url: str
-    """Where its API listens, such as http://127.0.0.1:8080."""
     token: Secret
-    """An API token with plugin:ro (plugin:rw where tools write), jobs:ro and, for `events`, events:ro."""
     allow_http_nonloopback: bool = False
-    """Send the token over plain http to another machine: it can be read and used on the way."""
     events: bool = True
-    """Follow Ductile's event stream, to hear sooner that a job has ended. Off for a Ductile that is reloaded while it
-    runs: an open stream makes it exit."""
     send_call_id: bool = True
-    """Put the id of the call into the payload, as `agentic_call_id`. A plugin that repeats it in its result lets a call
-    be found whose answer was lost."""
     queue_most: Annotated[int, Field(ge=1)] | None = 500
-    """Jobs waiting or running in Ductile, of all its users, beyond which new calls wait on the bus; none: they never
-    do."""
     refresh_s: Annotated[float, Field(ge=1)] = 60.0
-    """How often Ductile is asked anew what its tools are, in seconds; a run keeps the tools with which it began."""
     request_timeout_s: Annotated[float, Field(gt=0)] = 15.0
-    """How long Ductile may take to answer one HTTP request, in seconds."""
     poll_most_s: Annotated[float, Field(gt=0)] = 5.0
-    """The longest wait between two looks at a job, in seconds; it grows to an eighth of what the job has taken."""
     idempotent: frozenset[_Command] = frozenset()
-    """Commands that do no harm when they are repeated, as `plugin/command`: Ductile does not tell."""
     reading_pipelines: frozenset[_Name] = frozenset()
-    """Pipelines that change nothing, so that they may be repeated; also routes of `relay`."""
     relay: RelayRouteSettings | None = None
-    """Tools that are called by events with a dedupe key."""
     _name: str = PrivateAttr("")
 
     def named(self, name: str) -> "DuctileSettings":

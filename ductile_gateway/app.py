@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ductile_gateway.bus.incoming import Questions, requests_of, serve_questions
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, agent_keys, follow_halt, halt_at_last, has_ended
-from ductile_gateway.calls.answers import tell_of_left_over
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.waiting import Lanes, Standstill
@@ -171,7 +170,7 @@ class _Gateway:
             told.carrying(requests, ledger, relay.waiting, standstill)
             if isinstance(runner, Ductiles):
                 told.status.looks["ductile calls"] = runner.findings
-                group.create_task(runner.follow_late(relay.answers.tell_late))
+                group.create_task(runner.follow_late(relay.tell_late))
                 every_s = min(each.refresh_s for each in settings.every_ductile().values())
                 group.create_task(keep_fresh(settings, offers, runner.now_has, every_s=every_s, known=tools.ductiles))
             if isinstance(runner, LocalPlugins):
@@ -189,8 +188,6 @@ class _Gateway:
         self._told.status.looks["plugins"] = runner.findings
         if self._settings.plugins.reload:
             group.create_task(follow_folders(self._settings, self._offers, take_up))
-        if self._settings.shared:
-            group.create_task(tell_of_left_over(runner, relay.answers))
 
     def _lanes(self) -> Lanes:
         """Also for tools that are chosen and not there yet: a Ductile may have them later."""

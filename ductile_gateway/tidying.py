@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import NoReturn
 
-from ductile_gateway.calls.ledger import ArtifactNames, Call
+from ductile_gateway.calls.call import Call
+from ductile_gateway.calls.ledger import ArtifactNames
 from ductile_gateway.plugins.call_folder import CallFolder, old_folders
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.rows import OLD, Rows, kind_of

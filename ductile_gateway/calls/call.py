@@ -1,4 +1,4 @@
-"""A tool call from its request to its answer: Asked ─▶ ToolCall ─▶ Verdict ─▶ Answer. Values only.
+"""A tool call from its request to its answer: Asked ─▶ ToolCall ─▶ Verdict ─▶ Call. Values only.
 
 Every call ends in one verdict: an outcome, "it never started", or "unknown". An intent without an answer means that
 the tool may have run. The first answer is kept for ever.
@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Literal
 
@@ -272,24 +272,35 @@ class Intent:
         return self.asked.key
 
 
+EPOCH = datetime.fromtimestamp(0, UTC)
+OPEN, ANSWERED = "open", "answered"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """The result as it is published: `body` is the message, `digest` of its request, `by` the gateway; empty for the
-    only one."""
+class Call:
+    """What is remembered of a call. `state`: open, or answered at `at`. `body`: the result as it is published, else the
+    request. `by`: the gateway that has begun or answered it. `begun`: its receipt. `late`: the job that outlived it."""
 
     key: str
     digest: str
+    trace: Context
     run_id: str
     step: int
-    trace: Context
-    dedupe_key: str
-    body: bytes
-    completed_at: datetime
-    by: str = field(default="", compare=False)
+    state: str = OPEN
+    dedupe_key: str = ""
+    by: str | None = ALONE
+    route: str = ""
+    may_repeat: bool = False
+    deadline_at: datetime = EPOCH
+    begun: Receipt | None = None
+    late: OverdueJob | None = None
+    at: datetime = EPOCH
+    body: bytes = b""
+
+    def intent(self) -> Intent:
+        """Of one that is open."""
+        asked, by = read_again(self.route, self.body, trace=self.trace), self.by or ALONE
+        return Intent(asked=asked, may_repeat=self.may_repeat, deadline_at=self.deadline_at, by=by)
 
     def facts(self) -> dict[str, object]:
-        named = {"call": self.key, "run_id": self.run_id, "step": self.step}
-        return named | {"trace_id": self.trace.trace_id}
-
-
-Past = Intent | Answer | None
+        return {"call": self.key, "run_id": self.run_id, "step": self.step, "trace_id": self.trace.trace_id}

@@ -6,76 +6,30 @@ first answer is kept, of any gateway.
 
 import sys
 from collections.abc import Callable, Collection, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 
 from ductile_gateway.calls.call import (
     ALONE,
+    ANSWERED,
+    OPEN,
     AlreadyStarted,
-    Answer,
-    Asked,
+    Call,
     Intent,
     Job,
     OverdueJob,
-    Past,
     Receipt,
     WantedName,
-    read_again,
 )
 from ductile_gateway.store.rows import COME_BACK_S, Rows
 from groundwork.service.errors import NoRoom, TryAgain
 from groundwork.sqlite.file import microseconds
-from groundwork.telemetry.span import Context
-from schemas.events import ToolRequest
 from schemas.values import dataclass, replace
-
-EPOCH = datetime.fromtimestamp(0, UTC)
-OPEN, ANSWERED = "open", "answered"
 
 _CALLS = "SELECT subject, head, body FROM rows WHERE kind = 'call' AND"
 _NUMBER_OPEN = "SELECT count(*) FROM rows WHERE kind = 'call' AND state = 'open'"
 _ANSWERED = f"{_CALLS} state = 'answered' AND at >= ? AND coalesce(by, '') IN ('', ?) ORDER BY position"
 _LATE = f"{_CALLS} is_late"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """`state`: open or answered; `at`: when it was completed. `body`: of the answer, else of the request.
-    `begun`: its receipt. `late`: the job that outlived it."""
-
-    key: str
-    digest: str
-    state: str
-    trace: Context
-    run_id: str
-    step: int
-    dedupe_key: str = ""
-    by: str | None = ALONE
-    route: str = ""
-    may_repeat: bool = False
-    deadline_at: datetime | None = None
-    begun: Receipt | None = None
-    late: OverdueJob | None = None
-    at: datetime | None = None
-    body: bytes = b""
-
-    @property
-    def past(self) -> Intent | Answer:
-        by = self.by or ALONE
-        if self.state == OPEN and self.deadline_at:
-            asked = read_again(self.route, self.body, trace=self.trace)
-            return Intent(asked=asked, may_repeat=self.may_repeat, deadline_at=self.deadline_at, by=by)
-        return Answer(
-            key=self.key,
-            digest=self.digest,
-            trace=self.trace,
-            run_id=self.run_id,
-            step=self.step,
-            dedupe_key=self.dedupe_key,
-            body=self.body,
-            completed_at=self.at or EPOCH,
-            by=by,
-        )
 
 
 def intended(call: Call | None, intent: Intent, receipt: Receipt | None, by: str) -> Call:
@@ -85,14 +39,20 @@ def intended(call: Call | None, intent: Intent, receipt: Receipt | None, by: str
         raise TryAgain(f"another gateway has begun the call {call.key} ({call.by})", COME_BACK_S)
     if call and call.begun and receipt:
         raise AlreadyStarted(call.key)
-    return replace(
-        call or _new(intent.asked, intent.asked.request),
+    asked = intent.asked
+    return Call(
+        key=asked.key,
+        digest=asked.digest,
+        trace=asked.trace,
+        run_id=asked.request.run_id,
+        step=asked.request.step,
         by=by,
-        body=intent.asked.body,
-        route=intent.asked.route,
+        body=asked.body,
+        route=asked.route,
         may_repeat=intent.may_repeat,
         deadline_at=intent.deadline_at,
         begun=receipt,
+        late=call and call.late,
     )
 
 
@@ -102,22 +62,8 @@ def adopted(call: Call | None, intent: Intent, by: str) -> Call:
     return replace(call, by=by)
 
 
-def answered(call: Call | None, answer: Answer, by: str) -> Call:
-    if call and call.state != OPEN:
-        return call
-    return replace(
-        call or _new(answer, answer),
-        state=ANSWERED,
-        at=answer.completed_at,
-        by=by,
-        dedupe_key=answer.dedupe_key,
-        body=answer.body,
-        begun=None,
-    )
-
-
-def _new(call: Asked | Answer, of: ToolRequest | Answer) -> Call:
-    return Call(key=call.key, digest=call.digest, state=OPEN, trace=call.trace, run_id=of.run_id, step=of.step)
+def answered(call: Call | None, answer: Call, by: str) -> Call:
+    return call if call and call.state == ANSWERED else replace(answer, by=by, late=call and call.late)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +116,8 @@ class Ledger:
         self._rows = rows
         self._run_bytes = run_bytes
 
-    async def find(self, key: str) -> Past:
-        call = await self._rows.read(Call, key)
-        return call.past if call else None
+    async def find(self, key: str) -> Call | None:
+        return await self._rows.read(Call, key)
 
     async def intend(self, intent: Intent, receipt: Receipt | None = None) -> None:
         """The tool is about to be run by this gateway. Raises AlreadyStarted where another receipt was not dropped, and
@@ -183,11 +128,9 @@ class Ledger:
         """The call is this gateway's now. Raises TryAgain where it has changed meanwhile."""
         await self._change(intent.key, partial(adopted, intent=intent, by=self._rows.by))
 
-    async def answer(self, answer: Answer) -> Answer:
+    async def answer(self, answer: Call) -> Call:
         """Returns the first answer to the key, which is kept for ever."""
-        kept = await self._change(answer.key, partial(answered, answer=answer, by=self._rows.by))
-        past = kept and kept.past
-        return past if isinstance(past, Answer) else answer
+        return await self._change(answer.key, partial(answered, answer=answer, by=self._rows.by)) or answer
 
     async def name_artifacts(
         self, run_id: str, key: str, wanted: Sequence[WantedName], *, at: datetime
@@ -207,13 +150,12 @@ class Ledger:
         ((number,),) = self._rows.look_up(_NUMBER_OPEN)
         return int(number)
 
-    async def answers_to_publish(self, since: datetime) -> Sequence[Answer]:
+    async def answers_to_publish(self, since: datetime) -> Sequence[Call]:
         """Of this gateway, completed since; oldest first."""
-        found = self._rows.listed(Call, _ANSWERED, (microseconds(since), self._rows.by))
-        return [past for call in found if isinstance(past := call.past, Answer)]
+        return self._rows.listed(Call, _ANSWERED, (microseconds(since), self._rows.by))
 
     async def receipt(self, key: str) -> Receipt | None:
-        call = await self._rows.read(Call, key)
+        call = await self.find(key)
         return call.begun if call else None
 
     async def accepted(self, key: str, job_id: str) -> None:

@@ -3,7 +3,8 @@
     request ─▶ ledger: known? ─▶ admit ─▶ intent durable, tool ─▶ artifacts, answer durable ─▶ publish ─▶ (ack)
 
 An answered call is never run again: its answer is published again. An intent is durable right before the tool starts,
-with what its runner needs to find the call; without an answer it is looked for, never simply run.
+with what its runner needs to find the call; without an answer it is looked for, never simply run. Each step from the
+outcome to the result may be repeated. What came of a call that was answered without its end is told late.
 """
 
 import asyncio
@@ -14,14 +15,24 @@ from datetime import timedelta
 from functools import partial
 from weakref import WeakValueDictionary
 
+from pydantic import JsonValue
+
 from ductile_gateway.calls import policy, results
-from ductile_gateway.calls.answers import Answers
+from ductile_gateway.calls.artifacts import (
+    artifact_arguments,
+    content_type_of,
+    name_in,
+    named_digest,
+    sha256_of,
+    text_in,
+    wanted_name,
+)
 from ductile_gateway.calls.call import (
+    OPEN,
     AlreadyStarted,
-    Answer,
     Asked,
+    Call,
     Intent,
-    Past,
     Receipt,
     ToolCall,
     ToolOutcome,
@@ -29,17 +40,24 @@ from ductile_gateway.calls.call import (
     Unknown,
     Unwanted,
     Verdict,
+    failed,
 )
 from ductile_gateway.calls.ledger import Ledger
+from ductile_gateway.calls.results import Kept
 from ductile_gateway.calls.waiting import A_MOMENT, FULL, Lanes, Standstill, WaitingCalls, check_wanted, waited
-from ductile_gateway.ports import Artifacts, Bus, HasEnded, Observer, Offers, Ownership, ToolRunner
-from groundwork.service.errors import Broken, Misconfigured, TryAgain
+from ductile_gateway.ports import Artifacts, Bus, CannotKeep, HasEnded, Observer, Offers, Ownership, ToolRunner
+from groundwork.service.errors import Broken, Misconfigured, NoRoom, TryAgain
 from groundwork.service.machine import utc_now
+from schemas import subjects
 from schemas.values import dataclass, replace
 
 PUBLISHED_AGAIN = timedelta(seconds=60)
 """How far back results are published once more: a power cut may have cost the bus what it had acknowledged."""
 PUBLISHED_AT_ONCE = 32
+_CHANGED = (
+    "{argument}: what is stored as {path} is not what its tool made, by its SHA-256: somebody has replaced it, and the "
+    "tool was not given it"
+)
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +79,6 @@ class Relay:
     observer: Observer
 
     def __post_init__(self) -> None:
-        self.answers = Answers(self.ledger, self.artifacts, self.bus, self.ownership, self.observer)
         self.waiting = WaitingCalls()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -71,18 +88,10 @@ class Relay:
         async with self._locks.setdefault(asked.key, asyncio.Lock()):
             try:
                 with self.waiting.noted(asked):
-                    self._check_known(asked)
-                    if check:
-                        await check()
-                    past = await self.ledger.find(asked.key)
-                    await self._publish(await self._answer(asked, past))
+                    await self._publish(await self._answer(asked, check))
             except TryAgain:
                 self.observer.put_off(asked)
                 raise
-
-    def _check_known(self, asked: Asked) -> None:
-        if why := self.offers.awaited(asked.request.tool):
-            raise TryAgain(why)
 
     def begin_no_more(self) -> None:
         self.standstill.close()
@@ -91,22 +100,35 @@ class Relay:
     async def say_again(self) -> None:
         """Publish the answers of late: the bus may have forgotten them. The request of one that was never published is
         delivered again."""
-        since = utc_now() - PUBLISHED_AGAIN
-        answers = await self.ledger.answers_to_publish(since)
+        answers = await self.ledger.answers_to_publish(utc_now() - PUBLISHED_AGAIN)
         if answers:
             log.info("saying again", extra={"to_publish": len(answers)})
         for first in range(0, len(answers), PUBLISHED_AT_ONCE):
             await asyncio.gather(*map(self._publish, answers[first : first + PUBLISHED_AT_ONCE]))
 
-    async def _answer(self, asked: Asked, past: Past) -> Answer:
-        if past is None:
-            return await self.answers.record(asked, await self._first(asked))
-        if (past.asked.digest if isinstance(past, Intent) else past.digest) != asked.digest:
+    async def tell_late(self, key: str, verdict: Verdict) -> bool:
+        """Publish what came of a call that was answered at its deadline. False while it is not answered yet."""
+        answer = await self.ledger.find(key)
+        if answer is None or answer.state == OPEN:
+            return False
+        log.warning("a late result", extra=answer.facts() | {"ended": getattr(verdict, "status", str(verdict))})
+        if isinstance(verdict, ToolOutcome) and (late := results.late_answer(answer, verdict)):
+            await self._publish(late)
+        return True
+
+    async def _answer(self, asked: Asked, check: Callable[[], Awaitable[None]] | None) -> Call:
+        if why := self.offers.awaited(asked.request.tool):
+            raise TryAgain(why)
+        if check:
+            await check()
+        if (known := await self.ledger.find(asked.key)) is None:
+            return await self.record(asked, await self._first(asked))
+        if known.digest != asked.digest:
             raise Unacceptable(f"protocol violation: another request was made before under the key {asked.key}")
-        if isinstance(past, Intent):  # it is not judged again: it was when it was new
-            return await self.answers.record(asked, await self._taken_up(past))
+        if known.state == OPEN:  # it is not judged again: it was when it was new
+            return await self.record(asked, await self._taken_up(known.intent()))
         self.observer.known(asked)
-        return results.brought_back(past, asked.request.capability)
+        return results.brought_back(known, asked.request.capability)
 
     async def _first(self, asked: Asked) -> ToolOutcome:
         if why := self.standstill.why:
@@ -127,19 +149,14 @@ class Relay:
             return policy.having_waited(admitted, self.waiting.why(asked.key))
 
     async def _run(self, intent: Intent) -> ToolOutcome:
-        call = await self._call(intent)
-        if isinstance(call, ToolOutcome):
-            return call
+        payload = await self._arguments(intent.asked)
+        if isinstance(payload, ToolOutcome):
+            return payload
+        call = ToolCall.of(intent, payload)
         try:
             return await self._start(intent, call)
         except AlreadyStarted:  # a crash took the intent of the call, and not what the runner remembers
             return await self._resumed(intent, call) or await self._start(intent, call)
-
-    async def _call(self, intent: Intent) -> ToolCall | ToolOutcome:
-        request = intent.asked.request
-        command = self.offers.command(request.tool, request.tool_command)
-        payload = await self.answers.arguments(intent.asked, command)
-        return ToolCall.of(intent, payload) if isinstance(payload, dict) else payload
 
     async def _start(self, intent: Intent, call: ToolCall) -> ToolOutcome:
         doubt = self.ownership.doubt(intent.asked)
@@ -181,9 +198,11 @@ class Relay:
         if lost:
             await self.ledger.adopt(intent)
         log.info("resuming", extra=intent.asked.facts())
-        call = await self._call(intent)
-        if isinstance(call, ToolOutcome):
+        payload = await self._arguments(intent.asked)
+        if isinstance(payload, ToolOutcome):
             call = replace(ToolCall.of(intent, intent.asked.request.tool_payload), complete=False)
+        else:
+            call = ToolCall.of(intent, payload)
         return await self._resumed(intent, call) or await self._first(intent.asked)
 
     async def _resumed(self, intent: Intent, call: ToolCall) -> ToolOutcome | None:
@@ -205,6 +224,60 @@ class Relay:
         reads = results.reads_form(self.offers.find(call.asked.request.tool))
         return results.in_words(verdict, plugin=call.plugin, reads=reads)
 
-    async def _publish(self, answer: Answer) -> None:
-        await self.answers.publish(answer)
+    async def _arguments(self, asked: Asked) -> dict[str, JsonValue] | ToolOutcome:
+        """Those of the request, with contents in the place of the paths of artifacts; or why they cannot be given."""
+        request = asked.request
+        command = self.offers.command(request.tool, request.tool_command)
+        if command is None:
+            return failed("not_allowed", f"tool {request.tool} has no such command any more", retryable=False)
+        payload = dict(request.tool_payload)
+        for argument, path in artifact_arguments(command, payload).items():
+            name = name_in(path) or ""
+            content = await self.artifacts.get(request.run_id, name)
+            if content is None:
+                return failed("not_found", f"{argument}: this run has no artifact {path}", retryable=False)
+            recorded = await self.ledger.digest_of(request.run_id, name) or named_digest(name)
+            if not sha256_of(content).startswith(recorded):
+                log.error("an artifact was replaced", extra=asked.facts() | {"path": path})
+                return failed("artifact_changed", _CHANGED.format(argument=argument, path=path), retryable=False)
+            text = text_in(name, content)
+            if text is None:
+                return failed("invalid_arguments", f"{argument}: {path} is not text", retryable=False)
+            payload[argument] = {"path": path, "content_type": content_type_of(name), "text": text}
+        return payload
+
+    async def record(self, asked: Asked, outcome: ToolOutcome) -> Call:
+        """The answer to an outcome, durable; or the one that is there already. Raises Misconfigured once another
+        gateway owns the bus."""
+        answer = None
+        try:
+            outcome = results.made_fit(outcome)
+            answer = results.answer_to(asked, outcome, await self._keep(asked, outcome), at=utc_now())
+        except NoRoom as error:
+            outcome = results.without_room(outcome, str(error))
+        except (CannotKeep, ValueError, RecursionError) as error:  # numbers without end, levels without number
+            why = error if isinstance(error, CannotKeep) else type(error).__name__
+            message = f"the tool has run, but what it brought cannot be kept: {why}"
+            outcome = failed("bad_output", message, retryable=False)
+        answer = answer or results.answer_to(asked, outcome, (), at=utc_now())
+        with contextlib.suppress(TryAgain):
+            await self.ownership.held()
+        answer = await self.ledger.answer(answer)
+        self.observer.answered(asked, outcome)
+        return answer
+
+    async def _keep(self, asked: Asked, outcome: ToolOutcome) -> tuple[Kept, ...]:
+        if not outcome.artifacts:
+            return ()
+        run_id = asked.request.run_id
+        wanted = [wanted_name(artifact, asked, place=place) for place, artifact in enumerate(outcome.artifacts)]
+        names = await self.ledger.name_artifacts(run_id, asked.key, wanted, at=utc_now())
+        kept = tuple(Kept(name, artifact) for name, artifact in zip(names, outcome.artifacts, strict=True))
+        for one in kept:
+            await self.artifacts.put(run_id, one.name, one.artifact.content, one.artifact.content_type)
+        return kept
+
+    async def _publish(self, answer: Call) -> None:
+        headers = results.headers_of(answer)
+        await self.bus.publish(subjects.TOOL_RESULT, answer.body, key=answer.dedupe_key, headers=headers)
         await self.runner.forget(answer.key)

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from ductile_gateway.calls.artifacts import STDERR_BYTES, cut, path_of, storable, text_of
-from ductile_gateway.calls.call import Answer, Asked, JobFacts, ProducedArtifact, ToolOutcome, Verdict, failed
+from ductile_gateway.calls.call import ANSWERED, Asked, Call, JobFacts, ProducedArtifact, ToolOutcome, Verdict, failed
 from schemas import envelope, keys, subjects
 from schemas.catalog import ToolOffer
 from schemas.continuation import Continuation, PluginResult, read_plugin_result
@@ -106,7 +106,7 @@ def made_fit(outcome: ToolOutcome) -> ToolOutcome:
     return _with_large_output(_with_large_text(outcome))
 
 
-def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: datetime) -> Answer:
+def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: datetime) -> Call:
     """The answer to a request: what is written down and then published. `kept` are the outcome's artifacts."""
     request = asked.request
     result = ToolResult(
@@ -122,7 +122,8 @@ def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: d
     )
     key = keys.result(request.run_id, request.step, request.attempt, request.task, request.round)
     message = _Message(type=subjects.TOOL_RESULT, payload=result, dedupe_key=key)
-    return Answer(
+    return Call(
+        state=ANSWERED,
         key=asked.key,
         digest=asked.digest,
         run_id=request.run_id,
@@ -130,7 +131,7 @@ def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: d
         trace=asked.trace,
         dedupe_key=key,
         body=message.body(),
-        completed_at=at,
+        at=at,
     )
 
 
@@ -139,7 +140,7 @@ def _ending(outcome: ToolOutcome, kept: Sequence[Kept], at: datetime) -> dict[st
     return {"status": outcome.status, "result": None, "error": None, **told, "completed_at": at}
 
 
-def brought_back(answer: Answer, capability: str | None) -> Answer:
+def brought_back(answer: Call, capability: str | None) -> Call:
     """The answer with the capability of the request that it answers now: asked again, it may be by a newer key."""
     message = _Message.model_validate_json(answer.body)
     if message.payload.capability == capability:
@@ -156,25 +157,25 @@ def without_room(outcome: ToolOutcome, why: str) -> ToolOutcome:
     return replace(failed(NO_ROOM, message, retryable=outcome.retryable), job=outcome.job)
 
 
-def late_answer(answer: Answer, outcome: ToolOutcome) -> Answer | None:
+def late_answer(answer: Call, outcome: ToolOutcome) -> Call | None:
     """How a call ended whose answer said that its end was not seen; None where its end was seen. The same however
     often it is made: a gateway that dies before it notes that it has told of it tells again."""
     answered: ToolResult = _Message.model_validate_json(answer.body).payload
     if answered.error is None or answered.error.error_class not in UNSEEN:
         return None
-    fit, at = made_fit(replace(outcome, artifacts=())), outcome.job.ended_at or answer.completed_at
+    fit, at = made_fit(replace(outcome, artifacts=())), outcome.job.ended_at or answer.at
     late = answered.model_copy(update=_ending(fit, (), at))
     key = keys.late_result(late.run_id, late.step, late.attempt or 1, late.task, late.round)
     message = _Message(type=subjects.TOOL_RESULT, payload=late, dedupe_key=key)
-    return replace(answer, body=message.body(), completed_at=at, dedupe_key=key)
+    return replace(answer, body=message.body(), at=at, dedupe_key=key)
 
 
-def headers_of(answer: Answer) -> dict[str, str]:
+def headers_of(answer: Call) -> dict[str, str]:
     return envelope.of_event(
         subjects.TOOL_RESULT,
         dedupe_key=answer.dedupe_key,
         source=SOURCE,
-        at=answer.completed_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        at=answer.at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
         run_id=answer.run_id,
         trace_id=answer.trace.trace_id,
         span_id=answer.trace.span_id,

@@ -8,7 +8,6 @@ started. A file of `began`, `unbegun`, `stopped` or `exit` counts only when it e
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
 import shutil
 import uuid
@@ -62,21 +61,11 @@ class CallFolder:
     def stderr(self, limit: int) -> bytes:
         return self._content("stderr")[-limit:]
 
-    def deadline_at(self) -> datetime:
-        """Until when it may take, as it was told; the time of its epoch where a power cut took that."""
-        try:
-            return datetime.fromisoformat(json.loads(self._content("request").partition(b"\n")[2])["deadline_at"])
-        except (ValueError, KeyError, TypeError):
-            return datetime.fromtimestamp(0, UTC)
-
-    def origin(self) -> tuple[str, str]:
-        """Key and boot id of the start; empty texts where a power cut took them."""
-        try:
-            with (self.path / "request").open("rb") as request:
-                key, boot_id = json.loads(request.readline())
-        except (OSError, ValueError, TypeError):
-            return "", ""
-        return key, boot_id
+    def boot_id(self) -> str:
+        """Of the start; empty where a power cut took it."""
+        with contextlib.suppress(OSError), (self.path / "request").open("rb") as request:
+            return request.readline().decode(errors="replace").strip()
+        return ""
 
     def discard(self) -> None:
         gone = self.path.with_name(f".gone-{uuid.uuid4().hex}")
@@ -118,12 +107,7 @@ class CallFolders:
         return CallFolder(self._root / hashlib.sha256(key.encode()).hexdigest()[:40])
 
     def same_boot(self, folder: CallFolder) -> bool:
-        return folder.origin()[1] == self._boot_id
-
-    def keys(self) -> Iterator[str]:
-        for path in self._root.glob("[!.]*"):
-            if key := CallFolder(path).origin()[0]:
-                yield key
+        return folder.boot_id() == self._boot_id
 
     @contextlib.contextmanager
     def publish(self, key: str, request: bytes) -> Iterator[tuple[CallFolder, int]]:
@@ -134,7 +118,7 @@ class CallFolders:
         draft = self._root / f".draft-{uuid.uuid4().hex}"
         draft.mkdir(mode=0o700)
         try:
-            (draft / "request").write_bytes(json.dumps([key, self._boot_id]).encode() + b"\n" + request)
+            (draft / "request").write_bytes(self._boot_id.encode() + b"\n" + request)
             with locked(draft) as lock:
                 _appear(draft, folder, key=key)
                 try:

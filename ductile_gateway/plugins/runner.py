@@ -97,16 +97,6 @@ class LocalPlugins:
     async def findings(self) -> Sequence[Finding]:
         return await look_at_box(self._box, self._plugins.values(), self._environment, self._state_dir)
 
-    def remembered(self) -> frozenset[str]:
-        """The keys of all calls not forgotten. Some may be recorded already: a crash came before `forget`."""
-        return frozenset(self._folders.keys())
-
-    async def end_of(self, key: str) -> Verdict:
-        """The outcome of a remembered call without its request. Waits until it has ended, as `resume`."""
-        folder = self._folders.folder(key)
-        ending = await attend(folder, deadline_at=folder.deadline_at(), grace_s=self._box.limits.grace_s)
-        return await asyncio.to_thread(self._judge, folder, ending, self._plugins.values())
-
     def said(self, key: str) -> str:
         secrets = chain.from_iterable(_secrets(dict(plugin.config)) for plugin in self._plugins.values())
         return masked(self._folders.folder(key).stderr(STDERR_BYTES).decode(errors="replace"), secrets)
@@ -125,13 +115,13 @@ class LocalPlugins:
     async def _conclude(self, folder: CallFolder, call: ToolCall, guard: Guard | None = None) -> Verdict:
         ending = await attend(folder, deadline_at=call.deadline_at, grace_s=self._box.limits.grace_s, guard=guard)
         plugin = self._plugins.get(call.plugin)
-        verdict = await asyncio.to_thread(self._judge, folder, ending, [plugin] if plugin else [])
+        verdict = await asyncio.to_thread(self._judge, folder, ending, plugin.config if plugin else {})
         if isinstance(verdict, NeverStarted):
             await asyncio.to_thread(folder.discard)
         return verdict
 
-    def _judge(self, folder: CallFolder, ending: Ending, plugins: Iterable[InstalledPlugin]) -> Verdict:
-        """`plugins`: those that it may be of, whose secrets it must not tell."""
+    def _judge(self, folder: CallFolder, ending: Ending, config: Mapping[str, JsonValue]) -> Verdict:
+        """`config`: of its plugin, whose secrets it must not tell."""
         return judge(
             Remains(
                 ending,
@@ -141,7 +131,7 @@ class LocalPlugins:
                 exit_code=folder.number("exit"),
                 stdout=folder.stdout(self._box.limits.output_bytes),
                 stderr=folder.stderr(STDERR_BYTES),
-                secrets=tuple(chain.from_iterable(_secrets(dict(plugin.config)) for plugin in plugins)),
+                secrets=tuple(_secrets(dict(config))),
                 began_at=folder.written_at("began"),
                 ended_at=folder.written_at("exit"),
                 output_bytes=self._box.limits.output_bytes,

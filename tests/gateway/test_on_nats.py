@@ -8,7 +8,7 @@ from agent_service.bus.findings import NatsCallbacks
 from ductile_gateway.bus.incoming import serve_questions
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus
 from ductile_gateway.bus.ownership import require
-from ductile_gateway.calls.call import Answer, ProducedArtifact, ToolOutcome
+from ductile_gateway.calls.call import Call, ProducedArtifact, ToolOutcome
 from ductile_gateway.calls.ledger import Ledger
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
@@ -78,7 +78,7 @@ async def test_trouble_of_its_own_ends_the_gateway_and_buries_no_request(
     link: NatsLink, error: type[Exception]
 ) -> None:
     class Failing(Ledger):
-        async def answer(self, _: object) -> Answer:
+        async def answer(self, _: object) -> Call:
             raise error("the disk failed")
 
     await a_bus(link)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from agent_service.bus.topology import topology
-from ductile_gateway.calls.call import Answer, Intent, ToolOutcome, WantedName
+from ductile_gateway.calls.call import OPEN, Call, Intent, ToolOutcome, WantedName
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.results import answer_to
 from ductile_gateway.store import FILE, MIGRATIONS
@@ -93,8 +93,20 @@ def an_intent(step: int = 1, *, may_repeat: bool = False) -> Intent:
     return Intent(asked=asked, may_repeat=may_repeat, deadline_at=NOON + 60 * SECOND)
 
 
-def an_answer(step: int = 1, *, seconds: int = 0, text: str = "done") -> Answer:
+def an_answer(step: int = 1, *, seconds: int = 0, text: str = "done") -> Call:
     return answer_to(an_intent(step).asked, ToolOutcome("ok", text=text), (), at=NOON + seconds * SECOND)
+
+
+async def begun(ledger: Ledger, key: str) -> Intent:
+    call = await ledger.find(key)
+    assert call
+    assert call.state == OPEN
+    return call.intent()
+
+
+async def told(ledger: Ledger, key: str) -> bytes | None:
+    call = await ledger.find(key)
+    return call and call.body
 
 
 async def named(ledger: Ledger, run_id: str, key: str, *candidates: tuple[str, ...]) -> tuple[str, ...]:

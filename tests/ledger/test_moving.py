@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from ductile_gateway.calls.call import Intent, Job, Receipt
-from ductile_gateway.calls.ledger import Call
+from ductile_gateway.calls.call import Call, Job, Receipt
 from ductile_gateway.cli.archive import backup, restore
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.opening import Mark, log_of_gateways, mark_of, put_mark
@@ -29,11 +28,13 @@ from tests.ledger.kit import (
     a_delivery,
     an_answer,
     an_intent,
+    begun,
     embedded,
     joined,
     ledger_stream,
     named,
     owed,
+    told,
 )
 
 Kind = Literal["jetstream", "sqlite"]
@@ -116,18 +117,13 @@ async def kept(tmp_path: Path, some_server: EmbeddedNats, link: NatsLink) -> Kep
     return kept
 
 
-async def found(stores: Stores, intent: Intent) -> Intent:
-    past = await stores.ledger.find(intent.key)
-    assert isinstance(past, Intent)
-    return past
-
-
 async def holds_all(stores: Stores) -> None:
     assert await stores.ledger.receipt(IN_DUCTILE.key) == Receipt(NOON, "j-1")
     assert [late.job for late in stores.ledger.late()] == [Job("j-1", pipeline=False)]
-    assert await stores.ledger.find(an_answer(4).key) == an_answer(4)
+    assert await told(stores.ledger, an_answer(4).key) == an_answer(4).body
     later = sorted(await stores.ledger.answers_to_publish(NOON), key=attrgetter("step"))  # all are of one instant
-    assert [one for one in later if one.key not in (READS.key, BY_A_PLUGIN.key)] == [an_answer(4), an_answer(5)]
+    later_ones = [one.body for one in later if one.key not in (READS.key, BY_A_PLUGIN.key)]
+    assert later_ones == [an_answer(4).body, an_answer(5).body]
     assert await stores.ledger.digest_of(RUN, "a.md") == f"of {an_answer(4).key}"
     assert await owed(stores, "subscription:a", NOON + OVERDUE) == [a_delivery("waiting")]
     await stores.outbox.add([a_delivery(target="relay")])
@@ -145,17 +141,17 @@ async def test_all_is_there_after_a_move_as_that_of_a_gateway_that_is_gone_and_g
     async with kept.opened() as stores:
         await holds_all(stores)
         for intent in (IN_DUCTILE, READS):
-            past = await found(stores, intent)
+            past = await begun(stores.ledger, intent.key)
             assert (past, past.by) == (intent, of_backup(name))
-        await stores.ledger.adopt(await found(stores, READS))
+        await stores.ledger.adopt(await begun(stores.ledger, READS.key))
         await stores.ledger.answer(an_answer(3))
         await stores.ledger.intend(BY_A_PLUGIN)
     await kept.moved("sqlite")
     assert "backed up to be moved" in await kept.why_no_gateway_begins()
     async with kept.opened("sqlite") as stores:
         await holds_all(stores)
-        assert await stores.ledger.find(READS.key) == an_answer(3)
-        assert [await found(stores, one) for one in (IN_DUCTILE, BY_A_PLUGIN)] == [IN_DUCTILE, BY_A_PLUGIN]
+        assert await told(stores.ledger, READS.key) == an_answer(3).body
+        assert [await begun(stores.ledger, one.key) for one in (IN_DUCTILE, BY_A_PLUGIN)] == [IN_DUCTILE, BY_A_PLUGIN]
         assert await stores.outbox.claim(a_delivery("waiting"), NOON + OVERDUE)
 
 
@@ -184,7 +180,7 @@ async def test_a_ledger_comes_back_from_its_backup_into_a_stream_or_a_database_w
     async with kept.opened(into) as stores:
         await holds_all(stores)
         for intent in (IN_DUCTILE, BY_A_PLUGIN, READS):
-            past = await found(stores, intent)
+            past = await begun(stores.ledger, intent.key)
             assert (past, past.by) == (intent, of_backup(name) if into == "jetstream" else "")
 
 

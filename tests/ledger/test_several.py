@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.calls.call import Intent, Receipt
-from ductile_gateway.calls.ledger import Call
+from ductile_gateway.calls.call import Call, Receipt
 from ductile_gateway.store.rows import subject_of
 from ductile_gateway.webhooks.outbound import OVERDUE
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, RUN
-from tests.ledger.kit import NAMES, SECOND, Crowd, a_delivery, an_answer, an_intent, named, owed
+from tests.ledger.kit import NAMES, SECOND, Crowd, a_delivery, an_answer, an_intent, begun, named, owed
 
 KEY = an_intent().key
 
@@ -23,8 +22,7 @@ def crowd(tmp_path: Path) -> Crowd:
 async def test_of_two_that_adopt_a_call_one_does_and_its_first_gateway_has_it_no_more(crowd: Crowd) -> None:
     async with crowd.gateway("a") as a, crowd.gateway("b") as b, crowd.gateway("c") as c:
         await a.ledger.intend(an_intent(), Receipt(NOON))
-        found = await b.ledger.find(KEY)
-        assert isinstance(found, Intent)
+        found = await begun(b.ledger, KEY)
         await b.ledger.adopt(found)
         with pytest.raises(TryAgain, match="another gateway sees to"):
             await c.ledger.adopt(found)
@@ -40,7 +38,7 @@ async def test_what_is_asked_by_key_is_known_though_the_own_copy_is_behind(crowd
         crowd.copies["b"].open.clear()
         await a.ledger.intend(an_intent(), Receipt(NOON))
         assert await named(a.ledger, RUN, "call-1", NAMES) == ("a.md",)
-        assert await b.ledger.find(KEY) == an_intent()
+        assert await begun(b.ledger, KEY) == an_intent()
         assert await b.ledger.receipt(KEY) == Receipt(NOON)
         assert await b.ledger.digest_of(RUN, "A.md") == "of call-1"
         assert await named(b.ledger, RUN, "call-2", NAMES) == ("a-02.md",)
@@ -66,7 +64,7 @@ async def test_a_fact_that_nobody_can_read_or_a_newer_gateway_wrote_stays_and_ho
         assert [kept.body for kept in crowd.log.facts] == [fact]
         await b.ledger.intend(an_intent(2))
         await crowd.caught_up()
-        assert await a.ledger.find(an_intent(2).key) == an_intent(2)
+        assert await begun(a.ledger, an_intent(2).key) == an_intent(2)
         assert a.ledger.number_open() == 1
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ductile_gateway.calls.call import AlreadyStarted, Receipt, WantedName
-from ductile_gateway.calls.ledger import ArtifactNames, Call
+from ductile_gateway.calls.call import AlreadyStarted, Call, Receipt, WantedName
+from ductile_gateway.calls.ledger import ArtifactNames
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas.signing import AgentKey
 from tests.gateway.parts import NOON, RUN
@@ -21,8 +21,10 @@ from tests.ledger.kit import (
     a_delivery,
     an_answer,
     an_intent,
+    begun,
     named,
     owed,
+    told,
 )
 
 
@@ -33,11 +35,11 @@ async def test_an_answer_takes_the_place_of_an_intent_and_the_first_is_kept_for_
     ledger = stores.ledger
     if intended:
         await ledger.intend(an_intent())
-    assert await ledger.answer(an_answer(text="first")) == an_answer(text="first")
-    assert await ledger.answer(an_answer(text="second", seconds=5)) == an_answer(text="first")
+    assert (await ledger.answer(an_answer(text="first"))).body == an_answer(text="first").body
+    assert (await ledger.answer(an_answer(text="second", seconds=5))).body == an_answer(text="first").body
     with contextlib.suppress(TryAgain):
         await ledger.intend(an_intent())
-    assert await ledger.find(an_answer().key) == an_answer(text="first")
+    assert await told(ledger, an_answer().key) == an_answer(text="first").body
     assert ledger.number_open() == 0
 
 
@@ -45,7 +47,7 @@ async def test_a_receipt_is_written_with_its_intent_and_never_over_another_one(s
     await stores.ledger.intend(an_intent(), Receipt(NOON))
     with pytest.raises(AlreadyStarted):
         await stores.ledger.intend(an_intent(may_repeat=True), Receipt(NOON + SECOND))
-    assert await stores.ledger.find(an_intent().key) == an_intent()
+    assert await begun(stores.ledger, an_intent().key) == an_intent()
     assert await stores.ledger.receipt(an_intent().asked.key) == Receipt(NOON)
 
 
@@ -81,10 +83,10 @@ async def test_all_is_there_for_the_next_process(opener: Opener) -> None:
             await stores.pins.trust(keys)
     async with opener() as stores:
         ledger = stores.ledger
-        assert await ledger.find(an_intent(1).key) == an_intent(1)
+        assert await begun(ledger, an_intent(1).key) == an_intent(1)
         assert ledger.number_open() == 1
-        assert await ledger.find(an_answer(2).key) == an_answer(2)
-        assert await ledger.answers_to_publish(NOON) == [an_answer(2)]
+        assert await told(ledger, an_answer(2).key) == an_answer(2).body
+        assert [one.body for one in await ledger.answers_to_publish(NOON)] == [an_answer(2).body]
         assert await ledger.answers_to_publish(NOON + SECOND) == []
         assert await named(ledger, RUN, "call-2", NAMES) == ("a-02.md",)
         assert sorted(await stores.outbox.lanes_due(NOON)) == ["relay", "subscription:a"]
@@ -118,9 +120,9 @@ async def test_old_answers_are_forgotten_and_their_names_are_free_again(
     await ledger.intend(an_intent(4))
     for kind in (Call, ArtifactNames):
         await stores.rows.forget(kind, NOON + 2 * SECOND)
-    found = [await ledger.find(an_answer(step).key) for step in (1, 2, 3)]
-    assert found == [None, None, an_answer(3, seconds=2)]
-    assert await ledger.find(an_intent(4).key) == an_intent(4)
+    found = [await told(ledger, an_answer(step).key) for step in (1, 2, 3)]
+    assert found == [None, None, an_answer(3, seconds=2).body]
+    assert await begun(ledger, an_intent(4).key) == an_intent(4)
     assert await named(ledger, RUN, "another", NAMES) == ("a.md",)
 
 

@@ -261,13 +261,13 @@ async def test_an_end_that_is_seen_after_the_call_was_answered_in_doubt_is_told_
     ended = JobFacts(ended_at=NOON + timedelta(seconds=90))
     saved, well = asked_for(a_request("save", attempt=2)), ToolOutcome("ok", text="written", job=ended)
     world = World()
-    assert not await world.relay().answers.tell_late(saved.key, well)
+    assert not await world.relay().tell_late(saved.key, well)
     await world.ledger.intend(Intent(asked=saved, may_repeat=False, deadline_at=NOON))
-    assert not await world.relay().answers.tell_late(saved.key, well), "it is not answered yet"
-    await world.relay().answers.record(saved, failed("in_doubt", "nobody knows", retryable=False))
+    assert not await world.relay().tell_late(saved.key, well), "it is not answered yet"
+    await world.relay().record(saved, failed("in_doubt", "nobody knows", retryable=False))
     for seconds in (90, 100):  # it died before it noted that it had told
         world.clock.advance(seconds)
-        assert await world.relay().answers.tell_late(saved.key, well)
+        assert await world.relay().tell_late(saved.key, well)
     (subject, key, body, headers), again = world.bus.messages
     assert again == (subject, key, body, headers)
     result, _ = world.bus.results
@@ -275,8 +275,8 @@ async def test_an_end_that_is_seen_after_the_call_was_answered_in_doubt_is_told_
     assert (result.status, result.error, result.step, result.attempt) == ("ok", None, 1, 2)
     assert (result.result.model_dump()["summary"], (result.completed_at - NOON).seconds) == ("written", 90)
     in_time = World()
-    await in_time.relay().answers.record(saved, well)
-    assert (await in_time.relay().answers.tell_late(saved.key, well), in_time.bus.messages) == (True, [])
+    await in_time.relay().record(saved, well)
+    assert (await in_time.relay().tell_late(saved.key, well), in_time.bus.messages) == (True, [])
 
 
 @pytest.mark.parametrize("lapses", [1, 2])

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from ductile_gateway.calls.artifacts import text_of, wanted_name
 from ductile_gateway.calls.call import (
-    Answer,
+    Call,
     ProducedArtifact,
     ToolOutcome,
     Unacceptable,
@@ -133,7 +133,7 @@ WORDS = "word " * 4000
 LINKS: dict[str, JsonValue] = {"links": ["x" * 50] * 100}
 
 
-def answered(outcome: ToolOutcome, *kept: Kept) -> Answer:
+def answered(outcome: ToolOutcome, *kept: Kept) -> Call:
     return answer_to(asked_for(), outcome, kept, at=NOON)
 
 

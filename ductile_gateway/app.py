@@ -10,6 +10,7 @@ from pathlib import Path
 from ductile_gateway.bus.incoming import Questions, requests_of, serve_questions
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, agent_keys, follow_halt, halt_at_last, has_ended
 from ductile_gateway.calls.ledger import Ledger
+from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.waiting import Lanes, Standstill
 from ductile_gateway.ductile.runner import Ductiles
@@ -20,7 +21,6 @@ from ductile_gateway.seen import Seen
 from ductile_gateway.settings import GatewaySettings, load, settings_file
 from ductile_gateway.telling import GatewayMetrics
 from ductile_gateway.tidying import Tidying
-from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import follow_folders, keep_fresh, tools_at_last
 from ductile_gateway.trust import Pins, Trust
 from ductile_gateway.webhooks.outbound import Outbox, serve_outbound

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Protocol
 
 from ductile_gateway.calls.call import Asked, Intent, Receipt, ToolCall, ToolOutcome, Verdict
-from schemas.catalog import ToolCommand, ToolOffer
 from schemas.status import Finding
 
 Look = Callable[[], Sequence[Finding] | Awaitable[Sequence[Finding]]]
@@ -95,19 +94,3 @@ class Observer(Protocol):
 
     def known(self, asked: Asked) -> None:
         """It came again, and had been answered before."""
-
-
-class Offers(Protocol):
-    def serves(self, route: str) -> bool: ...
-
-    def is_ours(self, asked: Asked) -> bool: ...
-
-    def find(self, name: str) -> ToolOffer | None: ...
-
-    def awaited(self, name: str) -> str:
-        """Why it is not known yet whether there is such a tool; empty where it is."""
-
-    def command(self, name: str, command: str) -> ToolCommand | None: ...
-
-    def flaw(self, asked: Asked) -> str | None:
-        """What is wrong with the arguments; None also where there is no schema to check against."""

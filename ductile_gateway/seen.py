@@ -11,6 +11,7 @@ from pathlib import Path
 from ductile_gateway.bus.ownership import ROLE
 from ductile_gateway.calls.artifacts import printable
 from ductile_gateway.calls.ledger import Ledger
+from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.waiting import Standstill, WaitingCalls, look_at_standstill, look_at_waiting
 from ductile_gateway.ductile.discovery import DuctileHealth
 from ductile_gateway.ductile.discovery import look as look_at_ductile
@@ -18,7 +19,6 @@ from ductile_gateway.foundations import Foundations
 from ductile_gateway.ports import Look
 from ductile_gateway.settings import GatewaySettings, HttpSettings
 from ductile_gateway.telling import CallsTold, GatewayMetrics, Spans
-from ductile_gateway.tools.catalog import Offers
 from groundwork.nats.lease import look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop

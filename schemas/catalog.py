@@ -60,6 +60,9 @@ class ToolOffer(Wire):
     executor: ToolName | None = None
     echoes_capability: Annotated[bool, Field(exclude_if=operator.not_)] = False
 
+    def command(self, name: str) -> ToolCommand | None:
+        return next((command for command in self.commands if command.name == name), None)
+
 
 class Catalog(Wire):
     """All tools that `executor` offers. `revision` is a hash of the content, where the executor tells one."""

@@ -15,13 +15,13 @@ from ductile_gateway.calls import policy, results
 from ductile_gateway.calls.artifacts import artifact_arguments, content_type_of, path_of, text_in
 from ductile_gateway.calls.call import Asked, Intent, Receipt, ToolCall, ToolOutcome, failed, read_again
 from ductile_gateway.calls.ledger import Ledger
+from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.results import Kept, made_fit
 from ductile_gateway.foundations import open_tools
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import ToolRunner
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.opening import open_alone
-from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, find_tools
 from groundwork.service.serving import cancelled_by_signals
 from schemas import subjects
@@ -69,7 +69,7 @@ def _ready(tools: Tools, tool: str, command: str, arguments: Arguments) -> tuple
         there = ", ".join(one.name for one in tools.catalog.tools) or "none at all"
         why = f"there is no tool {tool}: there is {there}"
         raise NotCallable("; ".join((why, *dict.fromkeys((*tools.problems, *tools.lacking)))))
-    spoken_of = next((one for one in offer.commands if one.name == command), None)
+    spoken_of = offer.command(command)
     if spoken_of is None:
         there = ", ".join(one.name for one in offer.commands)
         raise NotCallable(f"tool {tool} has no command {command}: it has {there}")

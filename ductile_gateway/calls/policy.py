@@ -1,11 +1,11 @@
-"""The rules of calls: which may be made, and what follows from one whose end was not seen. Pure.
+"""The rules of calls: what is on offer, which may be made, and what follows from one whose end was not seen. Pure.
 
 Everything that the agent checked is checked again. Refusals that another plan can mend are `invalid_arguments` or
 `not_found`; `not_allowed` is for a person. A write with an unknown outcome is in doubt: it is never run again.
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from ductile_gateway.calls.artifacts import artifact_arguments, name_in
@@ -20,18 +20,92 @@ from ductile_gateway.calls.call import (
     failed,
 )
 from schemas import subjects
-from schemas.catalog import ToolCommand, ToolOffer
-from schemas.events import RESERVED_KEYS
-from schemas.values import replace
+from schemas.argument_schemas import argument_flaws, validator_of
+from schemas.catalog import Catalog, ToolCommand, ToolOffer
+from schemas.events import GIVEN_KEYS, RESERVED_KEYS
+from schemas.values import dataclass, replace
 
 UNCERTAIN = frozenset({"timeout", "bad_output"})
 """Errors after which a tool that changes something may have done so."""
 
 
+MOST_FLAWS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    route: str
+    why: str
+
+
+NONE_AWAITED: Mapping[str, Awaited] = {}
+
+
+class Offers:
+    """The replaceable catalog of `executor`. `problems`: what is not on offer, and why. `awaited`: tools that are not
+    known yet to be offered."""
+
+    def __init__(self, *, executor: str = subjects.SERVICE_GATEWAY) -> None:
+        self._executor = executor
+        self.replace(Catalog(revision="", tools=()))
+
+    def replace(
+        self, catalog: Catalog, problems: tuple[str, ...] = (), *, awaited: Mapping[str, Awaited] = NONE_AWAITED
+    ) -> None:
+        """Calls that were admitted before go on."""
+        self._validators = {
+            (offer.name, command.name): validator_of(command.input_schema)
+            for offer in catalog.tools
+            for command in offer.commands
+            if command.input_schema
+        }
+        self._by_name = {offer.name: offer for offer in catalog.tools}
+        self._awaited = awaited
+        there = frozenset(offer.route for offer in catalog.tools)
+        self._routes = there | {one.route for one in awaited.values()}
+        self.catalog = catalog.model_copy(update={"executor": self._executor})
+        self.problems = problems
+
+    @property
+    def are_awaited(self) -> bool:
+        return bool(self._awaited)
+
+    def awaited(self, name: str) -> str:
+        """Why it is not known yet whether there is such a tool; empty where it is."""
+        found = self._awaited.get(name)
+        return found.why if found else ""
+
+    def serves(self, route: str) -> bool:
+        return route in self._routes
+
+    def is_ours(self, asked: Asked) -> bool:
+        executor = asked.request.executor
+        return self.serves(asked.route) if executor is None else executor == self._executor
+
+    def find(self, name: str) -> ToolOffer | None:
+        return self._by_name.get(name)
+
+    def command(self, name: str, command: str) -> ToolCommand | None:
+        offer = self.find(name)
+        return offer.command(command) if offer else None
+
+    def flaw(self, asked: Asked) -> str | None:
+        """What is wrong with the arguments; None also where there is no schema to check against."""
+        request = asked.request
+        validator = self._validators.get((request.tool, request.tool_command))
+        if validator is None:
+            return None
+        command = self.command(request.tool, request.tool_command)
+        known = command.input_schema.get("properties") if command else None
+        added = GIVEN_KEYS.difference(known if isinstance(known, dict) else ()) if request.task else ()
+        payload = {name: value for name, value in request.tool_payload.items() if name not in added}
+        return None if validator.is_valid(payload) else "; ".join(argument_flaws(validator, payload, most=MOST_FLAWS))
+
+
 def admit(asked: Asked, offer: ToolOffer | None, *, flaw: str | None, now: datetime) -> Intent | ToolOutcome:
     """The intent to run a request that never ran, or why not. `flaw`: what is wrong with its arguments by the command's
     schema."""
-    command = _command(asked, offer)
+    command = offer.command(asked.request.tool_command) if offer else None
     if offer is None or command is None or offer.route != asked.route or asked.route in subjects.OUR_OWN_ROUTES:
         return failed("not_allowed", _why_not_allowed(asked, offer), retryable=False)
     if flaw := flaw or _flaw(asked, command):
@@ -102,11 +176,6 @@ def _named(jobs: Sequence[str]) -> str:
         return ""
     which = f"It may be job {jobs[0]}" if len(jobs) == 1 else f"It may be one of the jobs {', '.join(jobs)}"
     return f"{which} of Ductile, which tells its outcome. "
-
-
-def _command(asked: Asked, offer: ToolOffer | None) -> ToolCommand | None:
-    commands = offer.commands if offer else ()
-    return next((command for command in commands if command.name == asked.request.tool_command), None)
 
 
 def _why_not_allowed(asked: Asked, offer: ToolOffer | None) -> str:

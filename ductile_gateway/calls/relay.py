@@ -43,9 +43,10 @@ from ductile_gateway.calls.call import (
     failed,
 )
 from ductile_gateway.calls.ledger import Ledger
+from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.results import Kept
 from ductile_gateway.calls.waiting import A_MOMENT, FULL, Lanes, Standstill, WaitingCalls, check_wanted, waited
-from ductile_gateway.ports import Artifacts, Bus, CannotKeep, HasEnded, Observer, Offers, Ownership, ToolRunner
+from ductile_gateway.ports import Artifacts, Bus, CannotKeep, HasEnded, Observer, Ownership, ToolRunner
 from groundwork.service.errors import Broken, Misconfigured, NoRoom, TryAgain
 from groundwork.service.machine import utc_now
 from schemas import subjects

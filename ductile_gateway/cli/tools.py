@@ -18,6 +18,7 @@ import typer
 from ductile_gateway.authoring.calling import Called, NotCallable
 from ductile_gateway.authoring.calling import call as make_call
 from ductile_gateway.authoring.making import EXAMPLE, CannotMake, Language, advice, make
+from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.results import output_of, reads_form
 from ductile_gateway.cli.main import NAME, AsJson, ConfigNearby, ToolsFolder, settings_for_tools, settings_of
 from ductile_gateway.ductile import discovery
@@ -26,7 +27,6 @@ from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import look_at_box
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import ahead
-from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, find_tools
 from groundwork.service import strict
 from groundwork.service.commands import examples

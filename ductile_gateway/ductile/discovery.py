@@ -11,6 +11,7 @@ from typing import Literal, NoReturn
 import httpx2
 
 from ductile_gateway.calls.artifacts import printable
+from ductile_gateway.calls.policy import Offers
 from ductile_gateway.ductile.api import (
     CALL,
     CONFIG,
@@ -31,7 +32,7 @@ from ductile_gateway.ductile.api import (
 )
 from ductile_gateway.ductile.catalog import DuctileTools, pipeline_names, read_tools, wanted
 from ductile_gateway.ductile.settings import DuctileSettings, full_name, owner
-from ductile_gateway.tools.catalog import HOUSEKEEPING, Offers, ToolChoice
+from ductile_gateway.tools.catalog import HOUSEKEEPING, ToolChoice
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.json_log import Outage
 from groundwork.service.serving import head_start

@@ -11,19 +11,14 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ductile_gateway.calls.call import Asked
 from ductile_gateway.plugins.manifest import Command, Manifest
 from schemas import subjects
-from schemas.argument_schemas import argument_flaws, schema_flaw, validator_of
+from schemas.argument_schemas import schema_flaw
 from schemas.catalog import Approve, Catalog, Effect, Output, ToolCommand, ToolOffer
-from schemas.events import GIVEN_KEYS
 from schemas.fields import ToolName, rule_of
-from schemas.values import dataclass
 
 HOUSEKEEPING = frozenset({"health", "init"})
 """Commands of the plugin protocol that are nothing for an agent, unless they are chosen."""
-
-MOST_FLAWS = 3
 
 
 class CommandChoice(BaseModel):
@@ -131,74 +126,6 @@ def _revision(offers: list[ToolOffer]) -> str:
     content = [offer.model_dump(mode="json") for offer in offers]
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
-@dataclass(frozen=True, slots=True)
-class Awaited:
-    route: str
-    why: str
-
-
-NONE_AWAITED: Mapping[str, Awaited] = {}
-
-
-class Offers:
-    """The replaceable catalog of `executor`. Fills the port Offers. `problems`: what is not on offer, and why."""
-
-    def __init__(self, *, executor: str = subjects.SERVICE_GATEWAY) -> None:
-        self._executor = executor
-        self.replace(Catalog(revision="", tools=()))
-
-    def replace(
-        self, catalog: Catalog, problems: tuple[str, ...] = (), *, awaited: Mapping[str, Awaited] = NONE_AWAITED
-    ) -> None:
-        """Calls that were admitted before go on. `awaited`: tools that are not known yet to be
-        offered."""
-        self._validators = {
-            (offer.name, command.name): validator_of(command.input_schema)
-            for offer in catalog.tools
-            for command in offer.commands
-            if command.input_schema
-        }
-        self._by_name = {offer.name: offer for offer in catalog.tools}
-        self._awaited = awaited
-        there = frozenset(offer.route for offer in catalog.tools)
-        self._routes = there | {one.route for one in awaited.values()}
-        self.catalog = catalog.model_copy(update={"executor": self._executor})
-        self.problems = problems
-
-    @property
-    def are_awaited(self) -> bool:
-        return bool(self._awaited)
-
-    def awaited(self, name: str) -> str:
-        found = self._awaited.get(name)
-        return found.why if found else ""
-
-    def serves(self, route: str) -> bool:
-        return route in self._routes
-
-    def is_ours(self, asked: Asked) -> bool:
-        executor = asked.request.executor
-        return self.serves(asked.route) if executor is None else executor == self._executor
-
-    def find(self, name: str) -> ToolOffer | None:
-        return self._by_name.get(name)
-
-    def command(self, name: str, command: str) -> ToolCommand | None:
-        offer = self.find(name)
-        return next((one for one in offer.commands if one.name == command), None) if offer else None
-
-    def flaw(self, asked: Asked) -> str | None:
-        request = asked.request
-        validator = self._validators.get((request.tool, request.tool_command))
-        if validator is None:
-            return None
-        command = self.command(request.tool, request.tool_command)
-        known = command.input_schema.get("properties") if command else None
-        added = GIVEN_KEYS.difference(known if isinstance(known, dict) else ()) if request.task else ()
-        payload = {name: value for name, value in request.tool_payload.items() if name not in added}
-        return None if validator.is_valid(payload) else "; ".join(argument_flaws(validator, payload, most=MOST_FLAWS))
 
 
 def difference(before: Catalog, now: Catalog) -> dict[str, list[str]]:

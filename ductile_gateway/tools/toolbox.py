@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ductile_gateway.calls.policy import Awaited, Offers
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools, without_call_id
 from ductile_gateway.ductile.discovery import discover_tools
@@ -22,7 +23,7 @@ from ductile_gateway.plugins.manifest import Manifest
 from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import in_process_manifests
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.tools.catalog import Awaited, Offers, ToolChoice, difference, draw_catalog
+from ductile_gateway.tools.catalog import ToolChoice, difference, draw_catalog
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from schemas.catalog import Catalog
 from schemas.values import dataclass

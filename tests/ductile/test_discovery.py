@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from ductile_gateway.calls.policy import Offers
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.discovery import discover_tools, look_at
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.tools.catalog import Offers, ToolChoice
+from ductile_gateway.tools.catalog import ToolChoice
 from ductile_gateway.tools.toolbox import keep_fresh, tools_at_last
 from groundwork.service.errors import Misconfigured
 from schemas.status import Finding

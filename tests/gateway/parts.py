@@ -11,12 +11,12 @@ from ductile_gateway import store
 from ductile_gateway.bus.ownership import BusOwnership
 from ductile_gateway.calls.call import AlreadyStarted, Asked, NeverStarted, ToolCall, ToolOutcome, Verdict, read_request
 from ductile_gateway.calls.ledger import Ledger
+from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.waiting import Lanes, Standstill
 from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Observer, ToolRunner, unrecorded
 from ductile_gateway.store.rows import InFile, Rows
 from ductile_gateway.telling import CallsTold, GatewayMetrics, Spans
-from ductile_gateway.tools.catalog import Offers
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile
 from schemas import envelope as headers

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.authoring.making import EXAMPLE, Language, make
+from ductile_gateway.calls.policy import Offers
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import follow_folders
 from tests.gateway.served import ROOT
 from tests.kit.waiting import until

@@ -130,8 +130,7 @@ class _Gateway:
         if settings.listens():
             await head_start()
             inbound = loaded("ductile_gateway.webhooks.inbound:Inbound")
-            events = inbound(settings, self._bus, self._artifacts, self._offers.find)
-            await loaded("ductile_gateway.http:serve_ingress")(settings, events, told=self._metrics.received.add)
+            await inbound(settings, self._bus, self._artifacts, self._offers.find, self._metrics.received.add).serve()
 
     async def carries(self, questions: Questions) -> None:
         """Requests, once it is known whether everything is stopped, and which tools there are."""

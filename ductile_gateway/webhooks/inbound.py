@@ -1,6 +1,10 @@
 """Events from outside: deliveries of webhooks and of Ductile's relay become messages on the bus.
 
-    signature ─▶ mapping ─▶ bus
+    POST ─▶ signature ─▶ mapping ─▶ bus ─▶ 202
+
+202: it is durable on the bus, now or before. 200: a webhook's delivery is not mapped. Errors are `{"error": "<text>"}`.
+Path and Host are checked before any route: a browser that was tricked into another name for this address is turned
+away.
 
 However often a delivery is sent, its message has the same name: the bus drops a copy that comes soon, and the agent
 knows the start, signal or result that comes later. An unknown name or key is answered like a wrong signature. Webhooks
@@ -10,12 +14,20 @@ be anybody's.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from datetime import UTC
+from functools import partial
 from secrets import token_bytes
 
 from pydantic import JsonValue
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ductile_gateway.ductile.api import FORBIDDEN
 from ductile_gateway.ports import Artifacts, Bus, CannotKeep
@@ -31,15 +43,20 @@ from ductile_gateway.webhooks.mapping import (
 )
 from ductile_gateway.webhooks.settings import IngressSettings
 from ductile_gateway.webhooks.signatures import KEY_ID, PEER, Claim, claimed, signed_by_any
+from groundwork.http.requests import Bodies, BodyRefused, has_a_path, host
+from groundwork.http.server import serve_http
 from groundwork.service import strict
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.machine import utc_now
+from groundwork.service.serving import address, listening
 from groundwork.telemetry.span import context_of
 from schemas import envelope, subjects
 from schemas.envelope import TRACEPARENT
 from schemas.values import dataclass
 
 SOURCE = "/agentic-loop/ductile-gateway/ingress"
+NOTHING = "there is nothing at this path"
+WRONG_HOST = "this service does not answer to this Host: add it to `gateway.ingress.allowed_hosts`"
 ANY_TYPE = "*"
 WITHIN_S = 8.0
 """How long a delivery may wait for the bus: less than its sender waits for the answer."""
@@ -52,18 +69,74 @@ Taken = tuple[str, Outgoing]
 
 @dataclass(eq=False)
 class Inbound:
-    """All methods raise RequestRefused, and TryAgain where the bus does not take the event in time. `headers`: by
-    lower-case name, without repeated ones."""
+    """`told` takes how an event came, `relay` or `webhook`, and what came of it. `headers`: by lower-case name, without
+    repeated ones."""
 
     settings: IngressSettings
     bus: Bus
     artifacts: Artifacts
     find_offer: FindOffer
+    told: Callable[[str, str], None]
     within_s: float = WITHIN_S
     unknown: Sequence[bytes] = field(default_factory=lambda: (token_bytes(32),))
     """The key of a sender that is not known: its signature is looked at like any other."""
 
-    async def relay(self, path: str, headers: Mapping[str, str], body: bytes) -> Taken:
+    def __post_init__(self) -> None:
+        self._bodies = Bodies(self.settings.max_body_bytes)
+
+    async def serve(self) -> None:
+        """Take events from outside until cancelled. Raises Misconfigured or Broken."""
+        async with listening(self.settings.host, self.settings.port, who="gateway") as listener:
+            log.info("events from outside are taken", extra={"http": address(listener)})
+            await serve_http(self.app(), listener)
+
+    def app(self) -> ASGIApp:
+        allowed = frozenset(map(str.lower, self.settings.allowed_hosts))
+        app = Starlette(
+            routes=[
+                Route("/ingest/ductile", partial(self._answer, "relay"), methods=["POST"]),
+                Route("/webhooks/{name}", partial(self._answer, "webhook"), methods=["POST"]),
+            ],
+            exception_handlers=dict.fromkeys((RequestRefused, HTTPException, Failure, Exception), _failed),
+        )
+        app.router.redirect_slashes = False
+
+        async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+            answer: ASGIApp = app
+            if scope["type"] == "http" and not has_a_path(scope):
+                answer = JSONResponse({"error": NOTHING}, 404)
+            elif scope["type"] == "http" and host(scope) not in allowed:
+                answer = JSONResponse({"error": WRONG_HOST}, 421)
+            await answer(scope, receive, send)
+
+        return guarded
+
+    async def _answer(self, how: str, request: Request) -> JSONResponse:
+        try:
+            headers, body = await self._read(request)
+            if how == "relay":
+                taken: Taken | None = await self._relay(request.scope["path"], headers, body)
+            else:
+                taken = await self._webhook(request.path_params["name"], headers, body)
+        except (RequestRefused, Failure) as error:
+            self.told(how, "refused" if isinstance(error, RequestRefused) else "put_off")
+            raise
+        self.told(how, "accepted" if taken else "ignored")
+        if taken is None:
+            return JSONResponse({"status": "ignored"})
+        event_type, event = taken
+        said = {"status": "accepted", "event_type": event_type, "receiver_event_id": event.key, "job_id": event.about}
+        return JSONResponse(said | ({"peer": headers[PEER.lower()].strip()} if how == "relay" else {}), 202)
+
+    async def _read(self, request: Request) -> tuple[Mapping[str, str], bytes]:
+        try:
+            body = await self._bodies.read(request)
+        except BodyRefused as error:
+            raise RequestRefused(error.status, str(error)) from error
+        times = Counter(name for name, _ in request.headers.items())
+        return {name: value for name, value in request.headers.items() if times[name] == 1}, body
+
+    async def _relay(self, path: str, headers: Mapping[str, str], body: bytes) -> Taken:
         """An event that a Ductile relays by POST."""
         now, name = utc_now(), headers.get(PEER.lower(), "").strip()
         peer, claim = self.settings.peers.get(name), claimed("relay", headers, body, path=path, now=now)
@@ -82,7 +155,7 @@ class Inbound:
         outgoing = of_relayed(relayed, peer.events.get(kind), origin, self.find_offer)
         return await self._take(kind, outgoing, origin)
 
-    async def webhook(self, name: str, headers: Mapping[str, str], body: bytes) -> Taken | None:
+    async def _webhook(self, name: str, headers: Mapping[str, str], body: bytes) -> Taken | None:
         """None for an event that is not mapped."""
         now = utc_now()
         hook = self.settings.webhooks.get(name)
@@ -130,6 +203,25 @@ class Inbound:
             except CannotKeep as error:
                 told = "the result is too large for an event, and for a run of this name no artifact can be stored"
                 raise RequestRefused(422, told) from error
+
+
+async def _failed(request: Request, error: Exception) -> JSONResponse:
+    status, text, headers = 500, "the gateway failed at this request; its log says how", dict[str, str]()
+    match error:
+        case RequestRefused():
+            log.info("refused", extra={"path": request.scope["path"][:80], "status": error.status, "why": error.why})
+            # The rest of a body that was not read is not worth reading.
+            headers = {"Connection": "close"} if error.status in (408, 413) else {}
+            status, text = error.status, str(error)
+        case HTTPException():
+            status, text = error.status_code, NOTHING if error.status_code == 404 else str(error.detail)
+            headers = dict(error.headers or {})
+        case Failure():
+            delay_s = error.delay_s if isinstance(error, TryAgain) else 5
+            level = logging.WARNING if isinstance(error, TryAgain) else logging.CRITICAL
+            log.log(level, "an event from outside is not taken now", extra={"why": str(error)})
+            status, text, headers = 503, "not taken for now: send it again", {"Retry-After": f"{max(1, delay_s):.0f}"}
+    return JSONResponse({"error": text}, status, headers=headers)
 
 
 def read_json(body: bytes) -> JsonValue:

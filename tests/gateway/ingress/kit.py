@@ -12,7 +12,6 @@ from typing import Any
 import httpx2
 from starlette.types import ASGIApp
 
-from ductile_gateway.http import create_ingress
 from ductile_gateway.ports import Bus
 from ductile_gateway.webhooks.inbound import Inbound
 from ductile_gateway.webhooks.settings import IngressSettings
@@ -63,8 +62,8 @@ class Ingress:
         self.artifacts: Any = MemoryArtifacts()
         self.clock = still(NOON)
         find_offer = {offer.name: offer for offer in offers}.get
-        inbound = Inbound(chosen, self.bus, self.artifacts, find_offer, within_s=within_s)
-        self.app: ASGIApp = create_ingress(chosen, inbound, told=lambda *_: None)
+        inbound = Inbound(chosen, self.bus, self.artifacts, find_offer, lambda *_: None, within_s=within_s)
+        self.app: ASGIApp = inbound.app()
 
     async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> httpx2.Response:
         raw = {name.encode(): value.encode("latin-1") for name, value in headers.items()}

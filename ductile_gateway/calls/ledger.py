@@ -52,7 +52,7 @@ def intended(call: Call | None, intent: Intent, receipt: Receipt | None, by: str
         may_repeat=intent.may_repeat,
         deadline_at=intent.deadline_at,
         begun=receipt,
-        late=call and call.late,
+        late=call.late if call else None,
     )
 
 
@@ -63,7 +63,7 @@ def adopted(call: Call | None, intent: Intent, by: str) -> Call:
 
 
 def answered(call: Call | None, answer: Call, by: str) -> Call:
-    return call if call and call.state == ANSWERED else replace(answer, by=by, late=call and call.late)
+    return call if call and call.state == ANSWERED else replace(answer, by=by, late=call.late if call else None)
 
 
 @dataclass(frozen=True, slots=True)

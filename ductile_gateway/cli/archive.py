@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from ductile_gateway.bus.ownership import ROLE, require
-from ductile_gateway.calls.ledger import OPEN
+from ductile_gateway.calls.call import OPEN
 from ductile_gateway.cli.main import AsJson, Config, settings_of
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, MIGRATIONS

@@ -80,8 +80,6 @@ def _carry_out(proposal: Proposal, binary: Path | None, *, yes: bool, dry_run: b
     if binary and not os.access(binary, os.X_OK):
         raise Misconfigured(f"--ductile {binary} is no program that can be run")
     program = DuctileProgram(path) if path else None
-    if program and proposal.values.get("generation", theirs := program.generation()) != theirs:
-        raise Misconfigured(f"the configuration is not of the generation of {path}, which is {theirs}")
     for kept in proposal.kept:
         _say(f"kept: {kept}, which was changed since it was put there, or is named by what was")
     _say(proposal.text() or "There is nothing to change.")

@@ -28,6 +28,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 NAME = "ductile-gateway"
 OF_DEV = Path(".agentic/agentic.yaml")
 TOOLS = Path("tools")
+EXAMPLE = '{"text": "one two three"}'
+"""Arguments of a tool that `new` makes."""
 
 
 def settings_of(config: Path | None) -> GatewaySettings:
@@ -71,6 +73,7 @@ Commands
   ductile_gateway.cli.tools
     check       List the tools on offer, and what is wrong with them.
     new         Create a tool: a manifest, a program, and a script that calls it.
+  ductile_gateway.cli.calling
     call        Call a tool as the gateway would for an agent, and show its answer.
   ductile_gateway.cli.archive
     backup      Back up the gateway's ledger into a file, while it runs.

@@ -1,37 +1,41 @@
-"""`ductile-gateway check`, `new` and `call`: for those who write tools. None starts the gateway.
+"""`ductile-gateway check` and `new`: for those who write tools. Neither starts the gateway.
 
 `check` ends with 78 where something is wrong, or a chosen tool or command is left out; with 69 while Ductile does not
 answer.
 """
 
 import asyncio
-import json
+import difflib
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
+from pydantic import BaseModel
 
-from ductile_gateway.authoring.calling import Called, NotCallable
-from ductile_gateway.authoring.calling import call as make_call
-from ductile_gateway.authoring.making import EXAMPLE, CannotMake, Language, advice, make
 from ductile_gateway.calls.policy import Offers
-from ductile_gateway.calls.results import output_of, reads_form
-from ductile_gateway.cli.main import NAME, AsJson, ConfigNearby, ToolsFolder, settings_for_tools, settings_of
+from ductile_gateway.calls.results import reads_form
+from ductile_gateway.cli.main import EXAMPLE, NAME, ConfigNearby, ToolsFolder, settings_for_tools, settings_of
 from ductile_gateway.ductile import discovery
 from ductile_gateway.plugins.boxes import boundary_of, box_of
+from ductile_gateway.plugins.folders import MANIFEST, InstalledPlugin
+from ductile_gateway.plugins.manifest import Command, Manifest
 from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import look_at_box
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import ahead
+from ductile_gateway.tools.catalog import HOUSEKEEPING
 from ductile_gateway.tools.toolbox import Tools, find_tools
-from groundwork.service import strict
 from groundwork.service.commands import examples
-from groundwork.service.errors import Exit, Misconfigured, TryAgain, Unreachable
+from groundwork.service.errors import Exit, TryAgain, Unreachable
 from groundwork.service.installed import invocation
+from schemas import subjects
 from schemas.catalog import ToolCommand
 from schemas.status import Finding
 
@@ -41,6 +45,31 @@ BRINGS = {
     "untrusted": ", brings untrusted content",
     "": ", counts as bringing untrusted content: nothing declares its `output`",
 }
+
+
+OF_DUCTILE = ("concurrency_safe", "values", "output_schema", "schedule", "metadata")
+"""Keys that a Ductile reads and we do not."""
+ALIKE = 0.75
+LACKING: Mapping[type[BaseModel], Mapping[str, str]] = {
+    Manifest: {
+        "description": "the model is not told what the tool is for",
+        "output": "its results count as untrusted, and writes after them wait for a person: say "
+        "`output: trusted`, or `output: untrusted` where they hold pages, mails or other texts from outside",
+    },
+    Command: {
+        "description": "the model is not told what it does",
+        "input_schema": "the model is not told its arguments, and none are checked",
+    },
+}
+
+
+class Language(StrEnum):
+    PYTHON = "python"
+    BASH = "bash"
+    NODE = "node"
+
+
+PROGRAMS = {Language.PYTHON: "run.py", Language.BASH: "run.sh", Language.NODE: "run.mjs"}
 
 
 def check(settings: GatewaySettings) -> Exit:
@@ -122,11 +151,7 @@ def check_command(
     raise typer.Exit(check(settings_for_tools(config, tools)))
 
 
-def _of_gateway(*lines: str) -> str:
-    return examples(*(f"{NAME} {line}" for line in lines))
-
-
-@commands.command(epilog=_of_gateway("new weather", "new weather --lang bash"))
+@commands.command(epilog=examples(f"{NAME} new weather", f"{NAME} new weather --lang bash"))
 def new(
     name: Annotated[str, typer.Argument(help="What the tool is called.", metavar="NAME")],
     lang: Annotated[Language, typer.Option(help="The language of its program.")] = Language.PYTHON,
@@ -136,10 +161,7 @@ def new(
     ] = Path("tools"),
 ) -> None:
     """It works as it is."""
-    try:
-        made = make(name, lang, tools)
-    except CannotMake as error:
-        raise typer.BadParameter(str(error)) from error
+    made = make(name, lang, tools)
     agentic = invocation("agentic", "agent_service")
     gateway = invocation(NAME, "ductile_gateway")
     folder, script = shlex.quote(str(tools)), shlex.quote(str(made / "script.yaml"))
@@ -152,83 +174,54 @@ def new(
     )
 
 
-@commands.command(
-    epilog=_of_gateway("""call words handle '{"text": "one two three"}'""", "call text-report handle - <arguments.json")
-)
-def call(
-    tool: Annotated[str, typer.Argument(help="The tool.", metavar="TOOL")],
-    command: Annotated[str, typer.Argument(help="Its command.", metavar="COMMAND")],
-    arguments: Annotated[
-        str, typer.Argument(help="A JSON object; - reads it from standard input.", metavar="ARGUMENTS")
-    ] = "{}",
-    config: ConfigNearby = None,
-    tools: ToolsFolder = None,
-    artifacts: Annotated[
-        Path | None, typer.Option(help="Keep the artifacts that it brings in this folder.", metavar="FOLDER")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """A write is carried out.
-
-    Exit code 1 if the tool fails. An artifact argument names a file of this machine.
-    """
-    settings = settings_for_tools(config, tools)
+def make(name: str, language: Language, folder: Path) -> Path:
+    if not subjects.NAME.fullmatch(name):
+        raise typer.BadParameter(f"{name!r} is no name for a tool: lower case letters, digits, `-` and `_`, at most 64")
+    if name in subjects.OUR_OWN_ROUTES:
+        raise typer.BadParameter(f"{name} is the name of a part of the program itself: choose another")
+    made = folder / name
     try:
-        called = asyncio.run(make_call(settings, tool, command, _object(arguments)))
-    except NotCallable as error:
-        raise typer.BadParameter(str(error)) from error
-    except TryAgain as error:
-        raise Unreachable(str(error)) from error
-    except asyncio.CancelledError:
-        raise typer.Exit(Exit.INTERRUPTED) from None
-    if artifacts:
-        _keep(called, artifacts)
-    sys.stdout.write(f"{json.dumps(_as_document(called), ensure_ascii=False)}\n" if as_json else _as_text(called))
-    raise typer.Exit(Exit.FAILED if called.outcome.status == "error" else Exit.OK)
-
-
-def _object(arguments: str) -> dict[str, Any]:
-    try:
-        given = strict.read(sys.stdin.buffer.read() if arguments == "-" else os.fsencode(arguments))
-    except strict.NotStrictJson as error:
-        flaw = f"what is given as arguments {error}"
-        raise typer.BadParameter(f"{flaw}: give a JSON object, such as '{EXAMPLE}'") from error
-    if not isinstance(given, dict):
-        raise typer.BadParameter(f"the arguments are no JSON object: give one, such as '{EXAMPLE}'")
-    return given
-
-
-def _as_document(called: Called) -> dict[str, Any]:
-    outcome = called.outcome
-    told: dict[str, Any] = {"status": outcome.status, "seconds": round(called.seconds, 3), "stderr": called.stderr}
-    if outcome.status == "error":
-        error = {"class": outcome.error_class, "message": outcome.message, "retryable": outcome.retryable}
-        return told | {"error": error}
-    return told | {"result": output_of(outcome, called.kept).model_dump(mode="json", exclude_none=True)}
-
-
-def _as_text(called: Called) -> str:
-    outcome = called.outcome
-    if outcome.status == "error":
-        again = "another try may help" if outcome.retryable else "another try does not help"
-        lines = [f"✗ {outcome.error_class} after {called.seconds:.2f} s ({again})", outcome.message or ""]
-    else:
-        lines = [f"✓ {outcome.status} after {called.seconds:.2f} s", outcome.text]
-    if outcome.continuation:
-        lines.append(f"continuation: {outcome.continuation.model_dump_json(exclude_none=True)}")
-    if outcome.output:
-        lines.append(f"output: {json.dumps(dict(outcome.output), ensure_ascii=False)}")
-    for one in called.kept:
-        lines.append(f"artifact: {one.name} ({one.artifact.content_type}, {len(one.artifact.content)} bytes)")
-    if called.stderr.strip():
-        lines.append(f"on standard error:\n{called.stderr.strip()}")
-    return "".join(f"{line}\n" for line in lines if line)
-
-
-def _keep(called: Called, folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for one in called.kept:
-            (folder / one.name).write_bytes(one.artifact.content)
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        made.mkdir(mode=0o755)
+        for path, text in _contents(made, language):
+            path.write_text(text, encoding="utf-8")
+            path.chmod(0o755 if path.name == PROGRAMS[language] else 0o644)
+    except FileExistsError as error:
+        raise typer.BadParameter(f"{error.filename} is there already: nothing was changed") from error
     except OSError as error:
-        raise Misconfigured(f"{error.filename} cannot be written: {error.strerror}") from error
+        raise typer.BadParameter(f"{error.filename} cannot be written: {error.strerror}") from error
+    return made
+
+
+def _contents(made: Path, language: Language) -> Iterator[tuple[Path, str]]:
+    program = PROGRAMS[language]
+    named = {"name": made.name, "program": program, "folder": str(made.parent)}
+    templates = files(__package__).joinpath("templates")
+    for folder in (templates, templates / language.value):
+        for template in (each for each in folder.iterdir() if each.is_file()):
+            text = template.read_text(encoding="utf-8")
+            for key, value in named.items():
+                text = text.replace("{{" + key + "}}", value)
+            yield made / template.name, text
+
+
+def advice(plugins: Mapping[str, InstalledPlugin], roots: Iterable[Path]) -> Iterator[str]:
+    for place in (plugin.folder / MANIFEST for plugin in plugins.values()):
+        document = yaml.safe_load(place.read_text(encoding="utf-8"))
+        yield from (f"{place}: {flaw}" for flaw in _flaws(document, Manifest))
+        for command in document["commands"]:
+            yield from (f"{place}: command {command.get('name')}: {flaw}" for flaw in _flaws(command, Command))
+    for root in (root for root in roots if not (root / MANIFEST).exists()):
+        for folder in sorted(path for path in root.iterdir() if path.is_dir() and path.name[0] not in "._"):
+            if not (folder / MANIFEST).exists():
+                other = next((f" (rename {file.name})" for file in folder.glob("manifest.y*ml")), "")
+                yield f"{folder}: no {MANIFEST} is in it, so it is no plugin{other}"
+
+
+def _flaws(section: Mapping[str, Any], model: type[BaseModel]) -> Iterator[str]:
+    if section.get("name") not in HOUSEKEEPING:
+        yield from (f"no `{key}`: {why}" for key, why in LACKING[model].items() if not section.get(key))
+    names = {*model.model_fields, *OF_DUCTILE}
+    for key in section.keys() - names:
+        for meant in difflib.get_close_matches(str(key), names - section.keys(), n=1, cutoff=ALIKE):
+            yield f"the key `{key}` means nothing: did you mean `{meant}`?"

@@ -53,30 +53,18 @@ class Found:
         plugins = {*(self.value("plugins") or {}), *self.manifests()}
         yield from (f"a plugin {name}" for name in sorted(OUR_PLUGINS & plugins))
 
-    def users(self) -> Iterator[str]:
-        for pipeline in filter(_uses_ours, self.value("pipelines") or ()):
-            yield f"the pipeline {pipeline.get('name')}"
-        for webhook in self.value("webhooks", "endpoints") or ():
-            if at(webhook, "plugin") in OUR_PLUGINS:
-                yield f"the webhook {webhook.get('name')}"
-
     def generation(self, wanted: Generation | None) -> Generation:
         """As only one of the two can be configured, or else as wanted. Raises Misconfigured."""
         tokens = self.value("api", "auth", "tokens") or ()
-        found: Generation | None = "m" if self.has_tokens or any(at(each, "token") for each in tokens) else None
-        if (
-            self.value("secrets")
-            or self.value("service", "admission")
-            or any(at(each, "secret_ref") for each in tokens)
-        ):
-            found = "n"
-        if generation := found if wanted in (None, found) else None if found else wanted:
-            return generation
+        if self.value("secrets") or self.value("service", "admission") or any(at(one, "secret_ref") for one in tokens):
+            return "n"
+        if self.has_tokens or any(at(one, "token") for one in tokens):
+            return "m"
+        if wanted:
+            return wanted
         raise Misconfigured(
-            f"the configuration is one of generation {found}, not {wanted}"
-            if found
-            else "nothing in it tells which Ductile it is for: say --generation m (of May 2026, secrets in files) "
-            "or --generation n (`ductile vault` is one of its commands)"
+            "nothing in it tells which Ductile it is for: say --generation m (of May 2026, secrets in files) or "
+            "--generation n (`ductile vault` is one of its commands)"
         )
 
     def manifests(self) -> dict[str, Manifest]:
@@ -92,20 +80,15 @@ class Found:
 class DuctileProgram:
     path: str
 
-    def generation(self) -> Generation:
-        return "m" if "Unknown command" in self._run("vault", "--help")[1] else "n"
-
     def flaw(self, command: str, main: Path) -> str:
         """The error of `config check` or `config lock`; empty where all is well."""
-        code, output = self._run("config", command, "--config", str(main))
-        return output[:2000] or f"`config {command}` ended with {code}" if code else ""
-
-    def _run(self, *words: str) -> tuple[int, str]:
+        words = [self.path, "config", command, "--config", str(main)]
         try:
-            done = subprocess.run([self.path, *words], capture_output=True, text=True, errors="replace", timeout=60)  # noqa: S603, PLW1510
+            done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=60)  # noqa: S603, PLW1510
         except (OSError, subprocess.SubprocessError) as error:
             raise Misconfigured(f"{self.path} cannot be run ({type(error).__name__}): give it with --ductile") from None
-        return done.returncode, (done.stdout + done.stderr).strip()
+        output = (done.stdout + done.stderr).strip()
+        return output[:2000] or f"`config {command}` ended with {done.returncode}" if done.returncode else ""
 
 
 def find(place: Path) -> Found:
@@ -161,13 +144,6 @@ def at(said: Any, *keys: str) -> Any:
     for key in keys:
         said = said.get(key) if isinstance(said, dict) else None
     return said
-
-
-def _uses_ours(step: Any) -> bool:
-    if isinstance(step, dict):
-        is_one = step.get("uses") in OUR_PLUGINS or at(step, "relay", "to") == GATEWAY
-        return is_one or any(map(_uses_ours, step.values()))
-    return isinstance(step, list) and any(map(_uses_ours, step))
 
 
 def _manifest(file: Path) -> Manifest | None:

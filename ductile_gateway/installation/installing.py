@@ -131,10 +131,6 @@ def removal(found: Found) -> Proposal:
             f"{found.ours / RECORD} names {stranger}, which no installation writes: it was changed. "
             "Take out by hand what docs/DUCTILE.md names"
         )
-    if user := next(found.users(), None):
-        raise Misconfigured(
-            f"{user} uses what was installed, and Ductile would not start without it: change that first"
-        )
     kept = {path for path in before.files if path.exists() and not before.keeps(path)}
     at_agent = {path for path in before.files if not _is_ductiles(found, path)}
     kept |= at_agent if kept & at_agent else set()  # settings that stay name their secrets

@@ -16,7 +16,7 @@ from agent_service.run.ports import Answer, ModelCall, Question
 from agent_service.workbench.evaluation.played import BEGIN, WAITS_S, WaitingModel
 from agent_service.workbench.evaluation.scenario import follower_of
 from agent_service.workbench.evaluation.trials import Mind, Trial, evaluate, play, scripted
-from ductile_gateway.authoring.making import Language, make
+from ductile_gateway.cli.tools import Language, make
 from tests.evaluation.small import SMALL, seen_of, small
 from tests.models.model_house import framing
 

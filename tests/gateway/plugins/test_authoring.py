@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.authoring.making import EXAMPLE, Language, make
 from ductile_gateway.calls.policy import Offers
+from ductile_gateway.cli.main import EXAMPLE
+from ductile_gateway.cli.tools import Language, make
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.toolbox import follow_folders
 from tests.gateway.served import ROOT
@@ -53,7 +54,7 @@ def test_what_is_made_passes_the_check_and_answers_a_call(tmp_path: Path, lang: 
 
 
 def test_each_copy_of_the_helper_is_the_one_that_new_brings() -> None:
-    brought = (ROOT / "ductile_gateway" / "authoring" / "templates" / "python" / "agentic_tool.py").read_text()
+    brought = (ROOT / "ductile_gateway" / "cli" / "templates" / "python" / "agentic_tool.py").read_text()
     copies = [*ROOT.glob("examples/*/tools/*/agentic_tool.py"), *ROOT.glob("deploy/ductile/plugins/*/agentic_tool.py")]
     assert [str(copy) for copy in copies if copy.read_text() != brought] == []
 

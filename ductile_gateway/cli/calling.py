@@ -1,0 +1,224 @@
+"""`ductile-gateway call`: one call of one tool by hand, as the gateway would make it: the same check of its arguments,
+the same process in the same box, the same reading of what it answers. Neither bus nor agent take part, and nothing is
+remembered."""
+
+import asyncio
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import typer
+from pydantic import JsonValue, ValidationError
+
+from ductile_gateway.calls import policy, results
+from ductile_gateway.calls.artifacts import artifact_arguments, content_type_of, path_of, text_in
+from ductile_gateway.calls.call import Asked, Intent, Receipt, ToolCall, ToolOutcome, failed, read_again
+from ductile_gateway.calls.ledger import Ledger
+from ductile_gateway.calls.policy import Offers
+from ductile_gateway.calls.results import Kept, made_fit, output_of
+from ductile_gateway.cli.main import EXAMPLE, NAME, AsJson, ConfigNearby, ToolsFolder, settings_for_tools
+from ductile_gateway.foundations import open_tools
+from ductile_gateway.plugins.runner import LocalPlugins
+from ductile_gateway.ports import ToolRunner
+from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.store.opening import open_alone
+from ductile_gateway.tools.toolbox import Tools, find_tools
+from groundwork.service import strict
+from groundwork.service.commands import examples
+from groundwork.service.errors import Exit, Misconfigured, TryAgain, Unreachable
+from groundwork.service.serving import cancelled_by_signals
+from schemas import subjects
+from schemas.catalog import ToolCommand, ToolOffer
+from schemas.events import Envelope, ToolRequest
+from schemas.fields import flaws_of
+from schemas.values import dataclass, replace
+
+commands = typer.Typer()
+
+Arguments = Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """`outcome`: as an event would carry it. `kept`: artifacts by name. `stderr`: its end. `seconds`: how long it
+    took."""
+
+    outcome: ToolOutcome
+    kept: tuple[Kept, ...]
+    stderr: str
+    seconds: float
+
+
+async def make_call(settings: GatewaySettings, tool: str, command: str, arguments: Arguments) -> Called:
+    """A signal to the process cancels it, which ends the call. Raises typer.BadParameter, Misconfigured, TryAgain."""
+    tools = await find_tools(settings)
+    intent, offer, given = _ready(tools, tool, command, arguments)
+    with cancelled_by_signals(lambda: None), TemporaryDirectory(prefix="agentic-call-") as place:
+        folder = Path(place)
+        async with (
+            open_alone(folder) as rows,
+            open_tools(settings, tools, ledger := Ledger(rows), folder) as runner,
+        ):
+            return await _called(ToolCall.of(intent, given), intent, offer, runner, ledger)
+
+
+def _ready(tools: Tools, tool: str, command: str, arguments: Arguments) -> tuple[Intent, ToolOffer, Arguments]:
+    offers = Offers()
+    offers.replace(tools.catalog)
+    offer = offers.find(tool)
+    if offer is None:
+        there = ", ".join(one.name for one in tools.catalog.tools) or "none at all"
+        why = f"there is no tool {tool}: there is {there}"
+        raise typer.BadParameter("; ".join((why, *dict.fromkeys((*tools.problems, *tools.lacking)))))
+    spoken_of = offer.command(command)
+    if spoken_of is None:
+        there = ", ".join(one.name for one in offer.commands)
+        raise typer.BadParameter(f"tool {tool} has no command {command}: it has {there}")
+    named, given = _with_files(spoken_of, arguments)
+    try:
+        asked = _asked(offer, command, named)
+    except ValidationError as error:
+        raise typer.BadParameter(f"no agent can send these arguments: {flaws_of(error)}") from None
+    admitted = policy.admit(asked, offer, flaw=offers.flaw(asked), now=datetime.now(UTC))
+    if isinstance(admitted, ToolOutcome):
+        raise typer.BadParameter(admitted.message or "it is refused")
+    return admitted, offer, given
+
+
+def _with_files(command: ToolCommand, arguments: Arguments) -> tuple[Arguments, Arguments]:
+    named, given = dict(arguments), dict(arguments)
+    for argument, path in artifact_arguments(command, arguments).items():
+        file = Path(str(path))
+        try:
+            text = text_in(file.name, file.read_bytes())
+        except OSError as error:
+            raise typer.BadParameter(f"{argument}: the file {file} cannot be read: {error.strerror}") from error
+        if text is None:
+            raise typer.BadParameter(f"{argument}: the file {file} is not text")
+        named[argument] = path_of(file.name)
+        given[argument] = {"path": path_of(file.name), "content_type": content_type_of(file.name), "text": text}
+    return named, given
+
+
+def _asked(offer: ToolOffer, command: str, arguments: Arguments) -> Asked:
+    request = ToolRequest(
+        run_id=f"by-hand-{secrets.token_hex(6)}",
+        step=1,
+        tool=offer.name,
+        tool_command=command,
+        tool_payload=dict(arguments),
+        requested_at=datetime.now(UTC),
+    )
+    message = Envelope[ToolRequest](type=subjects.tool_request(offer.route), payload=request)
+    return read_again(offer.route, message.body(), trace=None)
+
+
+async def _called(call: ToolCall, intent: Intent, offer: ToolOffer, runner: ToolRunner, ledger: Ledger) -> Called:
+    async def begin(receipt: Receipt | None = None) -> None:
+        await ledger.intend(intent, receipt)
+
+    began = time.monotonic()
+    try:
+        verdict = await runner.run(call, begin)
+    except asyncio.CancelledError:
+        if isinstance(runner, LocalPlugins):
+            await runner.stop(call.key)
+        raise
+    seconds = time.monotonic() - began
+    verdict = results.in_words(verdict, plugin=call.plugin, reads=results.reads_form(offer))
+    outcome = made_fit(policy.after_run(verdict, intent))
+    if outcome.status == "continuation" and not offer.continues:
+        message = (
+            f"{offer.name} says of itself that it never asks for more (`continues: false`), and an agent heeds that"
+        )
+        outcome = replace(failed("bad_continuation", message, retryable=False), job=outcome.job)
+    stderr = runner.said(call.key) if isinstance(runner, LocalPlugins) else outcome.job.stderr
+    kept = tuple(Kept(artifact.name, artifact) for artifact in outcome.artifacts)
+    return Called(replace(outcome, artifacts=()), kept, stderr, seconds)
+
+
+@commands.command(
+    epilog=examples(f"{NAME} call words handle '{EXAMPLE}'", f"{NAME} call text-report handle - <arguments.json")
+)
+def call(
+    tool: Annotated[str, typer.Argument(help="The tool.", metavar="TOOL")],
+    command: Annotated[str, typer.Argument(help="Its command.", metavar="COMMAND")],
+    arguments: Annotated[
+        str, typer.Argument(help="A JSON object; - reads it from standard input.", metavar="ARGUMENTS")
+    ] = "{}",
+    config: ConfigNearby = None,
+    tools: ToolsFolder = None,
+    artifacts: Annotated[
+        Path | None, typer.Option(help="Keep the artifacts that it brings in this folder.", metavar="FOLDER")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """A write is carried out.
+
+    Exit code 1 if the tool fails. An artifact argument names a file of this machine.
+    """
+    settings = settings_for_tools(config, tools)
+    try:
+        called = asyncio.run(make_call(settings, tool, command, _object(arguments)))
+    except TryAgain as error:
+        raise Unreachable(str(error)) from error
+    except asyncio.CancelledError:
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    if artifacts:
+        _keep(called, artifacts)
+    sys.stdout.write(f"{json.dumps(_as_document(called), ensure_ascii=False)}\n" if as_json else _as_text(called))
+    raise typer.Exit(Exit.FAILED if called.outcome.status == "error" else Exit.OK)
+
+
+def _object(arguments: str) -> dict[str, Any]:
+    try:
+        given = strict.read(sys.stdin.buffer.read() if arguments == "-" else os.fsencode(arguments))
+    except strict.NotStrictJson as error:
+        flaw = f"what is given as arguments {error}"
+        raise typer.BadParameter(f"{flaw}: give a JSON object, such as '{EXAMPLE}'") from error
+    if not isinstance(given, dict):
+        raise typer.BadParameter(f"the arguments are no JSON object: give one, such as '{EXAMPLE}'")
+    return given
+
+
+def _as_document(called: Called) -> dict[str, Any]:
+    outcome = called.outcome
+    told: dict[str, Any] = {"status": outcome.status, "seconds": round(called.seconds, 3), "stderr": called.stderr}
+    if outcome.status == "error":
+        error = {"class": outcome.error_class, "message": outcome.message, "retryable": outcome.retryable}
+        return told | {"error": error}
+    return told | {"result": output_of(outcome, called.kept).model_dump(mode="json", exclude_none=True)}
+
+
+def _as_text(called: Called) -> str:
+    outcome = called.outcome
+    if outcome.status == "error":
+        again = "another try may help" if outcome.retryable else "another try does not help"
+        lines = [f"✗ {outcome.error_class} after {called.seconds:.2f} s ({again})", outcome.message or ""]
+    else:
+        lines = [f"✓ {outcome.status} after {called.seconds:.2f} s", outcome.text]
+    if outcome.continuation:
+        lines.append(f"continuation: {outcome.continuation.model_dump_json(exclude_none=True)}")
+    if outcome.output:
+        lines.append(f"output: {json.dumps(dict(outcome.output), ensure_ascii=False)}")
+    for one in called.kept:
+        lines.append(f"artifact: {one.name} ({one.artifact.content_type}, {len(one.artifact.content)} bytes)")
+    if called.stderr.strip():
+        lines.append(f"on standard error:\n{called.stderr.strip()}")
+    return "".join(f"{line}\n" for line in lines if line)
+
+
+def _keep(called: Called, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for one in called.kept:
+            (folder / one.name).write_bytes(one.artifact.content)
+    except OSError as error:
+        raise Misconfigured(f"{error.filename} cannot be written: {error.strerror}") from error

@@ -21,8 +21,8 @@ from agent_service.core.waiting import Status
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.models.opening import open_model
 from agent_service.settings import AgentSettings
-from agent_service.store.shared_log.marks import refuse_moved_away
-from agent_service.store.sql.database import ahead
+from agent_service.store.database import ahead
+from agent_service.store.marks import refuse_moved_away
 from agent_service.store.sqlite import SqliteStore
 from agent_service.views.folder.keeping import Folders
 from groundwork.nats.asking import changes

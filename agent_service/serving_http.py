@@ -24,7 +24,7 @@ from agent_service.core.waiting import Status
 from agent_service.history.plain import ok, warning
 from agent_service.metrics.levels import observe_disk, observe_limits, observe_readiness, observe_runs
 from agent_service.settings import AgentSettings
-from agent_service.store.sql.database import FILE
+from agent_service.store.database import FILE
 from agent_service.views.journal import JournalReader
 from groundwork.http.requests import measured, request_durations
 from groundwork.http.server import serve_http as serve

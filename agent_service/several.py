@@ -9,7 +9,7 @@ from agent_service.run.intake import Intake
 from agent_service.run.queued_turns import Nudging, QueuedTurns, RemoteCommits
 from agent_service.run.recovery import Recovery
 from agent_service.run.turn import Turns
-from agent_service.store.shared_log.store import SharedStore
+from agent_service.store.shared import SharedStore
 from agent_service.trust.identity import SystemClock
 
 

@@ -16,8 +16,8 @@ from agent_service.history.results import NamedArtifact, kept_artifacts
 from agent_service.run.journal import Entry
 from agent_service.run.lines import Wanted
 from agent_service.settings import AgentSettings
+from agent_service.store.database import open_for_reading
 from agent_service.store.opening import log_of_runs, open_shared
-from agent_service.store.sql.database import open_for_reading
 from agent_service.store.sqlite import SqliteStore
 from agent_service.views.folder.workspace import IllegalName, TooLarge, Unsafe, Workspace, checked
 from groundwork.nats.artifact_bucket import ArtifactBucket

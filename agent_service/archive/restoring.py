@@ -32,9 +32,9 @@ from agent_service.history.plain import one_line
 from agent_service.run.lines import Wanted
 from agent_service.settings import AgentSettings
 from agent_service.store.archived import IntoDatabase, copy_into_log
+from agent_service.store.database import FILE, open_database
+from agent_service.store.marks import Mark, is_moved_away, mark_in, put_mark, take_mark_away
 from agent_service.store.opening import log_of_runs
-from agent_service.store.shared_log.marks import Mark, is_moved_away, mark_in, put_mark, take_mark_away
-from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sqlite import SqliteStore
 from groundwork.archive.format import Archive
 from groundwork.archive.series import Series, put_in_place, set_aside, staging, write_out
@@ -177,7 +177,7 @@ async def _restore_runs(
                 await _stop(store, runs.archive.manifest.at)
             if loaded.shared:
                 async with _coming(link, name):
-                    await copy_into_log(log_of_runs(link), database)
+                    await copy_into_log(log_of_runs(link), store)
                 return found
         set_aside(loaded.store, FILE)
         for file in BESIDE_DATABASE:
@@ -198,7 +198,7 @@ async def _write(runs: Runs, database: SqliteFile) -> dict[str, str]:
         except (ValueError, AssertionError, TypeError) as error:
             flawed[run.run_id] = f"its journal cannot be followed: {error}"
     await into.write()
-    await into.add_beside(runs.beside())
+    await SqliteStore(database).say(*runs.beside(), after=None)
     return flawed
 
 
@@ -246,19 +246,19 @@ async def bring_back(config: Path | None) -> Report:
     run. Raises Misconfigured without a store that can be read, and TryAgain where the bus does not answer."""
     kept_there, back, lost = 0, list[str](), dict[str, str]()
     async with records(config) as kept, bus_at_hand(kept.settings) as link:
-        stored, artifacts = await hashes_in(link), await kept.store.artifacts()
-        for run_id, paths in artifacts.items():
+        stored, run_ids = await hashes_in(link), await kept.store.artifacts()
+        for run_id in run_ids:
             try:
                 named = artifacts_of(await kept.entries(run_id))
             except Damaged as error:
-                lost |= {key_of(run_id, path): str(error) for path in paths}
+                lost[run_id] = str(error)
                 continue
-            for path in paths:
-                key, artifact = key_of(run_id, path), named.get(path)
-                digest, there = artifact.sha256 if artifact else None, stored.get(key)
+            for path, artifact in named.items():
+                key, digest = key_of(run_id, path), artifact.sha256
+                there = stored.get(key)
                 if there and digest in (None, there):
                     kept_there += 1
-                elif artifact is None or digest is None:
+                elif digest is None:
                     lost[key] = NO_HASH
                 elif content := await asyncio.to_thread(kept.intact_copy, run_id, artifact):
                     await NatsArtifacts(link).put(run_id, path, content)
@@ -266,6 +266,6 @@ async def bring_back(config: Path | None) -> Report:
                 else:
                     lost[key] = NOT_THE_SAME if there else NOWHERE
     counts = f"{len(back)} artifacts came back from the runs' folders, {kept_there} were in the bucket"
-    text = [f"✓ {counts}, of {len(artifacts)} runs", *(f"! {key}: {why}" for key, why in lost.items())]
-    facts = {"runs": len(artifacts), "kept": kept_there, "back": back, "lost": lost}
+    text = [f"✓ {counts}, of {len(run_ids)} runs", *(f"! {key}: {why}" for key, why in lost.items())]
+    facts = {"runs": len(run_ids), "kept": kept_there, "back": back, "lost": lost}
     return Report(facts, "\n".join(text), ok=not lost)

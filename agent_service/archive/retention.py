@@ -6,7 +6,7 @@ from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Annotated, Literal, Protocol, get_args
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from agent_service.core.waiting import FINAL, Status
 from groundwork.service.config_file import Section
@@ -14,6 +14,7 @@ from schemas.values import dataclass
 
 LISTED = 1000
 
+Whole = Annotated[int, Field(ge=0, lt=2**63)]
 Kind = Literal["journal", "workspaces", "artifacts"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Place = tuple[datetime, str] | None
@@ -110,9 +111,9 @@ class Tombstone:
     wake_id: str
     wake_digest: str
     status: Status
-    last: int
-    ended_at: datetime
-    gone_at: datetime
+    last: Whole
+    ended_at: AwareDatetime
+    gone_at: AwareDatetime
     rule: str
 
     def __str__(self) -> str:
@@ -127,7 +128,7 @@ class ArtifactsGone:
     """The artifacts of a run that stays were deleted by the setting `rule`."""
 
     run_id: str
-    gone_at: datetime
+    gone_at: AwareDatetime
     rule: str
 
     def __str__(self) -> str:

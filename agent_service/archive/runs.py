@@ -18,6 +18,7 @@ from agent_service.history.plain import is_whole
 from agent_service.history.results import FILES, is_artifact_path
 from agent_service.run.changes import as_decided
 from agent_service.run.journal import Entry
+from agent_service.store.words import Word, word_in
 from agent_service.views.folder.verify import Flaw, flaw_in_journal, verify
 from agent_service.views.folder.workspace import Listing
 from groundwork.archive.format import MANIFEST, SIGNATURE, Archive, Hash, Writer
@@ -27,9 +28,6 @@ from schemas.values import replace
 
 RUNS, BESIDE, JOURNAL = "runs.jsonl", "beside.jsonl", "journal.jsonl"
 ARTIFACTS = "artifacts"
-
-Said = tuple[str, bytes]
-"""Subject and body of a fact: tombstones, dismissals and stops lie beside the runs."""
 
 
 class _Line(BaseModel):
@@ -77,8 +75,9 @@ def write_runs(archive: Writer, runs: Iterable[ArchivedRun]) -> None:
     archive.add(RUNS, _lines(runs))
 
 
-def write_beside(archive: Writer, said: Iterable[Said]) -> None:
-    archive.add(BESIDE, b"".join(b'["%b",%b]\n' % (subject.encode(), body) for subject, body in said))
+def write_beside(archive: Writer, words: Iterable[Word]) -> None:
+    """Tombstones, dismissals and stops lie beside the runs."""
+    archive.add(BESIDE, "".join(f'["{word.subject}",{word.text}]\n' for word in words).encode())
 
 
 def _lines(values: Iterable[_Line]) -> bytes:
@@ -102,10 +101,9 @@ class Runs:
         decoded = (self.archive.decoded(WrittenEntry, name, line) for line in self.archive.read(name).splitlines())
         return [Entry(run_id=run_id, **dict(entry)) for entry in decoded]
 
-    def beside(self) -> Iterator[Said]:
-        for line in self.archive.read(BESIDE).splitlines():
-            subject, fact = json.loads(line)
-            yield subject, json.dumps(fact).encode()
+    def beside(self) -> list[Word]:
+        said = map(json.loads, self.archive.read(BESIDE).splitlines())
+        return [word for subject, fact in said if (word := word_in(subject, json.dumps(fact)))]
 
     def artifacts(self) -> Iterator[tuple[str, str]]:
         """Run and path of each."""

@@ -115,7 +115,7 @@ async def _look(kept: Records, run_id: str) -> Verdict:
     verdict = Verdict(run_id=run_id, entries=len(entries), flaws=flaws)
     if flaws:
         return verdict
-    are_gone = bool(kept.store.graves.artifacts_of(run_id))
+    are_gone = bool(await kept.store.artifacts_gone(run_id))
     named = {} if are_gone else artifacts_of(entries)
     folder = await asyncio.to_thread(kept.workspace.files, run_id)
     on_bus = [path for path, one in named.items() if folder is None or one.sha256 is None]

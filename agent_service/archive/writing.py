@@ -27,8 +27,7 @@ from agent_service.history.results import NamedArtifact
 from agent_service.run.changes import as_decided
 from agent_service.settings import AgentSettings
 from agent_service.store.archived import beside_runs, flaw_of, stored_runs
-from agent_service.store.opening import log_of_runs
-from agent_service.store.shared_log.marks import (
+from agent_service.store.marks import (
     Mark,
     is_moved_away,
     mark_in,
@@ -37,6 +36,7 @@ from agent_service.store.shared_log.marks import (
     refuse_unless_here,
     take_mark_away,
 )
+from agent_service.store.opening import log_of_runs
 from agent_service.views.folder.workspace import MAX_BYTES
 from agent_service.views.pages import pages_of
 from groundwork.archive.format import Archive, Writer, writing
@@ -180,7 +180,7 @@ async def _add_runs(
                     continue
                 archive.add(name, journal_of(entries))
             runs.append(run)
-        write_beside(archive, await beside_runs(kept.store.database))
+        write_beside(archive, await beside_runs(kept.store))
     made.about["agent"] = {"runs": len(runs), "of them under way": sum(run.status in OPEN for run in runs)}
     return runs, artifacts
 
@@ -192,7 +192,7 @@ async def _add_export(kept: Records, run_id: str, archive: Writer) -> tuple[Arch
         text = f"{run_id} is not as its agent left it ({flaws[0]}), so nothing was exported"
         raise NotDone(f"{text}: see `agentic verify {run_id}`", Exit.FAILED)
     (run,) = [run async for run in stored_runs(kept.store, only=run_id)]
-    left_out, gone = dict[str, str](), kept.store.graves.artifacts_of(run_id)
+    left_out, gone = dict[str, str](), await kept.store.artifacts_gone(run_id)
     archive.add(journal_name(run_id), journal_of(entries))
     for path, page in pages_of(entries).items():
         archive.add(f"{run_id}/{path}", page.encode())

@@ -101,13 +101,11 @@ EVERY_RUN = Wanted()
 
 
 def line_of(run: RunState) -> RunLine:
-    columns = list_columns(run)
-    del columns["tools"]
+    columns = {name: value for name, value in list_columns(run).items() if name not in BESIDE_LINES}
     return RunLine(
         run_id=run.run_id,
         status=run.status,
         wake_id=run.wake_id,
-        caller=run.brief.caller,
         goal=run.brief.goal,
         summary=str(run.summary),
         accepted_at=run.accepted_at,
@@ -116,14 +114,21 @@ def line_of(run: RunState) -> RunLine:
     )
 
 
+BESIDE_LINES = frozenset({"tools", "artifacts", "reserved_usd"})
+"""What rows have besides: all tools that a run used, or is to use; how many artifacts it has; what is set aside for its
+model call."""
+
 _line = cache(lambda: TypeAdapter(RunLine))
 
 
 def list_columns(run: RunState) -> dict[str, Any]:
-    """What lists show of a run besides its row, for JSON; and all tools that it used, or is to use."""
+    """What lists show of a run besides its row, for JSON; and BESIDE_LINES."""
     tools = {done.tool for done in run.completed}
     tools.update(action.tool for action in (run.plan.actions if run.plan else ()))
+    waiting = run.waiting
+    reserve = waiting.reserve if isinstance(waiting, Thinking) else None
     told = {
+        "caller": run.brief.caller or None,
         "ended_at": run.ended_at,
         "ending_class": run.ending_class,
         "steps": run.step + run.spent.child_steps,
@@ -134,6 +139,8 @@ def list_columns(run: RunState) -> dict[str, Any]:
         "parent_run_id": run.brief.parent.run_id if run.brief.parent else None,
         "waiting_for": waits_for(run),
         "tools": sorted(tools),
+        "artifacts": len(run.artifacts) or None,
+        "reserved_usd": reserve.cost_usd if reserve else None,
     }
     return {name: value for name, value in told.items() if value is not None}
 

@@ -4,7 +4,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import date, datetime
 from typing import Any, Protocol
 
-from agent_service.archive.retention import ArtifactsGone, Tombstone
+from pydantic import AwareDatetime
+
+from agent_service.archive.retention import ArtifactsGone, Tombstone, Whole
 from agent_service.core.events import ModelUsage, Provenance
 from agent_service.core.phases import Decision, Next, Phase, Unusable
 from agent_service.core.state import RunState
@@ -129,9 +131,9 @@ class Dismissal:
     """A person has seen to an escalated run. It holds as long as `version` is the run's newest entry."""
 
     run_id: str
-    version: int
+    version: Whole
     by: str
-    at: datetime
+    at: AwareDatetime
 
 
 class Inbox(Protocol):

@@ -6,10 +6,10 @@ import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from agent_service.store.shared_log.index import Indexing
-from agent_service.store.shared_log.marks import refuse_unless_here
-from agent_service.store.shared_log.store import SharedStore
-from agent_service.store.sql.database import FILE, open_database
+from agent_service.store.database import FILE, open_database
+from agent_service.store.index import Indexing
+from agent_service.store.marks import refuse_unless_here
+from agent_service.store.shared import SharedStore
 from agent_service.store.sqlite import Held, ours
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import SharedLog
@@ -48,7 +48,7 @@ async def open_shared(
     indexing = Indexing()
     async with _index_in(folder, on_commit) as database, asyncio.TaskGroup() as group:
         replica = Replica(facts, database, indexing.apply, forget=indexing.forget)
-        store = SharedStore(database, facts, replica, indexing, held=held)
+        store = SharedStore(database, facts, replica, held=held)
         replica.applied = store.applied
         following = group.create_task(replica.run())
         await replica.caught_up()

@@ -1,4 +1,4 @@
-"""Commits as rows of the database, and runs as they are read from there.
+"""Commits as rows of the database, and what a row says, read back.
 
 What the texts of many runs have in common, the tools on offer above all, is cut out and stored once. The rest is valid
 JSON, and the database's views put it together again byte for byte: hashes are over whole texts.
@@ -8,14 +8,18 @@ import contextlib
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
 
 from pydantic_core import to_json
 
+from agent_service.archive.retention import Tombstone
+from agent_service.core.waiting import Status
 from agent_service.run.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
 from agent_service.run.lines import list_columns
+from agent_service.store.database import load_queries
 from groundwork.sqlite.file import instant, microseconds
+from schemas.status import Halt
 from schemas.values import dataclass
 
 
@@ -23,12 +27,11 @@ from schemas.values import dataclass
 class Rows:
     """A commit as the parameters of its statements, without its run's own row; None for what it does not store."""
 
-    brief: tuple[str, str, str] | None
+    brief: str | None
     entry: tuple[Any, ...]
     dropped: tuple[tuple[str, str, int], ...]
     added: tuple[tuple[str, str, str], ...]
-    spent: tuple[str, str, float, int] | None = None
-    opened: tuple[str, int] | None = None
+    spent: tuple[str, str, float, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +67,17 @@ class Loaded:
         return Run(state=decode_state(self.state.decode(), self.brief.decode(), items), head=self.head.hex())
 
 
-RunRow = tuple[Any, ...]
+PER_ENTRY = 500
+"""About how many bytes of tables and indexes an entry takes besides its texts."""
+OwnRow = tuple[Any, ...]
 """The parameters of a run's own row."""
 
 
-def row_of_run(commits: Sequence[Commit], told: int = 0) -> RunRow:
+def row_of_run(commits: Sequence[Commit], told: int = 0) -> OwnRow:
     """After all of them."""
-    entry, state = commits[-1].entry, commits[-1].state
+    entry, state, size = commits[-1].entry, commits[-1].state, 0
+    for commit in commits:
+        size += 2 * len(commit.entry.event) + len(commit.entry.facts) + PER_ENTRY
     due_at = state.due_at
     return (
         state.status.value,
@@ -79,10 +86,11 @@ def row_of_run(commits: Sequence[Commit], told: int = 0) -> RunRow:
         str(state.summary),
         microseconds(max([commit.entry.at for commit in commits])),
         microseconds(due_at) if due_at else None,
-        encode_state(state),
-        entry.run_id,
         told,
         to_json(list_columns(state)).decode(),
+        encode_state(state),
+        size,
+        entry.run_id,
     )
 
 
@@ -97,7 +105,7 @@ def rows_of(commit: Commit, position: int | None = None) -> Rows:
         for item in growth.added:
             added.append((entry.run_id, growth.field, item))
     return Rows(
-        brief=(entry.run_id, brief.goal, encode_brief(brief)) if brief else None,
+        brief=encode_brief(brief) if brief else None,
         entry=(
             entry.run_id,
             entry.seq,
@@ -110,16 +118,14 @@ def rows_of(commit: Commit, position: int | None = None) -> Rows:
         ),
         dropped=tuple(dropped),
         added=tuple(added),
-        spent=_spent(commit),
-        opened=(commit.state.brief.caller, commit.opened) if commit.opened else None,
+        spent=spent_with(commit),
     )
 
 
-def _spent(commit: Commit) -> tuple[str, str, float, int] | None:
+def spent_with(commit: Commit) -> tuple[str, str, float, int]:
+    """Day (UTC), caller, what an entry cost in USD, and the bytes of its caller's wake."""
     brief, entry = commit.state.brief, commit.entry
     size = len(entry.event) if entry.seq == 1 and brief.caller and not brief.as_step else 0
-    if not commit.paid_usd and not size:
-        return None
     return f"{entry.at:%Y-%m-%d}", brief.caller, commit.paid_usd, size
 
 
@@ -137,35 +143,37 @@ def entry_of(run_id: str, row: Sequence[Any]) -> Entry:
     )
 
 
+def halt_of(row: Sequence[Any]) -> Halt:
+    number, since, by, reason, until, until_by, over = row
+    ended = instant(until) if until is not None else None
+    told = {"by": by, "reason": reason, "until_by": until_by, "over": bool(over)}
+    return Halt(number=number, since=instant(since), until=ended, **told)
+
+
+def halt_row(halt: Halt) -> tuple[object, ...]:
+    until = microseconds(halt.until) if halt.until else None
+    return halt.number, microseconds(halt.since), halt.by, halt.reason, until, halt.until_by, halt.over
+
+
+def tombstone_of(row: Sequence[Any]) -> Tombstone:
+    run_id, wake_id, wake_digest, status, last, ended_at, at, rule = row
+    about: dict[str, Any] = {"run_id": run_id, "wake_id": wake_id, "wake_digest": wake_digest, "last": last}
+    return Tombstone(status=Status(status), ended_at=instant(ended_at), gone_at=instant(at), rule=rule, **about)
+
+
+def tombstone_row(stone: Tombstone) -> tuple[Any, ...]:
+    instants = microseconds(stone.ended_at), microseconds(stone.gone_at)
+    return stone.run_id, stone.wake_id, stone.wake_digest, stone.status.value, stone.last, *instants, stone.rule
+
+
 BEGINS = '"skills":['
 SHORTEST = 512
 """Characters that are worth a row of their own."""
 
 _JSON = json.JSONDecoder()
 
-
-class Cut(NamedTuple):
-    """The rest of a text, its common part's digest, and how many characters follow that; both None for a whole text."""
-
-    rest: str
-    digest: bytes | None = None
-    after: int | None = None
-
-
-class CommonTexts:
-    def __init__(self, sql: Mapping[str, str]) -> None:
-        self._sql = sql
-
-    def cut(self, text: str, connection: sqlite3.Connection) -> Cut:
-        if BEGINS not in text:
-            return Cut(text)
-        begin, end = _bounds(text)
-        if end - begin < SHORTEST:
-            return Cut(text)
-        common = text[begin:end]
-        digest = hashlib.sha256(common.encode()).digest()
-        connection.execute(self._sql["add_common_text"], (digest, common))
-        return Cut(text[:begin] + text[end:], digest, len(text) - end)
+Cut = tuple[str, bytes | None, int | None]
+"""The rest of a text, its common part's digest, and how many characters follow that; both None for a whole text."""
 
 
 def _bounds(text: str) -> tuple[int, int]:
@@ -177,23 +185,22 @@ def _bounds(text: str) -> tuple[int, int]:
     return 0, 0
 
 
-Asked = tuple[str, str, int]
-"""Of a new run: its wake id, the digest of what was asked for, and when it was accepted (µs)."""
+Asked = tuple[str, str, int, str]
+"""Of a new run: its wake id, the digest of what was asked for, when it was accepted (µs), and its goal."""
 
 
 class Writing:
-    def __init__(self, sql: Mapping[str, str]) -> None:
-        self._sql = sql
-        self._common = CommonTexts(sql)
+    def __init__(self) -> None:
+        self._sql = load_queries()
 
-    def add(self, run: RunRow, asked: Asked, entries: Iterable[Rows], connection: sqlite3.Connection) -> bool:
+    def add(self, run: OwnRow, asked: Asked, entries: Iterable[Rows], connection: sqlite3.Connection) -> bool:
         """A new run; False where its id is taken, and nothing is written."""
         if connection.execute(self._sql["add_run"], (*run, *asked)).rowcount == 0:
             return False
         self._append(entries, connection)
         return True
 
-    def advance(self, run: RunRow, entries: Sequence[Rows], connection: sqlite3.Connection) -> bool:
+    def advance(self, run: OwnRow, entries: Sequence[Rows], connection: sqlite3.Connection) -> bool:
         """A run's next entries; False where it is not at the entry before them, and nothing is written."""
         if connection.execute(self._sql["advance_run"], (*run, len(entries))).rowcount == 0:
             return False
@@ -202,18 +209,26 @@ class Writing:
 
     def _append(self, entries: Iterable[Rows], connection: sqlite3.Connection) -> None:
         for rows in entries:
-            if rows.brief is not None:
-                run_id, goal, brief = rows.brief
-                connection.execute(self._sql["put_brief"], (run_id, goal, *self._common.cut(brief, connection)))
             *before, event, facts, previous, own_hash, position = rows.entry
-            rest, *common = self._common.cut(event, connection)
+            if rows.brief is not None:
+                connection.execute(self._sql["put_brief"], (before[0], *self._cut(rows.brief, connection)))
+            rest, *common = self._cut(event, connection)
             entry = (*before, rest, facts, previous, own_hash, position, *common)
             connection.execute(self._sql["append_entry"], entry)
             if rows.dropped:
                 connection.executemany(self._sql["drop_items"], rows.dropped)
             if rows.added:
                 connection.executemany(self._sql["add_item"], rows.added)
-            if rows.spent:
+            if rows.spent[2] or rows.spent[3]:
                 connection.execute(self._sql["spend"], rows.spent)
-            if rows.opened:
-                connection.execute(self._sql["open"], rows.opened)
+
+    def _cut(self, text: str, connection: sqlite3.Connection) -> Cut:
+        if BEGINS not in text:
+            return text, None, None
+        begin, end = _bounds(text)
+        if end - begin < SHORTEST:
+            return text, None, None
+        common = text[begin:end]
+        digest = hashlib.sha256(common.encode()).digest()
+        connection.execute(self._sql["add_common_text"], (digest, common))
+        return text[:begin] + text[end:], digest, len(text) - end

@@ -21,35 +21,17 @@ from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.lines import EVERY_RUN, RunLine, Sum, Wanted
 from agent_service.run.ports import Place, Undispatched, Wake
+from agent_service.store.beside import Forgetting, Halts, Inbox, Taken
+from agent_service.store.database import load_queries, open_database
+from agent_service.store.index import Indexing
 from agent_service.store.listing import read_list, read_sums
-from agent_service.store.retention import SqliteForgetting, SqliteGraves
-from agent_service.store.rows import Loaded, Rows, RunRow, Writing, entry_of, row_of_run, rows_of
-from agent_service.store.side_tables import SqliteHalts, SqliteInbox, SqliteTaken
-from agent_service.store.sql.database import load_queries, open_database
+from agent_service.store.rows import Loaded, OwnRow, Rows, Writing, entry_of, row_of_run, rows_of, tombstone_of
+from agent_service.store.words import Word
 from groundwork.service.errors import Failure, TryAgain
-from groundwork.sqlite.file import SqliteFile, microseconds
+from groundwork.sqlite.errors import Full
+from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from groundwork.sqlite.group_commit import OnCommit, ignore
 from schemas.values import replace
-
-
-class Alone:
-    takes_several = True
-
-    async def caught_up(self) -> None:
-        return
-
-    async def may_ask(self, run_id: str, call: int) -> bool:
-        del run_id, call
-        return True
-
-    async def is_current(self, run_id: str, version: int) -> bool:
-        del run_id, version
-        return True
-
-    async def superseded(self, run_id: str, call: int, since: int) -> bool:
-        del run_id, call, since
-        return False
-
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +73,7 @@ async def ours() -> None:
     return
 
 
-class SqliteStore(Alone):
+class SqliteStore:
     """Fills the ports RunStore and Archive. A full or locked disk raises TryAgain, a broken one Broken.
 
     `held` says whether its agent has the bus: it raises TryAgain while that is unknown, another Failure once another
@@ -100,17 +82,20 @@ class SqliteStore(Alone):
     another agent has the bus.
     """
 
+    takes_several = True
+    me = ""
+
     def __init__(self, database: SqliteFile, held: Held = ours) -> None:
         self.database = self._database = database
         self._held = held
         self._sql = load_queries()
-        self._writing = Writing(self._sql)
-        self.inbox = SqliteInbox(database)
-        self.halts = SqliteHalts(database)
-        self.taken = SqliteTaken(database)
+        self._writing = Writing()
+        self._indexing = Indexing()
+        self.inbox = Inbox(self)
+        self.halts = Halts(self)
+        self.taken = Taken(self)
+        self.forgetting = Forgetting(self)
         self._quarantine = Quarantine()
-        self.graves = SqliteGraves(database)
-        self.forgetting = SqliteForgetting(database, self._intact)
         self._told: dict[str, int] = {}
         self._told_later: asyncio.TimerHandle | None = None
         self._searching = asyncio.Lock()
@@ -162,10 +147,13 @@ class SqliteStore(Alone):
         return Loaded.of(run_id, rows) if rows else None
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
-        return self.graves.of(run_id)
+        rows = self._database.look_up(self._sql["tombstone"], (run_id,))
+        return tombstone_of(rows[0]) if rows else None
 
     async def artifacts_gone(self, run_id: str) -> ArtifactsGone | None:
-        return self.graves.artifacts_of(run_id)
+        for at, rule in self._database.look_up(self._sql["artifacts_gone"], (run_id,)):
+            return ArtifactsGone(run_id=run_id, gone_at=instant(at), rule=rule)
+        return None
 
     def quarantine(self, found: Damaged) -> None:
         self._quarantine.add(found)
@@ -173,9 +161,9 @@ class SqliteStore(Alone):
     async def goal(self, run_id: str) -> str:
         return "".join(goal for (goal,) in await self._database.read(self._sql["goal"], (run_id,)))
 
-    async def artifacts(self) -> dict[str, list[str]]:
-        rows = await self._database.read(self._sql["artifacts"])
-        return {run_id: list(map(str, json.loads(paths))) for run_id, paths in rows}
+    async def artifacts(self) -> dict[str, Sequence[str]]:
+        """By run, of those that have any that are kept."""
+        return {of: json.loads(paths) for of, paths in await self._database.read(self._sql["artifacts"])}
 
     async def commit(self, *commits: Commit) -> None:
         run_id = commits[0].entry.run_id
@@ -259,17 +247,51 @@ class SqliteStore(Alone):
     async def counts(self) -> dict[Status, int]:
         return {Status(status): runs for status, runs in self._database.look_up(self._sql["counts"])}
 
-    async def _intact(self, run_id: str) -> bool:
-        with contextlib.suppress(Damaged):
-            return await self.load(run_id) is not None
+    async def caught_up(self) -> None:
+        return
+
+    async def may_ask(self, run_id: str, call: int) -> bool:
+        del run_id, call
+        return True
+
+    async def is_current(self, run_id: str, version: int) -> bool:
+        del run_id, version
+        return True
+
+    async def superseded(self, run_id: str, call: int, since: int) -> bool:
+        del run_id, call, since
         return False
 
-    def _accept(self, wake: Wake, commit: Commit, run: RunRow, rows: Rows, connection: sqlite3.Connection) -> str:
+    async def place_of(self, subject: str) -> int:
+        del subject
+        return 0
+
+    async def say(self, *words: Word, after: int | None) -> Sequence[Word]:
+        """On a full disk one at a time: a reserve may do for each alone."""
+        try:
+            await self._database.write(partial(self._put_words, words), makes_room=True)
+        except Full:
+            if len(words) == 1:
+                raise
+            for word in words:
+                await self.say(word, after=after)
+        return words
+
+    async def purge(self, wake_id: str, run_id: str) -> None: ...
+
+    async def total(self) -> int:
+        return await self._database.used()
+
+    def _put_words(self, words: Iterable[Word], connection: sqlite3.Connection) -> None:
+        for word in words:
+            self._indexing.say(connection, word)
+
+    def _accept(self, wake: Wake, commit: Commit, run: OwnRow, rows: Rows, connection: sqlite3.Connection) -> str:
         for run_id, digest in connection.execute(self._sql["wake"], (wake.wake_id,)).fetchall():
             if digest != wake.digest:
                 raise WakeConflict(wake.wake_id, run_id)
             return str(run_id)
-        asked = (wake.wake_id, wake.digest, microseconds(commit.state.accepted_at))
+        asked = (wake.wake_id, wake.digest, microseconds(commit.state.accepted_at), commit.state.brief.goal)
         if not self._writing.add(run, asked, (rows,), connection):
             raise moved(commit.entry)
         return commit.entry.run_id

@@ -16,7 +16,7 @@ from agent_service.archive.verifying import verify, verify_file
 from agent_service.archive.writing import backup, export
 from agent_service.bus.topology import topology
 from agent_service.settings import load
-from agent_service.store.sql.database import FILE
+from agent_service.store.database import FILE
 from agent_service.trust.proofs import head_told
 from agent_service.views.pages import pages_of
 from groundwork.archive import format as archive_format
@@ -132,7 +132,7 @@ CHANGED_JOURNALS = {
 }
 CHANGED_ROWS = {
     "UPDATE briefs SET brief = json_set(brief, '$.limits.max_steps', 100000)": "its brief is not",
-    "UPDATE briefs SET goal = 'Something else'": "its goal is not",
+    "UPDATE runs SET goal = 'Something else'": "its goal is not",
     "UPDATE runs SET status = 'failed'": "its status is not",
     "UPDATE runs SET due_at = 5": "its due_at is not",
     "UPDATE runs SET state = json_set(state, '$.step', 1)": "its step is not",

@@ -7,8 +7,8 @@ import pytest
 
 from agent_service.app import open_store
 from agent_service.settings import load
+from agent_service.store.marks import Mark, put_mark, refuse_unless_here
 from agent_service.store.opening import log_of_runs
-from agent_service.store.shared_log.marks import Mark, put_mark, refuse_unless_here
 from agent_service.store.sqlite import SqliteStore
 from groundwork.archive.series import Series
 from groundwork.nats.embedded import EmbeddedNats

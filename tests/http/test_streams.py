@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from agent_service.run.journal import Commit
-from agent_service.store.sql.database import FILE
+from agent_service.store.database import FILE
 from tests.core.cues import PROOF, reflects
 from tests.http.house import STREAMS_OF_A_CALLER, House, bearer
 from tests.http.wire import Event, events

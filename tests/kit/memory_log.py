@@ -16,9 +16,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, NoReturn
 
-from agent_service.store.shared_log.index import Indexing
-from agent_service.store.shared_log.store import SharedStore
-from agent_service.store.sql.database import open_database
+from agent_service.store.database import open_database
+from agent_service.store.index import Indexing
+from agent_service.store.shared import SharedStore
 from groundwork.nats.following import Batch
 from groundwork.nats.publishing import StoredMessage, matches
 from groundwork.nats.shared_log import ALL, Extent, Moved, SharedLog
@@ -165,7 +165,7 @@ async def joined(log: MemoryLog, folder: Path) -> AsyncIterator[Member]:
             copy = MemoryCopy(
                 log, database, lambda connection, fact: indexing.apply(connection, replace(fact, body=b""))
             )
-            store = copy.store = SharedStore(database, wire, copy, indexing, held=held)
+            store = copy.store = SharedStore(database, wire, copy, held=held)
             copying = group.create_task(copy.run())
             await copy.caught_up()
             await store.begin()

@@ -15,7 +15,7 @@ from agent_service.run.journal import Entry
 from agent_service.run.ports import Dismissal
 from agent_service.store.archived import IntoDatabase, beside_runs, copy_into_log, stored_runs
 from agent_service.store.archived import commits_of as followed
-from agent_service.store.sql.database import FILE, open_database
+from agent_service.store.database import FILE, open_database
 from agent_service.store.sqlite import SqliteStore
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile
@@ -35,15 +35,14 @@ STATES = (
 )
 LAST = 3 * len(STATES) + 1
 TABLES = {
-    "runs": "run_id, wake_id, wake_digest, accepted_at, status, version, head, summary, due_at, state, told, line",
+    "runs": "run_id, wake_id, wake_digest, accepted_at, status, version, head, summary, due_at, state, told, goal",
     "entries": "run_id, seq, position, at, kind, event, facts, previous, hash",
-    "whole_briefs": "run_id, goal, brief",
+    "whole_briefs": "run_id, brief",
     "items": "run_id, field, item",
     "dismissals": "run_id, version, by, at",
     "gone": "run_id, wake_id, wake_digest, status, ended_at, at, rule",
     "artifacts_gone": "run_id, at, rule",
     "spending": "day, caller, round(usd, 9), bytes",
-    "callers": "caller, open_runs",
     "halts": "number, since, by, reason, until, until_by, over",
 }
 
@@ -70,11 +69,11 @@ async def fill(store: SqliteStore) -> None:
     store.told(run_id(1), 1)
     store.told(run_id(LAST), ended.entry.seq)
     store._write_told()
+    await store.inbox.dismiss(Dismissal(run_id=run_id(3), version=2, by="ann", at=NOON))
     gone = Ended(run_id=run_id(LAST), status=Status.CANCELLED, version=ended.entry.seq, at=NOON)
     assert await store.forgetting.forget([gone], "agent.keep_runs.done_days: 1", NOON + timedelta(days=9))
     done = Ended(run_id=run_id(25), status=Status.DONE, version=store.version(run_id(25)), at=NOON)
     await store.forgetting.forget_artifacts([done], "agent.keep_runs.artifacts_days: 1", NOON)
-    await store.inbox.dismiss(Dismissal(run_id=run_id(3), version=2, by="ann", at=NOON))
     await store.halts.keep(Halt(number=1, since=NOON, by="bob", reason="lunch", until=NOON, until_by="bob", over=True))
 
 
@@ -96,7 +95,7 @@ async def test_a_database_that_is_written_from_the_entries_of_another_holds_the_
         async for run in stored_runs(SqliteStore(old)):
             await into.add(run, await entries(old, run))
         await into.write()
-        await into.add_beside(await beside_runs(old))
+        await SqliteStore(new).say(*await beside_runs(SqliteStore(old)), after=None)
         assert SqliteStore(new).newest() == SqliteStore(old).newest(), "positions are never given twice"
     assert rows(tmp_path / "new") == rows(tmp_path / "old")
 
@@ -104,7 +103,7 @@ async def test_a_database_that_is_written_from_the_entries_of_another_holds_the_
 async def test_a_log_holds_every_run_and_tombstone_and_an_agent_goes_on_with_it(tmp_path: Path) -> None:
     log = MemoryLog()
     async with source(tmp_path / "old") as old:
-        await copy_into_log(log, old)
+        await copy_into_log(log, SqliteStore(old))
         stone = await SqliteStore(old).tombstone(run_id(LAST))
     async with joined(log, tmp_path) as member:
         assert stone is not None
@@ -120,26 +119,26 @@ async def test_a_log_holds_every_run_and_tombstone_and_an_agent_goes_on_with_it(
 async def test_an_interrupted_copy_is_finished_by_the_next_and_nothing_is_there_twice(tmp_path: Path) -> None:
     async with source(tmp_path / "old") as old:
         whole = MemoryLog()
-        await copy_into_log(whole, old)
+        await copy_into_log(whole, SqliteStore(old))
         in_journals = len(await old.read("SELECT 1 FROM journal"))
         for after in (1, 7, 64, in_journals):
             log = MemoryLog()
             for fact in whole.facts[:after]:
                 log.store(fact.subject, fact.body, after=None, headers=fact.headers)
-            await copy_into_log(log, old)
+            await copy_into_log(log, SqliteStore(old))
             assert sorted(fact.body for fact in log.facts) == sorted(fact.body for fact in whole.facts)
 
 
 async def test_a_log_that_holds_another_entry_in_a_place_is_refused(tmp_path: Path) -> None:
     log = MemoryLog()
     async with source(tmp_path / "old") as old:
-        await copy_into_log(log, old)
+        await copy_into_log(log, SqliteStore(old))
     async with SqliteStore.open(tmp_path / "other") as store:
         other = accepted(5, wake_id="wake-1-2", goal="another")
         await store.accept(wake_of(other), other)
     async with open_database(tmp_path / "other") as database:
         with pytest.raises(Misconfigured, match="another entry"):
-            await copy_into_log(log, database)
+            await copy_into_log(log, SqliteStore(database))
 
 
 async def test_entries_that_are_not_those_of_their_run_or_cannot_be_followed_are_no_facts(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agent_service.core.events import RunStarted
 from agent_service.run.journal import Commit
-from agent_service.store.sql.database import FILE
+from agent_service.store.database import FILE
 from agent_service.store.sqlite import SqliteStore
 from schemas.catalog import ToolOffer
 from tests.kit.runs import SEARCH, SECOND, accepted, after, run_id, started

@@ -1,29 +1,29 @@
 """What becomes of runs that are kept no longer, and of those that wait for a person, in a store that keeps its rows."""
 
 import contextlib
-import json
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
 from agent_service.archive.pruning import Pruning, RunBelongings
-from agent_service.archive.retention import Ended, KeepRunsSettings, Over
+from agent_service.archive.retention import Ended, KeepRunsSettings, Over, Tombstone
 from agent_service.core.brief import Parent
 from agent_service.core.events import CancelRequested, ModelUnavailable, ToolReturned
 from agent_service.core.waiting import FINAL, Status
 from agent_service.errors import Remedy, WakeConflict
 from agent_service.run.journal import Commit
 from agent_service.run.ports import Dismissal
-from agent_service.store.retention import OF_A_RUN
-from agent_service.store.shared_log.facts import LEVEL, GoneSaid
-from agent_service.store.shared_log.store import SharedStore
-from agent_service.store.sql.database import FILE
+from agent_service.store.database import FILE
+from agent_service.store.index import OF_A_RUN
+from agent_service.store.shared import SharedStore
 from agent_service.store.sqlite import SqliteStore
+from agent_service.store.words import LEVEL, GoneSaid
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 from schemas.events import ToolOutput, ToolResult
@@ -159,17 +159,15 @@ async def test_a_child_stays_while_its_parent_may_need_what_it_brought(store: St
     assert sorted(await may_go(store)) == [RUN, ANOTHER]
 
 
-async def test_a_parent_stays_while_a_child_of_it_is_open(alone: SqliteStore, tmp_path: Path) -> None:
-    await done(alone, 1)
-    await stored(alone, whole_run(2)[:4])
-    with contextlib.closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as hand:
-        child = json.dumps({"run_id": ANOTHER, "step": 1})
-        hand.execute("INSERT INTO items (run_id, field, item) VALUES (?, 'children', ?)", (RUN, child))
-    assert await may_go(alone) == []
-    for commit in whole_run(2)[4:]:
-        await alone.commit(commit)
-    await settled(alone, 2, len(whole_run(2)))
-    assert await may_go(alone) == [RUN, ANOTHER]
+async def test_a_parent_stays_while_a_child_of_it_is_open(store: Store) -> None:
+    await done(store, 1)
+    child = accepted(2, parent=Parent(run_id=RUN, step=1))
+    begun = await stored(store, [child, started(child)])
+    assert await may_go(store) == []
+    ended = after(begun, CancelRequested(at=begun.entry.at, reason="enough", by="ann"))
+    await store.commit(ended)
+    await settled(store, 2, ended.entry.seq)
+    assert sorted(await may_go(store)) == [RUN, ANOTHER]
 
 
 @pytest.mark.parametrize("artifacts_alone", [True, False])
@@ -228,9 +226,10 @@ async def test_a_run_that_has_moved_on_before_it_goes_or_is_told_gone_stays(a: M
     last = await done(a.store, 1)
     seen = Ended(run_id=RUN, status=Status.DONE, version=last.entry.seq - 1, at=last.entry.at)
     assert await a.store.forgetting.forget([seen], RULE, LATER) == []
-    stone = (RUN, "wake-1", "digest", Status.DONE, 0, 0, 0, RULE)
+    at: dict[str, Any] = {"last": 0, "ended_at": NOON, "gone_at": NOON, "rule": RULE}
+    stone = Tombstone(run_id=RUN, wake_id="wake-1", wake_digest="digest", status=Status.DONE, **at)
     gone = GoneSaid(v=LEVEL, version=last.entry.seq - 1, stone=stone)
-    log.store(subjects.stored_gone(RUN), b"", after=0, headers=gone.header)
+    log.store(gone.subject, b"", after=0, headers=gone.header)
     await pruned(a, KeepRunsSettings())
     assert await a.store.load(RUN) == as_loaded(last)
 

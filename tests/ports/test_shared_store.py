@@ -11,7 +11,7 @@ from agent_service.core.waiting import Reserve
 from agent_service.errors import Damaged, Newer, VersionMoved
 from agent_service.run.in_hand import IN_HAND, Message, own_turn
 from agent_service.run.journal import Commit
-from agent_service.store.shared_log.facts import ROW, SNAPSHOT_EVERY, VERSION, RunRow, encoded, fact_of
+from agent_service.store.words import ROW, SNAPSHOT_EVERY, VERSION, RunRow, encoded, fact_of
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas import subjects
 from schemas.events import Signal

@@ -7,7 +7,7 @@ from agent_service.core.brief import Brief
 from agent_service.core.events import ModelReplied, ModelUsage, Provenance, WakeAccepted
 from agent_service.core.phases import Action, Decision, Framing, Met, Plan, Reflection, Unusable, Verdict
 from agent_service.run.journal import Commit, Entry, Run, commit_of
-from agent_service.store.shared_log.store import SharedStore
+from agent_service.store.shared import SharedStore
 from schemas.catalog import ToolCommand, ToolOffer
 from tests.core.cues import (
     RUN_ID,

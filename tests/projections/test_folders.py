@@ -13,7 +13,7 @@ import pytest
 
 from agent_service.history.results import FILES
 from agent_service.run.changes import ChangeRecord, retell
-from agent_service.store.shared_log.store import SharedStore
+from agent_service.store.shared import SharedStore
 from agent_service.views.folder import keeping
 from agent_service.views.folder.keeping import ArtifactChanged, Folders
 from agent_service.views.folder.verify import verify

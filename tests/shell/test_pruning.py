@@ -10,7 +10,7 @@ import pytest
 
 from agent_service.archive.pruning import Pruning, RunBelongings
 from agent_service.archive.retention import KeepRunsSettings
-from agent_service.store.sql.database import FILE
+from agent_service.store.database import FILE
 from agent_service.store.sqlite import SqliteStore
 from agent_service.views.folder.workspace import Workspace
 from groundwork.service.errors import TryAgain

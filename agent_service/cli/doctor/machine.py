@@ -20,7 +20,7 @@ from agent_service.models.opening import open_model
 from agent_service.models.scripted_model import read_script
 from agent_service.models.settings import ModelSettings
 from agent_service.settings import AgentSettings
-from agent_service.store.sql.database import FILE, ahead, open_for_reading
+from agent_service.store.database import FILE, ahead, open_for_reading
 from agent_service.store.sqlite import SqliteStore
 from groundwork.service.config_file import secrets_in
 from groundwork.service.errors import Fatal, Misconfigured, TryAgain

@@ -1,26 +1,29 @@
 """What agents that share a store write to its log: entries of runs, and a few words beside them.
 
 The body of an entry's message is the entry with what it leaves of the run. Its header is the run's row of the index:
-lists, timers and limits read headers alone. Words beside runs are headers without a body. An older agent
-must do without an added field; else VERSION is raised, and older agents leave the run to those who know it. Instants
-are µs since 1970 UTC; hashes are hex digits.
+lists, timers and limits read headers alone. Words beside runs are headers without a body; a store of one agent, and an
+archive, have them, too. An older agent must do without an added field; else VERSION is raised, and older agents leave
+the run to those who know it. Instants of a row are µs since 1970 UTC; hashes are hex digits.
 """
 
 from contextlib import suppress
+from functools import lru_cache
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from agent_service.archive.retention import Tombstone
-from agent_service.core.waiting import Status, Thinking
+from agent_service.archive.retention import ArtifactsGone, Tombstone, Whole
+from agent_service.core.waiting import Status
 from agent_service.errors import Changed, Newer
 from agent_service.run.changes import CallTold, call_told
 from agent_service.run.journal import RULES, Commit, Entry, Growth, encode_brief, encode_state
 from agent_service.run.lines import list_columns
-from agent_service.store.retention import row_of
+from agent_service.run.ports import Dismissal
+from agent_service.store.rows import spent_with
 from groundwork.nats.publishing import StoredMessage
 from groundwork.sqlite.file import microseconds
+from schemas import subjects
 from schemas.status import Halt
 from schemas.values import dataclass
 
@@ -33,7 +36,6 @@ GOAL, SUMMARY = 160, 80
 SNAPSHOT_EVERY = 64
 """After so many entries one says all of the run, so that no load reads more than these."""
 
-Whole = Annotated[int, Field(ge=0, lt=2**63)]
 Instant = Annotated[int, Field(ge=0, le=253_402_300_799_999_999)]
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -88,25 +90,65 @@ def _version_of(body: bytes) -> int:
 class Said(BaseModel):
     """`v`: how new its writer is."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", defer_build=True)
 
     v: Whole
 
     @property
+    def text(self) -> str:
+        return self.model_dump_json(exclude_defaults=True)
+
+    @property
     def header(self) -> dict[str, str]:
-        return {ROW: self.model_dump_json(exclude_defaults=True)}
+        return {ROW: self.text}
 
 
-S = TypeVar("S", bound=Said)
+class Word(Said):
+    """What is said beside runs."""
+
+    @property
+    def subject(self) -> str:
+        raise NotImplementedError
 
 
-def said_in(shape: type[S], fact: StoredMessage) -> S | None:
-    """None for what a newer version wrote, or no agent."""
-    try:
-        said = shape.model_validate_json(fact.headers.get(ROW, ""))
-    except ValidationError:
-        return None
-    return said if said.v <= LEVEL else None
+class HaltSaid(Word):
+    by: str
+    halt: Halt
+
+    @property
+    def subject(self) -> str:
+        return subjects.STORED_HALT
+
+
+class SeenSaid(Word):
+    dismissal: Dismissal
+
+    @property
+    def subject(self) -> str:
+        return subjects.stored_seen(self.dismissal.run_id)
+
+
+class GoneSaid(Word):
+    """The tombstone of a run whose newest entry was `version`, and its artifacts, whose contents are to be removed."""
+
+    stone: Tombstone
+    version: Whole
+    artifacts: tuple[str, ...] = ()
+
+    @property
+    def subject(self) -> str:
+        return subjects.stored_gone(self.stone.run_id)
+
+
+class BareSaid(Word):
+    """A run stays, and its artifacts went, whose contents are to be removed."""
+
+    gone: ArtifactsGone
+    artifacts: tuple[str, ...] = ()
+
+    @property
+    def subject(self) -> str:
+        return subjects.stored_bare(self.gone.run_id)
 
 
 class Paid(BaseModel):
@@ -115,8 +157,8 @@ class Paid(BaseModel):
     model_config = Said.model_config
 
     day: str
-    usd: float
-    size: Whole
+    usd: float = 0.0
+    size: Whole = 0
 
 
 class RunRow(Said):
@@ -132,14 +174,7 @@ class RunRow(Said):
     due_at: Instant | None = None
     summary: str
     goal: str
-    caller: str = ""
-    parent: str = ""
     line: dict[str, Any]
-    reserved_usd: float | None = None
-    """Set aside for its model call."""
-    still: bool = False
-    """Its model call waits for money."""
-    has_artifacts: bool = False
     bytes: Whole
     """Of all its messages."""
     whole_at: Whole = 0
@@ -148,20 +183,25 @@ class RunRow(Said):
     by: str
     told: Whole = 0
     """All is known to be done that entries up to it ask for."""
-    counts: bool = False
-    """Among the open runs of its caller."""
     opened: int = 0
     paid_usd: float = 0.0
     size: Whole = 0
     call: CallTold | None = None
+
+    @property
+    def caller(self) -> str:
+        return str(self.line.get("caller", ""))
 
     @classmethod
     def of(
         cls, commit: Commit, before: "RunRow | None", *, by: str, digest: str, whole_at: int, size: int, told: int
     ) -> Self:
         entry, state = commit.entry, commit.state
-        brief, paid, at = state.brief, commit.paid_usd, microseconds(entry.at)
-        asked = len(entry.event) if entry.seq == 1 and brief.caller and not brief.as_step else 0
+        at, (day, _, usd, asked) = microseconds(entry.at), spent_with(commit)
+        paid = before.paid if before else None
+        if usd or asked:
+            known = paid if paid and paid.day == day else Paid(day=day)
+            paid = Paid(day=day, usd=known.usd + usd, size=known.size + asked)
         return cls(
             v=LEVEL,
             wake_id=state.wake_id,
@@ -173,64 +213,39 @@ class RunRow(Said):
             at=max(at, before.at if before else at),
             due_at=microseconds(state.due_at) if state.due_at else None,
             summary=str(state.summary)[:SUMMARY],
-            goal=brief.goal[:GOAL],
-            caller=brief.caller,
-            parent=brief.parent.run_id if brief.parent else "",
+            goal=state.brief.goal[:GOAL],
             line=list_columns(state),
-            reserved_usd=(state.reserve.cost_usd or 0.0) if state.reserve else None,
-            still=isinstance(state.waiting, Thinking) and state.waiting.still_since is not None,
-            has_artifacts=bool(state.artifacts),
             bytes=size + (before.bytes if before else 0),
             whole_at=whole_at,
-            paid=_paid(f"{entry.at:%Y-%m-%d}", paid, asked, before.paid if before else None),
+            paid=paid,
             by=by,
             told=told,
-            counts=bool(brief.caller) and not brief.as_step,
             opened=commit.opened,
-            paid_usd=paid,
+            paid_usd=usd,
             size=asked,
             call=call_told(commit.outcome.event),
         )
 
 
-def _paid(day: str, usd: float, size: int, before: Paid | None) -> Paid | None:
-    if not usd and not size:
-        return before
-    known = before if before and before.day == day else Paid(day=day, usd=0.0, size=0)
-    return Paid(day=day, usd=known.usd + usd, size=known.size + size)
+S = TypeVar("S", bound=Said)
+_BESIDE: dict[str, type[Word]] = {"halt": HaltSaid, "seen": SeenSaid, "gone": GoneSaid, "bare": BareSaid}
 
 
-class HaltSaid(Said):
-    by: str
-    halt: Halt
+def row_in(fact: StoredMessage) -> RunRow | None:
+    """None for what a newer version wrote, or no agent."""
+    return _read(RunRow, fact.headers.get(ROW, ""))
 
 
-class SeenSaid(Said):
-    run_id: str
-    version: Whole
-    person: str
-    at: Instant
+def word_in(subject: str, text: str) -> Word | None:
+    """None also for a subject that is of no word."""
+    kind = _BESIDE.get(subject.removeprefix(f"{subjects.STORE}.").partition(".")[0])
+    return _read(kind, text) if kind else None
 
 
-class GoneSaid(Said):
-    """The tombstone of a run whose newest entry was `version`, and its artifacts, whose contents are to be removed."""
-
-    version: Whole
-    stone: tuple[str, str, str, Status, Whole, Instant, Instant, str]
-    artifacts: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, stone: Tombstone, version: int, artifacts: tuple[str, ...] = ()) -> Self:
-        run_id, wake_id, digest, _, last, ended_at, at, rule = row_of(stone)
-        told = run_id, wake_id, digest, stone.status, last, ended_at, at, rule
-        return cls(v=LEVEL, version=version, stone=told, artifacts=artifacts)
-
-
-class BareSaid(Said):
-    """A run whose newest entry was `version` stays, and its artifacts went."""
-
-    run_id: str
-    version: Whole
-    artifacts: tuple[str, ...] = ()
-    rule: str
-    at: Instant
+@lru_cache(maxsize=512)  # a fact is read by the thread that writes the index, and once more by those who hear of it
+def _read(kind: type[S], text: str) -> S | None:
+    try:
+        said = kind.model_validate_json(text)
+    except ValidationError:
+        return None
+    return said if said.v <= LEVEL else None

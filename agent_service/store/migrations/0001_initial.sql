@@ -14,9 +14,17 @@ CREATE TABLE runs (
     summary     TEXT    NOT NULL,
     touched_at  INTEGER NOT NULL,             -- latest `at` of all entries; a clock set back does not lower it
     due_at      INTEGER,                      -- the run's only timer
-    state       TEXT    NOT NULL,             -- JSON without the brief and without `items`
-    line        TEXT    NOT NULL,             -- JSON: what lists show of it besides, and its tools
-    told        INTEGER NOT NULL DEFAULT 0    -- all is done that entries up to this one ask for
+    told        INTEGER NOT NULL DEFAULT 0,   -- all is done that entries up to this one ask for
+    line        TEXT    NOT NULL,             -- JSON: what lists and limits need of it besides
+    bytes       INTEGER NOT NULL,             -- about how much room it takes, here or in the log
+    state       TEXT    NOT NULL,             -- JSON without the brief and without `items`; none in an index
+    goal        TEXT    NOT NULL,
+    caller       TEXT    AS (CASE WHEN json_valid(line) THEN line ->> '$.caller' END),
+    parent       TEXT    AS (CASE WHEN json_valid(line) THEN line ->> '$.parent_run_id' END),
+    artifacts    INTEGER AS (CASE WHEN json_valid(line) THEN line ->> '$.artifacts' END),
+    reserved_usd REAL    AS (CASE WHEN json_valid(line) THEN line ->> '$.reserved_usd' END),
+    waits_for    TEXT    AS (CASE WHEN json_valid(line) THEN line ->> '$.waiting_for.kind' END),
+    own          INTEGER AS (CASE WHEN json_valid(line) THEN line ->> '$.own' END)
 ) STRICT;
 
 CREATE INDEX runs_by_status ON runs (status, run_id);
@@ -59,7 +67,6 @@ CREATE TABLE common_texts (
 -- What a run was asked and given. Apart from `runs`, because it is large, with all tools in it, and seldom changes.
 CREATE TABLE briefs (
     run_id     TEXT NOT NULL PRIMARY KEY REFERENCES runs,
-    goal       TEXT NOT NULL,
     brief      TEXT NOT NULL,                   -- JSON
     common     INTEGER REFERENCES common_texts, -- NULL: the row has all of its text
     rest_after INTEGER                          -- characters of the row behind the common text
@@ -91,7 +98,7 @@ SELECT position, run_id, seq, at, kind, facts, previous, hash,
 FROM journal;
 
 CREATE VIEW whole_briefs AS
-SELECT run_id, goal,
+SELECT run_id,
     CASE WHEN common IS NULL THEN brief ELSE
         substr(brief, 1, length(brief) - rest_after) || coalesce((SELECT text FROM common_texts WHERE id = common), '')
         || substr(brief, length(brief) - rest_after + 1)
@@ -136,15 +143,8 @@ CREATE TABLE spending (
     PRIMARY KEY (day, caller)
 ) STRICT, WITHOUT ROWID;
 
--- How many runs of each caller have not ended.
-CREATE TABLE callers (
-    caller    TEXT    NOT NULL PRIMARY KEY,
-    open_runs INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-
 -- Of an index of the runs that several agents share: which log it is of, by when that was made, and the newest fact that
--- is in it, stored `at`. Of a run it has the row, with the beginning of its goal, and what else lists and limits need of
--- its state and brief. An agent's own store has none.
+-- is in it, stored `at`. Of a run it has the row, with the beginning of its goal. An agent's own store has none.
 CREATE TABLE replica (
     created TEXT    NOT NULL,
     reached INTEGER NOT NULL,

@@ -7,45 +7,35 @@ UNION ALL
 SELECT run_id, wake_digest FROM gone WHERE wake_id = ?1;
 
 -- name: add_run
--- The first ten parameters are those of advance_run, too.
+-- A new run, or in an index its row as of a later entry.
 INSERT INTO runs (
-    status, version, head, summary, touched_at, due_at, state, run_id, told, line,
-    wake_id, wake_digest, accepted_at
+    status, version, head, summary, touched_at, due_at, told, line, state, bytes, run_id,
+    wake_id, wake_digest, accepted_at, goal
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (run_id) DO NOTHING;
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (run_id) DO UPDATE SET status = excluded.status, version = excluded.version, head = excluded.head,
+    summary = excluded.summary, touched_at = excluded.touched_at, due_at = excluded.due_at, told = excluded.told,
+    line = excluded.line, bytes = excluded.bytes
+WHERE excluded.version > runs.version;
 
 -- name: advance_run
--- Compare and swap: no row is changed when the run is not at the version before its ?11 new entries.
+-- Compare and swap: no row is changed when the run is not at the version before its ?12 new entries.
 UPDATE runs
-SET status = ?1, version = ?2, head = ?3, summary = ?4, touched_at = max(touched_at, ?5), due_at = ?6, state = ?7,
-    told = max(told, ?9), line = ?10
-WHERE run_id = ?8 AND version = ?2 - ?11;
-
--- name: index_run
--- As add_run, for a row of a later entry, too.
-INSERT INTO runs (
-    status, version, head, summary, touched_at, due_at, state, run_id, told, line,
-    wake_id, wake_digest, accepted_at
-)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (run_id) DO UPDATE SET status = excluded.status, version = excluded.version, head = excluded.head,
-    summary = excluded.summary, touched_at = excluded.touched_at, due_at = excluded.due_at, state = excluded.state,
-    told = excluded.told, line = excluded.line
-WHERE excluded.version > runs.version;
+SET status = ?1, version = ?2, head = ?3, summary = ?4, touched_at = max(touched_at, ?5), due_at = ?6,
+    told = max(told, ?7), line = ?8, state = ?9, bytes = bytes + ?10
+WHERE run_id = ?11 AND version = ?2 - ?12;
 
 -- name: leave_alone
 -- A run that a newer version moved on: it is due for that.
 UPDATE runs SET due_at = NULL WHERE run_id = ?;
 
 -- name: indexed
-SELECT version, status, wake_id, line FROM runs WHERE run_id = ?;
+SELECT version, wake_id, line FROM runs WHERE run_id = ?;
 
 -- name: put_brief
-INSERT INTO briefs (run_id, goal, brief, common, rest_after)
-VALUES (?, ?, ?, (SELECT id FROM common_texts WHERE digest = ?), ?)
-ON CONFLICT (run_id) DO UPDATE SET goal = excluded.goal, brief = excluded.brief, common = excluded.common,
-    rest_after = excluded.rest_after;
+INSERT INTO briefs (run_id, brief, common, rest_after)
+VALUES (?, ?, (SELECT id FROM common_texts WHERE digest = ?), ?)
+ON CONFLICT (run_id) DO UPDATE SET brief = excluded.brief, common = excluded.common, rest_after = excluded.rest_after;
 
 -- name: add_common_text
 INSERT INTO common_texts (digest, text) VALUES (?, ?) ON CONFLICT (digest) DO NOTHING;
@@ -63,9 +53,6 @@ VALUES (
 -- name: drop_items
 -- The oldest of a field.
 DELETE FROM items WHERE rowid IN (SELECT rowid FROM items WHERE run_id = ? AND field = ? ORDER BY rowid LIMIT ?);
-
--- name: has_items
-SELECT 1 FROM items WHERE run_id = ? LIMIT 1;
 
 -- name: add_item
 INSERT INTO items (run_id, field, item) VALUES (?, ?, ?);
@@ -104,7 +91,7 @@ SELECT version FROM runs WHERE run_id = ?;
 SELECT version, head FROM runs WHERE run_id = ?;
 
 -- name: goal
-SELECT goal FROM briefs WHERE run_id = ?;
+SELECT goal FROM runs WHERE run_id = ?;
 
 -- name: newest
 SELECT max((SELECT coalesce(max(position), 0) FROM journal), (SELECT coalesce(max(last), 0) FROM gone));
@@ -115,24 +102,16 @@ SELECT position, run_id, seq FROM journal WHERE position > ? ORDER BY position L
 -- name: runs
 -- Newest first: of statuses ?1, below ?2 and from ?3 on, accepted at ?4 or later and before ?9, with a text like ?5 or
 -- ?6, with tool ?7, of caller ?10, with ?11 in the id.
-SELECT run_id, wake_id, status, goal, summary, accepted_at, touched_at, line,
-    CASE WHEN json_valid(brief) THEN json_extract(brief, '$.caller') END
-FROM runs JOIN briefs USING (run_id)
-WHERE run_id IN (
-    SELECT run_id FROM runs AS listed
-    WHERE status IN (SELECT value FROM json_each(?1)) AND run_id < ?2 AND run_id >= ?3 AND accepted_at >= ?4
-    AND accepted_at < ?9 AND instr(run_id, ?11) AND (?10 = '' OR EXISTS (
-        SELECT 1 FROM briefs WHERE briefs.run_id = listed.run_id
-        AND CASE WHEN json_valid(brief) THEN json_extract(brief, '$.caller') = ?10 END
-    ))
-    AND (?5 = '' OR EXISTS (
-        SELECT run_id || char(10) || summary || char(10) || goal AS said FROM briefs
-        WHERE briefs.run_id = listed.run_id AND (said LIKE ?5 ESCAPE '\' OR said LIKE ?6 ESCAPE '\')
-    ))
-    AND (?7 = '' OR CASE WHEN json_valid(line) THEN EXISTS (SELECT 1 FROM json_each(line, '$.tools') WHERE value = ?7) END)
-    ORDER BY run_id DESC LIMIT ?8
-)
-ORDER BY run_id DESC;
+SELECT run_id, wake_id, status, goal, summary, accepted_at, touched_at, line
+FROM runs
+WHERE status IN (SELECT value FROM json_each(?1)) AND run_id < ?2 AND run_id >= ?3 AND accepted_at >= ?4
+AND accepted_at < ?9 AND instr(run_id, ?11) AND (?10 = '' OR caller = ?10)
+AND (?5 = '' OR EXISTS (
+    SELECT 1 FROM (SELECT run_id || char(10) || summary || char(10) || goal AS said)
+    WHERE said LIKE ?5 ESCAPE '\' OR said LIKE ?6 ESCAPE '\'
+))
+AND (?7 = '' OR CASE WHEN json_valid(line) THEN EXISTS (SELECT 1 FROM json_each(line, '$.tools') WHERE value = ?7) END)
+ORDER BY run_id DESC LIMIT ?8;
 
 -- name: stretch
 -- The oldest of the ?2 runs below ?1.
@@ -205,18 +184,14 @@ ON CONFLICT (day, caller) DO UPDATE SET usd = usd + excluded.usd, bytes = bytes 
 -- name: spent
 SELECT caller, usd, bytes FROM spending WHERE day = ?;
 
--- name: open
-INSERT INTO callers (caller, open_runs) VALUES (?, ?)
-ON CONFLICT (caller) DO UPDATE SET open_runs = open_runs + excluded.open_runs;
-
 -- name: open_runs
-SELECT caller, open_runs FROM callers WHERE open_runs > 0;
+-- Of each caller, without those that runs started.
+SELECT caller, count(*) FROM runs
+WHERE status IN ('queued', 'running', 'paused') AND caller IS NOT NULL AND wake_id NOT LIKE 'child:%' GROUP BY caller;
 
 -- name: set_aside
 -- For calls that are under way.
-SELECT run_id, json_extract(brief, '$.caller'), json_extract(state, '$.waiting.reserve.cost_usd') AS usd
-FROM runs JOIN briefs USING (run_id)
-WHERE status = 'running' AND CASE WHEN json_valid(state) AND json_valid(brief) THEN usd END IS NOT NULL;
+SELECT run_id, caller, reserved_usd FROM runs WHERE status = 'running' AND reserved_usd IS NOT NULL;
 
 -- name: calls
 -- Of the newest ?1 places, those since ?2 that tell of model calls.
@@ -226,8 +201,7 @@ AND kind IN ('CallReserved', 'ModelReplied', 'ModelUnavailable') ORDER BY positi
 
 -- name: held
 -- Runs whose model call waits for money.
-SELECT run_id FROM runs
-WHERE status = 'running' AND CASE WHEN json_valid(state) THEN json_extract(state, '$.waiting.still_since') END IS NOT NULL;
+SELECT run_id FROM runs WHERE status = 'running' AND waits_for = 'budget';
 
 -- name: keep_halt
 INSERT INTO halts (number, since, by, reason, until, until_by, over) VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -241,7 +215,7 @@ SELECT version, by, at FROM dismissals WHERE run_id = ?;
 
 -- name: unfollowed
 -- Open runs whose newest entry no message led to, in an index.
-SELECT run_id, version FROM runs INDEXED BY runs_untold WHERE told < version AND json_extract(line, '$.own');
+SELECT run_id, version FROM runs INDEXED BY runs_untold WHERE told < version AND own;
 
 -- name: tombstone
 SELECT run_id, wake_id, wake_digest, status, last, ended_at, at, rule
@@ -249,39 +223,30 @@ FROM gone WHERE run_id = ?;
 
 -- name: tombstones
 SELECT run_id, wake_id, wake_digest, status, last, ended_at, at, rule
-FROM gone WHERE run_id > ? ORDER BY run_id LIMIT ?;
+FROM gone ORDER BY run_id;
 
 -- name: ended
 -- Of the statuses ?1, with a newest entry before ?2 (and before ?7 where it escalated), from after (?3, ?4) on, the oldest
--- first; with ?5 those that have artifacts. All is done that they ask for, and no run needs them that is open or can be opened again: a step may still
--- read what its child has brought. The statuses are word for word those of the index.
+-- first; with ?5 those that have artifacts. All is done that they ask for, and no run needs them that is open or can be
+-- opened again: a step may still read what its child has brought. The statuses are word for word those of the index.
 SELECT run_id, status, version, touched_at FROM runs INDEXED BY runs_ended
 WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?3 AND touched_at < ?2
 AND (touched_at > ?3 OR run_id > ?4) AND status IN (SELECT value FROM json_each(?1)) AND told = version
 AND (status <> 'escalated' OR touched_at < ?7)
-AND (?5 = 0 OR EXISTS (
-    SELECT 1 FROM items WHERE items.run_id = runs.run_id AND field = 'artifacts'
-    AND NOT EXISTS (SELECT 1 FROM artifacts_gone WHERE artifacts_gone.run_id = runs.run_id)
-))
+AND (?5 = 0 OR artifacts AND NOT EXISTS (SELECT 1 FROM artifacts_gone WHERE artifacts_gone.run_id = runs.run_id))
 AND NOT EXISTS (
-    SELECT 1 FROM briefs JOIN runs AS parent
-    ON parent.run_id = CASE WHEN json_valid(brief) THEN json_extract(brief, '$.parent.run_id') END
-    WHERE briefs.run_id = runs.run_id AND parent.status IN ('queued', 'running', 'paused', 'escalated')
+    SELECT 1 FROM runs AS above
+    WHERE above.run_id = runs.parent AND above.status IN ('queued', 'running', 'paused', 'escalated')
 )
-AND NOT EXISTS (
-    SELECT 1 FROM items JOIN runs AS child
-    ON child.run_id = CASE WHEN json_valid(item) THEN json_extract(item, '$.run_id') END
-    WHERE items.run_id = runs.run_id AND field = 'children' AND child.status IN ('queued', 'running', 'paused')
+AND run_id NOT IN (
+    SELECT parent FROM runs AS below WHERE below.status IN ('queued', 'running', 'paused') AND parent IS NOT NULL
 )
 ORDER BY touched_at, run_id LIMIT ?6;
 
 -- name: going
--- What is said on the tombstone of a run, unless it has moved on since entry ?2; and the names of its artifacts.
+-- What is said on the tombstone of a run, unless it has moved on since entry ?2.
 SELECT run_id, wake_id, wake_digest, status,
-    coalesce((SELECT position FROM journal WHERE journal.run_id = runs.run_id AND seq = version), 0),
-    touched_at,
-    (SELECT json_group_array(json(item)) FROM items
-    WHERE items.run_id = runs.run_id AND field = 'artifacts' AND json_valid(item))
+    coalesce((SELECT position FROM journal WHERE journal.run_id = runs.run_id AND seq = version), 0), touched_at
 FROM runs
 WHERE run_id = ?1 AND version = ?2 AND told = version AND status IN ('done', 'escalated', 'failed', 'cancelled');
 
@@ -297,12 +262,6 @@ SELECT run_id, behind FROM gone INDEXED BY gone_behind WHERE behind IS NOT NULL 
 -- name: cleared
 UPDATE gone SET behind = NULL WHERE run_id = ?;
 
--- name: artifacts_of
--- The names of a run's artifacts, unless it has moved on since entry ?2.
-SELECT (SELECT json_group_array(json(item)) FROM items
-    WHERE items.run_id = runs.run_id AND field = 'artifacts' AND json_valid(item))
-FROM runs WHERE run_id = ?1 AND version = ?2;
-
 -- name: artifacts_go
 INSERT INTO artifacts_gone (run_id, at, rule, behind) VALUES (?, ?, ?, ?) ON CONFLICT (run_id) DO NOTHING;
 
@@ -317,22 +276,16 @@ UPDATE artifacts_gone SET behind = NULL WHERE run_id = ?;
 SELECT at, rule FROM artifacts_gone WHERE run_id = ?;
 
 -- name: sizes
--- About how many bytes the runs take that ?1 lists: what is in their rows, and a fifth more for indexes and pages.
-SELECT run_id, (
-    length(CAST(state AS BLOB)) + (SELECT length(CAST(brief AS BLOB)) FROM briefs WHERE briefs.run_id = runs.run_id)
-    + (SELECT coalesce(sum(length(CAST(item AS BLOB)) + 60), 0) FROM items WHERE items.run_id = runs.run_id)
-    + (SELECT sum(length(CAST(event AS BLOB)) + 240) FROM journal WHERE journal.run_id = runs.run_id) + 500
-) * 6 / 5
-FROM runs WHERE run_id IN (SELECT value FROM json_each(?));
-
--- name: indexed_sizes
-SELECT run_id, json_extract(line, '$.bytes') FROM runs WHERE run_id IN (SELECT value FROM json_each(?));
+SELECT run_id, bytes FROM runs WHERE run_id IN (SELECT value FROM json_each(?));
 
 -- name: artifacts
 -- Of the runs that have any that are kept.
 SELECT run_id, json_group_array(json(item)) FROM items
 WHERE field = 'artifacts' AND json_valid(item) AND run_id NOT IN (SELECT run_id FROM artifacts_gone)
 GROUP BY run_id;
+
+-- name: with_artifacts
+SELECT run_id FROM runs WHERE artifacts AND run_id NOT IN (SELECT run_id FROM artifacts_gone) ORDER BY run_id;
 
 -- name: archived
 -- Runs after ?1, by id, of ?3 alone where that is one, and why their artifacts were deleted.
@@ -350,4 +303,4 @@ SELECT run_id, version, by, at FROM dismissals ORDER BY run_id;
 SELECT number, since, by, reason, until, until_by, over FROM halts ORDER BY number;
 
 -- name: all_artifacts_gone
-SELECT run_id, version, rule, at FROM artifacts_gone JOIN runs USING (run_id) ORDER BY run_id;
+SELECT run_id, rule, at FROM artifacts_gone ORDER BY run_id;

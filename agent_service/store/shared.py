@@ -13,24 +13,17 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from agent_service.admission.rate_limits import PastCall
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.run.changes import Elsewhere
 from agent_service.run.in_hand import IN_HAND, Message, own_turn
 from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.ports import Place, Undispatched, Wake
+from agent_service.store.beside import Taken
+from agent_service.store.journals import Journal, JournalCache, told
 from agent_service.store.rows import Loaded
-from agent_service.store.shared_log.beside import SharedForgetting, SharedHalts, SharedInbox, SharedTaken
-from agent_service.store.shared_log.facts import (
-    GoneSaid,
-    HaltSaid,
-    RunRow,
-    encoded,
-    entry_in,
-    said_in,
-)
-from agent_service.store.shared_log.index import Indexing
-from agent_service.store.shared_log.journals import Journal, JournalCache, told
 from agent_service.store.sqlite import Held, SqliteStore, moved
+from agent_service.store.words import ROW, GoneSaid, HaltSaid, RunRow, Word, encoded, entry_in, row_in, word_in
 from groundwork.nats.publishing import StoredMessage, matches
 from groundwork.nats.shared_log import ALL, Moved, SharedLog
 from groundwork.service.errors import Failure, TryAgain
@@ -43,6 +36,8 @@ from schemas.values import replace
 
 FOLLOWED_WITHIN_S = 5.0
 """An entry that no message led to is followed by its turn within it, or its agent died before it queued that."""
+LATE_FACTS = 2000
+"""That are looked at, at most, for calls of late."""
 ACKNOWLEDGED = -1
 
 logger = logging.getLogger(__name__)
@@ -53,9 +48,9 @@ class SharedStore(SqliteStore):
 
     takes_several = False
 
-    def __init__(self, database: SqliteFile, log: SharedLog, index: Replica, indexing: Indexing, *, held: Held) -> None:
+    def __init__(self, database: SqliteFile, log: SharedLog, index: Replica, *, held: Held) -> None:
         super().__init__(database, held)
-        self._log, self._index, self._indexing, self._me = log, index, indexing, token_hex(8)
+        self._log, self._index, self.me = log, index, token_hex(8)
         self.followed_within_s = FOLLOWED_WITHIN_S
         self._expected: dict[str, tuple[float, str, int]] = {}
         """Turns not seen yet: until when there is time, and the entry that asks for each."""
@@ -64,10 +59,7 @@ class SharedStore(SqliteStore):
         """Entries of this process, by hash: their positions once they are in the index, 0 before that, ACKNOWLEDGED."""
         self._began_at = float("inf")
         """The position up to which nothing is news."""
-        self.forgetting = SharedForgetting(database, self._journals.of, log, index)
-        self.inbox = SharedInbox(database, log, index)
-        self.halts = SharedHalts(database, log, index, self._me)
-        self.taken = SharedTaken(database, log)
+        self.taken = SharedTaken(self, log)
         self.on_elsewhere: Callable[[Elsewhere], object] = _nobody
         self.on_halt: Callable[[Halt], object] = _nobody
 
@@ -175,7 +167,7 @@ class SharedStore(SqliteStore):
 
     async def places(self, after: int, limit: int) -> Sequence[Place]:
         found = await self._log.read(subjects.STORED_RUNS, after, limit)
-        rows = [(fact, said_in(RunRow, fact)) for fact in found]
+        rows = [(fact, row_in(fact)) for fact in found]
         return [Place(fact.seq, fact.subject.rpartition(".")[2], row.seq) for fact, row in rows if row]
 
     def newest(self) -> int:
@@ -195,21 +187,45 @@ class SharedStore(SqliteStore):
     async def positions(self, run_id: str) -> tuple[int, ...]:
         return tuple((await self._journals.whole(run_id)).positions.values())
 
-    async def artifacts(self) -> dict[str, list[str]]:
-        marked = await self._database.read(self._sql["artifacts"])
-        return {run_id: list(journal.artifacts) for run_id, _ in marked if (journal := await self._journals.of(run_id))}
+    async def artifacts(self) -> dict[str, Sequence[str]]:
+        some = [run_id for (run_id,) in await self._database.read(self._sql["with_artifacts"])]
+        return {run_id: run.state.artifacts for run_id in some if (run := await self.load(run_id))}
+
+    async def place_of(self, subject: str) -> int:
+        if (newest := await self._log.newest(subject)) is None:
+            return 0
+        await self._index.wait(newest.seq)
+        return newest.seq
+
+    async def say(self, *words: Word, after: int | None) -> Sequence[Word]:
+        """But for those where another process was faster."""
+        said = list[Word]()
+        for word in words:
+            with contextlib.suppress(Moved):
+                await self._index.wait(await self._log.append(word.subject, b"", after=after, headers=word.header))
+                said.append(word)
+        return said
+
+    async def purge(self, wake_id: str, run_id: str) -> None:
+        of_run = subjects.stored_run(wake_id, run_id), subjects.stored_seen(run_id), subjects.stored_bare(run_id)
+        for subject in of_run:
+            await self._log.purge(subject)
+
+    async def total(self) -> int:
+        return int((await self._log.extent()).size)
 
     def applied(self, facts: Sequence[StoredMessage]) -> None:
         """Called on the loop, in the order of the facts."""
         for fact in facts:
-            match self._indexing.read(fact):
+            of_run = matches(subjects.STORED_RUNS, fact.subject)
+            match row_in(fact) if of_run else word_in(fact.subject, fact.headers.get(ROW, "")):
                 case RunRow() as row:
                     self._heard(fact.subject.rpartition(".")[2], row, fact.seq)
-                case GoneSaid(stone=(run_id, *_)):
-                    self._journals.known.pop(run_id, None)
-                case None if matches(subjects.STORED_RUNS, fact.subject):
+                case GoneSaid(stone=stone):
+                    self._journals.known.pop(stone.run_id, None)
+                case None if of_run:
                     self._journals.known.pop(fact.subject.rpartition(".")[2], None)  # who reads it finds out what it is
-                case HaltSaid(by=by, halt=halt) if by != self._me and fact.seq > self._began_at:
+                case HaltSaid(by=by, halt=halt) if by != self.me and fact.seq > self._began_at:
                     self._let_hear(lambda halt=halt: self.on_halt(halt))  # type: ignore[misc] # it is a Halt
 
     async def _permitted(self) -> None:
@@ -225,7 +241,7 @@ class SharedStore(SqliteStore):
 
     async def _taken_by(self, wake: Wake) -> str:
         newest = await self._log.newest(subjects.stored_wake(wake.wake_id))
-        row = said_in(RunRow, newest) if newest else None
+        row = row_in(newest) if newest else None
         if newest is None or row is None:
             raise TryAgain(
                 f"the wake {wake.wake_id!r} names a run that this agent cannot read: an agent of a newer version took "
@@ -304,6 +320,17 @@ class SharedStore(SqliteStore):
 
     def _expect_turn(self, run_id: str, seq: int) -> None:
         self._expected[own_turn(run_id, seq)] = monotonic() + self.followed_within_s, run_id, seq
+
+
+class SharedTaken(Taken):
+    def __init__(self, store: SharedStore, log: SharedLog) -> None:
+        super().__init__(store)
+        self._log = log
+
+    async def calls(self, since: datetime) -> Sequence[PastCall]:
+        late = max(0, await self._log.end() - LATE_FACTS)
+        rows = [(fact, row_in(fact)) for fact in await self._log.read(subjects.STORED_RUNS, late) if fact.at >= since]
+        return [(fact.at, fact.subject.rpartition(".")[2], row.call) for fact, row in rows if row and row.call]
 
 
 def _same(wake: Wake, run_id: str, digest: str) -> str:

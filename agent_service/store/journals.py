@@ -3,17 +3,17 @@
 import asyncio
 import json
 from collections import OrderedDict, defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
 from agent_service.core.waiting import FINAL
 from agent_service.errors import Changed
 from agent_service.run.in_hand import IN_HAND, own_turn
 from agent_service.run.journal import GENESIS, Commit, Run, growth_of
+from agent_service.store.database import load_queries
 from agent_service.store.rows import Loaded
-from agent_service.store.shared_log.facts import SNAPSHOT_EVERY, EntryFact, RunRow, entry_in, fact_of, said_in
-from agent_service.store.sql.database import load_queries
 from agent_service.store.sqlite import Quarantine
+from agent_service.store.words import SNAPSHOT_EVERY, EntryFact, RunRow, entry_in, fact_of, row_in
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import TryAgain
@@ -91,10 +91,6 @@ class Journal:
             items=tuple((field.encode(), item.encode()) for field, items in self._items.items() for item in items),
         )
 
-    @property
-    def artifacts(self) -> Iterator[str]:
-        return map(str, map(json.loads, self._items["artifacts"]))
-
     def under_way(self, call: int) -> str | None:
         """The message that set something aside for a model call without a reply yet."""
         return next(reversed(self.reserved(call, self._answered)), None)
@@ -134,7 +130,7 @@ class JournalCache:
         """Raises Newer, and Changed."""
         newest = await self._log.newest(journal.subject)
         if newest and newest.seq != journal.position:
-            row = said_in(RunRow, newest)
+            row = row_in(newest)
             journal.expected = max(journal.expected, row.seq if row else entry_in(newest, journal.run_id).entry.seq)
 
     async def _indexed(self, run_id: str) -> tuple[int, str, int] | None:
@@ -142,10 +138,10 @@ class JournalCache:
         if not (found := self._database.look_up(self._sql["indexed"], (run_id,))):
             await self._caught_up()
             found = self._database.look_up(self._sql["indexed"], (run_id,))
-        for version, _, wake_id, line in found:
+        for version, wake_id, line in found:
             return version, wake_id, json.loads(line)["whole_at"]
         newest = await self._log.newest(subjects.stored_under_any_wake(run_id))
-        if newest and said_in(RunRow, newest) is None:  # no row for the index: who wrote it may be newer
+        if newest and row_in(newest) is None:  # no row for the index: who wrote it may be newer
             entry_in(newest, run_id)
         return None
 
@@ -162,7 +158,7 @@ class JournalCache:
 
     def _add(self, journal: Journal, fact: StoredMessage) -> None:
         try:
-            journal.add(entry_in(fact, journal.run_id), said_in(RunRow, fact), fact.seq)
+            journal.add(entry_in(fact, journal.run_id), row_in(fact), fact.seq)
         except Changed as error:
             self._quarantine.add(error)
             raise

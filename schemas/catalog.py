@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from schemas import subjects
-from schemas.fields import Count, Goal, Instant, JsonObject, Text, ToolName, Wire
+from schemas.events import Constraints
+from schemas.fields import Goal, JsonObject, Text, ToolName, Wire
 
 UNNAMED = "unnamed"
 """What the agent calls an executor that does not say its name. A request to it names no executor."""
@@ -77,20 +78,12 @@ COMMAND = "run"
 _LONGEST_S = 86400.0
 
 
-class AgentConstraints(Wire):
-    """What a child may spend at most; less where the run that asks has less left."""
-
-    max_steps: Count | None = None
-    max_tokens: Count | None = None
-    max_cost_usd: Annotated[float, Field(strict=True, gt=0)] | None = None
-    deadline_at: Instant | None = None
-
-
 class AgentCall(Wire):
-    """What a child is to do. `tools`: those of the run that asks that it may use; null for all of them."""
+    """What a child is to do. `tools`: those of the run that asks that it may use; null for all of them. Of the
+    `constraints` it gets less where the run that asks has less left."""
 
     goal: Goal
-    constraints: AgentConstraints = AgentConstraints.model_construct()
+    constraints: Constraints = Constraints.model_construct()
     context: JsonObject = Field(default_factory=dict)
     tools: Annotated[tuple[ToolName, ...], Field(min_length=1)] | None = None
     evidence: tuple[JsonObject, ...] = ()

@@ -15,14 +15,11 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 from urllib.parse import unquote
-
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from schemas import keys, subjects
 from schemas.events import Envelope, Rejected
-from schemas.fields import Count, Id
 
 MSG_ID = "Nats-Msg-Id"
 RUN_ID = "Agentic-Run-Id"
@@ -163,13 +160,10 @@ def _envelope(subject: str, payload: Json, dedupe_key: Any) -> bytes:
     return json.dumps({"type": subject, "payload": payload, "dedupe_key": dedupe_key}).encode()
 
 
-T = TypeVar("T")
-
 _NAME = re.compile(r"[!-~]{1,512}")
+_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _NUMBERED = re.compile(r"(.+)#([1-9][0-9]{0,5})")
 _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_RUN_ID: TypeAdapter[str] = TypeAdapter(Id, config=ConfigDict(defer_build=True))
-_STEP: TypeAdapter[int] = TypeAdapter(Count, config=ConfigDict(defer_build=True))
 
 
 class Refused(Protocol):
@@ -208,15 +202,17 @@ def next_id(msg_id: str) -> str:
 
 def _told(refused: Refused, reason: str) -> Rejected:
     message = object_in(refused.body) or {}
-    payload = _payload(message)
-    msg_id = _name(refused.headers.get("Nats-Msg-Id"))
+    payload: Json = next(
+        (message[name] for name in ("payload", "data") if isinstance(message.get(name), dict)), message
+    )
+    msg_id = _fit(_NAME, refused.headers.get(MSG_ID))
     return Rejected(
         subject=refused.subject,
         stream_seq=refused.stream_seq,
         msg_id=msg_id,
-        dedupe_key=_name(message.get("dedupe_key")) or _name(payload.get("dedupe_key")),
-        run_id=_valid(_RUN_ID, payload.get("run_id")) or _valid(_RUN_ID, refused.headers.get(RUN_ID)),
-        step=_valid(_STEP, payload.get("step")),
+        dedupe_key=_fit(_NAME, message.get("dedupe_key")) or _fit(_NAME, payload.get("dedupe_key")),
+        run_id=_fit(_ID, payload.get("run_id")) or _fit(_ID, refused.headers.get(RUN_ID)),
+        step=payload.get("step"),
         reason=reason,
         repeat_as=msg_id and next_id(msg_id),
     )
@@ -230,16 +226,5 @@ def _headers(event: Envelope[Rejected], trace: str, *, source: str, at: datetime
     return described | ({RUN_ID: event.payload.run_id} if event.payload.run_id else {})
 
 
-def _payload(message: Json) -> Json:
-    return next((message[name] for name in ("payload", "data") if isinstance(message.get(name), dict)), message)
-
-
-def _name(value: object) -> str | None:
-    return value if isinstance(value, str) and _NAME.fullmatch(value) else None
-
-
-def _valid(kind: TypeAdapter[T], value: object) -> T | None:
-    try:
-        return kind.validate_python(value)
-    except ValidationError:
-        return None
+def _fit(form: re.Pattern[str], value: object) -> str | None:
+    return value if isinstance(value, str) and form.fullmatch(value) else None

@@ -155,7 +155,9 @@ class ToolOutput(Wire):
 
 
 class Correlation(Wire):
-    """What a tool result relates to, of one that is not valid as a whole."""
+    """What a tool result relates to. `attempt`: absent, as in RFC-103, it is the one that is pending. `task` and
+    `round`: of a sub-request. `capability`: of the request; an executor whose offer says that it echoes them has to
+    bring it."""
 
     run_id: Id
     step: Count
@@ -166,27 +168,18 @@ class Correlation(Wire):
     capability: Capability = None
 
 
-class ToolResult(Wire):
+class ToolResult(Correlation):
     """The outcome of one attempt of one step, or of a sub-request of it: then it names the `task` and `round` of the
     request. `continuation`: the tool needs more first, which `result` says (`schemas.continuation`)."""
 
-    run_id: Id
-    step: Count
-    tool: ToolName
     status: Literal["ok", "error", "continuation"]
     result: ToolOutput | None = None
     error: Annotated[
         ToolError | None, BeforeValidator(_error_of_text, json_schema_input_type=ToolError | str | None)
     ] = None
     completed_at: Instant
-    attempt: Count | None = None
-    """Absent, as in RFC-103: the attempt that is pending."""
     untrusted: Annotated[bool, Field(exclude_if=operator.not_)] = False
     """What came holds untrusted content, whatever the tool declares: a webhook answered."""
-    task: Task = None
-    round: Round = None
-    capability: Capability = None
-    """Of the request that it answers. An executor whose offer says that it echoes them has to bring it."""
 
 
 class Cancel(Wire):
@@ -350,7 +343,7 @@ class Rejected(FromUs):
     msg_id: Text | None = None
     dedupe_key: Text | None = None
     run_id: Id | None = None
-    step: Count | None = None
+    step: Annotated[Count | None, Told] = None
     reason: Text
     repeat_as: Text | None = None
     """The Nats-Msg-Id for a corrected message: under the one it had, JetStream would still drop it as a duplicate."""

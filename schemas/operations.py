@@ -154,13 +154,3 @@ BY_NAME = {operation.name: operation for operation in OPERATIONS}
 def asked_by(role: Asker, operations: Iterable[Operation] = OPERATIONS) -> tuple[str, ...]:
     """The subjects of the endpoints that a role may ask."""
     return tuple(operation.subject for operation in operations if role in operation.roles)
-
-
-def as_table(operations: Iterable[Operation] = OPERATIONS) -> str:
-    """The list in docs/API.md."""
-    rows = (
-        f"| `{one.method} {one.path}` | {f'`{one.scope}`' if one.scope else ''} | {one.does} |".replace("|  |", "| |")
-        for one in operations
-        if one.path and one.listed
-    )
-    return "\n".join(("| call | scope | does |", "|---|---|---|", *rows))

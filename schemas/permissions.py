@@ -12,7 +12,7 @@ from itertools import product
 from typing import Literal
 
 from schemas import subjects
-from schemas.operations import asked_by
+from schemas.operations import Asker, asked_by
 from schemas.values import dataclass
 
 RoleName = Literal["setup", "agent", "gateway", "executor", "publisher", "approver", "operator", "observer"]
@@ -137,22 +137,6 @@ def _gateway(login: str) -> Permissions:
     )
 
 
-def _executor(login: str) -> Permissions:
-    return Permissions(
-        publish=(subjects.TOOL_RESULT, *_acknowledging(((subjects.STREAM_REQUESTS, login),))),
-        subscribe=(_inbox(login), subjects.requests_of(login), subjects.CATALOG),
-        answers=True,
-    )
-
-
-def _publisher(login: str) -> Permissions:
-    return Permissions(publish=(subjects.START, *asked_by("publisher")), subscribe=(_inbox(login),))
-
-
-def _approver(login: str) -> Permissions:
-    return Permissions(publish=asked_by("approver"), subscribe=(_inbox(login), subjects.WAITING, subjects.REOPENED))
-
-
 def _operator(login: str) -> Permissions:
     reads = (*STREAMS, *SHARED_STREAMS, *BUCKETS)
     return Permissions(
@@ -175,19 +159,23 @@ def _operator(login: str) -> Permissions:
     )
 
 
-def _observer(login: str) -> Permissions:
-    return Permissions(publish=asked_by("observer"), subscribe=(_inbox(login), "agent.>", f"{subjects.LOG}.agent.>"))
+def _asker(role: Asker, login: str, *, says: tuple[str, ...] = (), hears: tuple[str, ...] = ()) -> Permissions:
+    return Permissions(publish=(*says, *asked_by(role)), subscribe=(_inbox(login), *hears))
 
 
 _ROLES: Mapping[RoleName, Callable[[str], Permissions]] = {
     "setup": _setup,
     "agent": _agent,
     "gateway": _gateway,
-    "executor": _executor,
-    "publisher": _publisher,
-    "approver": _approver,
+    "executor": lambda login: Permissions(
+        publish=(subjects.TOOL_RESULT, *_acknowledging(((subjects.STREAM_REQUESTS, login),))),
+        subscribe=(_inbox(login), subjects.requests_of(login), subjects.CATALOG),
+        answers=True,
+    ),
+    "publisher": lambda login: _asker("publisher", login, says=(subjects.START,)),
+    "approver": lambda login: _asker("approver", login, hears=(subjects.WAITING, subjects.REOPENED)),
     "operator": _operator,
-    "observer": _observer,
+    "observer": lambda login: _asker("observer", login, hears=("agent.>", f"{subjects.LOG}.agent.>")),
 }
 
 

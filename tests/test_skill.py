@@ -10,9 +10,8 @@ import pytest
 from agent_service.api.errors import Code
 from agent_service.cli.main import Agentic
 from groundwork.service.errors import Exit
-from schemas.operations import as_table
 from tests.http.house import open_house
-from tests.kit.pages import ROOT
+from tests.kit.pages import ROOT, as_table
 
 FILE = ROOT / "deploy" / "skill" / "agentic-loop" / "SKILL.md"
 TABLE = Agentic.table

@@ -21,8 +21,8 @@ from agent_service.core.state import Doubt, RunState
 from agent_service.core.waiting import Ended, Pending
 from agent_service.sentences import Text, say
 from schemas import catalog, subjects
-from schemas.catalog import AgentConstraints, ChildUsage
-from schemas.events import ToolResult
+from schemas.catalog import ChildUsage
+from schemas.events import Constraints, ToolResult
 from schemas.values import replace
 
 N = TypeVar("N", int, float)
@@ -94,11 +94,11 @@ def _least(share: N | None, asked: N | None) -> N | None:
     return min((most for most in (share, asked) if most is not None), default=None)
 
 
-def _constraints(action: Action) -> AgentConstraints:
+def _constraints(action: Action) -> Constraints:
     try:
-        return AgentConstraints.model_validate(action.arguments.get("constraints") or {})
+        return Constraints.model_validate(action.arguments.get("constraints") or {})
     except ValidationError:  # its executor says what is wrong
-        return AgentConstraints()
+        return Constraints()
 
 
 # Requests that are out

@@ -65,7 +65,6 @@ class IncomingMetrics:
             attributes=("agentic.dedupe.kind",),
             known=[("wake",), ("result_duplicate",), ("result_stale",), ("publish",)],
         )
-        self._stale = instruments.counter("agentic.results.stale", "Tool results that no run waits for (any more)")
         self._late = instruments.counter("agentic.results.late", "Tool results that came after the end of their run")
         self.retries = instruments.counter(
             "agentic.retries",
@@ -115,7 +114,6 @@ class IncomingMetrics:
 
     def stale_result(self, *, duplicate: bool) -> None:
         """Its step has ended (`duplicate`), or it answers an earlier attempt."""
-        self._stale.add()
         self.dedupe.add("result_duplicate" if duplicate else "result_stale")
 
     def late_result(self) -> None:

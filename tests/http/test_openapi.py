@@ -10,9 +10,8 @@ import pytest
 
 from agent_service.api.errors import MEDIA_TYPE, Code
 from agent_service.api.openapi import Json
-from schemas.operations import as_table
 from tests.http.house import House
-from tests.kit.pages import ROOT
+from tests.kit.pages import ROOT, as_table
 
 UNLISTED = ("/llms.txt", "/docs", "/openapi.json")
 OPENAPI = json.loads(Path(__file__).with_name("openapi-3.1.schema.json").read_bytes())

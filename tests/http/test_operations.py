@@ -12,8 +12,9 @@ from agent_service.settings import AgentSettings
 from agentic_client import AsyncClient, NotAllowed
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
-from schemas.operations import OPERATIONS, Operation, as_table, asked_by
+from schemas.operations import OPERATIONS, Operation, asked_by
 from tests.http.house import House, known_token, secret, serving
+from tests.kit.pages import as_table
 from tests.kit.runs import run_id
 
 GREET = Operation(

@@ -16,9 +16,11 @@ import re
 import shlex
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from schemas.operations import OPERATIONS, Operation
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -107,3 +109,13 @@ def _played(block: Block, number: int, instead: dict[str, str]) -> str:
         return f"echo '::{block.place}'\n{text}\n"
     until, out = shlex.quote(block.mark.removeprefix("follow").strip() or "."), f"follow-{number}.out"
     return f"echo '::{block.place}'\n(\n{text}\n) >{out} 2>&1 &\nsaid {until} {out}\n"
+
+
+def as_table(operations: Iterable[Operation] = OPERATIONS) -> str:
+    """The list of operations in docs/API.md."""
+    rows = (
+        f"| `{one.method} {one.path}` | {f'`{one.scope}`' if one.scope else ''} | {one.does} |".replace("|  |", "| |")
+        for one in operations
+        if one.path and one.listed
+    )
+    return "\n".join(("| call | scope | does |", "|---|---|---|", *rows))

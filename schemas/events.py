@@ -245,15 +245,20 @@ class Progress(FromUs):
     """Where the run's trace is shown."""
 
 
+class _Lifecycle(FromUs):
+    run_id: Id
+    has_callback: bool = False
+    """Whether the run asked for its ending to be sent somewhere. Where that is the gateway asks of the agent."""
+
+
 class Usage(FromUs):
     tokens: int
     cost_usd: float | None
 
 
-class Completed(FromUs):
+class Completed(_Lifecycle):
     """Published exactly once per completed run, and only when every item of the definition of done is ticked."""
 
-    run_id: Id
     goal: Text
     outcome: Text
     steps_taken: int
@@ -263,20 +268,15 @@ class Completed(FromUs):
     started_at: Instant | None = None
     completed_at: Instant | None = None
     trace_url: Text | None = None
-    has_callback: bool = False
-    """Whether the run asked for its ending to be sent somewhere. Where that is the gateway asks of the agent."""
 
 
-class _NotCompleted(FromUs):
-    run_id: Id
+class _NotCompleted(_Lifecycle):
     goal: Text
     reason: Text
     ending_class: Text = Field(alias="class")
     step: int
     usage: Usage | None = None
     trace_url: Text | None = None
-    has_callback: bool = False
-    """As in Completed."""
 
 
 class Escalated(_NotCompleted):
@@ -293,7 +293,7 @@ class Cancelled(_NotCompleted):
     """A person or a caller stopped the run."""
 
 
-class Waiting(FromUs):
+class Waiting(_Lifecycle):
     """A run rests for a person. `kind` says what for.
 
     `approval`: of `command` of `tool` with `arguments`, or (without a tool) of a framing, which `arguments` then hold;
@@ -302,7 +302,6 @@ class Waiting(FromUs):
     about is that sub-request of the step.
     """
 
-    run_id: Id
     kind: Literal["approval", "question", "budget", "in_doubt"]
     reason: Text
     step: int | None = None
@@ -320,19 +319,14 @@ class Waiting(FromUs):
     would_change: Text | None = None
     expires_at: Instant | None = None
     trace_url: Text | None = None
-    has_callback: bool = False
-    """As in Completed."""
 
 
-class Reopened(FromUs):
+class Reopened(_Lifecycle):
     """A person's answer set an escalated run going again. `answer_to`: the class of the escalation."""
 
-    run_id: Id
     by: Text
     answer_to: Text
     message: Text | None = None
-    has_callback: bool = False
-    """As in Completed."""
 
 
 class Rejected(FromUs):

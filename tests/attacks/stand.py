@@ -6,16 +6,14 @@ Everybody who may speak to it has a name and a secret, which an attack has only 
 
 import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 from agent_service.bus.topology import topology
 from agent_service.workbench.dev import free_port
@@ -24,7 +22,7 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import set_up
-from groundwork.service.process import tied_to_us
+from tests.kit.processes import Process
 from tests.kit.waiting import wait_until
 
 HERE = Path(__file__).parent
@@ -47,17 +45,14 @@ class Stand:
     probes: str
     """Address of the gateway's probes."""
     bus: str
-    agent: "subprocess.Popen[bytes]"
-    gateway: "subprocess.Popen[bytes]"
-
-    def log(self, name: str) -> str:
-        """What `agent` or `gateway` has said so far."""
-        return (self.folder / f"{name}.log").read_text()
+    services: tuple[Process, ...]
 
     def living(self) -> bool:
         """Whether both services run, and say that they are ready."""
-        dead = self.agent.poll() is not None or self.gateway.poll() is not None
-        return not dead and all(_ready(url) for url in (self.api, self.probes))
+        return all(one.pid for one in self.services) and all(_ready(url) for url in (self.api, self.probes))
+
+    def last_words(self) -> str:
+        return "\n".join(one.log.read_text()[-2000:] for one in self.services)
 
 
 @contextmanager
@@ -72,10 +67,12 @@ def standing(folder: Path, **agent: Any) -> Iterator[Stand]:
             folder=folder,
             **{name: f"http://127.0.0.1:{port}" for name, port in ports.items()},
             bus=bus,
-            gateway=held.enter_context(_service("ductile_gateway", config, folder / "gateway.log")),
-            agent=held.enter_context(_service("agent_service", config, folder / "agent.log")),
+            services=tuple(_service(package, config) for package in ("ductile_gateway", "agent_service")),
         )
-        wait_until(stand.living, lambda: stand.log("agent")[-2000:] + stand.log("gateway")[-2000:], within_s=90)
+        for one in stand.services:
+            held.callback(one.kill)
+            one.start()
+        wait_until(stand.living, stand.last_words, within_s=90)
         yield stand
 
 
@@ -96,16 +93,9 @@ def _bus(folder: Path) -> Iterator[str]:
             runner.run(server.stop())
 
 
-@contextmanager
-def _service(package: str, config: Path, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    command = tied_to_us([sys.executable, "-m", package, "serve", "--config", str(config)])
-    with log.open("ab") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=config.parent)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+def _service(package: str, config: Path) -> Process:
+    command = (sys.executable, "-m", package, "serve", "--config", str(config))
+    return Process(command, config.with_name(f"{package}.log"))
 
 
 def _settings(folder: Path, bus: str, ports: dict[str, int], agent: dict[str, Any]) -> dict[str, Any]:
@@ -139,11 +129,6 @@ def _webhooks() -> dict[str, Any]:
 
 
 def _ready(url: str) -> bool:
-    connection = HTTPConnection(urlsplit(url).netloc, timeout=5)
-    try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status == HTTPStatus.OK
-    except OSError:
-        return False
-    finally:
-        connection.close()
+    with suppress(OSError), urlopen(f"{url}/readyz", timeout=5) as answer:  # noqa: S310 - our own address
+        return answer.status == HTTPStatus.OK
+    return False

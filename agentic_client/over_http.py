@@ -95,7 +95,7 @@ class OverHttp:
             raise Broken(text, status=answer.status_code) from error
 
     def _no_agent(self, answer: httpx2.Response) -> Broken:
-        text = f"what answers at {self._told} is no agent: give the address of an agent's HTTP API"
+        text = f"what answers at {self._told} is not an agent: give the address of an agent's HTTP API"
         return Broken(text, status=answer.status_code)
 
 

@@ -90,5 +90,5 @@ def _told(answer: Msg) -> Json:
     if code := (answer.headers or {}).get(ERROR_CODE_HEADER):
         raise refused(int(code) if code.isdecimal() else 500, found)
     if not isinstance(found, dict):
-        raise Broken("what answers on the bus is no agent: see who else listens to agentic-loop.*")
+        raise Broken("what answers on the bus is not an agent: see who else listens to agentic-loop.*")
     return found

@@ -185,7 +185,7 @@ def _flaws_of(tasks: Sequence[Task]) -> Iterator[tuple[int, str, str]]:
             yield place, "id", "is taken by an earlier task"
         for wanted, times in Counter(task.depends_on).items():
             if wanted not in first:
-                yield place, "depends_on", f"names {wanted}, which is no task of this continuation"
+                yield place, "depends_on", f"names {wanted}, which is not a task of this continuation"
             elif times > 1:
                 yield place, "depends_on", f"names {wanted} twice"
     try:

@@ -28,7 +28,7 @@ MEDIA_TYPE = "application/problem+json"
 class Code(StrEnum):
     """The kind of a problem."""
 
-    NOT_JSON = "not_json", 400, "The body is no strict JSON"
+    NOT_JSON = "not_json", 400, "The body is not strict JSON"
     CUT_OFF = "cut_off", 400, "The connection ended within the body"
     UNAUTHORIZED = "unauthorized", 401, "No token of this service was sent"
     FORBIDDEN = "forbidden", 403, "The token lacks the scope that this call needs"

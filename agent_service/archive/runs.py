@@ -128,7 +128,7 @@ def judge(archive: Archive, *, key: str | None = None) -> Sequence[Flaw]:
     known = Counter(run.run_id for run in runs.all)
     for run_id, times in known.items():
         if not is_whole(run_id):
-            flaws.append(changed(RUNS, f"{run_id[:40]!r} is no id of a run"))
+            flaws.append(changed(RUNS, f"{run_id[:40]!r} is not an id of a run"))
         elif times > 1:
             flaws.append(changed(RUNS, f"the run {run_id} is there more than once"))
     for run in () if flaws else runs.all:

@@ -59,7 +59,7 @@ def read_answer(body: bytes) -> Told:
     try:
         answer = _Answer.model_validate_json(body)
     except ValidationError as error:
-        return Told(UNREADABLE, (), (f"an answer is no catalog of tools: {flaws_of(error)[:LONGEST_FLAW]}",))
+        return Told(UNREADABLE, (), (f"an answer is not a catalog of tools: {flaws_of(error)[:LONGEST_FLAW]}",))
     return told_by(answer.executor or UNNAMED, answer.tools)
 
 

@@ -70,7 +70,7 @@ def _tools(text: str) -> str:
     if "://" not in text:
         folder = Path(text).expanduser()
         if folder.exists() and not folder.is_dir():
-            raise ValueError(f"{text} is no folder")
+            raise ValueError(f"{text} is not a folder")
         return str(folder)
     if not is_address(text, "http", "https") or "@" in text:
         raise ValueError("a Ductile has an address such as http://127.0.0.1:8080, without a user")

@@ -53,7 +53,7 @@ def content(found: bytes, name: str) -> None:
     try:
         text = found.decode()
     except UnicodeDecodeError as error:
-        message = f"{name} is no text ({len(found):,} bytes): print it into a file, with `> FILE`"
+        message = f"{name} is not text ({len(found):,} bytes): print it into a file, with `> FILE`"
         raise NotDone(message, Exit.USAGE) from error
     draw(visible(text).removesuffix("\n"), wrap=False)
 

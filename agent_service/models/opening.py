@@ -38,7 +38,7 @@ def _check(settings: ModelSettings) -> None:
         url = urlsplit(settings.base_url)
         if url.scheme not in ("http", "https") or not url.hostname:
             shown = without_login(settings.base_url)
-            raise Misconfigured(f"agent.model.base_url {shown!r} is no address: it begins with https://")
+            raise Misconfigured(f"agent.model.base_url {shown!r} is not an address: it begins with https://")
 
 
 def _adapter(settings: ModelSettings) -> Any:

@@ -62,7 +62,7 @@ def _compiled(given: Any) -> Any:
     try:
         return re.compile(given) if isinstance(given, str) else given
     except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from error
+        raise ValueError(f"is not a regular expression: {error}") from error
 
 
 Pattern = Annotated[re.Pattern[str], BeforeValidator(_compiled)]

@@ -78,7 +78,7 @@ def remove(
 def _carry_out(proposal: Proposal, binary: Path | None, *, yes: bool, dry_run: bool, checked: bool) -> None:
     path = str(binary.absolute()) if binary else shutil.which("ductile")
     if binary and not os.access(binary, os.X_OK):
-        raise Misconfigured(f"--ductile {binary} is no program that can be run")
+        raise Misconfigured(f"--ductile {binary} is not a program that can be run")
     program = DuctileProgram(path) if path else None
     for kept in proposal.kept:
         _say(f"kept: {kept}, which was changed since it was put there, or is named by what was")

@@ -176,7 +176,7 @@ def new(
 
 def make(name: str, language: Language, folder: Path) -> Path:
     if not subjects.NAME.fullmatch(name):
-        raise typer.BadParameter(f"{name!r} is no name for a tool: lower case letters, digits, `-` and `_`, at most 64")
+        raise typer.BadParameter(f"{name!r} is not a name for a tool: use lower case, digits, `-` and `_`, at most 64")
     if name in subjects.OUR_OWN_ROUTES:
         raise typer.BadParameter(f"{name} is the name of a part of the program itself: choose another")
     made = folder / name
@@ -215,7 +215,7 @@ def advice(plugins: Mapping[str, InstalledPlugin], roots: Iterable[Path]) -> Ite
         for folder in sorted(path for path in root.iterdir() if path.is_dir() and path.name[0] not in "._"):
             if not (folder / MANIFEST).exists():
                 other = next((f" (rename {file.name})" for file in folder.glob("manifest.y*ml")), "")
-                yield f"{folder}: no {MANIFEST} is in it, so it is no plugin{other}"
+                yield f"{folder}: no {MANIFEST} is in it, so it is not a plugin{other}"
 
 
 def _flaws(section: Mapping[str, Any], model: type[BaseModel]) -> Iterator[str]:

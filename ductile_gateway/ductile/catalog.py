@@ -156,6 +156,6 @@ def _commands_in(document: Document) -> list[dict[str, JsonValue]]:
 def _idle(settings: DuctileSettings, manifests: Mapping[str, Manifest]) -> Iterable[str]:
     there = {f"{name}/{command.name}" for name, manifest in manifests.items() for command in manifest.commands}
     for name in sorted(settings.idempotent - there):
-        yield f"{settings.place}.idempotent names {name}, which is no command of a tool on offer"
+        yield f"{settings.place}.idempotent names {name}, which is not a command of a tool on offer"
     for name in sorted(settings.relayed() - manifests.keys()):
         yield f"{settings.place}.relay.routes names {name}, which no tool of gateway.tools is called by"

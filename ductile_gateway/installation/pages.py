@@ -123,4 +123,4 @@ def _port(url: str) -> int:
             return parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:
         pass
-    raise Misconfigured(f"{url!a} is no address such as http://127.0.0.1:8700")
+    raise Misconfigured(f"{url!a} is not an address such as http://127.0.0.1:8700")

@@ -95,12 +95,12 @@ class Archive:
             try:
                 opened = stack.enter_context(zipfile.ZipFile(path))
             except _BROKEN as error:
-                raise Misconfigured(f"{path} is no archive, or it is damaged: {error}") from error
+                raise Misconfigured(f"{path} is not an archive, or it is damaged: {error}") from error
             names = Counter(opened.namelist())
             if len(names) > MOST_NAMES:
                 raise Misconfigured(f"{path} has {len(names)} files: an archive has at most {MOST_NAMES}")
             if (manifest := _content(opened, MANIFEST)) is None:
-                raise Misconfigured(f"{path} is no archive, or it is damaged: there is no {MANIFEST} in it")
+                raise Misconfigured(f"{path} is not an archive, or it is damaged: there is no {MANIFEST} in it")
             archive = cls(path, manifest, _content(opened, SIGNATURE))
             there = {digest: (opened, name) for name, digest in archive.manifest.files.items() if name in names}
             archive._names, archive._places = names, there
@@ -134,7 +134,7 @@ class Archive:
             if times > 1:
                 yield name, "is there more than once"
             elif name not in self.manifest.files and name not in (MANIFEST, SIGNATURE):
-                yield name, "is no file of this archive"
+                yield name, "is not a file of this archive"
         for name, digest in self.manifest.files.items():
             if self._found(digest) is None:
                 yield name, "is not what was written: its hash differs" if name in self._names else "is not there"

@@ -117,7 +117,7 @@ async def look(link: NatsLink, role: Role) -> Record | None:
         return None
     except (KeyError, TypeError, ValueError) as error:
         raise Misconfigured(
-            f"the lease {role.key} in the bucket {role.bucket} is no record of ours: remove it with"
+            f"the lease {role.key} in the bucket {role.bucket} is not a record of ours: remove it with"
             f" `nats kv del {role.bucket} {role.key}`"
         ) from error
 

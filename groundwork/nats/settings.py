@@ -21,7 +21,7 @@ def _usable(urls: tuple[str, ...]) -> tuple[str, ...]:
     for url in urls:
         if not _is_address(url):
             hint = ", and / ? # in its login as %2F %3F %23" if login_in(url) else ""
-            raise ValueError(f"{without_login(url)} is no address of a NATS server: write it like {EXAMPLE}{hint}")
+            raise ValueError(f"{without_login(url)} is not an address of a NATS server: write it like {EXAMPLE}{hint}")
         login = login_in(url)
         if login is not None and (fault := fault_of(login)):
             raise unfit(f"the password or token in the address of {without_login(url)} {fault}")

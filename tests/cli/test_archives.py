@@ -347,8 +347,8 @@ def twice(members: Members) -> None:
 
 CHANGES: dict[str, Callable[[Members], object]] = {
     "critique.md: is not what was written": lambda m: m.update({f"{RUN_ID}/artifacts/critique.md": b"better"}),
-    "notes.txt: is no file of this archive": lambda m: m.update({f"{RUN_ID}/notes.txt": b"mine"}),
-    "escape: is no file of this archive": lambda m: m.update({"../../escape": b"out"}),
+    "notes.txt: is not a file of this archive": lambda m: m.update({f"{RUN_ID}/notes.txt": b"mine"}),
+    "escape: is not a file of this archive": lambda m: m.update({"../../escape": b"out"}),
     "plan.md: is not there": lambda m: m.pop(f"{RUN_ID}/plan.md"),
     "what was signed": lambda m: m.update({"manifest.json": m["manifest.json"].replace(b'"program"', b'"program" ')}),
     "was changed after it was written": another_journal,
@@ -364,7 +364,7 @@ def test_every_change_to_an_export_is_named_and_what_is_none_or_only_half_of_one
     whole = file.read_bytes()
     for content in (b"", b"no archive", b"PK\x05\x06" + bytes(18), whole[: len(whole) // 2]):
         (tmp_path / "no.zip").write_bytes(content)
-        with pytest.raises(Misconfigured, match="is no archive, or it is damaged"):
+        with pytest.raises(Misconfigured, match="is not an archive, or it is damaged"):
             verify_file(tmp_path / "no.zip")
     file.write_bytes(bytes([*whole[:900], whole[900] ^ 255, *whole[901:]]))
     assert "its hash differs" in verify_file(file).text

@@ -80,13 +80,13 @@ TOO_LONG, TOO_DEEP = "x" * (LARGEST_JSON + 1), '{"a":' + "[" * 200_000
 HTML = {"Content-Type": "text/html"}
 STRANGE: list[tuple[str, tuple[int, dict[str, str], str, bool], int, str]] = [
     *(
-        (command, (200, HTML, body, False), 69, "is no agent")
+        (command, (200, HTML, body, False), 69, "is not an agent")
         for command in ("show run_1", "runs", "wake x")
         for body in ("<html>hello</html>", "[1]", "")
     ),
     ("show run_1", (200, JSON, TOO_LONG, False), 69, "sends more than 16 MiB at once, which no agent does"),
     ("show run_1", (404, JSON, TOO_LONG, False), 69, "sends more than 16 MiB at once, which no agent does"),
-    ("show run_1", (200, JSON, TOO_DEEP, False), 69, "is no agent"),
+    ("show run_1", (200, JSON, TOO_DEEP, False), 69, "is not an agent"),
 ]
 
 

@@ -51,8 +51,8 @@ def test_no_file_of_a_run_leads_to_another_call(unused_port: int) -> None:
 HOSTILE = [
     (JSON, TOO_LONG, "sends more than 16 MiB at once"),
     (EVENTS, f"data: {TOO_LONG}", "sends more than 16 MiB at once"),
-    (JSON, TOO_DEEP, "is no agent"),
-    (EVENTS, f"data: {TOO_DEEP}\n\n", "is no agent"),
+    (JSON, TOO_DEEP, "is not an agent"),
+    (EVENTS, f"data: {TOO_DEEP}\n\n", "is not an agent"),
 ]
 
 

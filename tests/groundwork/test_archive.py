@@ -96,7 +96,7 @@ def test_an_archive_of_other_keys_one_that_is_there_and_a_file_that_is_none_are_
     ):
         pass
     (tmp_path / "text").write_text("nats: {}\n" * 100)
-    with pytest.raises(Misconfigured, match="is no archive"):
+    with pytest.raises(Misconfigured, match="is not an archive"):
         restored(tmp_path / "text")
 
 

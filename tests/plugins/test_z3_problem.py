@@ -62,7 +62,7 @@ UNUSABLE: list[tuple[dict[str, Any], str]] = [
     ({"variables": {"a)(": "int"}, "constraints": ["true"]}, "'a)(' cannot be the name of a variable"),
     ({"variables": {"a": "int"}, "constraints": ["b > 1"]}, "unknown constant b"),
     ({"variables": {"a": "int"}, "constraints": ["a + 1"]}, "z3 cannot read it"),
-    ({"variables": {"a": "int"}, "constraints": ["a => 1"]}, "'a => 1' is no constraint"),
+    ({"variables": {"a": "int"}, "constraints": ["a => 1"]}, "'a => 1' is not a constraint"),
     ({"constraints": ["true", "__import__('os').system('id')"]}, "cannot stand in a constraint"),
     ({"constraints": ["1e999 > 1"]}, "a number is too large"),
     ({"constraints": ["x" * 1001]}, "at most 1000 characters"),

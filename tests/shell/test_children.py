@@ -77,7 +77,7 @@ def test_one_that_would_be_deeper_than_the_deepest_is_refused(said: dict[str, An
 
 @pytest.mark.parametrize("parent", [None, (a_parent() >> cancel()).state], ids=["unknown", "ended"])
 def test_a_start_that_names_a_run_which_is_not_under_way_is_refused(parent: Any) -> None:
-    with pytest.raises(LimitRefused, match="is no run that is under way here"):
+    with pytest.raises(LimitRefused, match="is not a run that is under way here"):
         depth_of(start(parent_run_id="run_1"), parent, deepest=5)
 
 

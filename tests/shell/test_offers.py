@@ -77,7 +77,7 @@ def test_one_bad_offer_is_left_out_alone_and_told_with_its_executor(bad: Any, sa
 )
 def test_what_is_no_catalog_is_told_as_such(body: bytes) -> None:
     answer = read_answer(body)
-    assert (answer.offers, "no catalog of tools" in answer.flaws[0]) == ((), True)
+    assert (answer.offers, "not a catalog of tools" in answer.flaws[0]) == ((), True)
 
 
 MAIL = ToolOffer(

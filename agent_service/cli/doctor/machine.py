@@ -48,7 +48,7 @@ CORRECT_MODEL = "correct the section agent.model of the configuration"
 def folder(name: str, path: Path) -> Finding:
     existing = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
     if not existing.is_dir():
-        return wrong(name, f"{existing} is no folder", remedy=f"move it away, or set agent.{name} to a folder")
+        return wrong(name, f"{existing} is not a folder", remedy=f"move it away, or set agent.{name} to a folder")
     if not os.access(existing, os.W_OK | os.X_OK):
         return wrong(name, f"{existing} cannot be written", remedy=f"give this user the folder, or set agent.{name}")
     size, _, free = shutil.disk_usage(existing)
@@ -142,7 +142,7 @@ async def api(http: HttpSettings, store: Path | None) -> Finding:
     except httpx2.TransportError:
         return warning("http", f"no agent answers at {where}", remedy="start `agentic serve`")
     except (ValueError, KeyError, TypeError, AttributeError):
-        return wrong("http", f"what answers at {where} is no agent", remedy=OWN_PORT)
+        return wrong("http", f"what answers at {where} is not an agent", remedy=OWN_PORT)
     if store and said.get("store", own := id_of(store)) != own:
         text = f"the agent at {where} has another store than {store}: it is not the one that is configured here"
         return wrong("http", text, remedy=f"{OWN_PORT}, or stop that one")

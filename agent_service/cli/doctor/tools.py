@@ -48,7 +48,7 @@ async def gateway(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Find
         told = ()
         yield warning("gateway", "no gateway reports its status", remedy=START)
     except ValidationError:
-        yield wrong("gateway", "what answers is no gateway", remedy="run both services in the same version")
+        yield wrong("gateway", "what answers is not a gateway", remedy="run both services in the same version")
         return
     for status in told:
         for one in status.findings:

@@ -48,7 +48,7 @@ def depth_of(start: AgenticStart, parent: RunState | None, *, deepest: int) -> i
     if start.parent_run_id is None and not start.depth:
         return told
     if start.parent_run_id and (parent is None or parent.final):
-        raise LimitRefused("parent_run_id", f"{start.parent_run_id} is no run that is under way here")
+        raise LimitRefused("parent_run_id", f"{start.parent_run_id} is not a run that is under way here")
     depth = max(start.depth, told, parent.brief.depth + 1 if parent else 0)
     if depth > deepest:
         raise LimitRefused("depth", f"would be {depth}, and agents may call each other {deepest} times in a row")

@@ -67,7 +67,7 @@ def verify(
         else:
             flaws += _flaw_in_page(path, found, made, len(entries))
     strange = sorted(lying.difference(paths))
-    return flaws + [Flaw(kind="extra", place=path, text="is no file of this run") for path in strange]
+    return flaws + [Flaw(kind="extra", place=path, text="is not a file of this run") for path in strange]
 
 
 def flaw_in_journal(entries: Sequence[Entry], run_id: str) -> str | None:

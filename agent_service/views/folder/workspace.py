@@ -66,7 +66,7 @@ class Listing:
 def checked(run_id: str) -> str:
     """The run's folder below the root. Raises IllegalName for what is not `run_` and a ULID."""
     if not is_whole(run_id):
-        raise IllegalName(f"{run_id[:80]!r} is no run id of ours (run_ and a ULID): it has no folder")
+        raise IllegalName(f"{run_id[:80]!r} is not a run id (run_ and a ULID): it has no folder")
     return run_id
 
 
@@ -189,7 +189,7 @@ def _place_of(path: str) -> tuple[str, str]:
         return "", path
     if is_artifact_path(path):
         return ARTIFACTS, path.removeprefix(f"{ARTIFACTS}/")
-    raise IllegalName(f"{path[:120]!r} is no file of a run: it has {', '.join(FILES)} and {ARTIFACTS}/<name>")
+    raise IllegalName(f"{path[:120]!r} is not a file of a run: it has {', '.join(FILES)} and {ARTIFACTS}/<name>")
 
 
 @contextmanager

@@ -144,5 +144,5 @@ def read(file: Path) -> list[Played]:
     try:
         earlier = Evaluation.model_validate_json(file.read_bytes()).played
     except (OSError, ValidationError) as error:
-        raise Misconfigured(f"{file} is no document of `agentic eval --json`: {error}") from error
+        raise Misconfigured(f"{file} is not an output of `agentic eval --json`: {error}") from error
     return [one.model_copy(update={"label": f"{one.label} ({file.stem})"}) for one in earlier]

@@ -246,7 +246,7 @@ def scenarios(folders: Iterable[Path], patterns: Sequence[str] = ()) -> list[Sce
     found: dict[str, tuple[Path, Scenario]] = {}
     for folder in folders:
         if not folder.is_dir():
-            raise Misconfigured(f"{folder} is no folder: name one that holds scenarios as *.yaml")
+            raise Misconfigured(f"{folder} is not a folder: name one that holds scenarios as *.yaml")
         for file in sorted(folder.glob("*.y*ml")):
             for scenario in read(file):
                 if scenario.name in found:

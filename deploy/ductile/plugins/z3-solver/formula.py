@@ -32,10 +32,10 @@ def formula(text: str) -> Term:
         return _term(tree)
     except (SyntaxError, RecursionError, MemoryError) as error:
         if not text.strip().startswith("("):
-            raise ValueError(f"{text.strip()[:80]!r} is no constraint: it may hold {ALLOWED}") from error
+            raise ValueError(f"{text.strip()[:80]!r} is not a constraint: it may hold {ALLOWED}") from error
     terms = read(text)
     if len(terms) != 1:
-        raise ValueError(f"{text.strip()[:80]!r} is no constraint: it may hold {ALLOWED}")
+        raise ValueError(f"{text.strip()[:80]!r} is not a constraint: it may hold {ALLOWED}")
     return terms[0]
 
 

@@ -164,7 +164,7 @@ class EmbeddedNats:
 
     async def _until_ready(self, process: "subprocess.Popen[bytes]") -> None:
         ports = self._folder / f"nats-server_{process.pid}.ports"  # written by the server once it listens
-        while not ports.exists():
+        while not (ports.exists() and ports.stat().st_size):  # it is there before its content is
             if (code := process.poll()) is not None:
                 raise self._failed(f"ended with code {code}")
             await asyncio.sleep(TICK_SECONDS)

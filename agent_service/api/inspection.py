@@ -29,7 +29,7 @@ from agent_service.views.journal import (
     entry_view,
     timeline_view,
 )
-from agent_service.views.run import StepDetail, step_detail
+from agent_service.views.run import StepDetail, items_of_step, step_detail
 from agent_service.views.why import Seen, Whereabouts, WhyView, out_longest, why_view
 from groundwork.service.errors import Failure, TryAgain
 from schemas import keys, subjects
@@ -106,10 +106,12 @@ class Inspection:
     async def show_step(self, run_id: str, step: Number) -> StepDetail:
         """Its arguments, why it was planned, and all that came back of each attempt."""
         run = await present(self._store, run_id)
-        found = step_detail(run.state, await self._reader.records(run_id), step)
-        if found is None:
+        items = items_of_step(await self._reader.history(run_id, run.state.version), step)
+        if not items:
             raise Refusal(Code.UNKNOWN_STEP, "the run has not taken this step", run_id=run_id)
-        return found
+        wanted = {item.answered_in for item in items if item.answered_in}
+        found = await asyncio.gather(*(self._reader.records(run_id, seq - 1, 1) for seq in wanted))
+        return step_detail(run.state, items, {record.entry.seq: record for records in found for record in records})
 
     async def show_call(self, run_id: str, call: Number) -> CallView:
         """One model call."""

@@ -1,6 +1,6 @@
 """Runs as the API shows them. Texts of models and tools are as they came; the reader of the JSON escapes them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any
@@ -208,18 +208,19 @@ class StepDetail(View):
     parts: tuple[PartView, ...]
 
 
-def step_detail(run: RunState, records: Sequence[Record], step: int) -> StepDetail | None:
-    """`records`: the whole journal."""
-    items = [item for item in History(records).by_id.values() if item.step == step and item.kind != "phase"]
-    if not items:
-        return None
+def items_of_step(history: History, step: int) -> list[Item]:
+    """Each followed by its parts."""
+    return as_tree([item for item in history.by_id.values() if item.step == step and item.kind != "phase"])
+
+
+def step_detail(run: RunState, items: Sequence[Item], answers: Mapping[int, Record]) -> StepDetail:
+    """`answers`: the entries that `items` were answered in, by number."""
     skill = run.brief.skill(items[0].tool or "")
-    parts = tuple(_part(item, records) for item in as_tree(items))
+    parts = tuple(_part(item, answers.get(item.answered_in)) for item in items)
     return StepDetail(run_id=run.run_id, executor=skill.executor if skill else None, parts=parts)
 
 
-def _part(item: Item, records: Sequence[Record]) -> PartView:
-    answered = item.answered_in if item.kind == "attempt" else 0
-    result = result_of(records[answered - 1], item.step or 0) if answered else None
+def _part(item: Item, answer: Record | None) -> PartView:
+    result = result_of(answer, item.step or 0) if answer and item.kind == "attempt" else None
     brought = result.result.model_dump(mode="json", exclude_none=True) if result and result.result else None
     return PartView(item=item, about=item.about, result=brought)

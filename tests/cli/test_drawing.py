@@ -24,7 +24,7 @@ from agent_service.run.lines import RunLine, line_of
 from agent_service.run.ports import PromptText
 from agent_service.views.inbox import of_letter
 from agent_service.views.journal import call_view, entry_view, timeline_view
-from agent_service.views.run import run_view, step_detail
+from agent_service.views.run import run_view
 from agent_service.views.why import Seen, why_view
 from agent_service.workbench.dev_command import shown
 from groundwork.service.errors import NotDone
@@ -33,6 +33,7 @@ from tests.core.script import Script
 from tests.projections.courses import no_model, retries
 from tests.projections.journals import commits_of, entries_of, two_rounds, worked_example
 from tests.projections.people import LETTER, a_run_in_doubt, a_run_that_asks, a_run_that_needs_approval, answers
+from tests.projections.tellings import step_of
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt.exe\u2066\u200b\r\b [red]markup[/red] :skull:"
 STEERING = set("\x1b\x07\x9b\u202e\u2066\u200b\r\b")
@@ -130,7 +131,7 @@ def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, Render
         "inbox": inbox(sent(of_letter(LETTER)), total=7, trouble="the dead letters cannot be read"),
         "inbox-empty": inbox(),
         "why": render.why(safe(seen(why))),
-        "step": Text(render.step(safe(seen(sent(step_detail(MOMENTS[-1].after, MOMENTS, 1)))))),
+        "step": Text(render.step(safe(seen(sent(step_of(MOMENTS, 1)))))),
         "call": Text("\n\n".join(render.call(safe(seen(call))) for call in calls)),
         "entries": Group(*(render.entry(safe(seen(entry))) for entry in ENTRIES)),
     }

@@ -19,7 +19,7 @@ from agent_service.run.changes import ChangeRecord, retell
 from agent_service.run.ports import PromptText
 from agent_service.views.journal import call_view, timeline_view
 from agent_service.views.pages import pages_of
-from agent_service.views.run import run_view, step_detail
+from agent_service.views.run import StepDetail, items_of_step, run_view, step_detail
 from agent_service.views.spans.trace import stretch
 from agent_service.views.why import Seen, why_view
 from groundwork.telemetry.span import Span
@@ -53,7 +53,7 @@ def standing(script: Script) -> str:
     return sections(
         {
             "view": dumped(run_view(run, History(changes))),
-            "steps": lines(dumped(step_detail(run, changes, step)) for step in range(1, run.step + 1)),
+            "steps": lines(dumped(step_of(changes, step)) for step in range(1, run.step + 1)),
             "why": lines(why(run, Seen())),
             "terminal": terminal(changes),
             "plan.md": without_blank_lines(pages_of(entries)["plan.md"]),
@@ -164,3 +164,8 @@ def _pruned(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _pruned(inner) for name, inner in value.items() if inner not in (None, "", [], {}, 0, False)}
     return [_pruned(inner) for inner in value] if isinstance(value, list) else value
+
+
+def step_of(changes: Sequence[ChangeRecord], step: int) -> StepDetail:
+    answers = {change.entry.seq: change for change in changes}
+    return step_detail(changes[-1].after, items_of_step(History(changes), step), answers)

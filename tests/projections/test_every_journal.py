@@ -15,13 +15,14 @@ from agent_service.run.changes import ChangeRecord, retell
 from agent_service.run.journal import Commit
 from agent_service.views.journal import entry_view, timeline_view
 from agent_service.views.pages import pages_of
-from agent_service.views.run import run_view, step_detail
+from agent_service.views.run import run_view
 from agent_service.views.spans.trace import stretch
 from groundwork.telemetry.span import Span
 from tests.core.stories import gathered, told
 from tests.projections.courses import PLAYED
 from tests.projections.fakes import EVER
 from tests.projections.journals import commits_of, entries_of
+from tests.projections.tellings import step_of
 
 
 @pytest.mark.parametrize("number", range(30))
@@ -144,8 +145,7 @@ def test_what_is_open_of_a_gathering_is_what_the_run_waits_for_and_each_request_
         going_on = {(task.task, task.round) for task in tasks if task.status in ("waiting", "open")}
         assert going_on == still or any(one.stopped for one in asked)
     requests = {(sent.pending.name, sent.pending.attempt) for change in changes for sent in change.all(RequestSent)}
-    detail = step_detail(changes[-1].after, changes, 1)
-    assert detail is not None
+    detail = step_of(changes, 1)
     shown = {(part.item.name, part.item.attempt) for part in detail.parts if part.item.kind in ("attempt", "wait")}
     assert shown >= requests, "one that waits to be tried again is told too"
     names = {f"{id_of(name)}:attempt:{number}" for name, number in requests}

@@ -23,7 +23,7 @@ from agent_service.models.opening import open_model
 from agent_service.settings import AgentSettings
 from agent_service.store.database import ahead
 from agent_service.store.marks import refuse_moved_away
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from agent_service.views.folder.keeping import Folders
 from groundwork.nats.asking import changes
 from groundwork.nats.following import keep_informed
@@ -43,7 +43,7 @@ HALT_LOOK_S = 30.0
 JOINS_AFTER_S = 0.5
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 
-Opening = AbstractAsyncContextManager[SqliteStore]
+Opening = AbstractAsyncContextManager[RunStore]
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ def open_store(settings: AgentSettings, ground: Ground, on_commit: OnCommit) -> 
         shared: Opening = loaded("agent_service.store.opening:open_store")(ground, on_commit)
         return shared
     refuse_moved_away(settings.store)
-    return SqliteStore.open(settings.store, ground.lease.held, on_commit, reserve=True)
+    return RunStore.open(settings.store, ground.lease.held, on_commit, reserve=True)
 
 
 def _claim(settings: AgentSettings, *, take_over: bool) -> Claim:

@@ -30,7 +30,7 @@ from agent_service.run.ports import PromptText, Provider, Question
 from agent_service.run.recovery import Recovery, Starter
 from agent_service.run.turn import OnCommit, Turns
 from agent_service.settings import AgentSettings
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from agent_service.trust.identity import SystemClock
 from agent_service.trust.proofs import Capabilities, Signing, head_told
 from agent_service.views.folder.keeping import Folders
@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 class Agent:
     settings: AgentSettings
     ground: Ground
-    store: SqliteStore
+    store: RunStore
     recovery: Recovery
     kill_switch: KillSwitch
     room: Room
@@ -109,7 +109,7 @@ async def _wrong_with(question: Awaitable[object]) -> str:
 def build(
     settings: AgentSettings,
     ground: Ground,
-    store: SqliteStore,
+    store: RunStore,
     keys: KeyRing,
     model: Provider,
     metrics: AgentMetrics,
@@ -156,7 +156,7 @@ def build(
         clock,
     )
     starter = Starter(intake, store, background, kill_switch, slots=settings.turns)
-    recovery = Recovery(turns, store, store, publisher, background, kill_switch, slots=settings.turns)
+    recovery = Recovery(turns, store, publisher, background, kill_switch, slots=settings.turns)
 
     several = queue and loaded("agent_service.several:Several")(
         store, queue, (turns, intake, recovery), kill_switch, clock
@@ -181,7 +181,7 @@ def build(
         kill_switch=kill_switch,
         limits=limits,
         room=room,
-        halting=Halting(kill_switch, store.halts, NatsBoard(link), turns, store, clock, recovery.try_again),
+        halting=Halting(kill_switch, store, NatsBoard(link), turns, clock, recovery.try_again),
         intake=intake,
         receiving=receiving,
         draining=Draining(
@@ -222,7 +222,7 @@ def prompt_of(question: Question) -> PromptText:
     return text
 
 
-def _traces(settings: AgentSettings, store: SqliteStore, mark: Path) -> "Traces | None":
+def _traces(settings: AgentSettings, store: RunStore, mark: Path) -> "Traces | None":
     receiver = settings.telemetry.receiver()
     if receiver is None:
         return None

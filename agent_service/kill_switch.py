@@ -25,7 +25,8 @@ from typing import Any, Protocol
 from agent_service.background import Background
 from agent_service.core.events import StoodStill
 from agent_service.errors import Damaged, Stopped
-from agent_service.run.ports import Archive, Board, Clock, Halts
+from agent_service.run.ports import Board, Clock
+from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import TryAgain
 from schemas.status import Halt
 
@@ -77,18 +78,16 @@ class Halting:
     def __init__(
         self,
         kill_switch: KillSwitch,
-        halts: Halts,
+        store: RunStore,
         board: Board,
         turns: Turns,
-        archive: Archive,
         clock: Clock,
         going_on: Callable[[], object],
     ) -> None:
         self._kill_switch = kill_switch
-        self._halts = halts
+        self._store = store
         self._board = board
         self._turns = turns
-        self._archive = archive
         self._clock = clock
         self._going_on = going_on
         self._deciding = asyncio.Lock()
@@ -98,7 +97,7 @@ class Halting:
         """Takes up what was in force at the last end, or was written on the bus since, before anything is resumed.
         Raises TryAgain for a store that cannot be read.
         """
-        self._kill_switch.halt = await self._halts.newest()
+        self._kill_switch.halt = await self._store.halts.newest()
         with suppress(TryAgain):
             if (shown := await self._board.shown()) and self._is_news(shown):
                 await self._take_from_the_bus(shown)
@@ -183,7 +182,7 @@ class Halting:
         if halt is None or halt.until is None or halt.over:
             return
         told = StoodStill(at=halt.until, since=halt.since, by=halt.by, reason=halt.reason)
-        run_ids = await self._archive.unsettled(halt.until)
+        run_ids = await self._store.unsettled(halt.until)
         for some in (run_ids[i : i + TOLD_AT_ONCE] for i in range(0, len(run_ids), TOLD_AT_ONCE)):
             await asyncio.gather(*(self._tell(run_id, told) for run_id in some))
         await self._take(halt.model_copy(update={"over": True}))
@@ -199,7 +198,7 @@ class Halting:
             await self._turns.take(run_id, told)
 
     async def _take(self, halt: Halt) -> None:
-        await self._halts.keep(halt)
+        await self._store.halts.keep(halt)
         self._kill_switch.halt, self._by_another = halt, False
 
     async def _show(self, halt: Halt) -> None:

@@ -47,7 +47,7 @@ async def let_callers_in(
     feed, reader = Feed(store), JournalReader(store)
     agent.followers.append(feed.tell)
     executors = Executors(skills=agent.skills, troubles=NatsTroubles(link), callbacks=NatsCallbacks(link))
-    runs = RunCalls(store, store, store.inbox, agent.intake, executors, background, feed, reader)
+    runs = RunCalls(store, agent.intake, executors, background, feed, reader)
     rooms = runs, SwitchCalls(agent.halting, agent.signing)
     fresh = Freshness(store.caught_up).wait if agent.settings.shared else None
     await serve_on_bus(link, rooms, fresh=fresh)

@@ -66,8 +66,8 @@ def _rooms(agent: Agent, feed: Feed, reader: JournalReader) -> Iterator[object]:
     looks: dict[Part, Look] = {"agent": this_agent, "gateway": partial(findings.gateway, troubles), "nats": nats}
     metrics = partial(_observe(agent).exposed, subjects.SERVICE_AGENT)
     yield Inspection(store, reader, agent.folders, prompt_of)
-    yield WhyCalls(store, store.inbox, NatsWhereabouts(link), letters, skills, now.status, agent.ready)
-    yield InboxCalls(store, store.inbox, letters)
+    yield WhyCalls(store, NatsWhereabouts(link), letters, skills, now.status, agent.ready)
+    yield InboxCalls(store, letters)
     yield LetterCalls(letters)
     yield HealthCalls(agent.ready, looks)
     yield UsageCalls(store)

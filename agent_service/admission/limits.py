@@ -8,21 +8,22 @@ checked for room, long before anything is full; runs under way never are.
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import field
 from datetime import date, datetime, timedelta
-from typing import Protocol, Self
+from typing import Self
 
 from agent_service.admission.callers import UNBOUNDED, QuotaSettings
-from agent_service.admission.rate_limits import MINUTE_S, Bucket, PastCall, RateLimiter
-from agent_service.admission.spending import Aside, Spending
+from agent_service.admission.rate_limits import MINUTE_S, Bucket, RateLimiter
+from agent_service.admission.spending import Spending
 from agent_service.admission.takings import NoOthers
 from agent_service.core.waiting import Status
 from agent_service.errors import OverQuota
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.changes import ChangeRecord, Elsewhere
 from agent_service.run.ports import Clock
+from agent_service.store.beside import Taken
 from groundwork.service.errors import TryAgain
 from schemas.values import dataclass
 
@@ -192,24 +193,6 @@ class Admission:
         """A start of the bus may begin. Raises Stopped, or TryAgain with when to come back."""
         self.kill_switch.check()
         await self.room.check(by_bus=True)
-
-
-class Taken(Protocol):
-    """What is taken of the shared limits right now. All methods raise TryAgain."""
-
-    def newest(self) -> int: ...
-
-    def spent(self, day: date) -> Mapping[str, tuple[float, int]]:
-        """By caller, that day (UTC): what models cost, in USD, and how many bytes of wakes came."""
-
-    def open_runs(self) -> Mapping[str, int]:
-        """How many runs of each caller have not ended, without those that runs started."""
-
-    def set_aside(self) -> Mapping[str, Aside]:
-        """By run."""
-
-    async def calls(self, since: datetime) -> Sequence[PastCall]:
-        """What entries since then tell of model calls, in order."""
 
 
 @dataclass(slots=True)

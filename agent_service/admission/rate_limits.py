@@ -11,17 +11,13 @@ from datetime import datetime
 from agent_service.admission.takings import NoOthers
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
-from agent_service.run.changes import CallTold, ChangeRecord, Elsewhere
+from agent_service.run.changes import CallTold, ChangeRecord, Elsewhere, PastCall
 from groundwork.service.machine import monotonic
 from schemas.values import dataclass
 
 MINUTE_S = 60.0
 LONGEST_WAIT_S = 20.0
 """Longer waits are put off durably."""
-
-
-PastCall = tuple[datetime, str, CallTold]
-"""When an entry told of a call, and its run."""
 
 
 class Bucket:

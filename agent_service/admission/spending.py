@@ -13,19 +13,12 @@ from agent_service.admission.takings import NoOthers
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
-from agent_service.run.changes import ChangeRecord, Elsewhere
+from agent_service.run.changes import Aside, ChangeRecord, Elsewhere
 from agent_service.run.ports import Clock
-from schemas.values import dataclass
 
 OF_THE_DAY = "spent_for_today"
 SETTING = "agent.limits.usd_per_day"
 A_DAY = timedelta(days=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Aside:
-    caller: str
-    usd: float
 
 
 class Spending:

@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Protocol
 
 from agent_service.api.errors import present
 from agent_service.api.requests import Wait
@@ -23,7 +22,8 @@ from agent_service.history.plain import View
 from agent_service.run.changes import ChangeRecord, Elsewhere
 from agent_service.run.journal import Record
 from agent_service.run.lines import RunLine, line_of
-from agent_service.run.ports import Archive, Place, RunStore
+from agent_service.run.ports import Place
+from agent_service.store.sqlite import RunStore
 from agent_service.views.journal import EntryView, entry_view
 from groundwork.service.errors import TryAgain
 from groundwork.service.invisible import json_visible
@@ -38,10 +38,6 @@ PAUSE_PER_FOLLOWER_S = 80e-6
 """Between two times that followers are woken. Each costs some 20 µs: all together are given a quarter of the thread."""
 
 log = logging.getLogger(__name__)
-
-
-class Journal(Archive, RunStore, Protocol):
-    """The store, as far as it tells of runs."""
 
 
 class RunEvent(View):
@@ -121,7 +117,7 @@ class Channel:
 
 
 class Feed:
-    def __init__(self, journal: Journal, *, look_every_s: float = LOOK_EVERY_S) -> None:
+    def __init__(self, journal: RunStore, *, look_every_s: float = LOOK_EVERY_S) -> None:
         self._journal = journal
         self._look_every_s = look_every_s
         self._channels: dict[str, Channel] = {}

@@ -16,7 +16,8 @@ from agent_service.api.requests import Query
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending
 from agent_service.history.results import is_artifact_path
-from agent_service.run.ports import Inbox, PromptText, Question, RunStore, Skills
+from agent_service.run.ports import PromptText, Question, Skills
+from agent_service.store.sqlite import RunStore
 from agent_service.views.folder.keeping import ArtifactChanged, Folders
 from agent_service.views.folder.workspace import IllegalName, Listed, Listing, TooLarge, Unsafe
 from agent_service.views.inbox import DeadLetter
@@ -170,7 +171,6 @@ class WhyCalls:
     def __init__(
         self,
         store: RunStore,
-        inbox: Inbox,
         finder: Finder,
         letters: Letters,
         skills: Skills,
@@ -178,7 +178,6 @@ class WhyCalls:
         readiness: Callable[[], Awaitable[Mapping[str, str]]],
     ) -> None:
         self._store = store
-        self._inbox = inbox
         self._finder = finder
         self._letters = letters
         self._skills = skills
@@ -194,7 +193,7 @@ class WhyCalls:
 
     async def _seen(self, run: RunState) -> Seen:
         if run.final:
-            return Seen(dismissal=await self._inbox.dismissal(run.run_id))
+            return Seen(dismissal=await self._store.inbox.dismissal(run.run_id))
         lacks, letters, status, (trouble, request, result) = await asyncio.gather(
             self._in_time(self._readiness(), {}),
             self._in_time(self._letters_of(run.run_id), ()),

@@ -13,7 +13,7 @@ from agent_service.core.waiting import Status
 from agent_service.history.plain import View
 from agent_service.kill_switch import Draining, Halting
 from agent_service.run.lines import Sum
-from agent_service.run.ports import Archive
+from agent_service.store.sqlite import RunStore
 from agent_service.trust.identity import by as told_by
 from agent_service.trust.proofs import Signing
 from groundwork.service.machine import utc_now
@@ -91,15 +91,15 @@ class UsageDays(View):
 
 
 class UsageCalls:
-    def __init__(self, archive: Archive, *, now: Callable[[], datetime] = utc_now) -> None:
-        self._archive = archive
+    def __init__(self, store: RunStore, *, now: Callable[[], datetime] = utc_now) -> None:
+        self._store = store
         self._now = now
 
     async def show_usage(self, query: UsageQuery) -> UsageDays:
         """Of each day: how many runs there were of each status, failure, tool and model, and what they cost."""
         today = self._now().date()
         days = [today - timedelta(days=ago) for ago in range(query.days)]
-        return UsageDays(days=tuple([UsageOfDay(day=day, sums=tuple(await self._archive.sums(day))) for day in days]))
+        return UsageDays(days=tuple([UsageOfDay(day=day, sums=tuple(await self._store.sums(day))) for day in days]))
 
 
 class SwitchCalls:

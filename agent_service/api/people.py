@@ -15,7 +15,8 @@ from agent_service.api.requests import Caller, Nothing, Query
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
 from agent_service.history.plain import View
-from agent_service.run.ports import Dismissal, Inbox, RunStore
+from agent_service.run.ports import Dismissal
+from agent_service.store.sqlite import RunStore
 from agent_service.views.inbox import (
     DeadLetter,
     InboxItem,
@@ -103,21 +104,18 @@ class SettledAnswer(View):
 
 
 class InboxCalls:
-    def __init__(
-        self, store: RunStore, inbox: Inbox, letters: Letters, *, now: Callable[[], datetime] = utc_now
-    ) -> None:
+    def __init__(self, store: RunStore, letters: Letters, *, now: Callable[[], datetime] = utc_now) -> None:
         self._store = store
-        self._inbox = inbox
         self._letters = letters
         self._now = now
 
     async def show_inbox(self, query: InboxQuery) -> InboxView:
         """Paused and escalated runs, and dead letters that no person has dealt with, by urgency."""
-        (letters, trouble), stopped = await asyncio.gather(self._open_letters(), self._inbox.runs(query.limit))
+        (letters, trouble), stopped = await asyncio.gather(self._open_letters(), self._store.inbox.runs(query.limit))
         cards = await asyncio.gather(*(self._card(run_id, touched_at) for run_id, touched_at in stopped))
         items = [card for card in cards if card] + [of_letter(letter) for letter in letters[-query.limit :]]
         items.sort(key=attrgetter("urgency"))
-        total = await self._inbox.count() + len(letters)
+        total = await self._store.inbox.count() + len(letters)
         return InboxView(items=tuple(items[: query.limit]), total=total, trouble=trouble)
 
     async def dismiss_run(self, caller: Caller, run_id: str, request: Nothing) -> DismissAnswer:  # noqa: ARG002 # its body is read
@@ -127,7 +125,7 @@ class InboxCalls:
             message = f"only a run that ended escalated can be dismissed: this one is {state.status}"
             raise Refusal(Code.NOTHING_TO_DISMISS, message, run_id=run_id)
         asked = Dismissal(run_id=run_id, version=state.version, by=caller.by, at=self._now())
-        kept = await self._inbox.dismiss(asked)
+        kept = await self._store.inbox.dismiss(asked)
         log.info("dismissed", extra={"run_id": run_id, "by": kept.by})
         return DismissAnswer(run_id=run_id, by=kept.by, at=kept.at)
 

@@ -33,7 +33,8 @@ from agent_service.history.words import executor_of
 from agent_service.metrics.wakes import Waking
 from agent_service.run.intake import Intake, why_ignored
 from agent_service.run.lines import RunLine, Wanted
-from agent_service.run.ports import Archive, Callbacks, Inbox, RunStore, Skills, Troubles
+from agent_service.run.ports import Callbacks, Skills, Troubles
+from agent_service.store.sqlite import RunStore
 from agent_service.views.journal import JournalReader
 from agent_service.views.run import RunView, run_view
 from groundwork.service.errors import TryAgain
@@ -107,8 +108,6 @@ class RunCalls:
     def __init__(
         self,
         store: RunStore,
-        archive: Archive,
-        inbox: Inbox,
         intake: Intake,
         executors: Executors,
         background: Background,
@@ -116,8 +115,6 @@ class RunCalls:
         reader: JournalReader,
     ) -> None:
         self._store = store
-        self._archive = archive
-        self._inbox = inbox
         self._intake = intake
         self._admission = intake.admission
         self._executors = executors
@@ -145,7 +142,7 @@ class RunCalls:
         with named_by(None if request.wake_id else key), self._intake.incoming.wake(caller.transport) as waking:
             try:
                 async with self._admission.room.unless_trouble():
-                    known = await self._archive.run_of(wake_id) is not None
+                    known = await self._store.run_of(wake_id) is not None
                     async with self._admission.quotas.wake(caller.payer, known=known):
                         run_id = await self._wake(wake_id, request, caller, traceparent, waking, known=known)
             except WakeConflict as error:
@@ -209,20 +206,20 @@ class RunCalls:
 
     async def list_runs(self, query: RunsQuery) -> RunPage:
         cursor = query.cursor
-        if cursor and not (self._archive.version(cursor) or await self._store.tombstone(cursor)):
+        if cursor and not (self._store.version(cursor) or await self._store.tombstone(cursor)):
             raise unfit("cursor", "is no `next_cursor` of this list: begin it again")
-        lines = await self._archive.runs(query.wanted(), limit=query.limit + 1, before=cursor)
+        lines = await self._store.runs(query.wanted(), limit=query.limit + 1, before=cursor)
         shown = tuple(lines[: query.limit])
         return RunPage(runs=shown, next_cursor=shown[-1].run_id if len(lines) > query.limit else None)
 
     async def count_runs(self) -> RunCounts:
-        by_status = await self._archive.counts()
+        by_status = await self._store.counts()
         oldest: Sequence[RunState] = ()
         with suppress(Damaged):  # it is left alone from now on, and another is the oldest
             oldest = [(await present(self._store, run_id)).state for run_id in await self._store.queued(1)]
         return RunCounts(
             by_status=by_status,
-            needs_person=await self._inbox.count(),
+            needs_person=await self._store.inbox.count(),
             oldest_queued_at=oldest[0].accepted_at if oldest else None,
             stopped=self._admission.kill_switch.why,
         )
@@ -275,7 +272,7 @@ class RunCalls:
 
     async def _check_said_before(self, signal: Signal) -> None:
         """Refuses (409) one whose id has named another signal, which was heard in its place."""
-        events = [entry.decoded() for entry in await self._archive.signals(signal.run_id, signal.signal_id)]
+        events = [entry.decoded() for entry in await self._store.signals(signal.run_id, signal.signal_id)]
         said = [event.signal for event in events if isinstance(event, SignalReceived)]
         if all(one.model_copy(update={"by": signal.by}) != signal for one in said):
             why = "this signal_id has named another signal to this run: use a new signal_id"

@@ -16,7 +16,7 @@ from starlette.responses import StreamingResponse
 from agent_service.api.errors import Code, Refusal, present, unfit
 from agent_service.api.feed import Channel, Feed
 from agent_service.errors import Damaged
-from agent_service.run.ports import RunStore
+from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import TryAgain
 
 MOST_STREAMS = 700

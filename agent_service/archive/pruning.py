@@ -17,7 +17,6 @@ from agent_service.archive.retention import (
     KINDS,
     Behind,
     Ended,
-    Forgetting,
     Going,
     KeepRunsSettings,
     Kind,
@@ -27,6 +26,7 @@ from agent_service.archive.retention import (
 )
 from agent_service.core.waiting import FINAL, Status
 from agent_service.run.ports import Clock
+from agent_service.store.beside import Forgetting
 from agent_service.views.folder.workspace import Workspace
 from groundwork.service.errors import TryAgain
 

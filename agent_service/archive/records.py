@@ -18,7 +18,7 @@ from agent_service.run.lines import Wanted
 from agent_service.settings import AgentSettings
 from agent_service.store.database import open_for_reading
 from agent_service.store.opening import log_of_runs, open_shared
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from agent_service.views.folder.workspace import IllegalName, TooLarge, Unsafe, Workspace, checked
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
@@ -69,7 +69,7 @@ class Records:
     config: Path | None
     settings: AgentSettings
     ring: KeyRing | None
-    store: SqliteStore
+    store: RunStore
     workspace: Workspace
     opened: AsyncExitStack
     link: NatsLink | Failure | None = None
@@ -139,9 +139,9 @@ async def records(config: Path | None) -> AsyncIterator[Records]:
         if loaded.shared:
             link = await opened.enter_async_context(bus_at_hand(loaded))
             folder = opened.enter_context(claimed(loaded.cache / LOOKING))
-            store: SqliteStore = await opened.enter_async_context(open_shared(folder, log_of_runs(link)))
+            store: RunStore = await opened.enter_async_context(open_shared(folder, log_of_runs(link)))
         else:
-            store = SqliteStore(await opened.enter_async_context(open_for_reading(loaded.store)))
+            store = RunStore(await opened.enter_async_context(open_for_reading(loaded.store)))
         yield Records(
             config=config,
             settings=loaded,

@@ -24,6 +24,7 @@ from agent_service.archive.records import (
     refuse_at_work,
 )
 from agent_service.archive.runs import ARTIFACTS, Runs
+from agent_service.archive.storing import IntoDatabase, copy_into_log
 from agent_service.archive.writing import AGENT, BESIDE_DATABASE, GATEWAY, OPEN, run_gateway
 from agent_service.bus.buckets import NatsArtifacts, content_type_of, key_of
 from agent_service.bus.reading import told_ends
@@ -31,11 +32,10 @@ from agent_service.errors import Damaged
 from agent_service.history.plain import one_line
 from agent_service.run.lines import Wanted
 from agent_service.settings import AgentSettings
-from agent_service.store.archived import IntoDatabase, copy_into_log
 from agent_service.store.database import FILE, open_database
 from agent_service.store.marks import Mark, is_moved_away, mark_in, put_mark, take_mark_away
 from agent_service.store.opening import log_of_runs
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from groundwork.archive.format import Archive
 from groundwork.archive.series import Series, put_in_place, set_aside, staging, write_out
 from groundwork.nats.artifact_bucket import ArtifactBucket
@@ -170,7 +170,7 @@ async def _restore_runs(
     with staging(loaded.cache if loaded.shared else loaded.store) as beside:
         async with open_database(beside, durable=False) as database:
             flawed = await _write(runs, database)
-            store = SqliteStore(database)
+            store = RunStore(database)
             found = {"flawed": flawed, **await _found(store, ring, link)}
             found["stopped"] = stopped or (unknown and bool(found["under_way"]))
             if found["stopped"]:
@@ -198,7 +198,7 @@ async def _write(runs: Runs, database: SqliteFile) -> dict[str, str]:
         except (ValueError, AssertionError, TypeError) as error:
             flawed[run.run_id] = f"its journal cannot be followed: {error}"
     await into.write()
-    await SqliteStore(database).say(*runs.beside(), after=None)
+    await RunStore(database).say(*runs.beside(), after=None)
     return flawed
 
 
@@ -214,14 +214,14 @@ async def _coming(link: NatsLink, name: str) -> AsyncIterator[None]:
     await put_mark(log, Mark(state="here", archive=name), mark)
 
 
-async def _found(store: SqliteStore, ring: KeyRing, link: NatsLink) -> dict[str, Any]:
+async def _found(store: RunStore, ring: KeyRing, link: NatsLink) -> dict[str, Any]:
     runs = sum((await store.counts()).values())
     lines = await store.runs(Wanted(statuses=OPEN), limit=MANY)
     under_way = {line.run_id: one_line(f"{line.status}, step {line.steps}: {line.goal}", 120) for line in lines}
     return {"runs": runs, "under_way": under_way, **await _heard_since(store, ring, link)}
 
 
-async def _heard_since(store: SqliteStore, ring: KeyRing, link: NatsLink) -> dict[str, dict[str, str]]:
+async def _heard_since(store: RunStore, ring: KeyRing, link: NatsLink) -> dict[str, dict[str, str]]:
     ended, begun = dict[str, str](), dict[str, str]()
     for end in await told_ends(link, ring):
         version, told = store.version(end.run_id), f"{end.subject} was told with entry {end.seq}"
@@ -232,7 +232,7 @@ async def _heard_since(store: SqliteStore, ring: KeyRing, link: NatsLink) -> dic
     return {"ended_since": ended, "begun_since": begun}
 
 
-async def _stop(store: SqliteStore, taken: datetime) -> None:
+async def _stop(store: RunStore, taken: datetime) -> None:
     before = await store.halts.newest()
     if before and before.until is None:
         return

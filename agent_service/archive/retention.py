@@ -1,10 +1,8 @@
 """How long ended runs are kept: settings, rules, what is left of them, and the ports that deleting them needs. Pure."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import field
 from datetime import datetime, timedelta
-from typing import Annotated, Literal, Protocol, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import AwareDatetime, Field
 
@@ -46,35 +44,6 @@ class Over:
     before: datetime
     escalated_before: datetime
     with_artifacts: bool = False
-
-
-class Forgetting(Protocol):
-    """All methods raise TryAgain."""
-
-    def making_room(self) -> AbstractContextManager[None]:
-        """Inside, on a full disk, the reserve is used; only this port may write then."""
-
-    async def ended(self, over: Over, after: Place, limit: int) -> Sequence[Ended]:
-        """Fully dispatched runs that no open run needs, oldest first."""
-
-    async def forget(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
-        """Delete these but for their tombstones; returns those that went: not those moved on or damaged."""
-
-    async def forget_artifacts(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]: ...
-
-    async def behind(self, limit: int) -> Sequence[Behind]:
-        """Deleted, and not known to be removed."""
-
-    async def cleared(self, removed: Sequence[Behind]) -> None: ...
-
-    async def total(self) -> int:
-        """Bytes that the journal and what lies beside it take."""
-
-    async def sizes(self, run_ids: Sequence[str]) -> Mapping[str, int]:
-        """Estimated bytes of these runs."""
-
-    async def give_back(self) -> bool:
-        """Give some unused room back; returns whether there is more of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

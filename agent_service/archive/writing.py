@@ -20,13 +20,13 @@ from typing import Any
 from agent_service import settings
 from agent_service.archive.records import NOWHERE, Records, Report, alone, artifacts_of, records
 from agent_service.archive.runs import ARTIFACTS, ArchivedRun, Runs, journal_name, journal_of, write_beside, write_runs
+from agent_service.archive.storing import beside_runs, flaw_of, stored_runs
 from agent_service.archive.verifying import journal_of as stored_journal
 from agent_service.bus.buckets import FOLDER
 from agent_service.core.waiting import Status
 from agent_service.history.results import NamedArtifact
 from agent_service.run.changes import as_decided
 from agent_service.settings import AgentSettings
-from agent_service.store.archived import beside_runs, flaw_of, stored_runs
 from agent_service.store.marks import (
     Mark,
     is_moved_away,

@@ -12,7 +12,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from agent_service.admission.takings import Amounts
 from agent_service.errors import Replaced
 from agent_service.history.results import named_artifacts
-from agent_service.run.ports import Archive, KeptArtifacts
+from agent_service.run.ports import KeptArtifacts
+from agent_service.store.sqlite import RunStore
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.asking import newest, replaced
 from groundwork.nats.link import NatsLink
@@ -60,15 +61,15 @@ class ProvenArtifacts:
     """Fills the port KeptArtifacts: only content with the SHA-256 that the journal recorded, for a changed bucket must
     not prove a claim."""
 
-    def __init__(self, artifacts: KeptArtifacts, archive: Archive) -> None:
+    def __init__(self, artifacts: KeptArtifacts, store: RunStore) -> None:
         self._artifacts = artifacts
-        self._archive = archive
+        self._store = store
 
     async def get(self, run_id: str, path: str) -> bytes | None:
         content = await self._artifacts.get(run_id, path)
         if content is None:
             return None
-        records = (entry.record() for entry in await self._archive.entries(run_id) if path in entry.event)
+        records = (entry.record() for entry in await self._store.entries(run_id) if path in entry.event)
         if not all(one.is_brought_by(content) for one in named_artifacts(records) if one.path == path):
             log.error("an artifact was replaced", extra={"run_id": run_id, "path": path})
             raise Replaced(run_id, path)

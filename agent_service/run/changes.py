@@ -1,6 +1,7 @@
 """Journal events: each entry with the run before and after it, as committed or replayed from the journal."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any, Protocol, Self
 
 from agent_service.core.decide import decide
@@ -77,6 +78,18 @@ class CallTold:
     replied: bool = False
     hold_s: float | None = None
     why: str = ""
+
+
+PastCall = tuple[datetime, str, CallTold]
+"""When, and of which run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """What is set aside for a run's model call, of its caller's money."""
+
+    caller: str
+    usd: float
 
 
 HELD_BACK = frozenset({"rate_limit", "overloaded"})

@@ -18,12 +18,14 @@ from agent_service.errors import Damaged
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.arrival import Arrival
 from agent_service.run.changes import Elsewhere
-from agent_service.run.in_hand import IN_HAND, Message, own_turn
+from agent_service.run.in_hand import IN_HAND, own_turn
 from agent_service.run.intake import Intake
 from agent_service.run.model_calls import ModelCaller
-from agent_service.run.ports import Clock, RunStore
+from agent_service.run.ports import Clock
 from agent_service.run.recovery import Recovery
 from agent_service.run.turn import Turns
+from agent_service.store.shared import SharedStore
+from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import TryAgain
 
 RUN_ID, FORGOTTEN_AT = "run_id", "forgotten_at"
@@ -35,13 +37,6 @@ QUEUED_AGAIN_S = 10.0
 log = logging.getLogger(__name__)
 
 
-class Store(Protocol):
-    async def led_to_by(self, run_id: str, message: Message) -> set[int]: ...
-    async def due_turns(self, now: datetime, limit: int) -> list[tuple[str, int]]: ...
-    def unfollowed(self) -> list[tuple[str, int]]: ...
-    def saw_turn(self, turn: str) -> None: ...
-
-
 class Queue(Protocol):
     async def put(self, run_id: str, turn: str) -> None:
         """Raises TryAgain."""
@@ -50,7 +45,7 @@ class Queue(Protocol):
 class QueuedTurns:
     def __init__(
         self,
-        store: Store,
+        store: SharedStore,
         turns: Turns,
         intake: Intake,
         recovery: Recovery,
@@ -121,7 +116,7 @@ def due_turn(run_id: str, version: int) -> str:
 class Nudging:
     """Queues turns that are due, and those that an agent may have died before it queued them."""
 
-    def __init__(self, store: Store, queue: Queue, kill_switch: KillSwitch, clock: Clock) -> None:
+    def __init__(self, store: SharedStore, queue: Queue, kill_switch: KillSwitch, clock: Clock) -> None:
         self._store = store
         self._queue = queue
         self._kill_switch = kill_switch

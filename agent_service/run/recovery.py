@@ -26,8 +26,9 @@ from agent_service.run.intake import Intake
 from agent_service.run.journal import Record, Run
 from agent_service.run.messages import Publish
 from agent_service.run.outbox import Publisher
-from agent_service.run.ports import Archive, Clock, RunStore
+from agent_service.run.ports import Clock
 from agent_service.run.turn import Turns
+from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
 
@@ -48,7 +49,6 @@ class Recovery:
         self,
         turns: Turns,
         store: RunStore,
-        archive: Archive,
         publisher: Publisher,
         background: Background,
         kill_switch: KillSwitch,
@@ -58,7 +58,6 @@ class Recovery:
         self._kill_switch = kill_switch
         self._turns = turns
         self._store = store
-        self._archive = archive
         self._publisher = publisher
         self._background = background
         self._slots = asyncio.Semaphore(slots)
@@ -84,7 +83,7 @@ class Recovery:
         and runs resumed at start, are said by themselves: an executor without a consumer would hear them twice. Raises
         TryAgain when the bus is away.
         """
-        run_ids = await self._archive.unsettled(forgotten_at - FORGETTABLE)
+        run_ids = await self._store.unsettled(forgotten_at - FORGETTABLE)
         self._unheard.clear()
         self.nameless.clear()
         for some in (run_ids[i : i + SAID_AT_ONCE] for i in range(0, len(run_ids), SAID_AT_ONCE)):
@@ -157,7 +156,7 @@ class Recovery:
 
     async def _owed(self, state: RunState, seqs: set[int]) -> tuple[tuple[Publish, ...], bool]:
         """What the run owes where it stands, what its entries `seqs` told besides, and whether it asks the model."""
-        entries = await self._archive.entries(state.run_id, min(seqs, default=state.version) - 1)
+        entries = await self._store.entries(state.run_id, min(seqs, default=state.version) - 1)
         records = [entry.record() for entry in entries if entry.seq in seqs and entry.seq <= state.version]
         told = {one.key: one for record in records for one in _told_by(state, record)}
         told |= {one.key: one for one in messages.outstanding(state)}

@@ -36,7 +36,8 @@ from agent_service.run.journal import Commit, Run
 from agent_service.run.messages import Publish
 from agent_service.run.model_calls import CallEvent, ModelCaller
 from agent_service.run.outbox import Dispatching, Outbox, Publisher
-from agent_service.run.ports import Clock, KeptArtifacts, RunStore, Wake
+from agent_service.run.ports import Clock, KeptArtifacts, Wake
+from agent_service.store.sqlite import RunStore
 from agent_service.trust.proofs import Capabilities
 from groundwork.service.errors import Fatal, TryAgain
 from schemas import subjects

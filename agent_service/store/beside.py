@@ -11,12 +11,10 @@ from contextlib import AbstractContextManager, suppress
 from datetime import date, datetime
 from typing import Protocol
 
-from agent_service.admission.rate_limits import PastCall
-from agent_service.admission.spending import Aside
 from agent_service.archive.retention import ArtifactsGone, Behind, Ended, Over, Place
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
-from agent_service.run.changes import call_told
+from agent_service.run.changes import Aside, PastCall, call_told
 from agent_service.run.journal import Run
 from agent_service.run.ports import Dismissal
 from agent_service.store.database import load_queries
@@ -68,7 +66,7 @@ class Halts(_Beside):
         return halt_of(rows[0]) if rows else None
 
     async def keep(self, halt: Halt) -> None:
-        """As the port says; TryAgain also where it does not follow on what all know by now."""
+        """Replaces the record of its number. Raises TryAgain, also where it does not follow on what all know by now."""
         place = await self._carrier.place_of(subjects.STORED_HALT)
         said = HaltSaid(v=LEVEL, by=self._carrier.me, halt=halt)
         if not _follows(halt, await self.newest()) or not await self._carrier.say(said, after=place):
@@ -77,6 +75,7 @@ class Halts(_Beside):
 
 class Inbox(_Beside):
     async def runs(self, limit: int) -> Sequence[tuple[str, datetime]]:
+        """Paused runs, and escalated ones without a dismissal, with their newest entries' instants. Newest first."""
         rows = await self._database.read(self._sql["for_people"], (limit,))
         return [(run_id, instant(touched_at)) for run_id, touched_at in rows]
 
@@ -85,6 +84,7 @@ class Inbox(_Beside):
         return int(runs)
 
     async def dismiss(self, dismissal: Dismissal) -> Dismissal:
+        """Returns the one in force, which is the earliest of its version."""
         await self._carrier.say(SeenSaid(v=LEVEL, dismissal=dismissal), after=None)
         return await self.dismissal(dismissal.run_id) or dismissal
 
@@ -116,7 +116,7 @@ class Taken(_Beside):
 
 
 class Forgetting(_Beside):
-    """Fills the port. Of processes that delete a run at the same time, one does it for all."""
+    """Of processes that delete a run at the same time, one does it for all."""
 
     def making_room(self) -> AbstractContextManager[None]:
         return self._database.making_room()

@@ -13,16 +13,15 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from agent_service.admission.rate_limits import PastCall
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
-from agent_service.run.changes import Elsewhere
+from agent_service.run.changes import Elsewhere, PastCall
 from agent_service.run.in_hand import IN_HAND, Message, own_turn
 from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.ports import Place, Undispatched, Wake
 from agent_service.store.beside import Taken
 from agent_service.store.journals import Journal, JournalCache, told
 from agent_service.store.rows import Loaded
-from agent_service.store.sqlite import Held, SqliteStore, moved
+from agent_service.store.sqlite import Held, RunStore, moved
 from agent_service.store.words import ROW, GoneSaid, HaltSaid, RunRow, Word, encoded, entry_in, row_in, word_in
 from groundwork.nats.publishing import StoredMessage, matches
 from groundwork.nats.shared_log import ALL, Moved, SharedLog
@@ -43,7 +42,7 @@ ACKNOWLEDGED = -1
 logger = logging.getLogger(__name__)
 
 
-class SharedStore(SqliteStore):
+class SharedStore(RunStore):
     """`held` raises unless this process may commit. `on_elsewhere`, `on_halt` hear what other processes commit."""
 
     takes_several = False
@@ -73,7 +72,6 @@ class SharedStore(SqliteStore):
         await self._index.wait(await self._log.end())
 
     async def accept(self, wake: Wake, commit: Commit) -> str:
-        """As the port says; VersionMoved when another wake has taken the run id."""
         run_id = commit.entry.run_id
         if known := self._named(wake):
             return known
@@ -88,7 +86,7 @@ class SharedStore(SqliteStore):
         return run_id
 
     async def load(self, run_id: str) -> Run | None:
-        """As the port says; Newer for a run that a newer version of the agent has moved on."""
+        """Raises Damaged, and Newer for a run that a newer version of the agent has moved on."""
         journal = await self._journals.of(run_id)
         try:
             return journal.run() if journal else None

@@ -73,8 +73,8 @@ async def ours() -> None:
     return
 
 
-class SqliteStore:
-    """Fills the ports RunStore and Archive. A full or locked disk raises TryAgain, a broken one Broken.
+class RunStore:
+    """The truth of one agent. A full or locked disk raises TryAgain, a broken one Broken.
 
     `held` says whether its agent has the bus: it raises TryAgain while that is unknown, another Failure once another
     agent has it. New work is taken only while that is sure. What is decided for a run that is here already is written
@@ -83,6 +83,7 @@ class SqliteStore:
     """
 
     takes_several = True
+    """Whether several entries can be one commit."""
     me = ""
 
     def __init__(self, database: SqliteFile, held: Held = ours) -> None:
@@ -120,7 +121,8 @@ class SqliteStore:
                 store._write_told()
 
     async def accept(self, wake: Wake, commit: Commit) -> str:
-        """As the port says; VersionMoved when another wake has taken the run id."""
+        """Stores a new run and returns its id; for a known `wake_id` with the same digest, that run's. Raises
+        WakeConflict for another digest, VersionMoved where another wake has taken the run id, and TryAgain."""
         try:
             await self._held()
         except Failure as error:
@@ -129,6 +131,7 @@ class SqliteStore:
         return await self._database.write(work)
 
     async def load(self, run_id: str) -> Run | None:
+        """Raises Damaged for a run that cannot be read, which is in quarantine from then on."""
         self._quarantine.check(run_id)
         return await self._loaded(run_id)
 
@@ -156,6 +159,7 @@ class SqliteStore:
         return None
 
     def quarantine(self, found: Damaged) -> None:
+        """Leave the run alone until the next start: not due, not queued, no commits."""
         self._quarantine.add(found)
 
     async def goal(self, run_id: str) -> str:
@@ -166,6 +170,8 @@ class SqliteStore:
         return {of: json.loads(paths) for of, paths in await self._database.read(self._sql["artifacts"])}
 
     async def commit(self, *commits: Commit) -> None:
+        """All or none, of one run and in order. Raises VersionMoved when another entry has the place of one, TryAgain,
+        and Damaged for a run in quarantine."""
         run_id = commits[0].entry.run_id
         self._quarantine.check(run_id)
         try:
@@ -180,11 +186,13 @@ class SqliteStore:
             raise moved(commits[0].entry)
 
     def told(self, run_id: str, seq: int) -> None:
+        """Entries up to `seq` are dispatched. Written later, in a batch; a crash may lose it."""
         self._told[run_id] = seq
         if self._told_later is None:
             self._told_later = asyncio.get_running_loop().call_later(TOLD_WITHIN_S, self._write_told)
 
     async def undispatched(self, limit: int) -> Sequence[Undispatched]:
+        """Runs, oldest first, with entries not known to be dispatched, and that no message drives."""
         rows = await self._database.read(self._sql["undispatched"], (limit,))
         return [Undispatched(run_id=run_id, seqs=tuple(range(told + 1, version + 1))) for run_id, told, version in rows]
 
@@ -233,6 +241,7 @@ class SqliteStore:
         return next((run_id for run_id, _ in self._database.look_up(self._sql["wake"], (wake_id,))), None)
 
     async def unsettled(self, since: datetime) -> Sequence[str]:
+        """Runs that have not ended, and those with an entry at or after `since`."""
         rows = await self._database.read(self._sql["unsettled"], (microseconds(since),))
         return self._quarantine.without(run_id for (run_id,) in rows)
 
@@ -251,14 +260,17 @@ class SqliteStore:
         return
 
     async def may_ask(self, run_id: str, call: int) -> bool:
+        """Whether no other process may be making model call `call`, which was asked for before."""
         del run_id, call
         return True
 
     async def is_current(self, run_id: str, version: int) -> bool:
+        """Whether `version` is the newest entry, wherever it was committed. Raises TryAgain."""
         del run_id, version
         return True
 
     async def superseded(self, run_id: str, call: int, since: int) -> bool:
+        """Whether another process has reserved model call `call` after entry `since`, by what is known after `load`."""
         del run_id, call, since
         return False
 

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from agent_service.views.folder.keeping import write
 from agent_service.views.folder.workspace import Workspace
 from groundwork.service.keys import KeyRing
@@ -30,10 +30,10 @@ async def recorded(folder: Path, story: Script, shelf: dict[str, bytes]) -> Path
     return config
 
 
-def opened(folder: Path) -> AbstractAsyncContextManager[SqliteStore]:
+def opened(folder: Path) -> AbstractAsyncContextManager[RunStore]:
     """The store as an agent opens it, which has made its keys."""
     KeyRing.open(folder.with_name("agent.keys"))
-    return SqliteStore.open(folder, reserve=True)
+    return RunStore.open(folder, reserve=True)
 
 
 def name_bus(config: Path, url: str) -> None:

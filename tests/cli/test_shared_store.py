@@ -9,7 +9,7 @@ from agent_service.app import open_store
 from agent_service.settings import load
 from agent_service.store.marks import Mark, put_mark, refuse_unless_here
 from agent_service.store.opening import log_of_runs
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from groundwork.archive.series import Series
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.lease import Lease, Owner, Role, hold
@@ -55,7 +55,7 @@ async def store(tmp_path: Path, nats_server: EmbeddedNats) -> Store:
     made = Store(tmp_path, nats_server.url)
     assert (await called("setup", "--config", made.one, "--max-gib", "0.1", "--shared")).code == 0
     KeyRing.open(load(made.one, {}).keys_path())
-    async with SqliteStore.open(made.folder) as filled:
+    async with RunStore.open(made.folder) as filled:
         await fill(filled)
     return made
 

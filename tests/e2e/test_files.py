@@ -19,7 +19,7 @@ from agent_service.core.events import WakeAccepted
 from agent_service.core.phases import Digest, Phase, Reflection, Verdict
 from agent_service.run.journal import Commit, commit_of
 from agent_service.settings import load
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from schemas import subjects
 from tests.kit.by_hand import READ, Bench, bench
 from tests.kit.runs import FRAMING, plan, replied, returned, started, wake_of
@@ -160,7 +160,7 @@ async def long_run(folder: Path) -> None:
     limits = Limits(deadline_at=now + timedelta(days=2), max_steps=most, max_attempts_of_run=most)
     wake = WakeAccepted(at=now, run_id=FAR, wake_id="w", brief=Brief(goal="go far", limits=limits, announced=True))
     commit = commit_of(None, decide(None, wake))
-    async with SqliteStore.open(folder) as store:
+    async with RunStore.open(folder) as store:
         await store.accept(wake_of(commit), commit)
 
         async def then(following: Commit) -> None:

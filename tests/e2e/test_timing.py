@@ -10,7 +10,7 @@ from agent_service.core.decide import decide
 from agent_service.core.events import WakeAccepted
 from agent_service.run import journal
 from agent_service.run.ports import Wake
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from agent_service.workbench.dev import DevStack
 from tests.kit.stack import get, one_step, recording, running, to_the_end, until, view, wake
 
@@ -56,7 +56,7 @@ async def _queue(folder: Path, number: int) -> None:
     """Runs that were accepted by the wake API and not begun."""
     at = datetime.now(UTC)
     limits = Limits(deadline_at=at + timedelta(hours=1))
-    async with SqliteStore.open(folder) as store:
+    async with RunStore.open(folder) as store:
         for n in range(number):
             run_id = f"run_{n:026d}"
             event = WakeAccepted(

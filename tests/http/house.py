@@ -55,7 +55,7 @@ from agent_service.run.outbox import Publisher
 from agent_service.run.ports import ModelCall, Question
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from agent_service.trust.proofs import Capabilities, Signing
 from agent_service.views.folder.keeping import Folders
 from agent_service.views.folder.workspace import Workspace
@@ -122,7 +122,7 @@ class Outside:
 class MoodyArchive:
     """The store's archive, which can be away."""
 
-    def __init__(self, archive: SqliteStore) -> None:
+    def __init__(self, archive: RunStore) -> None:
         self.away = False
         self._archive = archive
 
@@ -150,7 +150,7 @@ class House:
 
     app: FastAPI
     rooms: tuple[object, ...]
-    store: SqliteStore
+    store: RunStore
     archive: MoodyArchive
     feed: Feed
     clock: FakeClock
@@ -226,7 +226,7 @@ async def open_house(
     folder: Path, *, tokens: tuple[TokenSettings, ...] | None = None, max_queued: int = 1000
 ) -> AsyncIterator[House]:
     """Everything; without `tokens`, those of TOKENS are known."""
-    async with SqliteStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
+    async with RunStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
         clock, kill_switch, outside = FakeClock(), KillSwitch(), Outside()
         archive: Any = MoodyArchive(store)
         feed, ring = Feed(archive, look_every_s=0.05), KeyRing.fresh()
@@ -249,7 +249,7 @@ async def open_house(
         capabilities, signing = Capabilities(ring), Signing(ring, folder / "store")
         publisher = Publisher(outside, lambda _: True, capabilities, signing, lambda _: "", kill_switch)
         turns = Turns(store, publisher, model_caller, clock, committed, MemoryArtifacts(), capabilities, kill_switch)
-        halting = Halting(kill_switch, store.halts, MemoryBoard(), turns, store, clock, lambda: None)
+        halting = Halting(kill_switch, store, MemoryBoard(), turns, clock, lambda: None)
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         instruments = Instruments()
         incoming = IncomingMetrics(instruments)
@@ -277,11 +277,11 @@ async def open_house(
         rules = KeepRunsSettings(done_days=1, cancelled_days=1)
         belongings = RunBelongings(folder / "workspaces", MemoryArtifacts())
         rooms = (
-            RunCalls(store, archive, store.inbox, intake, executors, Background(group), feed, reader),
+            RunCalls(archive, intake, executors, Background(group), feed, reader),
             SwitchCalls(halting, signing),
             Inspection(store, reader, folders, as_text),
-            WhyCalls(store, store.inbox, Nowhere(), letters, outside, no_gateway, readiness),
-            InboxCalls(store, store.inbox, letters, now=clock.now),
+            WhyCalls(store, Nowhere(), letters, outside, no_gateway, readiness),
+            InboxCalls(store, letters, now=clock.now),
             LetterCalls(letters),
             HealthCalls(readiness, {}),
             UsageCalls(store, now=clock.now),

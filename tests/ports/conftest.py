@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.run.ports import Archive, RunStore
+from agent_service.store.sqlite import RunStore
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
 from tests.kit.cluster import Cluster
@@ -56,5 +56,5 @@ def store(opened: Opened) -> RunStore:
 
 
 @pytest.fixture
-def archive(opened: Opened) -> Archive:
+def archive(opened: Opened) -> RunStore:
     return opened.archive

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from agent_service.bus.topology import topology
 from agent_service.run.journal import Commit, Run
-from agent_service.run.ports import Archive, RunStore
 from agent_service.store.opening import open_shared
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.shared_log import SharedLog
@@ -24,7 +23,7 @@ from tests.kit.runs import wake_of
 @dataclass(frozen=True, slots=True)
 class Opened:
     store: RunStore
-    archive: Archive
+    archive: RunStore
 
 
 Opener = Callable[[], AbstractAsyncContextManager[Opened]]
@@ -34,7 +33,7 @@ Opener = Callable[[], AbstractAsyncContextManager[Opened]]
 def sqlite(folder: Path) -> Opener:
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[Opened]:
-        async with SqliteStore.open(folder) as store:
+        async with RunStore.open(folder) as store:
             yield Opened(store, store)
 
     return opened
@@ -76,7 +75,7 @@ async def stored(store: RunStore, commits: Sequence[Commit]) -> Commit:
     return commits[-1]
 
 
-async def undispatched(store: SqliteStore) -> list[tuple[str, int, int]]:
+async def undispatched(store: RunStore) -> list[tuple[str, int, int]]:
     """Of each run: up to which entry all is done, and its newest entry."""
     return [(run.run_id, run.seqs[0] - 1, run.seqs[-1]) for run in await store.undispatched(100)]
 

@@ -6,7 +6,7 @@ from typing import Any
 from agent_service.core.events import CancelRequested
 from agent_service.core.waiting import Status
 from agent_service.run.lines import Wanted, line_of
-from agent_service.run.ports import Archive, RunStore
+from agent_service.store.sqlite import RunStore
 from tests.core.cues import RUN_ID, a_run_that_may_read, errs, plans_several, signal
 from tests.kit.runs import NOON, accepted, after, run_id, whole_run
 from tests.ports.stores import as_loaded, stored
@@ -15,7 +15,7 @@ from tests.projections.journals import commits_of
 HOUR = timedelta(hours=1)
 
 
-async def test_entries_are_read_in_order_from_any_place_on(store: RunStore, archive: Archive) -> None:
+async def test_entries_are_read_in_order_from_any_place_on(store: RunStore, archive: RunStore) -> None:
     await stored(store, whole_run(2)[:3])
     await stored(store, whole_run(1)[:5])
     assert [entry.seq for entry in await archive.entries(run_id(1), 3)] == [4, 5]
@@ -23,7 +23,7 @@ async def test_entries_are_read_in_order_from_any_place_on(store: RunStore, arch
     assert list(await archive.entries(run_id(1), 5)) == []
 
 
-async def test_what_was_said_under_an_id_is_found_in_its_run(store: RunStore, archive: Archive) -> None:
+async def test_what_was_said_under_an_id_is_found_in_its_run(store: RunStore, archive: RunStore) -> None:
     script = a_run_that_may_read() >> signal("message", signal_id="s-1", message="look there")
     script = script >> signal("message", signal_id="s-2", message="and here")
     commits = commits_of(script)
@@ -34,16 +34,16 @@ async def test_what_was_said_under_an_id_is_found_in_its_run(store: RunStore, ar
     assert not await archive.signals(run_id(7), "s-1")
 
 
-async def listed(archive: Archive, **wanted: Any) -> list[str]:
+async def listed(archive: RunStore, **wanted: Any) -> list[str]:
     return [line.run_id for line in await archive.runs(Wanted(**wanted), limit=10)]
 
 
-async def test_a_line_of_the_list_says_where_the_run_stands(store: RunStore, archive: Archive) -> None:
+async def test_a_line_of_the_list_says_where_the_run_stands(store: RunStore, archive: RunStore) -> None:
     newest = [await stored(store, whole_run(far, steps=2)[:far]) for far in range(1, 9)]
     assert list(await archive.runs(limit=9)) == [line_of(commit.state) for commit in reversed(newest)]
 
 
-async def test_runs_of_several_statuses_are_listed_together_newest_first(store: RunStore, archive: Archive) -> None:
+async def test_runs_of_several_statuses_are_listed_together_newest_first(store: RunStore, archive: RunStore) -> None:
     await stored(store, whole_run(4)[:2])
     for number in (1, 3, 5):
         await stored(store, [accepted(number)])
@@ -67,7 +67,7 @@ BY_TEXT = {
 }
 
 
-async def test_runs_are_found_by_a_text_of_goal_summary_or_id(store: RunStore, archive: Archive) -> None:
+async def test_runs_are_found_by_a_text_of_goal_summary_or_id(store: RunStore, archive: RunStore) -> None:
     await stored(store, whole_run(1))
     await stored(store, [accepted(2, goal="Run the pump at 100%.")])
     await stored(store, [accepted(3, goal="Schreib Über den Fluss.")])
@@ -75,7 +75,7 @@ async def test_runs_are_found_by_a_text_of_goal_summary_or_id(store: RunStore, a
     assert found == {text: [run_id(number) for number in runs] for text, runs in BY_TEXT.items()}
 
 
-async def test_runs_are_found_by_a_tool_that_they_used_or_wait_for(store: RunStore, archive: Archive) -> None:
+async def test_runs_are_found_by_a_tool_that_they_used_or_wait_for(store: RunStore, archive: RunStore) -> None:
     await stored(store, [accepted(4)])
     await stored(store, whole_run(2)[:4])
     await stored(store, whole_run(3))
@@ -87,7 +87,7 @@ async def test_runs_are_found_by_a_tool_that_they_used_or_wait_for(store: RunSto
     assert await store.load(RUN_ID) == as_loaded(newest)
 
 
-async def test_a_page_goes_on_where_the_last_one_ended_while_runs_are_added(store: RunStore, archive: Archive) -> None:
+async def test_a_page_goes_on_where_the_last_one_ended_while_runs_are_added(store: RunStore, archive: RunStore) -> None:
     for number in range(1, 8):
         await stored(store, [accepted(number)])
     told: list[str] = []
@@ -98,7 +98,7 @@ async def test_a_page_goes_on_where_the_last_one_ended_while_runs_are_added(stor
     assert told == [run_id(number) for number in range(7, 0, -1)]
 
 
-async def test_runs_are_counted_by_status(store: RunStore, archive: Archive) -> None:
+async def test_runs_are_counted_by_status(store: RunStore, archive: RunStore) -> None:
     assert await archive.counts() == dict.fromkeys(Status, 0)
     for number in (1, 2):
         await stored(store, [accepted(number)])
@@ -106,14 +106,14 @@ async def test_runs_are_counted_by_status(store: RunStore, archive: Archive) -> 
     assert await archive.counts() == dict.fromkeys(Status, 0) | {Status.QUEUED: 2, Status.DONE: 1}
 
 
-async def test_runs_that_ended_are_unsettled_for_a_while(store: RunStore, archive: Archive) -> None:
+async def test_runs_that_ended_are_unsettled_for_a_while(store: RunStore, archive: RunStore) -> None:
     ended = await stored(store, whole_run(1))
     await stored(store, whole_run(100))
     assert set(await archive.unsettled(ended.entry.at)) == {run_id(1), run_id(100)}
     assert list(await archive.unsettled(ended.entry.at + timedelta(microseconds=1))) == [run_id(100)]
 
 
-async def test_a_clock_set_back_hides_no_run_that_has_just_ended(store: RunStore, archive: Archive) -> None:
+async def test_a_clock_set_back_hides_no_run_that_has_just_ended(store: RunStore, archive: RunStore) -> None:
     first = accepted(5)
     set_back = after(first, CancelRequested(at=NOON - HOUR, reason="the clock was set back"))
     await stored(store, [first, set_back])

@@ -10,13 +10,13 @@ import pytest
 
 from agent_service.archive.retention import Ended
 from agent_service.archive.runs import ArchivedRun
+from agent_service.archive.storing import IntoDatabase, beside_runs, copy_into_log, stored_runs
+from agent_service.archive.storing import commits_of as followed
 from agent_service.core.waiting import Status
 from agent_service.run.journal import Entry
 from agent_service.run.ports import Dismissal
-from agent_service.store.archived import IntoDatabase, beside_runs, copy_into_log, stored_runs
-from agent_service.store.archived import commits_of as followed
 from agent_service.store.database import FILE, open_database
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile
 from schemas.status import Halt
@@ -57,7 +57,7 @@ def rows(folder: Path, *, without: str = "") -> dict[str, list[tuple[object, ...
     return found
 
 
-async def fill(store: SqliteStore) -> None:
+async def fill(store: RunStore) -> None:
     """Runs at every point of their way; one was dismissed, of one only the tombstone is left, and all was stopped."""
     scripts: list[Script] = []
     for number, state in enumerate(STATES):
@@ -79,32 +79,32 @@ async def fill(store: SqliteStore) -> None:
 
 @asynccontextmanager
 async def source(folder: Path) -> AsyncIterator[SqliteFile]:
-    async with SqliteStore.open(folder) as store:
+    async with RunStore.open(folder) as store:
         await fill(store)
     async with open_database(folder) as database:
         yield database
 
 
 async def entries(database: SqliteFile, run: ArchivedRun) -> list[Entry]:
-    return list(await SqliteStore(database).entries(run.run_id))
+    return list(await RunStore(database).entries(run.run_id))
 
 
 async def test_a_database_that_is_written_from_the_entries_of_another_holds_the_same_rows(tmp_path: Path) -> None:
     async with source(tmp_path / "old") as old, open_database(tmp_path / "new") as new:
         into = IntoDatabase(new)
-        async for run in stored_runs(SqliteStore(old)):
+        async for run in stored_runs(RunStore(old)):
             await into.add(run, await entries(old, run))
         await into.write()
-        await SqliteStore(new).say(*await beside_runs(SqliteStore(old)), after=None)
-        assert SqliteStore(new).newest() == SqliteStore(old).newest(), "positions are never given twice"
+        await RunStore(new).say(*await beside_runs(RunStore(old)), after=None)
+        assert RunStore(new).newest() == RunStore(old).newest(), "positions are never given twice"
     assert rows(tmp_path / "new") == rows(tmp_path / "old")
 
 
 async def test_a_log_holds_every_run_and_tombstone_and_an_agent_goes_on_with_it(tmp_path: Path) -> None:
     log = MemoryLog()
     async with source(tmp_path / "old") as old:
-        await copy_into_log(log, SqliteStore(old))
-        stone = await SqliteStore(old).tombstone(run_id(LAST))
+        await copy_into_log(log, RunStore(old))
+        stone = await RunStore(old).tombstone(run_id(LAST))
     async with joined(log, tmp_path) as member:
         assert stone is not None
         found = await member.store.tombstone(run_id(LAST))
@@ -119,31 +119,31 @@ async def test_a_log_holds_every_run_and_tombstone_and_an_agent_goes_on_with_it(
 async def test_an_interrupted_copy_is_finished_by_the_next_and_nothing_is_there_twice(tmp_path: Path) -> None:
     async with source(tmp_path / "old") as old:
         whole = MemoryLog()
-        await copy_into_log(whole, SqliteStore(old))
+        await copy_into_log(whole, RunStore(old))
         in_journals = len(await old.read("SELECT 1 FROM journal"))
         for after in (1, 7, 64, in_journals):
             log = MemoryLog()
             for fact in whole.facts[:after]:
                 log.store(fact.subject, fact.body, after=None, headers=fact.headers)
-            await copy_into_log(log, SqliteStore(old))
+            await copy_into_log(log, RunStore(old))
             assert sorted(fact.body for fact in log.facts) == sorted(fact.body for fact in whole.facts)
 
 
 async def test_a_log_that_holds_another_entry_in_a_place_is_refused(tmp_path: Path) -> None:
     log = MemoryLog()
     async with source(tmp_path / "old") as old:
-        await copy_into_log(log, SqliteStore(old))
-    async with SqliteStore.open(tmp_path / "other") as store:
+        await copy_into_log(log, RunStore(old))
+    async with RunStore.open(tmp_path / "other") as store:
         other = accepted(5, wake_id="wake-1-2", goal="another")
         await store.accept(wake_of(other), other)
     async with open_database(tmp_path / "other") as database:
         with pytest.raises(Misconfigured, match="another entry"):
-            await copy_into_log(log, SqliteStore(database))
+            await copy_into_log(log, RunStore(database))
 
 
 async def test_entries_that_are_not_those_of_their_run_or_cannot_be_followed_are_no_facts(tmp_path: Path) -> None:
     async with source(tmp_path / "old") as old:
-        run, other, *_ = [run async for run in stored_runs(SqliteStore(old)) if run.version > 2]
+        run, other, *_ = [run async for run in stored_runs(RunStore(old)) if run.version > 2]
         journal = await entries(old, run)
         for wrong, why in (
             (journal[:-1], f"does not end with entry {run.version}"),

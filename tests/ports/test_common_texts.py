@@ -8,7 +8,7 @@ from pathlib import Path
 from agent_service.core.events import RunStarted
 from agent_service.run.journal import Commit
 from agent_service.store.database import FILE
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from schemas.catalog import ToolOffer
 from tests.kit.runs import SEARCH, SECOND, accepted, after, run_id, started
 from tests.ports.stores import as_loaded, stored
@@ -27,14 +27,14 @@ def begun(number: int, tools: Sequence[ToolOffer] = TOOLS) -> list[Commit]:
 
 async def test_common_texts_are_stored_once_and_entries_and_states_are_read_to_the_letter(tmp_path: Path) -> None:
     runs = [begun(1), begun(2), begun(3, TOOLS[:4]), [accepted(4), started(accepted(4))]]
-    async with SqliteStore.open(tmp_path) as store:
+    async with RunStore.open(tmp_path) as store:
         for commits in runs:
             await stored(store, commits)
     with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
         ((texts, length),) = connection.execute("SELECT count(*), max(length(text)) FROM common_texts")
         ((longest,),) = connection.execute("SELECT max(length(event)) FROM journal WHERE run_id <> ?", (run_id(4),))
     assert (texts, longest < length / 3) == (2, True)
-    async with SqliteStore.open(tmp_path) as store:
+    async with RunStore.open(tmp_path) as store:
         for commits in runs:
             assert await store.entries(commits[0].entry.run_id) == [commit.entry for commit in commits]
             assert await store.load(commits[0].entry.run_id) == as_loaded(commits[-1])

@@ -22,7 +22,7 @@ from agent_service.run.ports import Dismissal
 from agent_service.store.database import FILE
 from agent_service.store.index import OF_A_RUN
 from agent_service.store.shared import SharedStore
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from agent_service.store.words import LEVEL, GoneSaid
 from groundwork.service.errors import TryAgain
 from schemas import subjects
@@ -36,7 +36,7 @@ from tests.ports.stores import as_loaded, stored, undispatched
 # ruff: noqa: S608 # names of our own tables
 
 
-Store = SqliteStore | SharedStore
+Store = RunStore | SharedStore
 
 RULE = "agent.keep_runs.done_days: 1"
 A_DAY_EACH = KeepRunsSettings(done_days=1)
@@ -46,15 +46,15 @@ RUN, ANOTHER = run_id(1), run_id(2)
 
 
 @pytest.fixture
-async def alone(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    async with SqliteStore.open(tmp_path) as store:
+async def alone(tmp_path: Path) -> AsyncIterator[RunStore]:
+    async with RunStore.open(tmp_path) as store:
         yield store
 
 
 @pytest.fixture(params=["sqlite", "shared"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     if request.param == "sqlite":
-        async with SqliteStore.open(tmp_path) as store:
+        async with RunStore.open(tmp_path) as store:
             yield store
     else:
         async with joined(MemoryLog(), tmp_path) as member:
@@ -117,7 +117,7 @@ async def test_a_wake_of_a_run_that_is_gone_names_it_still_and_begins_no_other(s
 
 
 async def test_no_table_has_a_row_of_a_run_that_is_gone_and_no_place_in_the_journal_of_all_is_given_twice(
-    alone: SqliteStore, tmp_path: Path
+    alone: RunStore, tmp_path: Path
 ) -> None:
     last = await done(alone, 1)
     await forget(alone)
@@ -129,7 +129,7 @@ async def test_no_table_has_a_row_of_a_run_that_is_gone_and_no_place_in_the_jour
     assert [place.position for place in await alone.places(0, 10)] == [last.entry.seq + 1]
 
 
-async def test_a_run_goes_only_when_it_has_ended_and_all_that_it_asked_for_is_done(alone: SqliteStore) -> None:
+async def test_a_run_goes_only_when_it_has_ended_and_all_that_it_asked_for_is_done(alone: RunStore) -> None:
     await stored(alone, whole_run(1)[:5])
     await stored(alone, whole_run(2))
     assert await may_go(alone) == []
@@ -139,7 +139,7 @@ async def test_a_run_goes_only_when_it_has_ended_and_all_that_it_asked_for_is_do
     assert await may_go(alone, replace(EVERYTHING, statuses=frozenset({Status.FAILED}))) == []
 
 
-async def test_a_run_that_cannot_be_read_stays(alone: SqliteStore, tmp_path: Path) -> None:
+async def test_a_run_that_cannot_be_read_stays(alone: RunStore, tmp_path: Path) -> None:
     await done(alone, 1, 2)
     with contextlib.closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as hand:
         hand.execute("UPDATE runs SET state = '{' WHERE run_id = ?", (RUN,))

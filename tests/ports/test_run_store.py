@@ -11,7 +11,7 @@ from agent_service.core.waiting import Status
 from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.run.changes import as_decided
 from agent_service.run.journal import flaw_in_chain
-from agent_service.run.ports import Archive, RunStore
+from agent_service.store.sqlite import RunStore
 from schemas.events import Constraints, Signal
 from tests.kit.runs import NOON, SECOND, accepted, after, run_id, started, wake_of, whole_run
 from tests.ports.stores import Opener, as_loaded, stored
@@ -25,7 +25,7 @@ async def test_an_accepted_run_is_loaded_as_it_was_committed(store: RunStore) ->
     assert await store.load(run_id(1)) == as_loaded(first)
 
 
-async def test_a_repeated_wake_gets_the_first_run_and_stores_nothing(store: RunStore, archive: Archive) -> None:
+async def test_a_repeated_wake_gets_the_first_run_and_stores_nothing(store: RunStore, archive: RunStore) -> None:
     first, second = accepted(1, wake_id="w"), accepted(2, wake_id="w")
     await store.accept(wake_of(first), first)
     assert await store.accept(wake_of(second), second) == run_id(1)
@@ -42,7 +42,7 @@ async def test_a_wake_id_for_another_request_is_a_conflict_that_names_the_run(st
     assert await store.load(run_id(2)) is None
 
 
-async def test_a_run_id_that_another_wake_has_taken_is_refused(store: RunStore, archive: Archive) -> None:
+async def test_a_run_id_that_another_wake_has_taken_is_refused(store: RunStore, archive: RunStore) -> None:
     first, thief = accepted(1, wake_id="w"), accepted(1, wake_id="v")
     await store.accept(wake_of(first), first)
     with pytest.raises(VersionMoved):
@@ -52,7 +52,7 @@ async def test_a_run_id_that_another_wake_has_taken_is_refused(store: RunStore, 
 
 
 async def test_every_commit_is_loaded_as_it_was_decided_and_the_journal_folds_to_it(
-    store: RunStore, archive: Archive
+    store: RunStore, archive: RunStore
 ) -> None:
     commits = whole_run(1, steps=3)
     await store.accept(wake_of(commits[0]), commits[0])
@@ -76,7 +76,7 @@ async def test_a_brief_that_changes_later_is_loaded_with_its_change(store: RunSt
 
 
 async def test_a_commit_whose_place_is_taken_or_that_leaves_a_gap_stores_nothing(
-    store: RunStore, archive: Archive
+    store: RunStore, archive: RunStore
 ) -> None:
     commits = whole_run(1)
     last = await stored(store, commits[:3])
@@ -88,7 +88,7 @@ async def test_a_commit_whose_place_is_taken_or_that_leaves_a_gap_stores_nothing
     assert len(await archive.entries(run_id(1))) == 3
 
 
-async def test_of_commits_decided_at_once_on_one_version_one_wins(store: RunStore, archive: Archive) -> None:
+async def test_of_commits_decided_at_once_on_one_version_one_wins(store: RunStore, archive: RunStore) -> None:
     begun = await stored(store, whole_run(1)[:2])
     rivals = [after(begun, CancelRequested(at=NOON, reason=f"person {n}")) for n in range(20)]
     answers = await asyncio.gather(*(store.commit(rival) for rival in rivals), return_exceptions=True)

@@ -19,7 +19,7 @@ from agent_service.run.journal import flaw_in_chain
 from agent_service.run.lines import Wanted
 from agent_service.store.database import FILE, found_in_time, load_queries, open_database
 from agent_service.store.listing import LOOKED_INTO_AT_ONCE
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from groundwork.nats.lease import Taken
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from groundwork.sqlite.file import SqliteFile
@@ -38,11 +38,11 @@ async def database(tmp_path: Path) -> AsyncIterator[SqliteFile]:
 
 
 @pytest.fixture
-def store(database: SqliteFile) -> SqliteStore:
-    return SqliteStore(database)
+def store(database: SqliteFile) -> RunStore:
+    return RunStore(database)
 
 
-async def accept(store: SqliteStore, *numbers: int) -> None:
+async def accept(store: RunStore, *numbers: int) -> None:
     for number in numbers:
         await store.accept(wake_of(accepted(number)), accepted(number))
 
@@ -60,13 +60,13 @@ async def ask(database: SqliteFile, sql: str) -> int:
 async def refusal(folder: Path) -> str:
     """Why the store in `folder` cannot be opened."""
     with pytest.raises(Misconfigured) as refused:
-        async with SqliteStore.open(folder):
+        async with RunStore.open(folder):
             pass
     return str(refused.value)
 
 
 async def test_a_store_that_is_closed_is_to_be_tried_later(tmp_path: Path) -> None:
-    async with SqliteStore.open(tmp_path) as store:
+    async with RunStore.open(tmp_path) as store:
         await accept(store, 1)
     with pytest.raises(TryAgain, match="after the next start"):
         await accept(store, 2)
@@ -81,22 +81,22 @@ async def test_no_power_loss_costs_an_acknowledged_entry_or_leaves_half_a_commit
     commits = {number: whole_run(number, steps=2)[:4] for number in (1, 2)}
     acknowledged: list[tuple[int, int, int]] = []
 
-    async def go_through(store: SqliteStore, number: int) -> None:
+    async def go_through(store: RunStore, number: int) -> None:
         for commit in commits[number]:
             seq = commit.entry.seq
             await (store.commit(commit) if seq > 1 else store.accept(wake_of(commit), commit))
             acknowledged.append((len(disk.steps), number, seq))
 
-    async with SqliteStore.open(folder):
+    async with RunStore.open(folder):
         pass
     with watched_disk(folder) as disk:
-        async with SqliteStore.open(folder) as store:
+        async with RunStore.open(folder) as store:
             await asyncio.gather(*(go_through(store, number) for number in commits))
     for loss, (steps, files) in enumerate(islice(disk.power_losses(Random(1)), 0, None, 2)):  # noqa: S311 - the same each time
         (after := tmp_path / str(loss)).mkdir()
         for name, content in files.items():
             (after / name).write_bytes(content)
-        async with SqliteStore.open(after) as store:
+        async with RunStore.open(after) as store:
             for number, of_run in commits.items():
                 entries = await store.entries(run_id(number))
                 assert len(entries) >= max(
@@ -148,7 +148,7 @@ def test_no_statement_reads_or_sorts_more_of_a_large_table_than_it_needs(schema:
     assert "SEARCH runs USING INDEX runs_ended (touched_at>?)" in plans["unsettled"], "those of long ago are not read"
 
 
-async def test_a_list_looks_into_all_runs_there_are_to_find_those_that_are_wanted(store: SqliteStore) -> None:
+async def test_a_list_looks_into_all_runs_there_are_to_find_those_that_are_wanted(store: RunStore) -> None:
     numbers = range(1, LOOKED_INTO_AT_ONCE + 10)
     commits = [accepted(number, goal=f"g{number} ends") for number in numbers]
     await asyncio.gather(*(store.accept(wake_of(commit), commit) for commit in commits))
@@ -159,7 +159,7 @@ async def test_a_list_looks_into_all_runs_there_are_to_find_those_that_are_wante
     assert [line.run_id for line in await store.runs(Wanted(since=before), limit=50)] == newest_first[:9]
 
 
-async def test_a_run_whose_row_cannot_be_read_is_listed_as_damaged(database: SqliteFile, store: SqliteStore) -> None:
+async def test_a_run_whose_row_cannot_be_read_is_listed_as_damaged(database: SqliteFile, store: RunStore) -> None:
     await accept(store, 1, 2)
     for line in ("{", '{"waiting_for": {"kind": "asleep"}}', "[]", "7"):
         change = f"UPDATE runs SET line = '{line}' WHERE run_id = '{run_id(1)}'"  # noqa: S608 - our own
@@ -176,7 +176,7 @@ def modes(folder: Path) -> dict[str, int]:
 async def test_the_files_are_for_this_user_alone_also_where_others_could_read_them(tmp_path: Path) -> None:
     await asyncio.to_thread(tmp_path.chmod, 0o755)
     await asyncio.to_thread((tmp_path / FILE).touch, 0o644)
-    async with SqliteStore.open(tmp_path) as store:
+    async with RunStore.open(tmp_path) as store:
         await accept(store, 1)
         assert modes(tmp_path) == {tmp_path.name: 0o700, FILE: 0o600, f"{FILE}-wal": 0o600, f"{FILE}-shm": 0o600}
 
@@ -196,7 +196,7 @@ def spoil(path: Path, place: Callable[[int], int]) -> None:
 
 
 async def test_a_damaged_page_is_found_within_the_time_that_a_start_may_take(tmp_path: Path) -> None:
-    async with SqliteStore.open(tmp_path) as store:
+    async with RunStore.open(tmp_path) as store:
         await accept(store, *range(1, 50))
     spoil(tmp_path / FILE, lambda size: size // 2 // PAGE * PAGE)
     assert re.search(r"is damaged .*move it away", await refusal(tmp_path))
@@ -234,7 +234,7 @@ async def test_an_agent_that_may_have_lost_its_bus_takes_nothing_new_and_goes_on
 ) -> None:
     lease, away, taken = Lease(), TryAgain("the bus cannot be asked"), Taken("another agent has taken this bus over")
     first, *others = whole_run(1)
-    async with SqliteStore.open(tmp_path, lease.held) as store:
+    async with RunStore.open(tmp_path, lease.held) as store:
         for lease.error in (away, taken):
             with pytest.raises(TryAgain, match=str(lease.error)):
                 await store.accept(wake_of(first), first)
@@ -249,7 +249,7 @@ async def test_an_agent_that_may_have_lost_its_bus_takes_nothing_new_and_goes_on
         assert len(await store.entries(run_id(1))) == 3
 
 
-async def test_entries_of_one_commit_are_stored_together_or_not_at_all(store: SqliteStore) -> None:
+async def test_entries_of_one_commit_are_stored_together_or_not_at_all(store: RunStore) -> None:
     first, second, third, fourth, *_ = whole_run(1)
     await stored(store, [first])
     with pytest.raises(VersionMoved):
@@ -259,7 +259,7 @@ async def test_entries_of_one_commit_are_stored_together_or_not_at_all(store: Sq
     assert await store.load(run_id(1)) == as_loaded(third)
 
 
-async def test_runs_of_which_not_all_is_known_to_be_done_are_named_oldest_first(store: SqliteStore) -> None:
+async def test_runs_of_which_not_all_is_known_to_be_done_are_named_oldest_first(store: RunStore) -> None:
     for commit in (accepted(2), accepted(1)):
         await store.accept(wake_of(commit), commit)
     await store.commit(started(accepted(1)))
@@ -267,7 +267,7 @@ async def test_runs_of_which_not_all_is_known_to_be_done_are_named_oldest_first(
     assert [run.run_id for run in await store.undispatched(1)] == [run_id(1)]
 
 
-async def test_how_far_a_run_is_told_is_stored_after_a_moment_without_a_further_commit(store: SqliteStore) -> None:
+async def test_how_far_a_run_is_told_is_stored_after_a_moment_without_a_further_commit(store: RunStore) -> None:
     await stored(store, whole_run(1)[:2])
 
     async def nothing_is_owed() -> bool:
@@ -279,11 +279,11 @@ async def test_how_far_a_run_is_told_is_stored_after_a_moment_without_a_further_
 
 
 async def test_a_run_is_never_told_less_than_before_nor_more_than_there_is(tmp_path: Path) -> None:
-    async with SqliteStore.open(tmp_path) as store:
+    async with RunStore.open(tmp_path) as store:
         await stored(store, whole_run(1)[:3])
         store.told(run_id(1), 2)
     for run, seq in ((1, 1), (1, 0), (1, 9), (7, 1)):
-        async with SqliteStore.open(tmp_path) as again:
+        async with RunStore.open(tmp_path) as again:
             again.told(run_id(run), seq)
-        async with SqliteStore.open(tmp_path) as once_more:
+        async with RunStore.open(tmp_path) as once_more:
             assert await undispatched(once_more) == [(run_id(1), 2, 3)], (run, seq)

@@ -7,15 +7,15 @@ from tempfile import TemporaryDirectory
 
 from agent_service.run.journal import Run, commit_of
 from agent_service.run.ports import Wake
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from tests.core.rules.reading import entries
 from tests.core.script import Script
 
 
 @asynccontextmanager
-async def stored(*stories: Script) -> AsyncIterator[SqliteStore]:
+async def stored(*stories: Script) -> AsyncIterator[RunStore]:
     with TemporaryDirectory() as folder:
-        async with SqliteStore.open(Path(folder)) as store:
+        async with RunStore.open(Path(folder)) as store:
             for number, story in enumerate(stories):
                 before = None
                 for change in entries(story.story):

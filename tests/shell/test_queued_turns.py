@@ -90,7 +90,7 @@ async def test_a_turn_that_one_agents_clock_calls_due_is_kept_until_it_is() -> N
 
 async def test_what_is_due_or_missed_is_queued_once_and_not_forgotten_while_it_cannot_be() -> None:
     house = House(None, due=[(RUN, 4)], late=[(run_id(2), 1)], full=True)
-    nudging = Nudging(house, house, KillSwitch(), FakeClock())
+    nudging = Nudging(cast("Any", house), house, KillSwitch(), FakeClock())
     with pytest.raises(TryAgain):
         await nudging.look()
     house.full = False

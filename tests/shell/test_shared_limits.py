@@ -15,16 +15,16 @@ import pytest
 from agent_service.admission.callers import QuotaSettings
 from agent_service.admission.limits import Quotas, SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
-from agent_service.admission.spending import Aside, Spending
+from agent_service.admission.spending import Spending
 from agent_service.admission.takings import Amounts, NoOthers, Takings
 from agent_service.bus.buckets import NatsValues
 from agent_service.bus.topology import topology
 from agent_service.core.events import CallReserved, Event
 from agent_service.core.waiting import Reserve
 from agent_service.errors import ModelError, OverQuota
-from agent_service.run.changes import ChangeRecord, Elsewhere, call_told
+from agent_service.run.changes import Aside, ChangeRecord, Elsewhere, call_told
 from agent_service.run.journal import Commit
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from tests.kit.fakes import FakeClock
@@ -169,14 +169,14 @@ async def test_a_quota_is_that_of_all_processes_together(named: str, most: int, 
 
 
 @asynccontextmanager
-async def shared(folder: Path) -> AsyncIterator[SqliteStore]:
+async def shared(folder: Path) -> AsyncIterator[RunStore]:
     async with joined(MemoryLog(), folder) as member:
         yield member.store
 
 
-@pytest.mark.parametrize("opened", [SqliteStore.open, shared])
+@pytest.mark.parametrize("opened", [RunStore.open, shared])
 async def test_what_the_store_knows_to_be_taken_is_recalled(
-    opened: Callable[[Path], AbstractAsyncContextManager[SqliteStore]], tmp_path: Path
+    opened: Callable[[Path], AbstractAsyncContextManager[RunStore]], tmp_path: Path
 ) -> None:
     (limits,) = Fleet(1, QuotaSettings(open_runs=1), usd=0.05).live
     wake = accepted(1, caller=CALLER)

@@ -21,7 +21,7 @@ from agent_service.models.scripted_model import read_script
 from agent_service.models.settings import ModelSettings
 from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE, ahead, open_for_reading
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from groundwork.service.config_file import secrets_in
 from groundwork.service.errors import Fatal, Misconfigured, TryAgain
 from groundwork.service.secret import called, equal_ones
@@ -72,7 +72,7 @@ async def database(settings: AgentSettings, *, deep: bool) -> AsyncIterator[Find
             yield warning("database", coming, remedy=BEFORE)
             return
         async with open_for_reading(settings.store) as opened:
-            store = SqliteStore(opened)
+            store = RunStore(opened)
             runs = sum((await store.counts()).values())
             yield ok("database", f"{path}, {runs} runs, {_size(path.stat().st_size)}")
             yield await damage(store, all_runs=deep)
@@ -97,7 +97,7 @@ def _size(number: int) -> str:
     return f"{number / (1 << 30):.1f} GiB" if number >= 1 << 30 else f"{number / (1 << 20):.1f} MiB"
 
 
-async def damage(store: SqliteStore, *, all_runs: bool) -> Finding:
+async def damage(store: RunStore, *, all_runs: bool) -> Finding:
     run_ids = await store.unsettled(ALWAYS if all_runs else datetime.now(UTC))
     found = list[str]()
     for run_id in run_ids:

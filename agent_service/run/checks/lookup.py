@@ -19,7 +19,8 @@ from agent_service.core.waiting import AGAIN
 from agent_service.errors import Replaced
 from agent_service.run.checks.citable import texts_of, was_asked
 from agent_service.run.checks.citation import is_a_line, is_among, is_short, names_a_field, readings
-from agent_service.run.ports import Archive, Artifacts
+from agent_service.run.ports import Artifacts
+from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import TryAgain
 from schemas.events import ToolResult
 from schemas.values import dataclass
@@ -54,8 +55,8 @@ class Told:
 
 
 class Evidence:
-    def __init__(self, archive: Archive, artifacts: Artifacts) -> None:
-        self._archive = archive
+    def __init__(self, store: RunStore, artifacts: Artifacts) -> None:
+        self._store = store
         self._artifacts = artifacts
 
     async def seen(self, state: RunState, decision: Decision) -> tuple[Seen, ...]:
@@ -94,7 +95,7 @@ class Evidence:
         return {"summary": kept}
 
     async def _results(self, state: RunState) -> AsyncIterator[ToolResult]:
-        for entry in reversed(await self._archive.entries(state.run_id)):
+        for entry in reversed(await self._store.entries(state.run_id)):
             event = entry.decoded() if entry.kind == ToolReturned.__name__ else None
             if isinstance(event, ToolReturned) and event.result.status == "ok":
                 yield event.result

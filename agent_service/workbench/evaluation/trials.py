@@ -30,7 +30,7 @@ from agent_service.run.outbox import Publisher
 from agent_service.run.ports import Model, Question
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from agent_service.trust.proofs import Capabilities, Signing
 from agent_service.views.folder.keeping import write
 from agent_service.views.folder.workspace import Workspace
@@ -137,7 +137,7 @@ async def evaluate(
 
 async def play(trial: Trial, trail: Path | None = None) -> Result:
     with TemporaryDirectory(prefix="agentic-eval-") as folder:
-        async with SqliteStore.open(Path(folder)) as store:
+        async with RunStore.open(Path(folder)) as store:
             world = World(trial, store, Path(folder) / "plugins")
             seen = await world.observed()
             for run in seen.tree if trail else ():
@@ -174,7 +174,7 @@ class Endless(Exception):
 
 
 class World:
-    def __init__(self, trial: Trial, store: SqliteStore, folder: Path) -> None:
+    def __init__(self, trial: Trial, store: RunStore, folder: Path) -> None:
         """`folder`: for what plugins keep."""
         self._scenario, mind = trial.scenario, trial.mind
         self._name = f"{trial.name} {trial.nth}" if trial.nth > 1 else trial.name

@@ -16,7 +16,7 @@ from agent_service.core.events import CancelRequested, SignalReceived, WakeAccep
 from agent_service.models.prompts.prompt import as_text
 from agent_service.run.changes import retell
 from agent_service.run.journal import Entry
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from agent_service.views.journal import made_call, question_of
 from schemas import subjects
 from tests.sim.course import Course, says_nothing
@@ -47,7 +47,7 @@ async def journal(world: World) -> Sequence[Entry]:
     """Of its one run."""
     folder = Path(mkdtemp(dir=world.services.folder))
     (folder / "runs.db").write_bytes(world.services.disks["agent"].databases["runs.db"].serialize())
-    async with SqliteStore.open(folder) as store:
+    async with RunStore.open(folder) as store:
         (line,) = await store.runs(limit=2)
         return await store.entries(line.run_id)
 

@@ -19,7 +19,7 @@ from agent_service.run.journal import Commit, Entry, flaw_in_chain, growth_of
 from agent_service.run.ports import Dismissal
 from agent_service.store.database import load_queries
 from agent_service.store.rows import Writing, halt_of, row_of_run, rows_of, tombstone_of
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.sqlite import RunStore
 from agent_service.store.words import (
     LEVEL,
     ROW,
@@ -43,7 +43,7 @@ TOGETHER = 32
 """Runs that are written at once, or are on their way to a log."""
 
 
-async def stored_runs(store: SqliteStore, *, only: str = "") -> AsyncIterator[ArchivedRun]:
+async def stored_runs(store: RunStore, *, only: str = "") -> AsyncIterator[ArchivedRun]:
     """By id; all, or `only` that one."""
     sql, after = load_queries()["archived"], ""
     while rows := await store.database.read(sql, (after, AT_ONCE, only or None)):
@@ -63,7 +63,7 @@ async def stored_runs(store: SqliteStore, *, only: str = "") -> AsyncIterator[Ar
         after = rows[-1][0]
 
 
-async def beside_runs(store: SqliteStore) -> list[Word]:
+async def beside_runs(store: RunStore) -> list[Word]:
     """Dismissals, stops of all, tombstones, and which artifacts were deleted."""
     sql, read = load_queries(), store.database.read
     words = list[Word]()
@@ -127,7 +127,7 @@ class IntoDatabase:
         await self._database.write(lambda connection: [one(connection) for one in some])
 
 
-async def copy_into_log(log: SharedLog, store: SqliteStore) -> None:
+async def copy_into_log(log: SharedLog, store: RunStore) -> None:
     """All of the store. Raises ValueError as `commits_of` does, Misconfigured where the log has another run, and
     TryAgain."""
     some = list[Coroutine[Any, Any, None]]()

@@ -33,6 +33,7 @@ from groundwork.service.beginning import loaded
 from groundwork.service.errors import Exit, Failure, causes
 from groundwork.service.serving import OF_A_SERVICE, cancelled_by_signals, head_start, tell_ready
 from schemas import subjects
+from schemas.values import dataclass
 
 WAITING_IN_HAND = 128
 """Requests that wait for their turn, beside those that run: the fairness between runs is among these."""
@@ -97,68 +98,68 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
                 group.create_task(work)
 
 
+@dataclass(eq=False)
 class _Gateway:
-    def __init__(
-        self,
-        settings: GatewaySettings,
-        offers: Offers,
-        stands_on: Foundations,
-        told: Seen,
-        trust: Trust,
-        metrics: GatewayMetrics,
-    ) -> None:
-        self._settings = settings
-        self._offers = offers
-        self._stands_on = stands_on
-        self._told = told
-        self._trust = trust
-        self._metrics = metrics
-        self._link = stands_on.ground.link
-        self._bus = NatsBus(self._link)
-        self._artifacts = NatsArtifacts(ArtifactBucket(self._link, subjects.ARTIFACT_BUCKET))
-        self._choices = settings.choices() or {}
+    settings: GatewaySettings
+    offers: Offers
+    stands_on: Foundations
+    told: Seen
+    trust: Trust
+    metrics: GatewayMetrics
+
+    def __post_init__(self) -> None:
+        self.link = self.stands_on.ground.link
+        self.bus = NatsBus(self.link)
+        self.artifacts = NatsArtifacts(ArtifactBucket(self.link, subjects.ARTIFACT_BUCKET))
+        self.choices = self.settings.choices() or {}
 
     async def tells_others(self, outbox: Outbox) -> None:
-        outbound, permits, told = self._settings.outbound, self._stands_on.permits, self._metrics.deliveries.add
-        looks = self._told.status.looks
-        await serve_outbound(outbound, self._link, outbox, trust=self._trust, looks=looks, told=told, permits=permits)
+        await serve_outbound(
+            self.settings.outbound,
+            self.link,
+            outbox,
+            trust=self.trust,
+            looks=self.told.status.looks,
+            told=self.metrics.deliveries.add,
+            permits=self.stands_on.permits,
+        )
 
     async def listens(self) -> None:
         """To events from outside. What serves them takes a tenth of a second to load, which calls that a crash
         interrupted must not wait for."""
-        settings = self._settings.ingress
+        settings = self.settings.ingress
         if settings.listens():
             await head_start()
             inbound = loaded("ductile_gateway.webhooks.inbound:Inbound")
-            await inbound(settings, self._bus, self._artifacts, self._offers.find, self._metrics.received.add).serve()
+            await inbound(settings, self.bus, self.artifacts, self.offers.find, self.metrics.received.add).serve()
 
     async def carries(self, questions: Questions) -> None:
         """Requests, once it is known whether everything is stopped, and which tools there are."""
-        settings, offers, link, told, standstill = self._settings, self._offers, self._link, self._told, Standstill()
+        settings, offers, link, told, standstill = self.settings, self.offers, self.link, self.told, Standstill()
         await halt_at_last(link, standstill)
         tools = await tools_at_last(settings)
         offers.replace(tools.catalog, tools.problems, awaited=tools.awaited)
-        ground = self._stands_on.ground
-        ledger = Ledger(self._stands_on.rows, run_bytes=settings.run_mb << 20)
+        ground = self.stands_on.ground
+        ledger = Ledger(self.stands_on.rows, run_bytes=settings.run_mb << 20)
         opening = open_tools(settings, tools, ledger, ground.folder, queues=told.queues(), told=told.calls.sent)
         async with opening as runner, asyncio.TaskGroup() as group:
             relay = Relay(
                 offers=offers,
                 runner=runner,
                 lanes=self._lanes(),
-                escalated={name for name, choice in self._choices.items() if choice.on_rerun == "escalate"},
+                escalated={name for name, choice in self.choices.items() if choice.on_rerun == "escalate"},
                 ledger=ledger,
-                artifacts=self._artifacts,
-                bus=self._bus,
+                artifacts=self.artifacts,
+                bus=self.bus,
                 has_ended=partial(has_ended, link),
-                ownership=self._stands_on.ownership,
+                ownership=self.stands_on.ownership,
                 standstill=standstill,
                 observer=told.calls,
             )
             requests = requests_of(
                 link,
                 relay,
-                trust=self._trust if settings.require_signed_writes else None,
+                trust=self.trust if settings.require_signed_writes else None,
                 slots=settings.slots + WAITING_IN_HAND + LOOKED_AT,
                 grace_s=settings.grace_s,
             )
@@ -181,16 +182,16 @@ class _Gateway:
     def _of_plugins(self, runner: LocalPlugins, relay: Relay, group: asyncio.TaskGroup) -> None:
         def take_up(plugins: Mapping[str, InstalledPlugin]) -> None:
             runner.now_has(plugins)
-            if not self._choices:  # the lanes of tools that are chosen are there from the start
-                relay.lanes.also(dict.fromkeys(plugins, self._settings.concurrency))
+            if not self.choices:  # the lanes of tools that are chosen are there from the start
+                relay.lanes.also(dict.fromkeys(plugins, self.settings.concurrency))
 
-        self._told.status.looks["plugins"] = runner.findings
-        if self._settings.plugins.reload:
-            group.create_task(follow_folders(self._settings, self._offers, take_up))
+        self.told.status.looks["plugins"] = runner.findings
+        if self.settings.plugins.reload:
+            group.create_task(follow_folders(self.settings, self.offers, take_up))
 
     def _lanes(self) -> Lanes:
         """Also for tools that are chosen and not there yet: a Ductile may have them later."""
-        chosen = {name: choice.concurrency for name, choice in self._choices.items()}
-        names = {*chosen, *(offer.name for offer in self._offers.catalog.tools)}
-        widths = {name: chosen.get(name) or self._settings.concurrency for name in names}
-        return Lanes(widths, most=self._settings.slots, room=WAITING_IN_HAND, permits=self._stands_on.permits)
+        chosen = {name: choice.concurrency for name, choice in self.choices.items()}
+        names = {*chosen, *(offer.name for offer in self.offers.catalog.tools)}
+        widths = {name: chosen.get(name) or self.settings.concurrency for name in names}
+        return Lanes(widths, most=self.settings.slots, room=WAITING_IN_HAND, permits=self.stands_on.permits)

@@ -6,6 +6,7 @@ import logging
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from ductile_gateway.bus.ownership import ROLE
@@ -17,7 +18,7 @@ from ductile_gateway.ductile.discovery import DuctileHealth
 from ductile_gateway.ductile.discovery import look as look_at_ductile
 from ductile_gateway.foundations import Foundations
 from ductile_gateway.ports import Look
-from ductile_gateway.settings import GatewaySettings, HttpSettings
+from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.telling import CallsTold, GatewayMetrics, Spans
 from groundwork.nats.lease import look_at_all
 from groundwork.nats.link import NatsLink
@@ -41,13 +42,6 @@ NEARLY_FULL, MUCH_ROOM = 0.8, 20 << 30
 log = logging.getLogger(__name__)
 
 
-class Readiness(dict[str, Callable[[], str]]):
-    """What has to be there, by name: what is wrong with it, in words for a person; empty where nothing is."""
-
-    def wrong(self) -> dict[str, str]:
-        return {name: printable(check()) for name, check in self.items()}
-
-
 @dataclass(kw_only=True, eq=False)
 class Status:
     """Asks all parts, by name. `name`: of this gateway among those that share a ledger. `number`: how many live; None
@@ -63,20 +57,17 @@ class Status:
 
     async def tell(self) -> GatewayStatus:
         parts = await asyncio.gather(*(self._ask(name, look) for name, look in self.looks.items()))
-        waiting = self.waiting()
+        waiting, number = self.waiting(), 1
+        with contextlib.suppress(Failure):
+            number = max(1, await self.number()) if self.number else 1
         return GatewayStatus(
             version=self.version,
-            findings=(*(finding for part in parts for finding in part), *look_at_waiting(waiting)),
+            findings=(*chain.from_iterable(parts), *look_at_waiting(waiting)),
             waiting=waiting,
             executor=self.executor,
             gateway=self.name,
-            gateways=await self._gateways(),
+            gateways=number,
         )
-
-    async def _gateways(self) -> int:
-        with contextlib.suppress(Failure):
-            return max(1, await self.number()) if self.number else 1
-        return 1
 
     async def _ask(self, name: str, look: Look) -> Sequence[Finding]:
         try:
@@ -108,15 +99,19 @@ class Seen:
         looks |= {each.label: partial(look, each) for each in ductiles.values()}
         number, me = partial(_living, link) if settings.shared else None, stands_on.rows.by
         self.status = Status(looks=looks, version=version, executor=settings.name, name=me, number=number)
-        self.readiness = Readiness(
-            nats=lambda: _trouble_of_nats(link),
-            store=lambda: store.trouble,
-            tools=lambda: "" if offers.catalog.tools else "it waits until it is told its tools",
-            requests=lambda: "none is taken yet",
-        )
+        self.readiness: dict[str, Callable[[], str]] = {
+            "nats": lambda: _trouble_of_nats(link),
+            "store": lambda: store.trouble,
+            "tools": lambda: "" if offers.catalog.tools else "it waits until it is told its tools",
+            "requests": lambda: "none is taken yet",
+        }
+        """What has to be there, by name: what is wrong with it, in words for a person; empty where nothing is."""
         self.spans = Spans(settings.telemetry.receiver())
         self.calls = CallsTold(metrics, self.spans, urls={name: each.url for name, each in ductiles.items()})
         self._healths = {name: DuctileHealth(each) for name, each in ductiles.items()}
+
+    def wrong(self) -> dict[str, str]:
+        return {name: printable(check()) for name, check in self.readiness.items()}
 
     def queues(self) -> Mapping[str, Callable[[], int | None]]:
         """How many jobs each Ductile is known to have, by its name."""
@@ -124,12 +119,9 @@ class Seen:
 
     async def serve(self, outbox: Callable[[], int], *, take_over: bool) -> None:
         """`outbox`: how many deliveries wait."""
-        settings = self._settings
-        self._metrics.observe_gateway(self.readiness.wrong, outbox)
-        exposed = partial(self._metrics.instruments.exposed, subjects.SERVICE_GATEWAY)
+        self._metrics.observe_gateway(self.wrong, outbox)
         async with asyncio.TaskGroup() as group:
-            within_s = HAND_OVER_S if take_over else 0.0
-            group.create_task(_serve_probes(settings.http, self.readiness, exposed, within_s=within_s))
+            group.create_task(self._answer_probes(within_s=HAND_OVER_S if take_over else 0.0))
             group.create_task(self.spans.keep_sending())
             if self._healths:
                 self.readiness["ductile"] = self._trouble
@@ -149,21 +141,19 @@ class Seen:
         troubles = [health.trouble for health in self._healths.values()]
         return "; ".join(troubles) if all(troubles) else ""
 
-
-async def _serve_probes(
-    settings: HttpSettings, readiness: Readiness, metrics: Callable[[], Awaitable[bytes]], *, within_s: float
-) -> None:
-    """Their socket at once, answers once the calls go on that a crash interrupted. Returns where the default address is
-    taken. `within_s`: wait for another gateway to leave it. Raises Misconfigured."""
-    try:
-        async with listening(settings.host, settings.port, who="gateway", within_s=within_s) as listener:
-            await head_start()
-            answer_probes = loaded("ductile_gateway.http:answer_probes")  # takes a tenth of a second
-            await answer_probes(listener, readiness.wrong, metrics, allowed_hosts=settings.allowed_hosts)
-    except Misconfigured as error:
-        if settings.is_chosen():
-            raise
-        log.warning("no probes are answered: %s Set `gateway.http.port` where there are to be two", error)
+    async def _answer_probes(self, *, within_s: float) -> None:
+        """Their socket at once, answers once the calls go on that a crash interrupted. Returns where the default
+        address is taken. `within_s`: wait for another gateway to leave it. Raises Misconfigured."""
+        http, metrics = self._settings.http, partial(self._metrics.instruments.exposed, subjects.SERVICE_GATEWAY)
+        try:
+            async with listening(http.host, http.port, who="gateway", within_s=within_s) as listener:
+                await head_start()
+                answer_probes = loaded("ductile_gateway.http:answer_probes")  # takes a tenth of a second
+                await answer_probes(listener, self.wrong, metrics, allowed_hosts=http.allowed_hosts)
+        except Misconfigured as error:
+            if not http.model_fields_set.isdisjoint(("host", "port")):
+                raise
+            log.warning("no probes are answered: %s Set `gateway.http.port` where there are to be two", error)
 
 
 def _trouble_of_nats(link: NatsLink) -> str:
@@ -185,10 +175,8 @@ def look_at_store(trouble: str, folder: Path) -> Sequence[Finding]:
     size, _, free = shutil.disk_usage(folder)
     if free >= size * (1 - NEARLY_FULL) or free >= MUCH_ROOM:
         return ()
-    text, remedy = (
-        f"the disk of {folder} is {1 - free / size:.0%} full",
-        "free space soon: without it nothing can be stored",
-    )
+    text = f"the disk of {folder} is {1 - free / size:.0%} full"
+    remedy = "free space soon: without it nothing can be stored"
     return [Finding(name="gateway store", mark="warning", text=text, remedy=remedy)]
 
 

@@ -65,9 +65,6 @@ class HttpSettings(Section):
     port: Annotated[int, Field(ge=0, le=65535)] = 8711
     allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
 
-    def is_chosen(self) -> bool:
-        return not self.model_fields_set.isdisjoint(("host", "port"))
-
 
 class GatewaySettings(Section):
     """Everything that the gateway can be told."""

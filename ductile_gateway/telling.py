@@ -117,25 +117,24 @@ class GatewayMetrics:
 
     def observe_gateway(self, wrong: Callable[[], Mapping[str, str]], outbox: Callable[[], int]) -> None:
         """`wrong`: what the gateway needs, by its name, as /readyz says it. `outbox`: how many deliveries wait."""
-
-        def ready() -> Mapping[Attributes, float]:
-            return {(name,): float(not why) for name, why in wrong().items()}
-
-        text = "1 for each dependency that works, else 0"
-        self.instruments.level("agentic.ready", text, ready, attributes=("agentic.check",))
+        self.instruments.level(
+            "agentic.ready",
+            "1 for each dependency that works, else 0",
+            lambda: {(name,): float(not why) for name, why in wrong().items()},
+            attributes=("agentic.check",),
+        )
         self.instruments.level("agentic.outbound.waiting", "Deliveries to others that wait", outbox, unit="{event}")
 
     def observe_ductiles(self, healths: Mapping[str, DuctileHealth]) -> None:
         which = ("agentic.ductile.name",) if any(healths) else ()
+        each = {(name,) if which else (): health for name, health in healths.items()}
 
-        def each(read: Callable[[DuctileHealth], float | None]) -> Callable[[], Mapping[Attributes, float]]:
-            def readings() -> Mapping[Attributes, float]:
-                read_of = {(name,) if which else (): read(health) for name, health in healths.items()}
-                return {series: reading for series, reading in read_of.items() if reading is not None}
+        def up() -> Mapping[Attributes, float]:
+            return {series: not health.trouble for series, health in each.items()}
 
-            return readings
+        def queue() -> Mapping[Attributes, float]:
+            return {series: health.queue for series, health in each.items() if health.queue is not None}
 
-        up, queue = each(lambda health: not health.trouble), each(lambda health: health.queue)
         self.instruments.level("agentic.ductile.up", "1 while Ductile answers, else 0", up, attributes=which)
         text = "Jobs waiting or running in Ductile, of any client"
         self.instruments.level("agentic.ductile.queue", text, queue, unit="{job}", attributes=which)
@@ -280,10 +279,8 @@ def _span(
         "agentic.round": request.round,
         **attributes,
     }
-    of, error = (
-        keys.request(request.run_id, request.step, request.attempt, request.task, request.round),
-        known["error.type"],
-    )
+    error = known["error.type"]
+    of = keys.request(request.run_id, request.step, request.attempt, request.task, request.round)
     return Span(
         trace_id=asked.trace.trace_id,
         span_id=span_id(f"{of} {id_of}"),

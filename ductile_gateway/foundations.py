@@ -5,8 +5,6 @@ plugin processes, Ductiles, or an echo inside this process.
 import asyncio
 import contextlib
 import logging
-import os
-import sys
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -16,7 +14,6 @@ from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile.runner import Queue, open_ductiles
 from ductile_gateway.ductile.starts import ToldOfSent, untold
 from ductile_gateway.plugins.boxes import box_of
-from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import InProcessTools, LocalPlugins
 from ductile_gateway.ports import ToolRunner
 from ductile_gateway.settings import GatewaySettings
@@ -102,7 +99,6 @@ async def open_tools(
     elif settings.runner == "in_process":
         yield InProcessTools()
     else:
-        environment = plugin_environment(os.environ, settings.plugins.environment, python=Path(sys.executable))
-        box = box_of(settings.plugins, environment)
+        box = box_of(settings.plugins)
         log.info("plugins run in a box", extra={"boundary": box.boundary.told()})
-        yield LocalPlugins(tools.plugins, state_dir=folder, environment=environment, box=box)
+        yield LocalPlugins(tools.plugins, state_dir=folder, box=box)

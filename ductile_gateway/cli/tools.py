@@ -6,7 +6,6 @@ answer.
 
 import asyncio
 import difflib
-import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,10 +22,9 @@ from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.results import reads_form
 from ductile_gateway.cli.main import EXAMPLE, NAME, ConfigNearby, ToolsFolder, settings_for_tools, settings_of
 from ductile_gateway.ductile import discovery
-from ductile_gateway.plugins.boxes import boundary_of, box_of
+from ductile_gateway.plugins.boxes import box_of
 from ductile_gateway.plugins.folders import MANIFEST, InstalledPlugin
 from ductile_gateway.plugins.manifest import Command, Manifest
-from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import look_at_box
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import ahead
@@ -122,8 +120,7 @@ def _left_out(settings: GatewaySettings, tools: Tools) -> bool:
 
 async def _of_runner(settings: GatewaySettings, tools: Tools) -> Sequence[Finding]:
     if settings.runner == "plugins":
-        environment = plugin_environment(os.environ, settings.plugins.environment, python=Path(sys.executable))
-        return await look_at_box(box_of(settings.plugins, environment), tools.plugins.values(), environment)
+        return await look_at_box(box_of(settings.plugins), tools.plugins.values())
     if settings.runner != "ductile":
         return ()
     offers = Offers()
@@ -146,7 +143,7 @@ def check_command(
         if coming := "" if settings.shared else ahead(settings.store):
             sys.stdout.write(f"{coming}\n")
         if settings.runner == "plugins":
-            boundary_of(settings.plugins)
+            box_of(settings.plugins)
         return
     raise typer.Exit(check(settings_for_tools(config, tools)))
 

@@ -38,10 +38,6 @@ SIGNALS_SINCE, CUTTING_SINCE = 6, 3
 NOT_ROOT = "name a user in gateway.plugins.run_as, or start the gateway as another user than root"
 
 
-class NoSuchBoundary(Exception):
-    """What was asked for is not to be had here; the message says what to do."""
-
-
 @dataclass(frozen=True, slots=True)
 class Boundary:
     """`abi`: of landlock. `hides`: whether there is a view beside landlock, for sockets. `user`: another one than
@@ -74,17 +70,17 @@ class Boundary:
 
 
 def found(wanted: Wanted, run_as: str | None) -> Boundary:
-    """What is wanted, or the strongest. Raises NoSuchBoundary, also where plugins would be root without landlock."""
+    """What is wanted, or the strongest. Raises Misconfigured, also where plugins would be root without landlock."""
     user, abi = _user(run_as), boundaries.landlock_abi()
     if wanted == "landlock" and not abi:
-        raise NoSuchBoundary("this kernel has no landlock switched on: choose another boundary")
+        raise Misconfigured("this kernel has no landlock switched on: choose another boundary")
     would_be_root = os.getuid() == 0 and user is None
     if would_be_root and (wanted in ("view", "none") or not abi):
         why = f"boundary: {wanted}" if abi else "a kernel without landlock"
-        raise NoSuchBoundary(f"with {why} plugins would be root: {NOT_ROOT}")
+        raise Misconfigured(f"with {why} plugins would be root: {NOT_ROOT}")
     files = _files(wanted, abi, would_be_root=would_be_root)
     if wanted == "view" and files != "view":
-        raise NoSuchBoundary("mounts of their own are not allowed here: start as root, or choose another boundary")
+        raise Misconfigured("mounts of their own are not allowed here: start as root, or choose another boundary")
     # Root is let in by who listens at a socket with a path, which landlock does not close.
     hides = files == "landlock" and would_be_root and _has_view()
     return Boundary(files, abi=abi, hides=hides, user=user, user_name=run_as or "")
@@ -112,21 +108,32 @@ def _user(name: str | None) -> User | None:
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
-        raise NoSuchBoundary(f"run_as: there is no user {name}") from None
+        raise Misconfigured(f"run_as: there is no user {name}") from None
     if entry.pw_uid == os.getuid():
         return None
     if os.getuid() != 0:
-        raise NoSuchBoundary("run_as: only root may run plugins as another user: leave it out, or start as root")
+        raise Misconfigured("run_as: only root may run plugins as another user: leave it out, or start as root")
     return User(entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(name, entry.pw_gid)))
 
 
 LOOK_S = 1.0
 
 
+PASSED_ON = ("PATH", "HOME", "TZ", "LANG", "LANGUAGE", "TMPDIR")
+
+
+def plugin_environment(passed_on: Collection[str] = ()) -> dict[str, str]:
+    """As in Ductile: PATH, HOME, locale, zone, TMPDIR and what is named. Our own Python comes first on PATH."""
+    names = {*PASSED_ON, *passed_on}
+    seen = {name: value for name, value in os.environ.items() if name in names or name.startswith("LC_")}
+    return seen | {"PATH": os.pathsep.join((str(Path(sys.executable).parent), seen.get("PATH", os.defpath)))}
+
+
 @dataclass(frozen=True, slots=True)
 class Box:
-    """`reach` beside what belongs to the call and its plugin."""
+    """`environment`: what plugins see. `reach` beside what belongs to the call and its plugin."""
 
+    environment: Mapping[str, str] = field(default_factory=plugin_environment)
     limits: Limits = field(default_factory=Limits)
     boundary: Boundary = field(default_factory=lambda: Boundary("none"))
     reach: Reach = field(default_factory=Reach)
@@ -136,7 +143,6 @@ class Box:
         plugin: Path,
         *,
         entrypoint: Path,
-        environment: Mapping[str, str],
         config: Iterable[object],
         closed: Iterable[Path],
     ) -> Order:
@@ -144,9 +150,9 @@ class Box:
         files, others = self.boundary.files, {str(folder) for folder in closed}.difference(TEMPORARY)
         return Order(
             entrypoint=str(entrypoint),
-            environment=dict(environment),
+            environment=dict(self.environment),
             # Elsewhere a program that was not started may not use all of the system.
-            python=sys.platform == "linux" and is_ours(entrypoint, environment.get("PATH")),
+            python=sys.platform == "linux" and is_ours(entrypoint, self.environment.get("PATH")),
             limits=self.limits,
             landlock=files == "landlock",
             view=files == "view" or self.boundary.hides,
@@ -172,9 +178,8 @@ class Ready:
 class Orders:
     """The order of each plugin; what does not belong to the plugin is looked at again after `LOOK_S`."""
 
-    def __init__(self, box: Box, environment: Mapping[str, str], closed: Collection[Path]) -> None:
+    def __init__(self, box: Box, closed: Collection[Path]) -> None:
         self._box = box
-        self._environment = environment
         self._closed = closed
         self._known: dict[Path, tuple[float, Key, Ready]] = {}
 
@@ -183,13 +188,7 @@ class Orders:
         now, own = time.monotonic(), (entrypoint, *_inodes((folder, entrypoint, *texts)))
         until, known, ready = self._known.get(folder, (0.0, (), None))
         if ready is None or own != known or now > until:
-            order = self._box.order(
-                folder,
-                entrypoint=entrypoint,
-                environment=self._environment,
-                config=config.values(),
-                closed=self._closed,
-            )
+            order = self._box.order(folder, entrypoint=entrypoint, config=config.values(), closed=self._closed)
             ready = Ready(order, (order.to_json(), *_inodes((*order.read, *order.write))))
             self._known[folder] = now + LOOK_S, own, ready
         return ready
@@ -209,12 +208,14 @@ def mark_of(folder: Path) -> bytes:
     return f"{MARK}={folder.name}".encode()
 
 
-def box_of(settings: PluginSettings, environment: Mapping[str, str]) -> Box:
-    """`environment`: what plugins see; paths in its variables are in reach. Raises Misconfigured."""
+def box_of(settings: PluginSettings) -> Box:
+    """Paths in variables that are passed on are in reach. Raises Misconfigured."""
+    environment = plugin_environment(settings.environment)
     passed_on = reach.named(environment.get(name) for name in settings.environment)
     return Box(
+        environment,
         Limits(**settings.limits.model_dump()),
-        boundary_of(settings),
+        found(settings.boundary, settings.run_as),
         reach.drawn(
             read=chain(reach.of_programs(environment), _whole(settings.read)),
             write=chain(passed_on, _whole(settings.write)),
@@ -223,13 +224,6 @@ def box_of(settings: PluginSettings, environment: Mapping[str, str]) -> Box:
             apart=_whole(settings.apart),
         ),
     )
-
-
-def boundary_of(settings: PluginSettings) -> Boundary:
-    try:
-        return found(settings.boundary, settings.run_as)
-    except NoSuchBoundary as error:
-        raise Misconfigured(f"gateway.plugins: {error}") from None
 
 
 def _whole(paths: Sequence[Path]) -> Sequence[Path]:

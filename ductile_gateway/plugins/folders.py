@@ -21,6 +21,7 @@ from typing import NoReturn
 from pydantic import JsonValue
 
 from ductile_gateway.plugins.manifest import Manifest, ManifestInvalid, read_manifest
+from groundwork.service.errors import Misconfigured
 from groundwork.service.installed import DISTRIBUTION, extra_with
 from groundwork.service.strict import NotYaml, parse
 from schemas import subjects
@@ -33,10 +34,6 @@ FROM_HERE = ("./", "../", "~/")
 Config = Mapping[str, JsonValue]
 
 log = logging.getLogger(__name__)
-
-
-class PluginsMisconfigured(Exception):
-    """The configuration names a plugin folder that is not there: or one that is not safe: correct it."""
 
 
 class PluginRefused(Exception):
@@ -76,7 +73,7 @@ class Discovered:
 def discover_plugins(
     roots: Iterable[Path], config_by_plugin: Mapping[str, Config], *, search: str | None = None
 ) -> Discovered:
-    """Of two plugins with one name the first. `search`: PATH for interpreters. Raises PluginsMisconfigured."""
+    """Of two plugins with one name the first. `search`: PATH for interpreters. Raises Misconfigured."""
     found: dict[str, InstalledPlugin] = {}
     refusals = dict[str, PluginRefused]()
     for folder in _folders(roots):
@@ -101,11 +98,11 @@ def _add(plugin: InstalledPlugin, found: dict[str, InstalledPlugin]) -> None:
 def _folders(roots: Iterable[Path]) -> Iterator[Path]:
     for root in roots:
         if root.is_file():
-            raise PluginsMisconfigured(f"plugin folder {root} is a file: name the folder in which it lies")
+            raise Misconfigured(f"plugin folder {root} is a file: name the folder in which it lies")
         if not root.is_dir():
-            raise PluginsMisconfigured(f"plugin folder {root} is not there: create it or correct the configuration")
+            raise Misconfigured(f"plugin folder {root} is not there: create it or correct the configuration")
         if root.stat().st_mode & stat.S_IWOTH:
-            raise PluginsMisconfigured(f"plugin folder {root}: {_open_to_all(root)}")
+            raise Misconfigured(f"plugin folder {root}: {_open_to_all(root)}")
         among = [root.resolve()] if (root / MANIFEST).exists() else sorted(root.resolve().iterdir())
         plugins = [path for path in among if _is_for_us(path)]
         if not plugins:

@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -171,19 +171,7 @@ def _leave(houses: list[_Guardhouse], idle: dict[Key, list[Guard]]) -> None:
         houses.pop().leave()
 
 
-PASSED_ON = ("PATH", "HOME", "TZ", "LANG", "LANGUAGE", "TMPDIR")
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
-
-
-def plugin_environment(
-    ours: Mapping[str, str], passthrough: Iterable[str] = (), *, python: Path | None = None
-) -> dict[str, str]:
-    """As in Ductile: PATH, HOME, locale, zone, TMPDIR and what is named. `python`: its folder comes first on PATH."""
-    names = {*PASSED_ON, *passthrough}
-    seen = {name: value for name, value in ours.items() if name in names or name.startswith("LC_")}
-    if python is not None:
-        seen["PATH"] = os.pathsep.join((str(python.parent), seen.get("PATH", os.defpath)))
-    return seen
 
 
 async def attend(folder: CallFolder, *, deadline_at: datetime, grace_s: float, guard: Guard | None = None) -> Ending:

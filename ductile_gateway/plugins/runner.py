@@ -37,26 +37,17 @@ UNBEGUN = f"give it what it needs by gateway.plugins.read, or choose another bou
 
 
 class LocalPlugins:
-    """Calls leave their folders in `state_dir`, on a local disk and for one gateway, until forgotten. `environment`:
-    what plugins see of ours."""
+    """Calls leave their folders in `state_dir`, on a local disk and for one gateway, until forgotten."""
 
     finds_anywhere = False
 
-    def __init__(
-        self,
-        plugins: Mapping[str, InstalledPlugin],
-        *,
-        state_dir: Path,
-        environment: Mapping[str, str],
-        box: Box,
-    ) -> None:
+    def __init__(self, plugins: Mapping[str, InstalledPlugin], *, state_dir: Path, box: Box) -> None:
         self._plugins = plugins
         self._state_dir = state_dir
         self._folders = CallFolders(state_dir / CALLS, boot_id=read_boot_id())
-        self._environment = environment
         self._box = box
-        self._guards = Guards(state_dir / PLACES, environment)
-        self._orders = Orders(box, environment, _closed(state_dir))
+        self._guards = Guards(state_dir / PLACES, box.environment)
+        self._orders = Orders(box, _closed(state_dir))
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         """Raises AlreadyStarted if its key was started before and not forgotten. Cancelling leaves the process running.
@@ -69,7 +60,8 @@ class LocalPlugins:
         if call.deadline_at <= datetime.now(UTC):
             return failed("expired", "the deadline had passed before the plugin was started", retryable=True)
         try:
-            _require_trust(plugin)
+            for path in (plugin.folder, plugin.entrypoint):
+                require_trust(path)
         except PluginRefused as refusal:  # it was found safe at the start
             return failed("configuration", f"the plugin was not started: {refusal}", retryable=False)
         await begin()
@@ -95,7 +87,7 @@ class LocalPlugins:
         await asyncio.to_thread(self._folders.folder(key).discard)
 
     async def findings(self) -> Sequence[Finding]:
-        return await look_at_box(self._box, self._plugins.values(), self._environment, self._state_dir)
+        return await look_at_box(self._box, self._plugins.values(), self._state_dir)
 
     def said(self, key: str) -> str:
         secrets = chain.from_iterable(_secrets(dict(plugin.config)) for plugin in self._plugins.values())
@@ -143,11 +135,6 @@ def _closed(folder: Path) -> Sequence[Path]:
     return [folder.resolve() / name for name in (CALLS, PLACES)]
 
 
-def _require_trust(plugin: InstalledPlugin) -> None:
-    for path in (plugin.folder, plugin.entrypoint):
-        require_trust(path)
-
-
 def _request(call: ToolCall, config: Mapping[str, JsonValue]) -> bytes:
     """The request as Ductile writes it: `handle` gets the payload as an event that an API call triggered."""
     request: dict[str, object] = {
@@ -178,13 +165,11 @@ def _secrets(config: JsonValue) -> Iterator[str]:
             yield from chain.from_iterable(map(_secrets, config))
 
 
-async def look_at_box(
-    box: Box, plugins: Iterable[InstalledPlugin], environment: Mapping[str, str], folder: Path | None = None
-) -> Sequence[Finding]:
+async def look_at_box(box: Box, plugins: Iterable[InstalledPlugin], folder: Path | None = None) -> Sequence[Finding]:
     """What holds plugins, and whether one of them can begin there. `folder`: in which their calls have theirs."""
     told = box.boundary.told()
     for plugin in islice(plugins, 1):
-        if why := await _refusal(box, plugin, environment, folder):
+        if why := await _refusal(box, plugin, folder):
             text = f"{told}: {plugin.manifest.name} cannot begin there: {why}"
             return [Finding(name="plugins", mark="wrong", text=text, remedy=UNBEGUN)]
     if box.boundary.is_closed:
@@ -193,13 +178,13 @@ async def look_at_box(
     return [Finding(name="plugins", mark="warning", text=text, remedy=OPEN)]
 
 
-async def _refusal(box: Box, plugin: InstalledPlugin, environment: Mapping[str, str], folder: Path | None) -> str:
+async def _refusal(box: Box, plugin: InstalledPlugin, folder: Path | None) -> str:
     script = f": <{shlex.quote(str(plugin.entrypoint))} && : >own"
     with tempfile.TemporaryDirectory(prefix=".trying-", dir=folder) as made:
         place = Path(made)
         try:
-            ready = Orders(box, environment, _closed(place)).of(plugin.folder, SHELL, plugin.config)
-            guards = Guards(place / PLACES, environment)
+            ready = Orders(box, _closed(place)).of(plugin.folder, SHELL, plugin.config)
+            guards = Guards(place / PLACES, box.environment)
             with CallFolders(place / CALLS, boot_id="").publish("trying", script.encode()) as (call, lock):
                 guard = guards.start(ready, call, lock, WITHIN.total_seconds())
             deadline = datetime.now(UTC) + WITHIN
@@ -207,11 +192,9 @@ async def _refusal(box: Box, plugin: InstalledPlugin, environment: Mapping[str, 
             guard.leave()
         except OSError as error:
             return str(error)
-        return "" if ending == "ended" and call.number("exit") == 0 else _why(call)
-
-
-def _why(call: CallFolder) -> str:
-    return call.noted("unbegun") or call.stderr(1000).decode(errors="replace").strip() or "it does not end"
+        if ending == "ended" and call.number("exit") == 0:
+            return ""
+        return call.noted("unbegun") or call.stderr(1000).decode(errors="replace").strip() or "it does not end"
 
 
 class InProcessTools:

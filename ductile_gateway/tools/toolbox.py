@@ -5,8 +5,6 @@ folders that change while the gateway runs.
 import asyncio
 import contextlib
 import logging
-import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from itertools import chain
@@ -18,9 +16,9 @@ from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools, without_call_id
 from ductile_gateway.ductile.discovery import discover_tools
 from ductile_gateway.ductile.settings import DuctileSettings, full_name
-from ductile_gateway.plugins.folders import Discovered, InstalledPlugin, PluginsMisconfigured, discover_plugins
+from ductile_gateway.plugins.boxes import plugin_environment
+from ductile_gateway.plugins.folders import Discovered, InstalledPlugin, discover_plugins
 from ductile_gateway.plugins.manifest import Manifest
-from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import in_process_manifests
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import ToolChoice, difference, draw_catalog
@@ -174,11 +172,8 @@ def _discover(settings: GatewaySettings) -> Discovered:
     plugins = settings.plugins
     if not plugins.folders:
         raise Misconfigured("gateway.plugins.folders names no folder: name those that hold the plugins")
-    seen = plugin_environment(os.environ, plugins.environment, python=Path(sys.executable))
-    try:
-        return discover_plugins(plugins.folders, plugins.config, search=seen["PATH"])
-    except PluginsMisconfigured as error:
-        raise Misconfigured(str(error)) from error
+    search = plugin_environment(plugins.environment)["PATH"]
+    return discover_plugins(plugins.folders, plugins.config, search=search)
 
 
 LOOK_S = 0.3

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,11 +20,11 @@ import pytest
 from ductile_gateway.calls.call import ToolCall, ToolOutcome, Verdict
 from ductile_gateway.plugins.box import boundaries
 from ductile_gateway.plugins.box.order import Limits
-from ductile_gateway.plugins.boxes import SIGNALS_SINCE, Boundary, NoSuchBoundary, box_of, found
+from ductile_gateway.plugins.boxes import SIGNALS_SINCE, Boundary, box_of, found
 from ductile_gateway.plugins.folders import discover_plugins
-from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.settings import load
+from groundwork.service.errors import Misconfigured
 from tests.attacks.kit import SIDES, judge, rows
 from tests.attacks.twins import plugins as twin
 from tests.gateway.parts import asked_for
@@ -109,11 +108,10 @@ def _service(
     config.write_text(json.dumps({"agent": agent, "gateway": gateway}) + f"\n# {SECRET}\n")
     monkeypatch.setenv("HOME", str(folder / "home"))
     monkeypatch.setenv("SERVICE_TOKEN", SECRET)
-    environment = plugin_environment(os.environ, python=Path(sys.executable))
-    box = replace(box_of(load(config).plugins, environment), limits=SMALL)
+    box = replace(box_of(load(config).plugins), limits=SMALL)
     box = replace(box, boundary=Boundary("view", abi=boundaries.landlock_abi())) if view else box
     known = discover_plugins([folder / "plugins"], {}).plugins
-    runner = LocalPlugins(known, state_dir=folder / "gateway", environment=environment, box=box)
+    runner = LocalPlugins(known, state_dir=folder / "gateway", box=box)
     return Service(folder=folder, protected=protected, plugins=runner)
 
 
@@ -168,7 +166,7 @@ loot.append(open("own").read())
 def _has_view() -> bool:
     try:
         return found("view", "nobody" if os.getuid() == 0 else None).files == "view"
-    except NoSuchBoundary:
+    except Misconfigured:
         return False
 
 

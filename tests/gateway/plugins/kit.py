@@ -6,7 +6,6 @@ As a program it runs one call of the probe. Arguments: the state directory, the 
 import asyncio
 import contextlib
 import json
-import os
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,9 +14,8 @@ from typing import Any
 from ductile_gateway.calls.call import ToolCall
 from ductile_gateway.plugins.box import reach
 from ductile_gateway.plugins.box.order import Limits
-from ductile_gateway.plugins.boxes import Box, found, mark_of
+from ductile_gateway.plugins.boxes import Box, found, mark_of, plugin_environment
 from ductile_gateway.plugins.folders import discover_plugins
-from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
 from tests.gateway.parts import asked_for
 
@@ -34,13 +32,12 @@ def local_plugins(
     folder: Path = PLUGINS,
 ) -> LocalPlugins:
     """A gateway's plugins, as after a start of the gateway; they may write beside its calls, where tests look."""
-    environment = plugin_environment(os.environ, python=Path(sys.executable))
+    environment = plugin_environment()
     open_places = reach.drawn(read=reach.of_programs(environment), write=[state_dir], closed=[])
     return LocalPlugins(
         discover_plugins([folder], {"probe": config or {}}).plugins,
         state_dir=state_dir,
-        environment=environment,
-        box=Box(limits, found("auto", None), open_places),
+        box=Box(environment, limits, found("auto", None), open_places),
     )
 
 

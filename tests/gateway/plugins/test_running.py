@@ -89,7 +89,7 @@ def test_a_gateway_that_is_root_does_not_start_where_its_plugins_would_be_root(t
     file = tmp_path / "agentic.yaml"
     file.write_text(json.dumps({"gateway": {"plugins": {"boundary": boundary, "folders": [str(PLUGINS)]}}}))
     with pytest.raises(Misconfigured, match="run_as"):
-        box_of(load(file, {}).plugins, {})
+        box_of(load(file, {}).plugins)
 
 
 DONE = ToolOutcome("ok", text="recorded")

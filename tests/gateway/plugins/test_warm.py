@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import ToolCall, ToolOutcome, Verdict
-from ductile_gateway.plugins.process import plugin_environment
+from ductile_gateway.plugins.boxes import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
 from tests.gateway.parts import asked_for
 from tests.gateway.plugins.kit import local_plugins
@@ -82,7 +81,7 @@ async def test_a_program_ends_and_says_what_it_would_if_it_were_started_anew(tmp
     call = calls(tmp_path)[0]
     request = (call / "request").read_bytes().partition(b"\n")[2]
     run = folder / "tool" / "run.py"
-    seen = plugin_environment(os.environ, python=Path(sys.executable))
+    seen = plugin_environment()
     alone = subprocess.run([run], input=request, capture_output=True, check=False, env=seen)  # noqa: ASYNC221 - short
     told = [(call / name).read_bytes() if (call / name).exists() else b"" for name in ("stdout", "stderr")]
     code = alone.returncode if alone.returncode >= 0 else 128 - alone.returncode

@@ -27,14 +27,13 @@ Document = Mapping[str, JsonValue]
 
 @dataclass(frozen=True, slots=True)
 class DuctileTools:
-    """manifests: by name. closed: routes and commands whose arguments take no further field. problems: what is left
-    out, and why. warnings: what is wrong with Ductile or our token, and leaves nothing out."""
+    """`manifests` by name. `closed`: routes and commands whose arguments take no further field. `problems`: what is
+    left out, and why."""
 
     manifests: Mapping[str, Manifest] = field(default_factory=dict)
     pipelines: frozenset[str] = frozenset()
     closed: frozenset[tuple[str, str]] = frozenset()
     problems: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
 
     def of(self, ductile: str) -> "DuctileTools":
         if not ductile:
@@ -46,7 +45,6 @@ class DuctileTools:
             frozenset(map(called, self.pipelines)),
             frozenset((called(route), command) for route, command in self.closed),
             tuple(f"Ductile {ductile}: {problem}" for problem in self.problems),
-            self.warnings,
         )
 
 

@@ -32,12 +32,11 @@ from ductile_gateway.ductile.api import (
 )
 from ductile_gateway.ductile.catalog import DuctileTools, pipeline_names, read_tools, wanted
 from ductile_gateway.ductile.settings import DuctileSettings, full_name, owner
-from ductile_gateway.tools.catalog import HOUSEKEEPING, ToolChoice
+from ductile_gateway.tools.catalog import ToolChoice
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.json_log import Outage
 from groundwork.service.serving import head_start
 from schemas.status import Finding
-from schemas.values import dataclass, replace
 
 LOOK_S = 2.0
 ANSWER_WITHIN_S = 5.0
@@ -91,58 +90,30 @@ _WANTED: Mapping[Endpoint, Sequence[str]] = {PIPELINE: [NOTHING], LOGS: [], TREE
 _PROBED: Mapping[Endpoint, Sequence[str]] = {**_NEEDED, **_WANTED, CONFIG: []}
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What a Ductile tells of itself, and what it keeps from our token. `refused`: why it does not know the token."""
-
-    health: Document
-    closed: Sequence[Endpoint] = ()
-    refused: str = ""
-
-    def findings(self, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
-        mark, text, remedy = self._of_token(settings, writes=writes)
-        of_token = Finding(name=f"{settings.label} token", mark=mark, text=f"the token {text}", remedy=remedy)
-        return _of_ductile(self.health, settings), of_token
-
-    def _of_token(self, settings: DuctileSettings, *, writes: bool) -> tuple[_Mark, str, str]:
-        if self.refused:
-            return "wrong", f"is not known: {self.refused}", f"correct {settings.place}.token"
-        if CONFIG not in self.closed:
-            text = "may see Ductile's configuration, so it has the scope * or system:…, which opens far more than tools"
-            return "wrong", text, "make one with plugin:ro (plugin:rw where tools write), jobs:ro and events:ro"
-        needed = [one for one in self.closed if one in _NEEDED]
-        if lacking := needed or [one for one in self.closed if one in _WANTED and (writes or one is not PIPELINE)]:
-            scopes = ", ".join(dict.fromkeys(one.scope for one in lacking))
-            text = f"does not open {', nor '.join(one.opens for one in lacking)}"
-            return "wrong" if needed else "warning", text, f"give it {scopes}"
-        if settings.events and EVENTS in self.closed:
-            return "warning", "may not follow events: jobs are polled, which is slower", f"give it {EVENTS.scope}"
-        opens = [one.opens for one in (*_NEEDED, PIPELINE, EVENTS) if one not in self.closed]
-        return "ok", f"opens {', '.join(opens)}; nothing of the system", ""
-
-
 async def discover_tools(
     api: DuctileApi, choices: Mapping[str, ToolChoice] | None, settings: DuctileSettings
 ) -> DuctileTools:
     """Raises Misconfigured when the token does not open them, TryAgain while Ductile is away."""
     try:
-        seen = await _see(api, settings)
-        for finding in seen.findings(settings, writes=False):
+        for finding in await look_at(api, settings, writes=False):
             if finding.mark == "wrong":
                 raise Misconfigured(f"{settings.place}: {finding.text}: {finding.remedy}")
-        found = await _read(api, choices, settings)
+        return await _read(api, choices, settings)
     except DuctileRefused as refusal:
         raise Misconfigured(f"{settings.place}: {refusal}") from refusal
     except (Away, Unreadable) as error:
         raise TryAgain(f"{settings.place}: {error}") from error
-    findings = seen.findings(settings, writes=_writes(found, choices or {}, settings.relayed()))
-    warned = (f"{settings.place}: {one.text}: {one.remedy}" for one in findings if one.mark == "warning")
-    return replace(found, warnings=tuple(warned))
 
 
 async def look_at(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
     """Of the Ductile, and of our token. Raises Away."""
-    return (await _see(api, settings)).findings(settings, writes=writes)
+    health = await api.health()
+    try:
+        mark, text, remedy = _of_token(await _closed(api, settings), settings, writes=writes)
+    except DuctileRefused as refusal:
+        mark, text, remedy = "wrong", f"is not known: {refusal}", f"correct {settings.place}.token"
+    of_token = Finding(name=f"{settings.label} token", mark=mark, text=f"the token {text}", remedy=remedy)
+    return _of_ductile(health, settings), of_token
 
 
 async def look(settings: DuctileSettings, offers: Offers, others: Container[str] = ()) -> Sequence[Finding]:
@@ -173,41 +144,42 @@ async def _read(api: DuctileApi, choices: Mapping[str, ToolChoice] | None, setti
     return read_tools(names, plugins, pipelines, settings)
 
 
-def _writes(found: DuctileTools, choices: Mapping[str, ToolChoice], relayed: frozenset[str]) -> bool:
-    chosen = ((choice.plugin or name, choice.commands) for name, choice in choices.items())
-    return any(
-        command.type == "write" and (command.name in commands if commands else command.name not in HOUSEKEEPING)
-        for plugin, commands in chosen
-        if plugin in found.manifests and plugin not in relayed
-        for command in found.manifests[plugin].commands
-    )
+def _of_token(closed: Sequence[Endpoint], settings: DuctileSettings, *, writes: bool) -> tuple[_Mark, str, str]:
+    if CONFIG not in closed:
+        text = "may see Ductile's configuration, so it has the scope * or system:…, which opens far more than tools"
+        return "wrong", text, "make one with plugin:ro (plugin:rw where tools write), jobs:ro and events:ro"
+    needed = [one for one in closed if one in _NEEDED]
+    if lacking := needed or [one for one in closed if one in _WANTED and (writes or one is not PIPELINE)]:
+        scopes = ", ".join(dict.fromkeys(one.scope for one in lacking))
+        text = f"does not open {', nor '.join(one.opens for one in lacking)}"
+        return "wrong" if needed else "warning", text, f"give it {scopes}"
+    if settings.events and EVENTS in closed:
+        return "warning", "may not follow events: jobs are polled, which is slower", f"give it {EVENTS.scope}"
+    opens = [one.opens for one in (*_NEEDED, PIPELINE, EVENTS) if one not in closed]
+    return "ok", f"opens {', '.join(opens)}; nothing of the system", ""
 
 
 def _of_ductile(health: Document, settings: DuctileSettings) -> Finding:
     posture, waiting, plugins = (health.get(name) for name in ("posture", "queue_depth", "plugins_loaded"))
     what, at = printable(health.get("version"), 80), settings.url
     text = f"Ductile {what} at {at}, {printable(plugins, 20)} plugins, {printable(waiting, 20)} jobs waiting or running"
-    told = text, "ok", ""
+    text += f", {printable(posture, 80)}" if posture else ""
+    mark: _Mark = "ok"
+    remedy = ""
     if posture == "management-only":
-        told = f"{text}, does no work ({posture})", "wrong", "give it a vault, so that it does more than manage itself"
+        mark, remedy = "wrong", "give it a vault, so that it does more than manage itself"
     elif isinstance(waiting, int) and settings.queue_most is not None and waiting > settings.queue_most:
-        remedy = f"find out who fills its queue: beyond {settings.queue_most} jobs new calls wait on the bus"
-        told = text, "warning", remedy
-    elif posture:
-        told = f"{text}, {printable(posture, 80)}", "ok", ""
-    return Finding.model_validate(dict(zip(("text", "mark", "remedy"), told, strict=True)) | {"name": settings.label})
+        mark, remedy = "warning", f"find out who fills it: beyond {settings.queue_most} jobs new calls wait on the bus"
+    return Finding(name=settings.label, mark=mark, text=text, remedy=remedy)
 
 
-async def _see(api: DuctileApi, settings: DuctileSettings) -> _Seen:
-    health = await api.health()
-    try:
-        statuses = await asyncio.gather(*(api.status(endpoint, *names) for endpoint, names in _PROBED.items()))
-    except DuctileRefused as refusal:
-        return _Seen(health, refused=str(refusal))
+async def _closed(api: DuctileApi, settings: DuctileSettings) -> Sequence[Endpoint]:
+    """What a Ductile keeps from our token. Raises DuctileRefused for one that it does not know, and Away."""
+    statuses = await asyncio.gather(*(api.status(endpoint, *names) for endpoint, names in _PROBED.items()))
     shut = dict(zip(_PROBED, (status == httpx2.codes.FORBIDDEN for status in statuses), strict=True))
     shut[CONFIG] = not httpx2.codes.is_success(statuses[-1])
     shut[EVENTS] = not (settings.events and await _may_follow(api))
-    return _Seen(health, [endpoint for endpoint, is_shut in shut.items() if is_shut])
+    return [endpoint for endpoint, is_shut in shut.items() if is_shut]
 
 
 async def _may_follow(api: DuctileApi) -> bool:

@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr, StringConstraints, model_validator
 from groundwork.service.config_file import Section
 from groundwork.service.secret import Secret, SigningSecret, keeps_secrets
 from schemas import subjects
+from schemas.fields import ToolName
 
 
 def owner(tool: str, names: Container[str]) -> str:
@@ -33,7 +34,6 @@ def own_name(name: str, *, of: str) -> str:
 EVENT_TYPE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 """Types of events that Ductile takes; to be matched in full."""
 _Command = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}/[a-z0-9][a-z0-9_-]{0,63}$")]
-_Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 DuctileName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$", max_length=32)]
 """As its `service.name`, which a Ductile with a relay has in this form."""
 PeerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")]
@@ -53,16 +53,10 @@ class RelayPeerSettings(Section):
 
 
 class RelayRouteSettings(RelayPeerSettings):
-    """Calls that go to Ductile as signed events with a dedupe key, instead of being asked of its API.
+    """Calls that go to Ductile as signed events, which are sent again under the same dedupe key where an answer is lost:
+    docs/DUCTILE.md, Tools that write."""
 
-    An event whose answer was lost is sent again under the same key, until the deadline of its call, where a call of the
-    API would be in doubt. By naming a route here you say that one pipeline of Ductile listens to its events, and that
-    the plugin in its first step acts once for each `event.dedupe_key`. Ductile's own memory of a key is not enough for
-    that: it knows a key whose job succeeded, and (version M) runs an event that comes again before that once more,
-    after the first; a job that failed is run again in every version.
-    """
-
-    routes: Annotated[dict[_Name, str | None], Field(min_length=1)]
+    routes: Annotated[dict[ToolName, str | None], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _of_legal_types(self) -> Self:
@@ -88,7 +82,7 @@ class DuctileSettings(Section):
     request_timeout_s: Annotated[float, Field(gt=0)] = 15.0
     poll_most_s: Annotated[float, Field(gt=0)] = 5.0
     idempotent: frozenset[_Command] = frozenset()
-    reading_pipelines: frozenset[_Name] = frozenset()
+    reading_pipelines: frozenset[ToolName] = frozenset()
     relay: RelayRouteSettings | None = None
     _name: str = PrivateAttr("")
 

@@ -110,7 +110,6 @@ async def tools_at_last(settings: GatewaySettings) -> Tools:
             told = why
             log.warning("no tools yet", extra={"why": told})
         await asyncio.sleep(LOOK_FOR_TOOLS_S)
-    _warn(warning for ductile in tools.ductiles.values() for warning in ductile.warnings)
     _warn(tools.problems)
     if not tools.catalog.tools:
         raise Misconfigured("there is no tool to offer: see the warnings above, and `ductile-gateway check`")

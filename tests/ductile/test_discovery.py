@@ -98,14 +98,9 @@ REFUSED = [
     *(("caller", "jobs:ro"), ("nobody", "jobs:ro")),
     *((token, "make one with plugin:ro") for token in ("operator", "everything")),
 ]
-WARNED = [
-    ("look", True, "events:ro"),
-    ("look", False, ""),
-    ("note", False, "does not open calls that write: give it plugin:rw"),
-]
 
 
-async def test_a_token_that_opens_too_little_or_too_much_is_not_used_and_one_that_only_reads_is_warned_of(
+async def test_a_token_that_opens_too_little_or_too_much_is_not_used(
     shared: DuctileUnderTest,
 ) -> None:
     for token, refused in REFUSED:
@@ -113,12 +108,6 @@ async def test_a_token_that_opens_too_little_or_too_much_is_not_used_and_one_tha
         async with open_api(settings) as api:
             with pytest.raises(Misconfigured, match=refused):
                 await discover_tools(api, {"probe": ToolChoice()}, settings)
-    for command, events, warned in WARNED:
-        settings = settings_for(shared, token=shared.tokens["reader"], events=events)
-        async with open_api(settings) as api:
-            choice = ToolChoice(commands=frozenset({command}))
-            warnings = (await discover_tools(api, {"probe": choice}, settings)).warnings
-        assert [warned in warning for warning in warnings] == [True] * bool(warned)
 
 
 def with_tools(ductile: DuctileUnderTest, *tools: str) -> GatewaySettings:

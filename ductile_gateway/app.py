@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.waiting import Lanes, Standstill
 from ductile_gateway.ductile.runner import Ductiles
 from ductile_gateway.foundations import Foundations, laid, open_tools
-from ductile_gateway.plugins.folders import InstalledPlugin
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.seen import Seen
 from ductile_gateway.settings import GatewaySettings, load, settings_file
@@ -111,7 +109,6 @@ class _Gateway:
         self.link = self.stands_on.ground.link
         self.bus = NatsBus(self.link)
         self.artifacts = NatsArtifacts(ArtifactBucket(self.link, subjects.ARTIFACT_BUCKET))
-        self.choices = self.settings.choices() or {}
 
     async def tells_others(self, outbox: Outbox) -> None:
         await serve_outbound(
@@ -139,15 +136,21 @@ class _Gateway:
         await halt_at_last(link, standstill)
         tools = await tools_at_last(settings)
         offers.replace(tools.catalog, tools.problems, awaited=tools.awaited)
-        ground = self.stands_on.ground
+        ground, choices = self.stands_on.ground, settings.choices() or {}
         ledger = Ledger(self.stands_on.rows, run_bytes=settings.run_mb << 20)
         opening = open_tools(settings, tools, ledger, ground.folder, queues=told.queues(), told=told.calls.sent)
         async with opening as runner, asyncio.TaskGroup() as group:
             relay = Relay(
                 offers=offers,
                 runner=runner,
-                lanes=self._lanes(),
-                escalated={name for name, choice in self.choices.items() if choice.on_rerun == "escalate"},
+                lanes=Lanes(
+                    {name: choice.concurrency for name, choice in choices.items() if choice.concurrency},
+                    width=settings.concurrency,
+                    most=settings.slots,
+                    room=WAITING_IN_HAND,
+                    permits=self.stands_on.permits,
+                ),
+                escalated={name for name, choice in choices.items() if choice.on_rerun == "escalate"},
                 ledger=ledger,
                 artifacts=self.artifacts,
                 bus=self.bus,
@@ -174,24 +177,9 @@ class _Gateway:
                 every_s = min(each.refresh_s for each in settings.every_ductile().values())
                 group.create_task(keep_fresh(settings, offers, runner.now_has, every_s=every_s, known=tools.ductiles))
             if isinstance(runner, LocalPlugins):
-                self._of_plugins(runner, relay, group)
+                told.status.looks["plugins"] = runner.findings
+                if settings.plugins.reload:
+                    group.create_task(follow_folders(settings, offers, runner.now_has))
             tell_ready()
             names = [offer.name for offer in offers.catalog.tools]
             log.info("ready", extra={"tools": names, "nats": link.server_version, "epoch": ground.lease.epoch})
-
-    def _of_plugins(self, runner: LocalPlugins, relay: Relay, group: asyncio.TaskGroup) -> None:
-        def take_up(plugins: Mapping[str, InstalledPlugin]) -> None:
-            runner.now_has(plugins)
-            if not self.choices:  # the lanes of tools that are chosen are there from the start
-                relay.lanes.also(dict.fromkeys(plugins, self.settings.concurrency))
-
-        self.told.status.looks["plugins"] = runner.findings
-        if self.settings.plugins.reload:
-            group.create_task(follow_folders(self.settings, self.offers, take_up))
-
-    def _lanes(self) -> Lanes:
-        """Also for tools that are chosen and not there yet: a Ductile may have them later."""
-        chosen = {name: choice.concurrency for name, choice in self.choices.items()}
-        names = {*chosen, *(offer.name for offer in self.offers.catalog.tools)}
-        widths = {name: chosen.get(name) or self.settings.concurrency for name in names}
-        return Lanes(widths, most=self.settings.slots, room=WAITING_IN_HAND, permits=self.stands_on.permits)

@@ -2,11 +2,11 @@
 whether everything is stopped.
 """
 
-import asyncio
 import contextlib
 import json
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from pydantic import ValidationError
 
@@ -17,7 +17,7 @@ from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.asking import changes, newest
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Refused
-from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
+from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain, patiently
 from groundwork.service.json_log import Outage
 from schemas import subjects
 from schemas.fields import flaws_of
@@ -130,22 +130,13 @@ async def agent_keys(link: NatsLink, *, progress: bool = False) -> Sequence[Agen
 LOOK_S, LOOK_AGAIN_S = 30.0, 0.25
 
 
-async def _see_halt(link: NatsLink, standstill: Standstill) -> None:
-    found = (await newest(link, subjects.LEASE_BUCKET, subjects.HALT_KEY)).body
+async def halt_at_last(link: NatsLink, standstill: Standstill) -> None:
+    found = (await patiently(partial(newest, link, subjects.LEASE_BUCKET, subjects.HALT_KEY), LOOK_AGAIN_S)).body
     before = standstill.why
-    try:
+    with contextlib.suppress(ValidationError):  # the agent puts it right
         standstill.show(Halt.model_validate_json(found) if found else None)
-    except ValidationError:  # the agent puts it right
-        return
     if standstill.why != before:
         log.warning("stopped" if standstill.why else "everything goes on", extra={"why": standstill.why or before})
-
-
-async def halt_at_last(link: NatsLink, standstill: Standstill) -> None:
-    while True:
-        with contextlib.suppress(TryAgain):
-            return await _see_halt(link, standstill)
-        await asyncio.sleep(LOOK_AGAIN_S)
 
 
 async def follow_halt(link: NatsLink, standstill: Standstill) -> None:

@@ -102,8 +102,14 @@ def made_fit(outcome: ToolOutcome) -> ToolOutcome:
     if len(outcome.artifacts) > MAX_ARTIFACTS:
         message = f"the tool has run and made {len(outcome.artifacts)} artifacts, and at most {MAX_ARTIFACTS} are taken"
         return failed("bad_output", message, retryable=False)
-    outcome = replace(outcome, text=storable(outcome.text), output=_storable(dict(outcome.output)))
-    return _with_large_output(_with_large_text(outcome))
+    text, output, artifacts = storable(outcome.text), _storable(dict(outcome.output)), outcome.artifacts
+    if _is_large(text):
+        artifacts = (*artifacts, ProducedArtifact("output.txt", "text/plain", text.encode()))
+    if len(to_json(output)) > MAX_OUTPUT_BYTES:
+        # A line for each value, so that parts of it can be read. Not indented: deep nesting would multiply the size.
+        artifacts = (*artifacts, ProducedArtifact("output.json", "application/json", to_json(output, indent=0)))
+        output = {"untrusted": True} if is_marked(output) else {}
+    return replace(outcome, text=text, output=output, artifacts=artifacts)
 
 
 def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: datetime) -> Call:
@@ -210,24 +216,8 @@ def output_of(outcome: ToolOutcome, kept: Sequence[Kept]) -> ToolOutput:
     )
 
 
-def _with_large_text(outcome: ToolOutcome) -> ToolOutcome:
-    if not _is_large(outcome.text):
-        return outcome
-    whole = ProducedArtifact("output.txt", "text/plain", outcome.text.encode())
-    return replace(outcome, artifacts=(*outcome.artifacts, whole))
-
-
 def _is_large(text: str) -> bool:
     return len(text.encode()) > MAX_SUMMARY_BYTES
-
-
-def _with_large_output(outcome: ToolOutcome) -> ToolOutcome:
-    if len(to_json(outcome.output)) <= MAX_OUTPUT_BYTES:
-        return outcome
-    # A line for each value, so that parts of it can be read. Not indented: deep nesting would multiply the size.
-    large = ProducedArtifact("output.json", "application/json", to_json(outcome.output, indent=0))
-    kept: dict[str, JsonValue] = {"untrusted": True} if is_marked(outcome.output) else {}
-    return replace(outcome, artifacts=(*outcome.artifacts, large), output=kept)
 
 
 def is_marked(output: Mapping[str, JsonValue]) -> bool:

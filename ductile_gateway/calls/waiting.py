@@ -47,13 +47,20 @@ class _Waiting:
 
 
 class Lanes:
-    """Slots: `most` here, and per tool as `widths` says, with `permits` over all gateways. Other tools pass freely.
-    `room`: how many calls may wait in hand, None for any; what comes beyond is given back to the bus."""
+    """Slots: `most` here, and per tool as `widths` says, else `width`, with `permits` over all gateways. `room`: how
+    many calls may wait in hand, None for any; what comes beyond is given back to the bus."""
 
     def __init__(
-        self, widths: Mapping[str, int], *, most: int, room: int | None = None, permits: Permits | None = None
+        self,
+        widths: Mapping[str, int],
+        *,
+        most: int,
+        width: int | None = None,
+        room: int | None = None,
+        permits: Permits | None = None,
     ) -> None:
-        self._widths = dict(widths)
+        self._widths = widths
+        self._width = width or most
         self._most = most
         self._room = room
         self._permits = permits
@@ -64,19 +71,11 @@ class Lanes:
         """When a run of those that are here or wait gave a slot back last, in ticks."""
         self._ticks = count()
 
-    def also(self, widths: Mapping[str, int]) -> None:
-        """From now on. Those that are there stay."""
-        self._widths |= widths
-        self._let_in()
-
     @contextlib.asynccontextmanager
     async def enter(self, run_id: str, tool: str) -> AsyncIterator[None]:
-        if tool not in self._widths:
-            yield
-            return
         await self.come(run_id, tool)
         try:
-            async with self._permitted(tool):
+            async with self._permitted(self._permits, tool) if self._permits else contextlib.nullcontext():
                 yield
         finally:
             self.go(run_id, tool)
@@ -114,7 +113,7 @@ class Lanes:
             self._refuse(one)
 
     def _is_free(self, lane: str) -> bool:
-        return self._there.total() < self._most and self.there(lane) < self._widths.get(lane, self._most)
+        return self._there.total() < self._most and self.there(lane) < self._widths.get(lane, self._width)
 
     def _let_in(self) -> None:
         while free := [one for one in self._waiting if self._is_free(one.lane)]:
@@ -144,18 +143,17 @@ class Lanes:
             one.let_in.set_exception(_full(one.lane))
 
     @contextlib.asynccontextmanager
-    async def _permitted(self, tool: str) -> AsyncIterator[None]:
-        while self._permits and not await self._permits.take(tool, self._widths[tool]):
+    async def _permitted(self, permits: Permits, tool: str) -> AsyncIterator[None]:
+        while not await permits.take(tool, self._widths.get(tool, self._width)):
             if not self._most:
                 raise _full(tool)
             await asyncio.sleep(LOOK_AGAIN_S)
         try:
             yield
         finally:
-            if self._permits:
-                task = asyncio.create_task(patiently(partial(self._permits.give_back, tool)))
-                self._given_back.add(task)
-                task.add_done_callback(self._given_back.discard)
+            task = asyncio.create_task(patiently(partial(permits.give_back, tool)))
+            self._given_back.add(task)
+            task.add_done_callback(self._given_back.discard)
 
 
 def _full(tool: str) -> TryAgain:
@@ -293,9 +291,9 @@ class Standstill:
 
     def without_it(self, asked: Asked) -> Asked:
         request = asked.request
-        stood = self._halt.stood_still(request.requested_at) if self._halt else timedelta(0)
-        if request.deadline_at is None or not stood:
+        if self._halt is None or request.deadline_at is None:
             return asked
+        stood = self._halt.stood_still(request.requested_at)
         return replace(asked, request=request.model_copy(update={"deadline_at": request.deadline_at + stood}))
 
     def _wake(self) -> None:

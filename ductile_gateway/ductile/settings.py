@@ -53,8 +53,7 @@ class RelayPeerSettings(Section):
 
 
 class RelayRouteSettings(RelayPeerSettings):
-    """Calls that go to Ductile as signed events, which are sent again under the same dedupe key where an answer is lost:
-    docs/DUCTILE.md, Tools that write."""
+    """Calls that go to Ductile as signed events: one without an answer is sent again under the same dedupe key."""
 
     routes: Annotated[dict[ToolName, str | None], Field(min_length=1)]
 

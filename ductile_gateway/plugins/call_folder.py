@@ -50,23 +50,6 @@ class CallFolder:
                 return True
         return False
 
-    def is_old(self, before: datetime) -> bool:
-        with contextlib.suppress(FileNotFoundError):
-            return self.path.stat().st_mtime < before.timestamp() and not self.running()
-        return False
-
-    def stdout(self, limit: int) -> bytes:
-        return self._content("stdout")[:limit]
-
-    def stderr(self, limit: int) -> bytes:
-        return self._content("stderr")[-limit:]
-
-    def boot_id(self) -> str:
-        """Of the start; empty where a power cut took it."""
-        with contextlib.suppress(OSError), (self.path / "request").open("rb") as request:
-            return request.readline().decode(errors="replace").strip()
-        return ""
-
     def discard(self) -> None:
         gone = self.path.with_name(f".gone-{uuid.uuid4().hex}")
         with contextlib.suppress(FileNotFoundError):
@@ -83,10 +66,11 @@ class CallFolder:
         return int(digits) if digits.isdigit() else None
 
     def noted(self, name: str) -> str:
-        noted, newline, _ = self._content(name).partition(b"\n")
+        """The first line; empty where there is none, or it has no end."""
+        noted, newline, _ = self.content(name).partition(b"\n")
         return noted.decode(errors="replace") if newline else ""
 
-    def _content(self, name: str) -> bytes:
+    def content(self, name: str) -> bytes:
         with contextlib.suppress(FileNotFoundError), open(f"{self.path}/{name}", "rb", 0) as file:  # noqa: PTH123 - quick
             return file.readall()
         return b""
@@ -107,7 +91,7 @@ class CallFolders:
         return CallFolder(self._root / hashlib.sha256(key.encode()).hexdigest()[:40])
 
     def same_boot(self, folder: CallFolder) -> bool:
-        return folder.boot_id() == self._boot_id
+        return folder.noted("request") == self._boot_id
 
     @contextlib.contextmanager
     def publish(self, key: str, request: bytes) -> Iterator[tuple[CallFolder, int]]:
@@ -120,7 +104,12 @@ class CallFolders:
         try:
             (draft / "request").write_bytes(self._boot_id.encode() + b"\n" + request)
             with locked(draft) as lock:
-                _appear(draft, folder, key=key)
+                try:
+                    draft.rename(folder.path)
+                except OSError:
+                    if not folder.exists():
+                        raise
+                    raise AlreadyStarted(f"the call {key} was started before: it is resumed, not run again") from None
                 try:
                     sync(self._root)
                     yield folder, lock
@@ -151,16 +140,12 @@ def locked(folder: Path) -> Iterator[int]:
 
 def old_folders(root: Path, before: datetime) -> list[CallFolder]:
     """Of calls that ended before and were not asked for since: nothing was noted there later."""
-    return [found for path in root.glob("[!.]*") if (found := CallFolder(path)).is_old(before)]
-
-
-def _appear(draft: Path, folder: CallFolder, *, key: str) -> None:
-    try:
-        draft.rename(folder.path)
-    except OSError:
-        if not folder.exists():
-            raise
-        raise AlreadyStarted(f"the call {key} was started before: resume it instead of running it again") from None
+    old = list[CallFolder]()
+    for folder in map(CallFolder, root.glob("[!.]*")):
+        with contextlib.suppress(FileNotFoundError):
+            if folder.path.stat().st_mtime < before.timestamp() and not folder.running():
+                old.append(folder)
+    return old
 
 
 def _remove(folder: Path) -> None:

@@ -192,16 +192,12 @@ async def _gone(folder: CallFolder) -> None:
     clock = asyncio.get_running_loop().time
     began = clock()
     while folder.running():  # noqa: ASYNC110 - another process holds the lock
-        await asyncio.sleep(_pause(clock() - began))
+        # A tenth of the time waited, so that looking never delays a call by much more than that.
+        await asyncio.sleep(min(LONGEST_PAUSE, max(SHORTEST_PAUSE, (clock() - began) / 10)))
 
 
 def _ending(noted: str) -> Ending | None:
     return next((ending for ending in get_args(Ending) if ending == noted), None)
-
-
-def _pause(waited: float) -> float:
-    """Until the next look: a tenth of the time waited, so that looking never delays a call by much more than that."""
-    return min(LONGEST_PAUSE, max(SHORTEST_PAUSE, waited / 10))
 
 
 async def _signal_until_gone(folder: CallFolder, number: signal.Signals, *, seconds: float) -> None:

@@ -25,7 +25,7 @@ from pydantic import (
     ValidationError,
 )
 
-from ductile_gateway.calls.artifacts import STDERR_BYTES, end_of, masked
+from ductile_gateway.calls.artifacts import STDERR_BYTES, end_of, masked, storable
 from ductile_gateway.calls.call import JobFacts, NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.plugins.box.order import Limits
 from schemas.continuation import ContinuationInvalid, of_object
@@ -78,12 +78,7 @@ def _finite(output: dict[str, JsonValue]) -> dict[str, JsonValue]:
 def _told(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be blank")
-    return _storable(text)
-
-
-def _storable(text: str) -> str:
-    # The events on the bus take no NUL.
-    return text.replace("\0", "\ufffd")
+    return storable(text)
 
 
 class _Answer(BaseModel):
@@ -139,7 +134,7 @@ class _Continuation(_Brought):
     """Without `continuation` its `result` is the markdown form."""
 
     status: Literal["continuation"]
-    result: Annotated[str, AfterValidator(_storable)] = ""
+    result: Annotated[str, AfterValidator(storable)] = ""
 
     def outcome(self) -> ToolOutcome:
         return replace(super().outcome(), status="continuation")

@@ -91,7 +91,7 @@ class LocalPlugins:
 
     def said(self, key: str) -> str:
         secrets = chain.from_iterable(_secrets(dict(plugin.config)) for plugin in self._plugins.values())
-        return masked(self._folders.folder(key).stderr(STDERR_BYTES).decode(errors="replace"), secrets)
+        return masked(self._folders.folder(key).content("stderr")[-STDERR_BYTES:].decode(errors="replace"), secrets)
 
     async def stop(self, key: str) -> None:
         await attend(self._folders.folder(key), deadline_at=datetime.now(UTC), grace_s=self._box.limits.grace_s)
@@ -121,8 +121,8 @@ class LocalPlugins:
                 unbegun=folder.noted("unbegun"),
                 same_boot=self._folders.same_boot(folder),
                 exit_code=folder.number("exit"),
-                stdout=folder.stdout(self._box.limits.output_bytes),
-                stderr=folder.stderr(STDERR_BYTES),
+                stdout=folder.content("stdout")[: self._box.limits.output_bytes],
+                stderr=folder.content("stderr")[-STDERR_BYTES:],
                 secrets=tuple(_secrets(dict(config))),
                 began_at=folder.written_at("began"),
                 ended_at=folder.written_at("exit"),
@@ -194,7 +194,11 @@ async def _refusal(box: Box, plugin: InstalledPlugin, folder: Path | None) -> st
             return str(error)
         if ending == "ended" and call.number("exit") == 0:
             return ""
-        return call.noted("unbegun") or call.stderr(1000).decode(errors="replace").strip() or "it does not end"
+        return (
+            call.noted("unbegun")
+            or call.content("stderr")[-1000:].decode(errors="replace").strip()
+            or "it does not end"
+        )
 
 
 class InProcessTools:

@@ -8,7 +8,6 @@ database of a gateway that is alone.
 """
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -109,15 +108,11 @@ async def kept_copy(log: SharedLog, folder: Path, on_commit: OnCommit = ignore, 
     _leave_what_is_old(folder / COPY)
     opening = open_file(folder / COPY, MIGRATIONS, on_commit, durable=False)
     async with opening as file, asyncio.TaskGroup() as group:
-        replica = Replica(log, file, copy, forget=_forget_all)
+        replica = Replica(log, file, copy, forget=lambda connection: connection.execute("DELETE FROM rows"))
         copying = group.create_task(replica.run())
         await replica.caught_up()
         yield Rows(InStream(log, file, replica.wait), by=me)
         copying.cancel()
-
-
-def _forget_all(connection: sqlite3.Connection) -> None:
-    connection.execute("DELETE FROM rows")
 
 
 def _leave_what_is_old(path: Path) -> None:

@@ -61,7 +61,7 @@ class _Guard:
             seconds, name, folder = call
             _Call(cell, name, folder, seconds, woken).run()
             os.close(folder)
-            if not self._is_clean(cell):
+            if not (all(map(_emptied, self._order.own)) and cell.is_as_made()):
                 return
             with contextlib.suppress(OSError):  # a gateway that is gone finds the call by its lock
                 self._line.send(FREE, getattr(socket, "MSG_NOSIGNAL", 0))
@@ -82,9 +82,6 @@ class _Guard:
             return None
         seconds, name = CALL.unpack(content)
         return seconds, name.decode(), folders[0]
-
-    def _is_clean(self, cell: Cell) -> bool:
-        return all(map(_emptied, self._order.own)) and cell.is_as_made()
 
 
 class _Call:

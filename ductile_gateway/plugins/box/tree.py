@@ -75,7 +75,7 @@ def end_all_below(root: int, *, but: Collection[int] = ()) -> bool:
 def end_marked(mark: bytes, *, within_s: float) -> bool:
     """Kill processes with `mark` in their environment, whose ancestors were all killed; whether none is left."""
     until = time.monotonic() + within_s
-    while marked := {pid for pid in _numbers() if mark in _environment(pid)}:
+    while marked := {pid for pid in _numbers() if mark in _content(pid, "environ")}:
         if time.monotonic() > until:
             return False
         _signal(marked, signal.SIGKILL)
@@ -128,10 +128,6 @@ def _read(pid: int) -> Process | None:
         threads=int(fields[17]),
         memory=int(fields[21]),
     )
-
-
-def _environment(pid: int) -> bytes:
-    return _content(pid, "environ")
 
 
 def _content(pid: int, name: str) -> bytes:

@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from datetime import datetime
 from functools import cache
 from urllib.parse import urlsplit
@@ -27,6 +28,7 @@ from groundwork.telemetry.metrics import Attributes, Instruments
 from groundwork.telemetry.settings import Receiver
 from groundwork.telemetry.span import Kind, Span, Value, span_id
 from schemas import keys, subjects
+from schemas.values import dataclass
 
 CALL_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
 TOOL, OUTCOME, ERROR = "gen_ai.tool.name", "agentic.outcome", "error.type"
@@ -187,43 +189,43 @@ class Spans:
         self._sender().send([self._kept.popleft() for _ in range(min(AT_ONCE, len(self._kept)))])
 
 
+@dataclass(eq=False)
 class CallsTold:
     """Fills the port Observer, and hears of starts. `urls`: of each Ductile, by name."""
 
-    def __init__(self, metrics: GatewayMetrics, spans: Spans, *, urls: Mapping[str, str]) -> None:
-        self._metrics = metrics
-        self._spans = spans
-        self._urls = urls
-        self._began: dict[str, datetime] = {}
+    metrics: GatewayMetrics
+    spans: Spans
+    urls: Mapping[str, str]
+    _began: dict[str, datetime] = field(default_factory=dict)
 
     def begun(self, asked: Asked) -> None:
         now = self._began[asked.key] = utc_now()
-        self._metrics.waits.record((now - asked.request.requested_at).total_seconds(), asked.request.tool)
+        self.metrics.waits.record((now - asked.request.requested_at).total_seconds(), asked.request.tool)
         log.info("call begun", extra=self._line(asked, "call_begun", "asked->begun"))
 
     def put_off(self, asked: Asked) -> None:
-        self._metrics.retries.add("call", "try_again")
+        self.metrics.retries.add("call", "try_again")
         log.debug("call put off", extra=self._line(asked, "call_put_off", "asked->asked"))
 
     def answered(self, asked: Asked, outcome: ToolOutcome) -> None:
         now, began_at, job = utc_now(), self._began.pop(asked.key, None), outcome.job
         since, was_run = began_at or job.began_at or now, bool(job.job_id or job.began_at)
-        self._metrics.answered(asked, outcome, (now - since).total_seconds())
+        self.metrics.answered(asked, outcome, (now - since).total_seconds())
         transition = "begun->answered" if began_at or was_run else "asked->answered"
         told: dict[str, object] = {"status": outcome.status, "error_class": outcome.error_class}
         told |= {"job_id": job.job_id, "attempts": job.attempts, "exit_code": job.exit_code}
         log.info("call answered", extra=self._line(asked, "call_answered", transition) | told)
         if asked.trace.sampled and was_run:
-            self._spans.take(job_span(asked, outcome, job.began_at or since, job.ended_at or now))
+            self.spans.take(job_span(asked, outcome, job.began_at or since, job.ended_at or now))
 
     def known(self, asked: Asked) -> None:
-        self._metrics.dedupe.add("request")
+        self.metrics.dedupe.add("request")
         log.debug("call answered before", extra=self._line(asked, "call_answered", "answered->answered"))
 
     def sent(self, call: ToolCall, sent: Sent) -> None:
-        self._metrics.sent(sent)
+        self.metrics.sent(sent)
         if call.asked.trace.sampled:
-            self._spans.take(sent_span(call.asked, sent, url=self._urls[owner(call.asked.route, self._urls)]))
+            self.spans.take(sent_span(call.asked, sent, url=self.urls[owner(call.asked.route, self.urls)]))
 
     def _line(self, asked: Asked, event: str, transition: str) -> dict[str, object]:
         took = (utc_now() - asked.request.requested_at).total_seconds()

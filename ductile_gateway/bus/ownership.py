@@ -24,7 +24,7 @@ from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.machine import monotonic
 from groundwork.sqlite.file import microseconds
 from schemas import subjects
-from schemas.values import replace
+from schemas.values import dataclass, replace
 
 ROLE = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")
 NEEDED = Topology(
@@ -98,31 +98,26 @@ def _begun_at(run_id: str) -> datetime:
         return datetime.min.replace(tzinfo=UTC)
 
 
+@dataclass(eq=False)
 class BusOwnership:
     """Fills the port Ownership. `link`, `me`: of several gateways. `predecessor`: the lease of an owner with another
     store, by the server's clock. `restored`: what a backup did not know."""
 
-    def __init__(
-        self,
-        lease: Lease,
-        predecessor: Record | None = None,
-        *,
-        link: NatsLink | None = None,
-        me: str = ALONE,
-        restored: AfterRestore | None = None,
-    ) -> None:
-        self._lease = lease
-        self._link = link
-        self._me = me
-        self._restored = restored
-        self._predecessor = predecessor.owner if predecessor else None
-        self._until = predecessor.renewed_at + timedelta(seconds=predecessor.owner.ttl_s) if predecessor else None
+    lease: Lease
+    predecessor: Record | None = None
+    link: NatsLink | None = None
+    me: str = ALONE
+    restored: AfterRestore | None = None
+
+    def __post_init__(self) -> None:
+        before = self.predecessor
+        self._until = before.renewed_at + timedelta(seconds=before.owner.ttl_s) if before else None
         self._ours: set[str] = set()
         self._inherited: set[str] = set()
         self._missed_since: dict[str, float] = {}
 
     async def held(self) -> None:
-        await self._lease.held()
+        await self.lease.held()
 
     def note_delivery(self, key: str, delivered: int, at: datetime) -> None:
         if self._until is None or at > self._until:
@@ -133,22 +128,22 @@ class BusOwnership:
             self._inherited.add(key)
 
     def doubt(self, asked: Asked) -> str:
-        if self._restored and (why := self._restored.doubt(asked)):
+        if self.restored and (why := self.restored.doubt(asked)):
             return why
         if asked.key not in self._inherited:
             return ""
-        return f"the gateway that had this bus before may have begun it ({self._predecessor})"
+        return f"the gateway that had this bus before may have begun it ({self.predecessor and self.predecessor.owner})"
 
     async def lost(self, intent: Intent, *, anywhere: bool) -> str:
         by, why = intent.by, ""
-        if self._link and by not in (self._me, ALONE):
-            if not await has_left(self._link, by):
+        if self.link and by not in (self.me, ALONE):
+            if not await has_left(self.link, by):
                 self._missed_since.pop(by, None)
                 raise TryAgain(f"another gateway carries it out ({by})", COME_BACK_S)
             if not anywhere and not backup_in(by):  # a backup does not come back
                 self._wait_for(by)
             why = f"the gateway that began it is gone ({by})"
-        return (self._restored.lost(intent) if self._restored else "") or why
+        return (self.restored.lost(intent) if self.restored else "") or why
 
     def _wait_for(self, gateway: str) -> None:
         now = monotonic()

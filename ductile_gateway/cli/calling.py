@@ -38,26 +38,18 @@ from schemas import subjects
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolRequest
 from schemas.fields import flaws_of
-from schemas.values import dataclass, replace
+from schemas.values import replace
 
 commands = typer.Typer()
 
 Arguments = Mapping[str, JsonValue]
 
 
-@dataclass(frozen=True, slots=True)
-class Called:
-    """`outcome`: as an event would carry it. `kept`: artifacts by name. `stderr`: its end. `seconds`: how long it
-    took."""
-
-    outcome: ToolOutcome
-    kept: tuple[Kept, ...]
-    stderr: str
-    seconds: float
-
-
-async def make_call(settings: GatewaySettings, tool: str, command: str, arguments: Arguments) -> Called:
-    """A signal to the process cancels it, which ends the call. Raises typer.BadParameter, Misconfigured, TryAgain."""
+async def make_call(
+    settings: GatewaySettings, tool: str, command: str, arguments: Arguments
+) -> tuple[ToolOutcome, float]:
+    """What came of it, as an event would carry it, and after how many seconds. A signal to the process cancels it,
+    which ends the call. Raises typer.BadParameter, Misconfigured, TryAgain."""
     tools = await find_tools(settings)
     intent, offer, given = _ready(tools, tool, command, arguments)
     with cancelled_by_signals(lambda: None), TemporaryDirectory(prefix="agentic-call-") as place:
@@ -120,7 +112,9 @@ def _asked(offer: ToolOffer, command: str, arguments: Arguments) -> Asked:
     return read_again(offer.route, message.body(), trace=None)
 
 
-async def _called(call: ToolCall, intent: Intent, offer: ToolOffer, runner: ToolRunner, ledger: Ledger) -> Called:
+async def _called(
+    call: ToolCall, intent: Intent, offer: ToolOffer, runner: ToolRunner, ledger: Ledger
+) -> tuple[ToolOutcome, float]:
     async def begin(receipt: Receipt | None = None) -> None:
         await ledger.intend(intent, receipt)
 
@@ -139,9 +133,7 @@ async def _called(call: ToolCall, intent: Intent, offer: ToolOffer, runner: Tool
             f"{offer.name} says of itself that it never asks for more (`continues: false`), and an agent heeds that"
         )
         outcome = replace(failed("bad_continuation", message, retryable=False), job=outcome.job)
-    stderr = runner.said(call.key) if isinstance(runner, LocalPlugins) else outcome.job.stderr
-    kept = tuple(Kept(artifact.name, artifact) for artifact in outcome.artifacts)
-    return Called(replace(outcome, artifacts=()), kept, stderr, seconds)
+    return outcome, seconds
 
 
 @commands.command(
@@ -166,15 +158,16 @@ def call(
     """
     settings = settings_for_tools(config, tools)
     try:
-        called = asyncio.run(make_call(settings, tool, command, _object(arguments)))
+        outcome, seconds = asyncio.run(make_call(settings, tool, command, _object(arguments)))
     except TryAgain as error:
         raise Unreachable(str(error)) from error
     except asyncio.CancelledError:
         raise typer.Exit(Exit.INTERRUPTED) from None
     if artifacts:
-        _keep(called, artifacts)
-    sys.stdout.write(f"{json.dumps(_as_document(called), ensure_ascii=False)}\n" if as_json else _as_text(called))
-    raise typer.Exit(Exit.FAILED if called.outcome.status == "error" else Exit.OK)
+        _keep(outcome, artifacts)
+    told = json.dumps(_as_document(outcome, seconds), ensure_ascii=False) if as_json else _as_text(outcome, seconds)
+    sys.stdout.write(f"{told}\n")
+    raise typer.Exit(Exit.FAILED if outcome.status == "error" else Exit.OK)
 
 
 def _object(arguments: str) -> dict[str, Any]:
@@ -188,37 +181,36 @@ def _object(arguments: str) -> dict[str, Any]:
     return given
 
 
-def _as_document(called: Called) -> dict[str, Any]:
-    outcome = called.outcome
-    told: dict[str, Any] = {"status": outcome.status, "seconds": round(called.seconds, 3), "stderr": called.stderr}
+def _as_document(outcome: ToolOutcome, seconds: float) -> dict[str, Any]:
+    told: dict[str, Any] = {"status": outcome.status, "seconds": round(seconds, 3), "stderr": outcome.job.stderr}
     if outcome.status == "error":
         error = {"class": outcome.error_class, "message": outcome.message, "retryable": outcome.retryable}
         return told | {"error": error}
-    return told | {"result": output_of(outcome, called.kept).model_dump(mode="json", exclude_none=True)}
+    kept = [Kept(artifact.name, artifact) for artifact in outcome.artifacts]
+    return told | {"result": output_of(outcome, kept).model_dump(mode="json", exclude_none=True)}
 
 
-def _as_text(called: Called) -> str:
-    outcome = called.outcome
+def _as_text(outcome: ToolOutcome, seconds: float) -> str:
     if outcome.status == "error":
         again = "another try may help" if outcome.retryable else "another try does not help"
-        lines = [f"✗ {outcome.error_class} after {called.seconds:.2f} s ({again})", outcome.message or ""]
+        lines = [f"✗ {outcome.error_class} after {seconds:.2f} s ({again})", outcome.message or ""]
     else:
-        lines = [f"✓ {outcome.status} after {called.seconds:.2f} s", outcome.text]
+        lines = [f"✓ {outcome.status} after {seconds:.2f} s", outcome.text]
     if outcome.continuation:
         lines.append(f"continuation: {outcome.continuation.model_dump_json(exclude_none=True)}")
     if outcome.output:
         lines.append(f"output: {json.dumps(dict(outcome.output), ensure_ascii=False)}")
-    for one in called.kept:
-        lines.append(f"artifact: {one.name} ({one.artifact.content_type}, {len(one.artifact.content)} bytes)")
-    if called.stderr.strip():
-        lines.append(f"on standard error:\n{called.stderr.strip()}")
-    return "".join(f"{line}\n" for line in lines if line)
+    for one in outcome.artifacts:
+        lines.append(f"artifact: {one.name} ({one.content_type}, {len(one.content)} bytes)")
+    if outcome.job.stderr:
+        lines.append(f"on standard error:\n{outcome.job.stderr}")
+    return "\n".join(line for line in lines if line)
 
 
-def _keep(called: Called, folder: Path) -> None:
+def _keep(outcome: ToolOutcome, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for one in called.kept:
-            (folder / one.name).write_bytes(one.artifact.content)
+        for one in outcome.artifacts:
+            (folder / one.name).write_bytes(one.content)
     except OSError as error:
         raise Misconfigured(f"{error.filename} cannot be written: {error.strerror}") from error

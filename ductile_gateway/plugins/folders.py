@@ -13,7 +13,6 @@ import shutil
 import stat
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import field
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import NoReturn
@@ -41,8 +40,7 @@ class PluginRefused(Exception):
 
 
 class PluginLacks(PluginRefused):
-    """It lacks something on this machine and is left out. `plugin`: its name, where an extra of ours brings what it
-    needs."""
+    """It lacks a package of Python and is left out. `plugin`: its name, where an extra of ours brings that."""
 
     def __init__(self, why: str, plugin: str) -> None:
         super().__init__(why)
@@ -61,13 +59,10 @@ class InstalledPlugin:
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """Usable plugins by name, and why each other is left out. `lacking`: those that lack only a package of Python.
-    `optional`: those of them that want an extra of ours."""
+    """Usable plugins by name, and why each other is left out, as it is told."""
 
     plugins: Mapping[str, InstalledPlugin]
-    left_out: tuple[str, ...]
-    lacking: tuple[str, ...] = ()
-    optional: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, PluginRefused]
 
 
 def discover_plugins(
@@ -83,9 +78,7 @@ def discover_plugins(
             refusals[f"plugin left out: {refusal}"] = refusal
     for name in config_by_plugin.keys() - found.keys():
         log.warning("configuration for plugin %s, which is not installed or was left out", name)
-    lacking = {told: refusal.plugin for told, refusal in refusals.items() if isinstance(refusal, PluginLacks)}
-    optional = {told: plugin for told, plugin in lacking.items() if plugin}
-    return Discovered(found, tuple(refusals), tuple(lacking), optional)
+    return Discovered(found, refusals)
 
 
 def _add(plugin: InstalledPlugin, found: dict[str, InstalledPlugin]) -> None:

@@ -164,16 +164,13 @@ def outcome_of(response: Mapping[str, JsonValue]) -> ToolOutcome:
 
 
 def judge(remains: Remains) -> Verdict:
-    """The verdict on a call whose process is gone; an error with what the process said besides."""
+    """The verdict on a call whose process is gone, with what the process said besides."""
     verdict = _unbegun(remains) if remains.unbegun else _judged(remains)
     if not isinstance(verdict, ToolOutcome):
         return verdict
-    job = JobFacts(exit_code=remains.exit_code, began_at=remains.began_at, ended_at=remains.ended_at)
-    if verdict.status != "error":
-        return replace(verdict, job=job)
     said = end_of(masked(remains.stderr.decode(errors="replace"), remains.secrets), STDERR_BYTES)
-    message = masked(verdict.message or "", remains.secrets)
-    return replace(verdict, message=message, job=replace(job, stderr=said))
+    job = JobFacts(exit_code=remains.exit_code, began_at=remains.began_at, ended_at=remains.ended_at, stderr=said)
+    return replace(verdict, message=verdict.message and masked(verdict.message, remains.secrets), job=job)
 
 
 def _unbegun(remains: Remains) -> ToolOutcome:

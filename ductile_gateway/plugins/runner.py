@@ -16,7 +16,6 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from ductile_gateway.calls.artifacts import masked
 from ductile_gateway.calls.call import NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.plugins.boxes import Box, Orders, Ready
 from ductile_gateway.plugins.call_folder import CallFolder, CallFolders, read_boot_id
@@ -88,10 +87,6 @@ class LocalPlugins:
 
     async def findings(self) -> Sequence[Finding]:
         return await look_at_box(self._box, self._plugins.values(), self._state_dir)
-
-    def said(self, key: str) -> str:
-        secrets = chain.from_iterable(_secrets(dict(plugin.config)) for plugin in self._plugins.values())
-        return masked(self._folders.folder(key).content("stderr")[-STDERR_BYTES:].decode(errors="replace"), secrets)
 
     async def stop(self, key: str) -> None:
         await attend(self._folders.folder(key), deadline_at=datetime.now(UTC), grace_s=self._box.limits.grace_s)

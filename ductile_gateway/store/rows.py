@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
@@ -26,6 +26,7 @@ from groundwork.nats.shared_log import Moved, SharedLog
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile, Values, microseconds
 from schemas import subjects
+from schemas.values import dataclass
 
 VERSION = 1
 COME_BACK_S = 0.2
@@ -58,68 +59,6 @@ NOTHING = Stored("", b"", 0)
 
 class Overtaken(Exception):
     """Another has stored a newer one: load and decide again."""
-
-
-class Carrier(Protocol):
-    """All methods raise TryAgain and Broken."""
-
-    @property
-    def file(self) -> SqliteFile:
-        """Has the table `rows`; of several gateways a copy of it, which may be behind."""
-
-    async def load(self, subject: str) -> Stored:
-        """The newest."""
-
-    async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: Stored) -> None:
-        """Durable on return. Raises Overtaken where another than `after` is the newest."""
-
-    async def forget(self, kind: str, before: datetime) -> None: ...
-
-
-class Rows:
-    """All methods raise TryAgain and Broken, also for a row that cannot be read, which then stays as it is. `by`: this
-    gateway among others."""
-
-    def __init__(self, carrier: Carrier, *, by: str = "") -> None:
-        self.carrier = carrier
-        self.by = by
-
-    async def read(self, kind: type[R], *names: str) -> R | None:
-        subject = subject_of(kind, *names)
-        stored = await self.carrier.load(subject)
-        return read_row(kind, subject, stored) if stored.seq else None
-
-    def listed(self, kind: type[R], statement: str, values: Values = ()) -> list[R]:
-        """Rows of a statement that selects `subject, head, body`. One that cannot be read is left out, and logged."""
-        rows = []
-        for subject, head, body in self.look_up(statement, values):
-            try:
-                rows.append(read_row(kind, subject, Stored(head, body, 1)))
-            except TryAgain as error:
-                log.error("a row is left out", extra={"subject": subject, "why": str(error)})  # noqa: TRY400
-        return rows
-
-    def look_up(self, statement: str, values: Values = ()) -> list[Any]:
-        return self.carrier.file.look_up(statement, values)
-
-    async def change(self, kind: type[R], change: Change[R], *names: str) -> R | None:
-        """The row after the change, durable on return. `change` may be called several times; what it raises, this
-        raises, and nothing is stored."""
-        subject = subject_of(kind, *names)
-        for _ in range(TRIES):
-            before = await self.carrier.load(subject)
-            there = read_row(kind, subject, before) if before.seq else None
-            row = change(there)
-            if row is None or row == there:
-                return there
-            with suppress(Overtaken):
-                await self.carrier.store(subject, columns_in(row), row.body, before)  # type: ignore[attr-defined] # all have one
-                return row
-        raise TryAgain(f"{subject} is changed by others all the time: nothing of this change is stored", COME_BACK_S)
-
-    async def forget(self, kind: type[Any], before: datetime) -> None:
-        """Drop rows that are done since before."""
-        await self.carrier.forget(kind_of(kind), before)
 
 
 def kind_of(kind: type[Any]) -> str:
@@ -184,7 +123,7 @@ _FORGOTTEN = f"{subjects.LEDGER}.forgotten"
 
 
 class InFile:
-    """The file of the one gateway that writes it. Fills the port Carrier."""
+    """The file of the one gateway that writes it, with the table `rows`. All methods raise TryAgain and Broken."""
 
     def __init__(self, file: SqliteFile) -> None:
         self.file = file
@@ -194,6 +133,7 @@ class InFile:
         return Stored(*found[0]) if found else NOTHING
 
     async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: Stored) -> None:
+        """Durable on return. Raises Overtaken where another than `after` is the newest."""
         if not await self.file.write(partial(_stored, _values(subject, after.seq + 1, columns, body), after.seq)):
             raise Overtaken
 
@@ -207,16 +147,14 @@ def _stored(values: tuple[Any, ...], after: int, connection: sqlite3.Connection)
     return connection.execute(*change).rowcount == 1
 
 
+@dataclass(eq=False)
 class InStream:
-    """The stream of several. Fills the port Carrier. `file` has the copy; `copied` returns when it has the fact of a
+    """The stream of several: has the same methods. `file` has the copy; `copied` returns when it has the fact of a
     sequence, or raises TryAgain after a while. Without them there are no lists, and nothing is forgotten."""
 
-    def __init__(
-        self, log: SharedLog, file: SqliteFile | None = None, copied: Callable[[int], Awaitable[None]] | None = None
-    ) -> None:
-        self._log = log
-        self._file = file
-        self._copied = copied
+    _log: SharedLog
+    _file: SqliteFile | None = None
+    _copied: Callable[[int], Awaitable[None]] | None = None
 
     @property
     def file(self) -> SqliteFile:
@@ -300,3 +238,49 @@ def _values(subject: str, seq: int, columns: Mapping[str, Any], body: bytes) -> 
         listed["at"] = microseconds(datetime.fromisoformat(at) if isinstance(at, str) else at)
     listed["is_late"] = columns.get("late") is not None
     return subject, seq, body, head_of(columns), *listed.values()
+
+
+class Rows:
+    """All methods raise TryAgain and Broken, also for a row that cannot be read, which then stays as it is. `by`: this
+    gateway among others."""
+
+    def __init__(self, carrier: InFile | InStream, *, by: str = "") -> None:
+        self.carrier = carrier
+        self.by = by
+
+    async def read(self, kind: type[R], *names: str) -> R | None:
+        subject = subject_of(kind, *names)
+        stored = await self.carrier.load(subject)
+        return read_row(kind, subject, stored) if stored.seq else None
+
+    def listed(self, kind: type[R], statement: str, values: Values = ()) -> list[R]:
+        """Rows of a statement that selects `subject, head, body`. One that cannot be read is left out, and logged."""
+        rows = []
+        for subject, head, body in self.look_up(statement, values):
+            try:
+                rows.append(read_row(kind, subject, Stored(head, body, 1)))
+            except TryAgain as error:
+                log.error("a row is left out", extra={"subject": subject, "why": str(error)})  # noqa: TRY400
+        return rows
+
+    def look_up(self, statement: str, values: Values = ()) -> list[Any]:
+        return self.carrier.file.look_up(statement, values)
+
+    async def change(self, kind: type[R], change: Change[R], *names: str) -> R | None:
+        """The row after the change, durable on return. `change` may be called several times; what it raises, this
+        raises, and nothing is stored."""
+        subject = subject_of(kind, *names)
+        for _ in range(TRIES):
+            before = await self.carrier.load(subject)
+            there = read_row(kind, subject, before) if before.seq else None
+            row = change(there)
+            if row is None or row == there:
+                return there
+            with suppress(Overtaken):
+                await self.carrier.store(subject, columns_in(row), row.body, before)  # type: ignore[attr-defined] # all have one
+                return row
+        raise TryAgain(f"{subject} is changed by others all the time: nothing of this change is stored", COME_BACK_S)
+
+    async def forget(self, kind: type[Any], before: datetime) -> None:
+        """Drop rows that are done since before."""
+        await self.carrier.forget(kind_of(kind), before)

@@ -17,7 +17,7 @@ from ductile_gateway.ductile.catalog import DuctileTools, without_call_id
 from ductile_gateway.ductile.discovery import discover_tools
 from ductile_gateway.ductile.settings import DuctileSettings, full_name
 from ductile_gateway.plugins.boxes import plugin_environment
-from ductile_gateway.plugins.folders import Discovered, InstalledPlugin, discover_plugins
+from ductile_gateway.plugins.folders import Discovered, InstalledPlugin, PluginLacks, discover_plugins
 from ductile_gateway.plugins.manifest import Manifest
 from ductile_gateway.plugins.runner import in_process_manifests
 from ductile_gateway.settings import GatewaySettings
@@ -57,8 +57,9 @@ async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools
     here = _discover(settings)
     manifests = {name: plugin.manifest for name, plugin in here.plugins.items()}
     named = {choice.plugin or tool for tool, choice in (settings.choices() or {}).items()} | {*settings.plugins.config}
-    problems = tuple(why for why in here.left_out if here.optional.get(why) is None or here.optional[why] in named)
-    return _drawn(settings, manifests, plugins=here.plugins, problems=problems, lacking=here.lacking)
+    lacking = {why: refusal.plugin for why, refusal in here.left_out.items() if isinstance(refusal, PluginLacks)}
+    problems = tuple(why for why in here.left_out if not lacking.get(why) or lacking[why] in named)
+    return _drawn(settings, manifests, plugins=here.plugins, problems=problems, lacking=tuple(lacking))
 
 
 async def _of_ductiles(settings: GatewaySettings, known: Mapping[str, DuctileTools]) -> Tools:

@@ -106,7 +106,7 @@ async def begun(ledger: Ledger, key: str) -> Intent:
 
 async def told(ledger: Ledger, key: str) -> bytes | None:
     call = await ledger.find(key)
-    return call and call.body
+    return call.body if call else None
 
 
 async def named(ledger: Ledger, run_id: str, key: str, *candidates: tuple[str, ...]) -> tuple[str, ...]:

@@ -111,7 +111,7 @@ class OpenAIApi:
             "max_completion_tokens" if self._at_openai else "max_tokens": request.reply_tokens,
         }
         if request.grammar:
-            form = {"name": prompt.form.value, "strict": True, "schema": _all_required(prompt.schema)}
+            form = {"name": "reply", "strict": True, "schema": _all_required(prompt.schema)}
             body["response_format"] = {"type": "json_schema", "json_schema": form}
         if phase.effort:
             body["reasoning_effort"] = phase.effort

@@ -30,22 +30,18 @@ async def turn(served: OpenAI | Ollama, steps: int) -> Any:
 async def test_openai_takes_the_strict_schema_of_every_form_stores_nothing_and_is_led_to_the_runs_cache(
     model: str,
 ) -> None:
-    forms = {
-        "decision": (framing(), OPENING),
-        "verification": (question(reflecting(3).state, Phase.VERIFY), VERIFICATION),
-    }
+    replies = ((framing(), OPENING), (question(reflecting(3).state, Phase.VERIFY), VERIFICATION))
     async with fake_openai.serve(model=model) as served:
-        for form, (asked, reply) in forms.items():
+        for asked, reply in replies:
             served.answer(reply)
             assert not isinstance((await served.model.prepare(asked).make()).decision, Unusable)
             request = served.requests[-1]
             assert request["response_format"]["json_schema"]["strict"]
-            assert request["response_format"]["json_schema"]["name"] == form
             assert request["store"] is False
             assert request["prompt_cache_key"] == framing().state.run_id
             assert request["max_completion_tokens"] == 8000
             schema = request["response_format"]["json_schema"]["schema"]
-            nothing: dict[str, Any] = {"memory": []} if form == "decision" else {}
+            nothing: dict[str, Any] = {"memory": []} if reply is OPENING else {}
             assert jsonschema_rs.is_valid(schema, reply | nothing), "with null for each part that is not asked for"
 
 

@@ -4,10 +4,11 @@ import json
 
 import jsonschema_rs
 import pytest
+from pydantic import BaseModel
 
 from agent_service.core.phases import Phase
 from agent_service.models.prompts.prompt import compose
-from agent_service.models.prompts.replies import Form, form_of, schema_of
+from agent_service.models.prompts.replies import DecisionReply, VerificationReply, reply_to, schema_of
 from tests.models import schema_rules
 from tests.models.model_house import (
     ASK,
@@ -39,18 +40,18 @@ REPLIES = [
 ]
 
 
-@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("replied", [DecisionReply, VerificationReply])
 @each_count
-def test_a_provider_takes_every_schema(form: Form, count: int) -> None:
-    schema_rules.check(schema_of(form, CALLS[count]))
+def test_a_provider_takes_every_schema(replied: type[BaseModel], count: int) -> None:
+    schema_rules.check(schema_of(replied, CALLS[count]))
 
 
 def test_what_is_null_or_empty_may_be_left_out() -> None:
-    validator = jsonschema_rs.validator_for(schema_of(Form.DECISION, ("search.query",)))
+    validator = jsonschema_rs.validator_for(schema_of(DecisionReply, ("search.query",)))
     said = without_nothing(
         reply(reflection={**REFLECTION, "met": [], "facts": []}, plan={**PLAN, "outline": None, "risk": None})
     )
-    assert "null" not in json.dumps(schema_of(Form.DECISION, ())), "a union is dear: what is null is left out"
+    assert "null" not in json.dumps(schema_of(DecisionReply, ())), "a union is dear: what is null is left out"
     assert said.keys() == {"reflection", "plan"}
     assert said["reflection"].keys() == {"summary", "verdict"}
     assert said["plan"].keys() == {"rationale", "actions", "expected_outcome"}
@@ -60,7 +61,7 @@ def test_what_is_null_or_empty_may_be_left_out() -> None:
 
 def test_a_verdict_is_written_after_what_it_follows_from() -> None:
     """Claude writes required properties before the others, each kind in the order of the schema."""
-    reflection = schema_of(Form.DECISION, CALLS[1])["properties"]["reflection"]
+    reflection = schema_of(DecisionReply, CALLS[1])["properties"]["reflection"]
     others = [name for name in reflection["properties"] if name not in reflection["required"]]
     assert [*reflection["required"], *others] == ["summary", "met", "unmet", "facts", "verdict", "outcome"]
 
@@ -74,7 +75,7 @@ def test_every_good_reply_fits_the_one_schema_of_a_run() -> None:
 
 @each_count
 def test_only_calls_of_the_run_can_be_planned(count: int) -> None:
-    validator = jsonschema_rs.validator_for(schema_of(Form.DECISION, CALLS[count]))
+    validator = jsonschema_rs.validator_for(schema_of(DecisionReply, CALLS[count]))
     for tool, known in (("tool-00", count > 0), ("nobody", False)):
         said = without_nothing({"plan": {**PLAN, "actions": [action(tool, "run", {})]}})
         assert validator.is_valid(said) == (known or count == 0)
@@ -85,4 +86,4 @@ def test_all_phases_of_a_run_but_the_verification_have_one_schema() -> None:
     phases = (Phase.FRAME, Phase.PLAN, Phase.REFLECT, Phase.COMPACT)
     asked = [framing(), separate(reflecting()), *(question(state, phase) for phase in phases)]
     assert len({compose(each).schema_hash for each in asked}) == 1
-    assert form_of(Phase.VERIFY) is Form.VERIFICATION
+    assert reply_to(Phase.VERIFY) is VerificationReply

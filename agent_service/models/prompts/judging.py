@@ -32,6 +32,7 @@ from agent_service.models.prompts.replies import (
     PlanReply,
     VerificationReply,
     WaitReply,
+    reply_to,
 )
 from agent_service.run.checks.arguments import MOST_BYTES, flaws_of_arguments
 from agent_service.run.ports import Question
@@ -63,7 +64,7 @@ def read(question: Question, text: str) -> Read:
         given = object_in(text)
     except ValueError as error:
         return unusable((str(error),), text), None
-    known = VerificationReply.model_fields if question.phase is Phase.VERIFY else DecisionReply.model_fields
+    known = reply_to(question.phase).model_fields
     # what a model only says along, such as `thoughts`, is no part
     parts = {name: value for name, value in given.items() if name in known or not isinstance(value, str)}
     (decided, flaws), (beside, flaws_beside) = _judged(question, parts)
@@ -213,7 +214,7 @@ class _Parts:
             except (ValueError, RecursionError) as error:
                 wrong = (_why(error),)
             flaws += [f"plan.actions.{number}.arguments_json: {flaw}" for flaw in wrong]
-        plan = said.decision(tuple(actions))
+        plan = said.planned(tuple(actions))
         core = [f"plan.actions: {flaw}" for flaw in planning.flaws_of_plan(self._state, plan)]
         if core or flaws:
             raise _Flawed(*core, *flaws)

@@ -23,7 +23,7 @@ from agent_service.core.state import MessageNote, RulingNote, RunState
 from agent_service.core.waiting import Asking
 from agent_service.models.prompts import notes
 from agent_service.models.prompts.budget import budget_of
-from agent_service.models.prompts.replies import Form, form_of, schema_hash, schema_of
+from agent_service.models.prompts.replies import reply_to, schema_hash, schema_of
 from agent_service.models.prompts.templating import canonical, rendered, version
 from agent_service.run.ports import PromptText, Question
 from groundwork.service.invisible import visible
@@ -40,7 +40,6 @@ class Prompt:
     case: str
     notes: tuple[str, ...]
     tail: str
-    form: Form
     schema: dict[str, Any]
     template_hash: str
     schema_hash: str
@@ -57,7 +56,7 @@ class Prompt:
 def compose(question: Question) -> Prompt:
     state = question.state
     calls = tuple(f"{skill.name}.{command.name}" for skill in state.brief.skills for command in skill.commands)
-    verifying, form = question.phase is Phase.VERIFY, form_of(question.phase)
+    verifying, reply = question.phase is Phase.VERIFY, reply_to(question.phase)
     words = partial(rendered, run=state, question=question)
     rules = "rules-short" if state.brief.short_rules else "rules"
     system = (words("verifier"),) if verifying else (words(rules), visible(words("skills")))
@@ -70,10 +69,9 @@ def compose(question: Question) -> Prompt:
         case=case,
         notes=steps,
         tail=visible("\n\n".join(filter(None, _tail(question, size)))),
-        form=form,
-        schema=schema_of(form, calls),
+        schema=schema_of(reply, calls),
         template_hash=version(),
-        schema_hash=schema_hash(form, calls),
+        schema_hash=schema_hash(reply, calls),
     )
 
 

@@ -9,11 +9,10 @@ own field. Lengths are cut here, not refused.
 
 import hashlib
 import json
-from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from agent_service.core.phases import (
     Action,
@@ -43,15 +42,6 @@ Claude writes what is required before all that is not: the verdict would stand b
 """
 
 
-class Form(StrEnum):
-    DECISION = "decision"
-    VERIFICATION = "verification"
-
-
-def form_of(phase: Phase) -> Form:
-    return Form.VERIFICATION if phase is Phase.VERIFY else Form.DECISION
-
-
 def _as_text(arguments: object) -> object:
     return json.dumps(arguments) if isinstance(arguments, dict) else arguments
 
@@ -76,7 +66,19 @@ Quote = Annotated[Text, AfterValidator(_quote)]
 
 
 class _Reply(BaseModel):
+    """What a model says; `makes` is what that is to the core, with fields of the same names."""
+
     model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
+    makes: ClassVar[type[Any]]
+
+    def decision(self) -> Any:
+        return self.makes(**{name: _made(value) for name, value in self})
+
+
+def _made(value: object) -> object:
+    if isinstance(value, list):
+        return tuple(map(_made, value))
+    return value.decision() if isinstance(value, _Reply) else value
 
 
 class DoneItemReply(_Reply):
@@ -102,33 +104,30 @@ class FramingReply(_Reply):
 
 
 class MetReply(_Reply):
+    makes = Met
     item: Text
     evidence: Text
     quote: Quote = ""
 
 
 class UnmetReply(_Reply):
+    makes = Unmet
     item: Text
     reason: Line = ""
 
 
 class ReflectionReply(_Reply):
+    makes = Reflection
     summary: Long
     met: list[MetReply] = []
     unmet: list[UnmetReply] = []
-    facts: Lines = []
-    verdict: Literal["continue", "done", "reframe", "escalate"] | None = None
-    outcome: Long | None = None
-
-    def decision(self) -> Reflection:
-        return Reflection(
-            verdict=Verdict(self.verdict or Verdict.CONTINUE),
-            summary=self.summary,
-            met=tuple(Met(**vars(met)) for met in self.met),
-            unmet=tuple(Unmet(**vars(unmet)) for unmet in self.unmet),
-            facts=tuple(self.facts[:MOST_FACTS]),
-            outcome=self.outcome or None,
-        )
+    facts: Annotated[Lines, AfterValidator(lambda facts: facts[:MOST_FACTS])] = []
+    verdict: Annotated[
+        Literal["continue", "done", "reframe", "escalate"] | None,
+        AfterValidator(lambda verdict: Verdict(verdict or Verdict.CONTINUE)),
+        Field(validate_default=True),
+    ] = None
+    outcome: Annotated[Long | None, AfterValidator(lambda text: text or None)] = None
 
 
 class LongTextReply(_Reply):
@@ -149,7 +148,7 @@ class PlanReply(_Reply):
     expected_outcome: Line = ""
     risk: Line | None = None
 
-    def decision(self, actions: tuple[Action, ...]) -> Plan:
+    def planned(self, actions: tuple[Action, ...]) -> Plan:
         return Plan(
             action=actions[0],
             also=actions[1:],
@@ -161,13 +160,11 @@ class PlanReply(_Reply):
 
 
 class AskReply(_Reply):
-    question: Long
+    makes = Ask
+    question: Annotated[Long, AfterValidator(str.strip)]
     choices: Lines = []
     tried: Long = ""
     would_change: Long = ""
-
-    def decision(self) -> Ask:
-        return Ask(**vars(self) | {"question": self.question.strip(), "choices": tuple(self.choices)})
 
 
 class WaitReply(_Reply):
@@ -186,35 +183,34 @@ class DecisionReply(_Reply):
 
 
 class VerificationReply(_Reply):
+    makes = Verification
     reason: Long
     doubted: Lines = []
     holds: bool
 
-    def decision(self) -> Verification:
-        return Verification(holds=self.holds, reason=self.reason, doubted=tuple(self.doubted))
+
+def reply_to(phase: Phase) -> type[BaseModel]:
+    return VerificationReply if phase is Phase.VERIFY else DecisionReply
 
 
-_FORMS: dict[Form, type[BaseModel]] = {Form.DECISION: DecisionReply, Form.VERIFICATION: VerificationReply}
-
-
-def schema_of(form: Form, calls: tuple[str, ...]) -> dict[str, Any]:
+def schema_of(reply: type[BaseModel], calls: tuple[str, ...]) -> dict[str, Any]:
     """The JSON Schema of a reply, the same bytes for the same calls. Only `calls` (`tool.command`) can be planned."""
-    schema: dict[str, Any] = json.loads(_schema_text(form, calls))
+    schema: dict[str, Any] = json.loads(_schema_text(reply, calls))
     return schema
 
 
 @lru_cache(maxsize=256)
-def schema_hash(form: Form, calls: tuple[str, ...]) -> str:
-    return hashlib.sha256(_schema_text(form, calls).encode()).hexdigest()[:16]
+def schema_hash(reply: type[BaseModel], calls: tuple[str, ...]) -> str:
+    return hashlib.sha256(_schema_text(reply, calls).encode()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=256)
-def _schema_text(form: Form, calls: tuple[str, ...]) -> str:
-    schema = _FORMS[form].model_json_schema(mode="serialization")  # in which what has a default is required, too
+def _schema_text(reply: type[BaseModel], calls: tuple[str, ...]) -> str:
+    schema = reply.model_json_schema(mode="serialization")  # in which what has a default is required, too
     parts = schema.pop("$defs", {})
     for part in (schema, *parts.values()):
         part["required"] = [name for name in part["required"] if name not in LEFT_OUT]
-    if form is Form.DECISION and calls:
+    if reply is DecisionReply and calls:
         tools = {call.partition(".")[0] for call in calls}
         parts["ActionReply"]["properties"]["call"]["enum"] = sorted(calls)
         parts["DoneItemReply"]["properties"]["tool"]["enum"] = ["", *sorted(tools)]

@@ -21,8 +21,7 @@ from agent_service.history import log_line
 from agent_service.kill_switch import Draining, Halting, KillSwitch
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.run.changes import ChangeRecord, Elsewhere
-from agent_service.run.checks.arguments import ArgumentSchemas
-from agent_service.run.checks.lookup import Evidence
+from agent_service.run.checks.evidence import Evidence
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
@@ -132,7 +131,7 @@ def build(
     followers: list[Follower] = []
     committed = _committed(folders, traces, followers, metrics, limits, queue)
     evidence = Evidence(store, proven)
-    model_caller = ModelCaller(model, ArgumentSchemas(), evidence, clock, kill_switch, limits, slots=settings.turns)
+    model_caller = ModelCaller(model, evidence, clock, kill_switch, limits, slots=settings.turns)
     turns = Turns(store, publisher, model_caller, clock, committed, proven, capabilities, kill_switch)
     oversight, own, rules = settings.oversight(), settings.own_tools(), settings.tool_rules
     skills = NatsSkills(

@@ -13,8 +13,8 @@ from typing import Any
 
 from agent_service.archive.retention import ArtifactsGone
 from agent_service.archive.runs import ArchivedRun
+from agent_service.run.arrival import own_turn
 from agent_service.run.changes import retell
-from agent_service.run.in_hand import own_turn
 from agent_service.run.journal import Commit, Entry, flaw_in_chain, growth_of
 from agent_service.run.ports import Dismissal
 from agent_service.store.database import load_queries

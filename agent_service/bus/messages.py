@@ -16,9 +16,8 @@ from agent_service.background import Background
 from agent_service.bus.tap import Overheard
 from agent_service.errors import Damaged
 from agent_service.metrics.wakes import IncomingMetrics
-from agent_service.run.arrival import Arrival, UnknownRun, Unreadable
+from agent_service.run.arrival import IN_HAND, Arrival, Message, UnknownRun, Unreadable
 from agent_service.run.children.executor import ChildRuns
-from agent_service.run.in_hand import IN_HAND, Message
 from agent_service.run.intake import Intake
 from agent_service.run.outbox import SOURCE
 from agent_service.trust.proofs import Signing

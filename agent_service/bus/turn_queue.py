@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from math import ceil
 
 from agent_service.background import Background
+from agent_service.run.arrival import IN_HAND, own_turn
 from agent_service.run.changes import ChangeRecord
-from agent_service.run.in_hand import IN_HAND, own_turn
 from agent_service.run.queued_turns import FORGOTTEN_AT, RUN_ID
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain

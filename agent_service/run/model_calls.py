@@ -9,21 +9,22 @@ import asyncio
 import json
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from agent_service.admission.limits import SharedLimits
 from agent_service.core.brief import Brief
-from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, Seen
+from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
 from agent_service.core.phases import Decision, Next, Plan, Reflection, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Asking
 from agent_service.errors import ModelError, Stopped
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.changes import HELD_BACK
-from agent_service.run.checks.arguments import MOST_BYTES
+from agent_service.run.checks.arguments import MOST_BYTES, flaws_of_arguments
+from agent_service.run.checks.evidence import Evidence
 from agent_service.run.ports import Answer, Clock, Estimate, Model, ModelCall, Question
 from schemas.values import dataclass
 
@@ -35,18 +36,6 @@ CallEvent = CallReserved | ModelReplied | ModelUnavailable
 """What one half of a model call leads to."""
 UNUSABLE = frozenset({"model_auth", "model_not_found"})
 TROUBLE_FOR = timedelta(seconds=60)
-
-
-class ArgumentCheck(Protocol):
-    """Returns the flaws of a plan's arguments by the tool's own schema."""
-
-    def flaws(self, brief: Brief, plan: Plan) -> tuple[str, ...]: ...
-
-
-class EvidenceCheck(Protocol):
-    """Returns whether each quote stands where the decision says."""
-
-    async def seen(self, state: RunState, decision: Decision) -> tuple[Seen, ...]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +51,7 @@ class ModelCaller:
     def __init__(
         self,
         model: Model,
-        arguments: ArgumentCheck,
-        evidence: EvidenceCheck,
+        evidence: Evidence,
         clock: Clock,
         kill_switch: KillSwitch,
         limits: SharedLimits,
@@ -73,7 +61,6 @@ class ModelCaller:
         self._model = model
         self._spending = limits.spending
         self._kill_switch = kill_switch
-        self._arguments = arguments
         self._evidence = evidence
         self._clock = clock
         self._rate_limiter = limits.rate_limiter
@@ -230,20 +217,21 @@ class ModelCaller:
             call=question.call,
             model=answer.model,
             usage=answer.usage,
-            decision=self._checked(brief, decision) if isinstance(decision, Plan) else decision,
-            plan=self._checked(brief, plan) if isinstance(plan, Plan) else plan,
+            decision=_checked(brief, decision) if isinstance(decision, Plan) else decision,
+            plan=_checked(brief, plan) if isinstance(plan, Plan) else plan,
             provenance=answer.provenance,
             words=words,
             prompt_bytes=answer.prompt_bytes,
             seen=await self._evidence.seen(question.state, decision) if _claims(decision) else (),
         )
 
-    def _checked(self, brief: Brief, plan: Plan) -> Plan | Unusable:
-        flaws = self._arguments.flaws(brief, plan)
-        if not flaws:
-            return plan
-        tools = ", ".join(dict.fromkeys(action.tool for action in plan.actions))
-        return Unusable(reason=f"arguments of {tools}: {'; '.join(flaws)}", flaws=flaws)
+
+def _checked(brief: Brief, plan: Plan) -> Plan | Unusable:
+    flaws = tuple([flaw for action in plan.actions for flaw in flaws_of_arguments(brief, action)])
+    if not flaws:
+        return plan
+    tools = ", ".join(dict.fromkeys(action.tool for action in plan.actions))
+    return Unusable(reason=f"arguments of {tools}: {'; '.join(flaws)}", flaws=flaws)
 
 
 def _claims(decision: Decision) -> bool:

@@ -16,9 +16,8 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
 from agent_service.kill_switch import KillSwitch
-from agent_service.run.arrival import Arrival
+from agent_service.run.arrival import IN_HAND, Arrival, own_turn
 from agent_service.run.changes import Elsewhere
-from agent_service.run.in_hand import IN_HAND, own_turn
 from agent_service.run.intake import Intake
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.ports import Clock

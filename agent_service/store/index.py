@@ -7,7 +7,7 @@ A header that cannot be read changes nothing: loading the run tells why.
 import json
 import sqlite3
 
-from agent_service.run.in_hand import own_turn
+from agent_service.run.arrival import own_turn
 from agent_service.store.database import load_queries
 from agent_service.store.rows import halt_row, tombstone_row
 from agent_service.store.words import ROW, BareSaid, GoneSaid, HaltSaid, Paid, RunRow, SeenSaid, Word, row_in, word_in

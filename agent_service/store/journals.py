@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
 from agent_service.core.waiting import FINAL
 from agent_service.errors import Changed
-from agent_service.run.in_hand import IN_HAND, own_turn
+from agent_service.run.arrival import IN_HAND, own_turn
 from agent_service.run.journal import GENESIS, Commit, Run, growth_of
 from agent_service.store.database import load_queries
 from agent_service.store.rows import Loaded

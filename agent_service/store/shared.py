@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
+from agent_service.run.arrival import IN_HAND, Message, own_turn
 from agent_service.run.changes import Elsewhere, PastCall
-from agent_service.run.in_hand import IN_HAND, Message, own_turn
 from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.ports import Place, Undispatched, Wake
 from agent_service.store.beside import Taken

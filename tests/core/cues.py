@@ -47,7 +47,7 @@ from agent_service.core.phases import (
 )
 from agent_service.core.waiting import Approval, Pending, Reserve
 from agent_service.errors import Remedy
-from agent_service.run.children import answering
+from agent_service.run.children import executor
 from agent_service.run.children.waking import tools_of
 from agent_service.run.children.waking import wake as wake_of
 from schemas import catalog
@@ -584,7 +584,7 @@ def child_of(script: Script, number: int = 0) -> Script:
 
 
 def told_by(child: Script) -> ToolResult:
-    told = answering.ended(child.state)
+    told = executor.ended(child.state)
     assert told is not None, "it has not ended"
     return told
 

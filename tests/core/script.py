@@ -19,7 +19,7 @@ from agent_service.core.grants import wanted, withdrawn
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Asking, Pending, Reserve
 from agent_service.run import messages
-from agent_service.run.children import answering
+from agent_service.run.children import executor
 from agent_service.run.children.waking import BadCall, wake
 from agent_service.run.messages import Publish
 from agent_service.run.turn import asks_the_model
@@ -193,7 +193,7 @@ def _done_by_the_executor(change: ChangeRecord) -> Iterator[str]:
         except BadCall as error:
             yield f"refuse: {error}"
     yield from ("cancel a child" for one in withdrawn(state) if before is None or one not in withdrawn(before))
-    if before and not before.final and (told := answering.ended(state)):
+    if before and not before.final and (told := executor.ended(state)):
         yield f"tell the parent: {told.status}{f' {told.error.error_class}' if told.error else ''}"
 
 

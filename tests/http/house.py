@@ -47,7 +47,7 @@ from agent_service.kill_switch import Draining, Halting, KillSwitch
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.models.prompts.prompt import as_text
 from agent_service.run.changes import ChangeRecord, Elsewhere
-from agent_service.run.checks.lookup import Evidence
+from agent_service.run.checks.evidence import Evidence
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.journal import Commit
 from agent_service.run.model_calls import ModelCaller
@@ -102,9 +102,6 @@ class Outside:
 
     def prepare(self, question: Question) -> ModelCall:
         raise ModelError("try_again", "unavailable", f"nobody thinks here about call {question.call}", 3600.0)
-
-    def flaws(self, *_: object) -> tuple[str, ...]:
-        return ()
 
     async def catalog(self) -> Catalog:
         raise TryAgain("the gateway is away")
@@ -235,9 +232,7 @@ async def open_house(
         spending = Spending(clock)
         quotas = Quotas(clock, spending, settings.quota_of)
         limits = SharedLimits(RateLimiter(), spending, quotas)
-        model_caller = ModelCaller(
-            outside, outside, Evidence(archive, MemoryArtifacts()), clock, kill_switch, limits, slots=4
-        )
+        model_caller = ModelCaller(outside, Evidence(archive, MemoryArtifacts()), clock, kill_switch, limits, slots=4)
 
         def committed(change: ChangeRecord) -> None:
             log_line.write(change)

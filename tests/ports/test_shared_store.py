@@ -9,7 +9,7 @@ import pytest
 from agent_service.core.events import CallReserved, CancelRequested, SignalReceived
 from agent_service.core.waiting import Reserve
 from agent_service.errors import Damaged, Newer, VersionMoved
-from agent_service.run.in_hand import IN_HAND, Message, own_turn
+from agent_service.run.arrival import IN_HAND, Message, own_turn
 from agent_service.run.journal import Commit
 from agent_service.store.words import ROW, SNAPSHOT_EVERY, VERSION, RunRow, encoded, fact_of
 from groundwork.service.errors import NoRoom, TryAgain

@@ -1,13 +1,12 @@
 """One model call, as it is made: in two halves, and always told as an event."""
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
-from agent_service.core.brief import Brief
 from agent_service.core.events import CallReserved, Event, ModelUsage
 from agent_service.core.phases import Plan, Unusable
 from agent_service.core.waiting import Reserve
@@ -15,7 +14,7 @@ from agent_service.errors import ModelError
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.ports import Answer, Estimate, ModelCall, Question
-from tests.core.cues import a_framing_run, framing, plan, reserves
+from tests.core.cues import POST, a_framing_run, framing, plan, queued, reserves, started
 from tests.core.script import NOON, Script
 from tests.kit.fakes import FakeClock
 
@@ -39,22 +38,10 @@ class Mind:
         return Answer(decision=framing(), plan=self.plans if question.with_plan else None, usage=usage, model="mind")
 
 
-class Strict:
-    """Finds a flaw in every plan. Fills ArgumentCheck."""
-
-    def flaws(self, *_: Brief | Plan) -> tuple[str, ...]:
-        return ("n: is no number",)
-
-
-class Unseen:
-    async def seen(self, *_: object) -> tuple[()]:
-        return ()
-
-
 def model_caller(mind: Mind, *, rate_limiter: RateLimiter | None = None, clock: FakeClock | None = None) -> ModelCaller:
     clock = clock or FakeClock(NOON)
     limits = SharedLimits.none(clock, rate_limiter or RateLimiter())
-    return ModelCaller(mind, Strict(), Unseen(), clock, KillSwitch(), limits, slots=4)
+    return ModelCaller(mind, cast("Any", None), clock, KillSwitch(), limits, slots=4)
 
 
 async def asked(thinks: ModelCaller, run: Script) -> Event | None:
@@ -89,10 +76,14 @@ async def test_a_provider_that_says_when_to_come_back_holds_every_call_back_unti
 
 
 async def test_a_plan_that_comes_along_with_flawed_arguments_is_told_what_is_wrong_with_them() -> None:
-    reply = await through_both_halves(model_caller(Mind()), a_framing_run())
-    flaw = "n: is no number"
-    assert (reply.decision, reply.plan) == (framing(), Unusable(reason=f"arguments of fetch: {flaw}", flaws=(flaw,)))
-    alone = await through_both_halves(model_caller(Mind()), a_framing_run(fused=False))
+    to = {"type": "object", "properties": {"to": {"type": "string"}}}
+    command = POST.commands[0].model_copy(update={"input_schema": to})
+    tools = started((POST.model_copy(update={"commands": (command,)}),))
+    flawed = Mind(plans=plan("post", command.name, to=1))
+    reply = await through_both_halves(model_caller(flawed), queued() >> tools)
+    (flaw,) = reply.plan.flaws
+    assert (reply.decision, reply.plan) == (framing(), Unusable(reason=f"arguments of post: {flaw}", flaws=(flaw,)))
+    alone = await through_both_halves(model_caller(flawed), queued(fused=False) >> tools)
     assert alone.plan is None
 
 

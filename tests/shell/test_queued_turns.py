@@ -9,8 +9,7 @@ import pytest
 
 from agent_service.core.state import RunState
 from agent_service.kill_switch import KillSwitch
-from agent_service.run.arrival import Arrival
-from agent_service.run.in_hand import IN_HAND, Message, own_turn
+from agent_service.run.arrival import IN_HAND, Arrival, Message, own_turn
 from agent_service.run.queued_turns import Nudging, QueuedTurns, due_turn
 from groundwork.service.errors import TryAgain
 from schemas import subjects

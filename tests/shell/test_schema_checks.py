@@ -7,7 +7,7 @@ import pytest
 from agent_service.core.events import ToolReturned
 from agent_service.core.phases import Plan
 from agent_service.core.state import RunState
-from agent_service.run.checks.arguments import ArgumentSchemas, unfit
+from agent_service.run.checks.arguments import flaws_of_arguments, unfit
 from schemas.events import ToolResult
 from tests.core.cues import FETCH, POST, a_task, continues, frames, multi_step, plan, plans, queued, started
 from tests.core.script import Script
@@ -51,7 +51,7 @@ def written(**arguments: Any) -> Plan:
 def test_arguments_that_do_not_fit_and_schemas_that_cannot_be_used_are_flaws(
     schema: Any, arguments: dict[str, Any], flaw: str
 ) -> None:
-    flaws = ArgumentSchemas().flaws(a_run(schema).state.brief, written(**arguments))
+    flaws = flaws_of_arguments(a_run(schema).state.brief, written(**arguments).action)
     assert len(flaws) == bool(flaw)
     assert flaw in "".join(flaws)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from agent_service.core.brief import Brief
 from agent_service.core.continuing import drawn
-from agent_service.core.phases import Action, Plan
+from agent_service.core.phases import Action
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending
 from schemas.argument_schemas import LONGEST_FLAW, argument_flaws, validator_of
@@ -26,11 +26,6 @@ def flaws_of_arguments(brief: Brief, action: Action) -> tuple[str, ...]:
     except ValueError as error:
         return (f"the schema of {action.tool} cannot be used: {error}"[:LONGEST_FLAW],)
     return argument_flaws(validator, action.arguments, most=MOST_FLAWS, whole="arguments")
-
-
-class ArgumentSchemas:
-    def flaws(self, brief: Brief, plan: Plan) -> tuple[str, ...]:
-        return tuple([flaw for action in plan.actions for flaw in flaws_of_arguments(brief, action)])
 
 
 EVIDENCE = "evidence"

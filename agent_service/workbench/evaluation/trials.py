@@ -22,8 +22,7 @@ from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.models.opening import open_model
 from agent_service.run.arrival import Arrival, Unreadable
 from agent_service.run.changes import ChangeRecord
-from agent_service.run.checks.arguments import ArgumentSchemas
-from agent_service.run.checks.lookup import Evidence
+from agent_service.run.checks.evidence import Evidence
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
@@ -187,7 +186,7 @@ class World:
         artifacts, kill_switch, ring = self.gateway.artifacts, KillSwitch(), KeyRing.fresh()
         limits, capabilities = SharedLimits.none(bus, RateLimiter()), Capabilities(ring)
         evidence = Evidence(store, artifacts)
-        caller = ModelCaller(self.model, ArgumentSchemas(), evidence, bus, kill_switch, limits, slots=1)
+        caller = ModelCaller(self.model, evidence, bus, kill_switch, limits, slots=1)
         publisher = Publisher(bus, lambda _: True, capabilities, Signing(ring, folder), lambda _: "", kill_switch)
         self._turns = Turns(store, publisher, caller, bus, self._committed, artifacts, capabilities, kill_switch)
         new_runs = NewRuns(

@@ -1,29 +1,174 @@
 """Looks up the quotes with which a model proves its claims, for the journal; nothing is decided here.
 
 A step's result and the artifacts it names are read in full, also what was cut from the prompt. Of an artifact that is
-no text, the results that name it count.
+no text, the results that name it count. A result may be quoted by texts and numbers, and by names of fields only
+with their values: not by what the executor tells of the call, nor by the requested address, which the caller writes.
+
+White space, typographic quotes and dashes, and the written form of `<` count as equal; an invisible character counts
+by its sign. A quote begins and ends with whole words and numbers: `12` is not in `112` or `12.5`. Both texts are
+folded to one form with marked word borders, so the search is linear in the text.
 """
 
 import asyncio
+import html
+import json
 import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 
 from pydantic import JsonValue
 
+from agent_service.core.acting import OF_THE_CALL
 from agent_service.core.events import Seen, ToolReturned
 from agent_service.core.framing import PERSON, STEP, sent_with, to_look_up
 from agent_service.core.phases import Decision, Reflection
 from agent_service.core.state import RunState
 from agent_service.core.waiting import AGAIN
 from agent_service.errors import Replaced
-from agent_service.run.checks.citable import texts_of, was_asked
-from agent_service.run.checks.citation import is_a_line, is_among, is_short, names_a_field, readings
 from agent_service.run.ports import Artifacts
 from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import TryAgain
+from groundwork.service.invisible import with_signs, without_hidden
 from schemas.events import ToolResult
 from schemas.values import dataclass
+
+LONGEST = 1000
+LEAST = 4
+"""Letters and digits of a quote. Fewer match by chance, and count only as a whole line or value, such as `42` or `yes`.
+"""
+LONGEST_LINE = 80
+"""Characters of a line that may be one such quote."""
+_UNSPACED = "\u0e00"
+"""From this character on there are scripts that put no space between words."""
+_BORDER = "\1"
+_WORD = re.compile(r"(\w+(?:(?<=\d)[.,](?=\d)\w+)*)")
+_ALIKE = {"'": "‘’‚‛`´", '"': "“”„‟«»", "-": "‐‑‒–—−", "<": "\ufe64\uff1c", " ": _BORDER}  # noqa: RUF001 # that is what they are here for
+_FOLDED = str.maketrans({char: one for one, alike in _ALIKE.items() for char in alike})
+_PAIRS = frozenset(('""', "“”", "„“", "''", "‘’", "``", "«»"))  # noqa: RUF001 # same
+_ENDS = ".,:;!?"
+_DOTS = re.compile(r"^(?:\.\.\.|…)|(?:\.\.\.|…)$")
+_WITHIN_A_WORD = re.compile(r"</?(?:a|abbr|b|code|em|i|mark|s|small|span|strong|sub|sup|u)\b[^<>]*>", re.IGNORECASE)
+_TAG = re.compile(r"<[^<>]*>")
+_OF_A_FIELD = re.compile(r'": ?[\[{"]*[^\s\[\]{}",:]')
+_NO_CHARACTER = re.compile(r"&#[0-9]{8,};?")
+"""A number beyond all characters: Python cannot read one of thousands of digits."""
+
+
+def stands_in(quote: str, text: str) -> bool:
+    return is_a_line(quote, text) if is_short(quote) else is_among(quote, readings(text))
+
+
+def is_short(quote: str) -> bool:
+    return sum(2 if char >= _UNSPACED else 1 for char in _bare(quote) if char.isalnum()) < LEAST
+
+
+def is_a_line(quote: str, text: str) -> bool:
+    sought = _line(quote) if says_something(quote) else ""
+    lines = (line for seen in _as_seen(text) for line in seen.splitlines() if len(line) <= LONGEST_LINE)
+    return bool(sought) and any(_line(line) == sought for line in lines)
+
+
+def is_among(quote: str, texts: tuple[str, ...]) -> bool:
+    sought = _sought(quote) if says_something(quote) else ""
+    return bool(sought) and any(sought in text for text in texts)
+
+
+def readings(text: str) -> tuple[str, ...]:
+    """The text as it is, and as a reader sees it where it is HTML."""
+    forms = dict.fromkeys(form for each in _as_seen(text) for form in (with_signs(each), without_hidden(each)))
+    return tuple(_with_borders(_alike(form)) for form in forms)
+
+
+def says_something(quote: str) -> bool:
+    bare = _bare(quote)
+    return len(bare) <= LONGEST and any(map(str.isalnum, bare))
+
+
+def names_a_field(quote: str) -> bool:
+    return bool(_OF_A_FIELD.search(_alike(_bare(quote))))
+
+
+def _sought(quote: str) -> str:
+    alike = _alike(_bare(with_signs(quote)))
+    folded = _with_borders(alike)
+    folded = folded if _is_whole(alike[0]) else folded.removeprefix(_BORDER)
+    return folded if _is_whole(alike[-1]) else folded.removesuffix(_BORDER)
+
+
+def _line(text: str) -> str:
+    return _alike(_bare(with_signs(text).rstrip(_ENDS)).rstrip(_ENDS))
+
+
+def _alike(text: str) -> str:
+    return " ".join(text.replace("&lt;", "<").translate(_FOLDED).split())
+
+
+def _with_borders(alike: str) -> str:
+    return _BORDER.join(_WORD.split(alike))
+
+
+def _bare(quote: str) -> str:
+    bare, marked = quote.replace("&lt;", "<"), True
+    while marked:
+        bare = _DOTS.sub("", bare.strip()).strip()
+        marked = len(bare) > 1 and bare[0] + bare[-1] in _PAIRS
+        bare = bare[1:-1] if marked else bare
+    return bare
+
+
+def _is_whole(char: str) -> bool:
+    return char.isdigit() or (char.isalnum() and char < _UNSPACED)
+
+
+def _as_seen(text: str) -> tuple[str, ...]:
+    return (text, _as_read(text)) if "<" in text else (text,)
+
+
+def _as_read(text: str) -> str:
+    return html.unescape(_NO_CHARACTER.sub("\ufffd", _TAG.sub(" ", _WITHIN_A_WORD.sub("", text))))
+
+
+ADDRESSES = ("url", "final_url")
+LONGEST_ADDRESS = 4000
+NOT_BROUGHT = OF_THE_CALL | {"said_by"}
+
+
+def texts_of(output: dict[str, JsonValue], quote: str) -> tuple[str, ...]:
+    brought = {name: value for name, value in output.items() if name not in NOT_BROUGHT}
+    if was_asked(output, quote):
+        addresses = [address for name in ADDRESSES if isinstance(address := brought.pop(name, None), str) and address]
+        return tuple(_without(addresses, text) for text in _leaves(brought))
+    as_json = (json.dumps(brought, ensure_ascii=False, sort_keys=True),) if names_a_field(quote) else ()
+    return *as_json, *_leaves(brought)
+
+
+def was_asked(output: dict[str, JsonValue], quote: str) -> bool:
+    asked = output.get(ADDRESSES[0])
+    if not isinstance(asked, str) or len(asked) > LONGEST_ADDRESS:
+        return False
+    fields = (json.dumps({name: asked}, ensure_ascii=False) for name in ADDRESSES)
+    return stands_in(quote, _APART.join((asked, *fields)))
+
+
+def _without(addresses: list[str], text: str) -> str:
+    for address in addresses:
+        text = text.replace(address, " ")
+    return text
+
+
+def _leaves(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, dict):
+        for inner in value.values():
+            yield from _leaves(inner)
+    elif isinstance(value, list):
+        if not any(isinstance(inner, dict | list) for inner in value):
+            yield json.dumps(value, ensure_ascii=False)
+        for inner in value:
+            yield from _leaves(inner)
+    elif value is not None:
+        written = json.dumps(value, ensure_ascii=False)
+        yield from dict.fromkeys((value, written[1:-1]) if isinstance(value, str) else (written,))
+
 
 _APART = "\n\0\n"
 """Between texts that a quote must not reach across."""

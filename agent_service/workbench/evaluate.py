@@ -6,6 +6,7 @@ from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -23,6 +24,8 @@ from groundwork.service.installed import installed_version
 from groundwork.service.serving import cancelled_by_signals
 
 LONGEST_LINE = 1000
+LINE: Any = {"no_wrap": True, "overflow": "ignore"}
+"""A text is one line, however long."""
 COUNTS = {"effort", "prompt"}
 """Settings of the model that a figure depends on."""
 TEXTS = ("scenario", "group", "model", "ended")
@@ -77,7 +80,7 @@ def report(earlier: Sequence[Played], now: Sequence[Played], trail: Path | None)
         who = "each scenario's own script, which does not think" if is_script else ", ".join(models) or "none answered"
         told = "model: " if len(played) == 1 else f"{one.label}: "
         effort = f", effort {one.about['effort']}" if one.about.get("effort") else ""
-        yield _line(Text.assemble((told, "bold"), one_line(who, LONGEST_LINE), effort))
+        yield Text.assemble((told, "bold"), one_line(who, LONGEST_LINE), effort, **LINE)
     if len(played) == 1:
         yield from ("", _scenarios(played[0]))
     elif len(played) > 1:
@@ -86,12 +89,6 @@ def report(earlier: Sequence[Played], now: Sequence[Played], trail: Path | None)
         yield from ("", _groups(played))
     for one in now:
         yield from _unmet(one, trail, f"{one.label}: " if len(now) > 1 else "")
-
-
-def _line(text: Text) -> Text:
-    """One line, however long."""
-    text.no_wrap, text.overflow = True, "ignore"
-    return text
 
 
 def _table(columns: Sequence[str], footers: Sequence[str] = ()) -> Table:
@@ -137,29 +134,24 @@ def _numbers(results: Sequence[Result], of: Callable[[Iterable[float]], float]) 
 
 def _groups(played: Sequence[Played]) -> Table:
     """A row for each group and each of `played`. Tokens, seconds and USD are of all runs, for each that passed."""
-    rates = ("passed", "rate", "95 %", "pass^k", "tokens", "seconds", "USD")
-    table = _table(("group", *rates) if len(played) == 1 else ("group", "model", *rates, "difference"))
+    columns = ("passed", "rate", "95 %", "pass^k", "tokens", "seconds", "USD")
+    table = _table(("group", *columns) if len(played) == 1 else ("group", "model", *columns, "difference"))
     for group in dict.fromkeys(group for one in played for group in one.rates):
         first = played[0].rates.get(group)
         for one in (one for one in played if group in one.rates):
-            told = _rates(rates_of := one.rates[group])
-            difference = _difference(rates_of, first) if first and one is not played[0] else ""
+            told, difference = _rates(rates := one.rates[group]), ""
+            if first and one is not played[0]:
+                more, (low, high) = rates.since(first)
+                difference = f"{more:+.0%} ({low:+.0%} to {high:+.0%})"
             table.add_row(group, *told if len(played) == 1 else (one.label, *told, difference))
     return table
 
 
 def _rates(rates: Rates) -> Iterator[str]:
-    yield f"{rates.passed} of {rates.runs}"
-    yield f"{rates.rate:.0%}"
-    yield f"{rates.low:.0%}-{rates.high:.0%}"
+    yield from (f"{rates.passed} of {rates.runs}", f"{rates.rate:.0%}", f"{rates.low:.0%}-{rates.high:.0%}")
     yield f"k={rates.k} {rates.pass_k:.0%}"
     for value, form in ((rates.tokens, ".0f"), (rates.seconds, ".1f"), (rates.cost_usd, ".4f")):
         yield "-" if value is None else format(value, form)
-
-
-def _difference(rates: Rates, first: Rates) -> str:
-    more, (low, high) = rates.since(first)
-    return f"{more:+.0%} ({low:+.0%} to {high:+.0%})"
 
 
 def _differing(played: Sequence[Played]) -> Iterator[RenderableType]:
@@ -179,7 +171,7 @@ def _unmet(played: Played, trail: Path | None, label: str) -> Iterator[Text]:
         failed = [result for result in results if not result.passed]
         for shown in failed[:1]:
             runs = f" ({len(failed)} of {len(results)} runs)" if len(results) > 1 else ""
-            yield _line(Text(f"\n✗ {label}{name}{runs}: {one_line(shown.title)}", "red"))
-            yield from (_line(Text(f"  {one_line(line, LONGEST_LINE)}")) for line in shown.unmet)
+            yield Text(f"\n✗ {label}{name}{runs}: {one_line(shown.title)}", "red", **LINE)
+            yield from (Text(f"  {one_line(line, LONGEST_LINE)}", **LINE) for line in shown.unmet)
             advice = f"its paper trail, with --scenario {shown.scenario} --trail FOLDER"
-            yield _line(Text(f"  look at: {trail / shown.run_id if trail and shown.run_id else advice}", "dim"))
+            yield Text(f"  look at: {trail / shown.run_id if trail and shown.run_id else advice}", "dim", **LINE)

@@ -83,9 +83,9 @@ class Rates:
             high=high,
             k=k,
             pass_k=fmean(comb(sum(runs_of), k) / comb(len(runs_of), k) for runs_of in counts.values()),
-            tokens=_each(sum(result.tokens for result in results), passed),
-            seconds=_each(sum(result.seconds for result in results), passed),
-            cost_usd=_each(sum(costs), passed) if len(costs) == runs else None,
+            tokens=sum(result.tokens for result in results) / passed if passed else None,
+            seconds=sum(result.seconds for result in results) / passed if passed else None,
+            cost_usd=sum(costs) / passed if passed and len(costs) == runs else None,
         )
 
     def since(self, before: "Rates") -> tuple[float, Interval]:
@@ -94,10 +94,6 @@ class Rates:
         down = sqrt((self.rate - self.low) ** 2 + (before.high - before.rate) ** 2)
         up = sqrt((self.high - self.rate) ** 2 + (before.rate - before.low) ** 2)
         return higher, (higher - down, higher + up)
-
-
-def _each(whole: float, passed: int) -> float | None:
-    return whole / passed if passed else None
 
 
 def wilson(passed: int, runs: int) -> Interval:

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from agent_service.background import Background
 from agent_service.bootstrap import Agent, Http, build, inform_bus
 from agent_service.bus.room import keep_room
+from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
 from agent_service.core.waiting import Status
 from agent_service.metrics.runs import AgentMetrics
@@ -29,7 +30,7 @@ from groundwork.nats.asking import changes
 from groundwork.nats.following import keep_informed
 from groundwork.nats.lease import may_join_anew
 from groundwork.service.beginning import loaded
-from groundwork.service.errors import Failure, causes
+from groundwork.service.errors import Failure, TryAgain, causes
 from groundwork.service.foundations import Claim, Ground, laid
 from groundwork.service.keys import KeyRing
 from groundwork.service.serving import OF_A_SERVICE, address, cancelled_by_signals, head_start, listening, tell_ready
@@ -124,6 +125,12 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket, ht
         raise
 
 
+async def _heard_of(skills: NatsSkills) -> None:
+    """Executors may begin later than the agent."""
+    with suppress(TryAgain):
+        await skills.catalog()
+
+
 async def _start(
     agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket, http: Http
 ) -> None:
@@ -134,7 +141,7 @@ async def _start(
     agent.limits.recall(agent.store.taken, aside=agent.settings.shared)
     left = await agent.recovery.resume_all()
     halts = changes(agent.ground.link, subjects.LEASE_BUCKET, subjects.HALT_KEY, every_s=HALT_LOOK_S)
-    background.start(agent.skills.catalog())  # runs that are to begin wait for it
+    background.start(_heard_of(agent.skills))  # runs that are to begin wait for it
     for work in (
         agent.receiving.run(),
         _keep_time(agent),

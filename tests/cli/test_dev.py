@@ -14,6 +14,12 @@ from tests.cli.calling import running_with
 from tests.cli.dev_stack import Dev
 
 
+def test_a_start_warns_of_nothing(dev: Dev) -> None:
+    logs = [file.read_text() for file in (dev.folder / "logs").glob("*.log")]
+    assert [line for log in logs for line in log.splitlines() if '"level":"WARNING"' in line] == []
+    assert len(logs) == 2
+
+
 def test_doctor_finds_nothing_wrong(dev: Dev) -> None:
     called = dev("doctor", "--deep")
     assert called.code == 0, called.out

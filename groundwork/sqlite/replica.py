@@ -26,7 +26,7 @@ THE_SAME = timedelta(milliseconds=1)
 """Instants that may be of the same message: what the server says of it in two places it rounds in two ways."""
 
 Apply = Callable[[sqlite3.Connection, StoredMessage], None]
-Forget = Callable[[sqlite3.Connection], None]
+Forget = Callable[[sqlite3.Connection], object]
 Applied = Callable[[Sequence[StoredMessage]], object]
 
 

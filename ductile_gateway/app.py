@@ -12,17 +12,15 @@ from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.waiting import Lanes, Standstill
-from ductile_gateway.ductile.runner import Ductiles
 from ductile_gateway.foundations import Foundations, laid, open_tools
-from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.seen import Seen
 from ductile_gateway.settings import GatewaySettings, load, settings_file
 from ductile_gateway.telling import GatewayMetrics
 from ductile_gateway.tidying import Tidying
 from ductile_gateway.tools.toolbox import follow_folders, keep_fresh, tools_at_last
 from ductile_gateway.trust import Pins, Trust
+from ductile_gateway.webhooks.destinations import callback_check
 from ductile_gateway.webhooks.outbound import Outbox, serve_outbound
-from ductile_gateway.webhooks.sender import callback_check
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.following import keep_informed
 from groundwork.nats.lease import may_join_anew
@@ -138,7 +136,7 @@ class _Gateway:
         offers.replace(tools.catalog, tools.problems, awaited=tools.awaited)
         ground, choices = self.stands_on.ground, settings.choices() or {}
         ledger = Ledger(self.stands_on.rows, run_bytes=settings.run_mb << 20)
-        opening = open_tools(settings, tools, ledger, ground.folder, queues=told.queues(), told=told.calls.sent)
+        opening = open_tools(settings, tools, ledger, ground.folder, queues=told.queues, told=told.calls.sent)
         async with opening as runner, asyncio.TaskGroup() as group:
             relay = Relay(
                 offers=offers,
@@ -171,12 +169,12 @@ class _Gateway:
             group.create_task(keep_informed(link, (subjects.STREAM_RESULTS,), relay.say_again))
             group.create_task(follow_halt(link, standstill))
             told.carrying(requests, ledger, relay.waiting, standstill)
-            if isinstance(runner, Ductiles):
+            if settings.runner == "ductile":
                 told.status.looks["ductile calls"] = runner.findings
                 group.create_task(runner.follow_late(relay.tell_late))
                 every_s = min(each.refresh_s for each in settings.every_ductile().values())
                 group.create_task(keep_fresh(settings, offers, runner.now_has, every_s=every_s, known=tools.ductiles))
-            if isinstance(runner, LocalPlugins):
+            if settings.runner == "plugins":
                 told.status.looks["plugins"] = runner.findings
                 if settings.plugins.reload:
                     group.create_task(follow_folders(settings, offers, runner.now_has))

@@ -8,28 +8,26 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ductile_gateway.bus.ownership import ROLE, AfterRestore, BusOwnership, Permits, require
 from ductile_gateway.calls.ledger import Ledger
-from ductile_gateway.ductile.runner import Queue, open_ductiles
-from ductile_gateway.ductile.starts import ToldOfSent, untold
+from ductile_gateway.ductile.jobs import Queue, ToldOfSent
 from ductile_gateway.plugins.boxes import box_of
 from ductile_gateway.plugins.runner import InProcessTools, LocalPlugins
-from ductile_gateway.ports import ToolRunner
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import ahead
 from ductile_gateway.store.opening import mark_of, open_alone, open_shared
 from ductile_gateway.store.rows import Rows
 from ductile_gateway.tools.toolbox import Tools
 from groundwork.service import foundations
+from groundwork.service.beginning import loaded
 from groundwork.service.foundations import Claim, Ground
 from groundwork.service.store_folder import HAND_OVER_S, store_id
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import OnCommit
 from schemas import subjects
 from schemas.values import dataclass
-
-NO_QUEUES: Mapping[str, Queue] = {}
 
 log = logging.getLogger(__name__)
 
@@ -88,12 +86,13 @@ async def open_tools(
     ledger: Ledger,
     folder: Path,
     *,
-    queues: Mapping[str, Queue] = NO_QUEUES,
-    told: ToldOfSent = untold,
-) -> AsyncIterator[ToolRunner]:
-    """`queues`: by the name of a Ductile, how many jobs it is known to have."""
+    queues: Mapping[str, Queue],
+    told: ToldOfSent,
+) -> AsyncIterator[Any]:
+    """What fills the port ToolRunner. `queues`: by the name of a Ductile, how many jobs it is known to have."""
     if settings.runner == "ductile":
         every = settings.every_ductile()
+        open_ductiles = loaded("ductile_gateway.ductile.runner:open_ductiles")  # with all that speaks HTTP
         async with open_ductiles(every, tools.ductiles, ledger, queues=queues, told=told) as runner:
             yield runner
     elif settings.runner == "in_process":

@@ -14,8 +14,7 @@ from ductile_gateway.calls.artifacts import printable
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.waiting import Standstill, WaitingCalls, look_at_standstill, look_at_waiting
-from ductile_gateway.ductile.discovery import DuctileHealth
-from ductile_gateway.ductile.discovery import look as look_at_ductile
+from ductile_gateway.ductile.jobs import Queue
 from ductile_gateway.foundations import Foundations
 from ductile_gateway.ports import Look
 from ductile_gateway.settings import GatewaySettings
@@ -95,8 +94,9 @@ class Seen:
         metrics.listen_to(link)
         ductiles = settings.every_ductile() if settings.runner == "ductile" else {}
         looks: dict[str, Look] = {"gateway": partial(_look_at_offers, offers, version=version, runner=settings.runner)}
-        look = partial(look_at_ductile, offers=offers, others=settings.ductiles)
-        looks |= {each.label: partial(look, each) for each in ductiles.values()}
+        for each in ductiles.values():
+            look = loaded("ductile_gateway.ductile.discovery:look")
+            looks[each.label] = partial(look, each, offers=offers, others=settings.ductiles)
         number, me = partial(_living, link) if settings.shared else None, stands_on.rows.by
         self.status = Status(looks=looks, version=version, executor=settings.name, name=me, number=number)
         self.readiness: dict[str, Callable[[], str]] = {
@@ -108,14 +108,14 @@ class Seen:
         """What has to be there, by name: what is wrong with it, in words for a person; empty where nothing is."""
         self.spans = Spans(settings.telemetry.receiver())
         self.calls = CallsTold(metrics, self.spans, urls={name: each.url for name, each in ductiles.items()})
-        self._healths = {name: DuctileHealth(each) for name, each in ductiles.items()}
+        self._healths = {
+            name: loaded("ductile_gateway.ductile.discovery:DuctileHealth")(each) for name, each in ductiles.items()
+        }
+        self.queues: Mapping[str, Queue] = {name: partial(getattr, one, "queue") for name, one in self._healths.items()}
+        """How many jobs each Ductile is known to have, by its name."""
 
     def wrong(self) -> dict[str, str]:
         return {name: printable(check()) for name, check in self.readiness.items()}
-
-    def queues(self) -> Mapping[str, Callable[[], int | None]]:
-        """How many jobs each Ductile is known to have, by its name."""
-        return {name: partial(getattr, health, "queue") for name, health in self._healths.items()}
 
     async def serve(self, outbox: Callable[[], int], *, take_over: bool) -> None:
         """`outbox`: how many deliveries wait."""
@@ -125,7 +125,8 @@ class Seen:
             group.create_task(self.spans.keep_sending())
             if self._healths:
                 self.readiness["ductile"] = self._trouble
-                self._metrics.observe_ductiles(self._healths)
+                troubles = {name: partial(getattr, one, "trouble") for name, one in self._healths.items()}
+                self._metrics.observe_ductiles(troubles, self.queues)
             for health in self._healths.values():
                 group.create_task(health.follow())
 

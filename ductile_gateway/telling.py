@@ -16,9 +16,8 @@ from functools import cache
 from urllib.parse import urlsplit
 
 from ductile_gateway.calls.call import Asked, ToolCall, ToolOutcome
-from ductile_gateway.ductile.discovery import DuctileHealth
+from ductile_gateway.ductile.jobs import Queue, Sent
 from ductile_gateway.ductile.settings import owner
-from ductile_gateway.ductile.starts import Sent
 from groundwork.nats.link import NatsLink
 from groundwork.service.beginning import loaded
 from groundwork.service.machine import in_daemon_thread, utc_now
@@ -127,15 +126,16 @@ class GatewayMetrics:
         )
         self.instruments.level("agentic.outbound.waiting", "Deliveries to others that wait", outbox, unit="{event}")
 
-    def observe_ductiles(self, healths: Mapping[str, DuctileHealth]) -> None:
-        which = ("agentic.ductile.name",) if any(healths) else ()
-        each = {(name,) if which else (): health for name, health in healths.items()}
+    def observe_ductiles(self, troubles: Mapping[str, Callable[[], str]], queues: Mapping[str, Queue]) -> None:
+        """By the names of Ductiles; the one that needs none has the empty one."""
+        which = ("agentic.ductile.name",) if any(queues) else ()
+        series = {name: (name,) if which else () for name in queues}
 
         def up() -> Mapping[Attributes, float]:
-            return {series: not health.trouble for series, health in each.items()}
+            return {series[name]: not trouble() for name, trouble in troubles.items()}
 
         def queue() -> Mapping[Attributes, float]:
-            return {series: health.queue for series, health in each.items() if health.queue is not None}
+            return {series[name]: jobs for name, read in queues.items() if (jobs := read()) is not None}
 
         self.instruments.level("agentic.ductile.up", "1 while Ductile answers, else 0", up, attributes=which)
         text = "Jobs waiting or running in Ductile, of any client"

@@ -53,10 +53,10 @@ async def make_call(
     tools = await find_tools(settings)
     intent, offer, given = _ready(tools, tool, command, arguments)
     with cancelled_by_signals(lambda: None), TemporaryDirectory(prefix="agentic-call-") as place:
-        folder = Path(place)
+        folder, queues = Path(place), dict.fromkeys(settings.every_ductile(), lambda: None)
         async with (
             open_alone(folder) as rows,
-            open_tools(settings, tools, ledger := Ledger(rows), folder) as runner,
+            open_tools(settings, tools, ledger := Ledger(rows), folder, queues=queues, told=lambda *_: None) as runner,
         ):
             return await _called(ToolCall.of(intent, given), intent, offer, runner, ledger)
 

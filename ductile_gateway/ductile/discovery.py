@@ -90,15 +90,14 @@ _WANTED: Mapping[Endpoint, Sequence[str]] = {PIPELINE: [NOTHING], LOGS: [], TREE
 _PROBED: Mapping[Endpoint, Sequence[str]] = {**_NEEDED, **_WANTED, CONFIG: []}
 
 
-async def discover_tools(
-    api: DuctileApi, choices: Mapping[str, ToolChoice] | None, settings: DuctileSettings
-) -> DuctileTools:
+async def discover_tools(choices: Mapping[str, ToolChoice] | None, settings: DuctileSettings) -> DuctileTools:
     """Raises Misconfigured when the token does not open them, TryAgain while Ductile is away."""
     try:
-        for finding in await look_at(api, settings, writes=False):
-            if finding.mark == "wrong":
-                raise Misconfigured(f"{settings.place}: {finding.text}: {finding.remedy}")
-        return await _read(api, choices, settings)
+        async with open_api(settings) as api:
+            for finding in await look_at(api, settings, writes=False):
+                if finding.mark == "wrong":
+                    raise Misconfigured(f"{settings.place}: {finding.text}: {finding.remedy}")
+            return await _read(api, choices, settings)
     except DuctileRefused as refusal:
         raise Misconfigured(f"{settings.place}: {refusal}") from refusal
     except (Away, Unreadable) as error:

@@ -5,13 +5,14 @@ says so. `failed` beside a response that is ok means that what follows the tool 
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Literal
 
 from pydantic import JsonValue
 
 from ductile_gateway.calls.artifacts import STDERR_BYTES, end_of, masked, printable
-from ductile_gateway.calls.call import JobFacts, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.calls.call import JobFacts, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.plugins.response import MAX_MESSAGE, outcome_of
 from schemas.values import dataclass, replace
 
@@ -23,6 +24,30 @@ _PROTOCOL = frozenset(
 )
 
 Document = Mapping[str, JsonValue]
+
+
+Fate = Literal["accepted", "refused", "not_sent", "lost"]
+"""`lost`: it was sent, and no answer says what became of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """One request to start a call. `path`: that of the URL. `status`: of Ductile's answer, where it gave one of its
+    own."""
+
+    path: str
+    began_at: datetime
+    ended_at: datetime
+    fate: Fate
+    status: int | None = None
+    job_id: str | None = None
+    why: str = ""
+
+
+ToldOfSent = Callable[[ToolCall, Sent], None]
+"""Returns at once and raises nothing."""
+Queue = Callable[[], int | None]
+"""The number of jobs waiting or running in a Ductile; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,11 @@ An event is `{"event": {"type", "payload", "dedupe_key"}, "origin": {"instance",
 answers a repeated one with the job that it began before.
 """
 
-import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Literal
 
 import httpx2
-from pydantic import JsonValue
 
 from ductile_gateway.ductile.api import FORBIDDEN, exchange, fields_of, job_id_in, own_refusal
 from ductile_gateway.ductile.settings import RelayPeerSettings
@@ -22,8 +20,6 @@ SKEWED = "outside allowed clock skew"
 SECRETS_DIFFER = "the peer's secret in Ductile is not the one that is set here, or something on the way says so"
 _ACCEPTED, _FORBIDDEN = 202, 403
 
-Fields = Mapping[str, JsonValue]
-
 
 @dataclass(frozen=True, slots=True)
 class RelayAnswer:
@@ -34,16 +30,6 @@ class RelayAnswer:
     status: int
     job_id: str
     error: str
-
-
-def body_of(kind: str, key: str, payload: Fields, baggage: Fields, *, peer: str) -> bytes:
-    """An event under its dedupe key. `baggage`: what Ductile's context is to carry, as far as it lets the peer."""
-    envelope = {
-        "event": {"type": kind, "payload": dict(payload), "dedupe_key": key},
-        "origin": {"instance": peer, "event_id": key},
-        "baggage": dict(baggage),
-    }
-    return json.dumps(envelope, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def read_answer(status: int, body: bytes) -> RelayAnswer:

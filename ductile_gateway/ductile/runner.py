@@ -31,10 +31,10 @@ from ductile_gateway.calls.call import (
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile.api import Away, DuctileApi, Lost, open_api
 from ductile_gateway.ductile.catalog import DuctileTools
-from ductile_gateway.ductile.jobs import Going
+from ductile_gateway.ductile.jobs import Going, Queue, Sent, ToldOfSent
 from ductile_gateway.ductile.relay import open_relay_ingress
 from ductile_gateway.ductile.settings import DuctileSettings, own_name, owner
-from ductile_gateway.ductile.starts import ApiStarts, RelayStarts, Sent, ToldOfSent, sent_by, untold
+from ductile_gateway.ductile.starts import ApiStarts, RelayStarts, sent_by
 from ductile_gateway.ductile.watch import DuctileEvents, JobWatch, Pace
 from ductile_gateway.ports import Begin, unrecorded
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
@@ -48,16 +48,10 @@ QUEUE_COME_BACK_S = 5.0
 FOR = timedelta(hours=24)
 """As long as Ductile keeps its jobs. Its attempts at one take a quarter of an hour."""
 
-Queue = Callable[[], int | None]
-"""The number of jobs waiting or running in a Ductile; None where that is not known."""
 Tell = Callable[[str, Verdict], Awaitable[bool]]
 """Takes the key of a call and what came of it after all; False while the call has no answer yet."""
 
 log = logging.getLogger(__name__)
-
-
-def unqueued() -> None:
-    """Nothing is known of the queue."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -163,8 +157,8 @@ async def open_runner(
     settings: DuctileSettings,
     ledger: Ledger,
     *,
-    queue: Queue = unqueued,
-    told: ToldOfSent = untold,
+    queue: Queue,
+    told: ToldOfSent,
     pace: Pace | None = None,
     relay_transport: httpx2.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[DuctileRunner]:
@@ -275,6 +269,6 @@ async def open_ductiles(
         runners = dict[str, DuctileRunner]()
         for name, settings in every.items():
             api, found = await stack.enter_async_context(open_api(settings)), tools.get(name, DuctileTools())
-            opening = open_runner(api, found, settings, ledger, queue=queues.get(name, unqueued), told=told)
+            opening = open_runner(api, found, settings, ledger, queue=queues[name], told=told)
             runners[name] = await stack.enter_async_context(opening)
         yield Ductiles(runners, ledger, min(settings.poll_most_s for settings in every.values()))

@@ -13,10 +13,10 @@ lost, a refusal does not say that nothing has run.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 import httpx2
 from pydantic import JsonValue
@@ -35,10 +35,11 @@ from ductile_gateway.ductile.api import (
     Unreadable,
 )
 from ductile_gateway.ductile.catalog import DuctileTools
-from ductile_gateway.ductile.jobs import FINISHED
-from ductile_gateway.ductile.relay import SECRETS_DIFFER, Fields, RelayIngress, body_of
+from ductile_gateway.ductile.jobs import FINISHED, Sent
+from ductile_gateway.ductile.relay import SECRETS_DIFFER, RelayIngress
 from ductile_gateway.ductile.settings import DuctileSettings, RelayRouteSettings
 from ductile_gateway.ductile.watch import Pace
+from ductile_gateway.webhooks.signatures import relay_event
 from groundwork.service.machine import utc_now
 from schemas.events import RESERVED_KEYS
 from schemas.values import dataclass
@@ -49,22 +50,6 @@ REMEMBERED = 2000
 
 Found = str | NeverStarted | Unknown
 """The id of the job; or that there is none and will be none; or that it is unknown, with the jobs that may be it."""
-Fate = Literal["accepted", "refused", "not_sent", "lost"]
-"""`lost`: it was sent, and no answer says what became of it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """One request to start a call. `path`: that of the URL. `status`: of Ductile's answer, where it gave one of its
-    own."""
-
-    path: str
-    began_at: datetime
-    ended_at: datetime
-    fate: Fate
-    status: int | None = None
-    job_id: str | None = None
-    why: str = ""
 
 
 async def sent_by(path: str, starting: Awaitable[str]) -> Sent:
@@ -77,14 +62,6 @@ async def sent_by(path: str, starting: Awaitable[str]) -> Sent:
     except (NotSent, Lost) as error:
         told = {"fate": "lost" if isinstance(error, Lost) else "not_sent", "why": str(error)}
     return Sent(path=path, began_at=began_at, ended_at=utc_now(), **told)
-
-
-ToldOfSent = Callable[[ToolCall, Sent], None]
-"""Returns at once and raises nothing."""
-
-
-def untold(call: ToolCall, sent: Sent) -> None:
-    """Tells nothing."""
 
 
 def payload_of(call: ToolCall, *, with_id: bool) -> dict[str, JsonValue]:
@@ -208,7 +185,7 @@ class RelayStarts:
         payload, baggage = of_call(call.asked, payload_of(call, with_id=self.settings.send_call_id))
         try:
             async with asyncio.timeout(self.settings.request_timeout_s):
-                answer = await self.ingress.post(body_of(kind, call.key, payload, baggage, peer=self.us.peer))
+                answer = await self.ingress.post(relay_event(kind, call.key, payload, baggage, peer=self.us.peer))
         except UNSENT as error:
             raise NotSent(f"no connection to Ductile ({type(error).__name__})") from error
         except (httpx2.HTTPError, TimeoutError, Unreadable) as error:
@@ -240,7 +217,7 @@ class RelayStarts:
         return Unknown("its event was sent to Ductile, and not answered before the deadline")
 
 
-def of_call(asked: Asked, payload: Fields) -> tuple[Fields, Fields]:
+def of_call(asked: Asked, payload: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
     """Payload and baggage. Correlation stands in both; neither a model nor a tool can say otherwise (RFC-103, reserved
     keys). With the capability a pipeline can answer by an event of its own."""
     request = asked.request

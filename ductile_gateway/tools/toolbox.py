@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ductile_gateway.calls.policy import Awaited, Offers
-from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools, without_call_id
-from ductile_gateway.ductile.discovery import discover_tools
 from ductile_gateway.ductile.settings import DuctileSettings, full_name
 from ductile_gateway.plugins.boxes import plugin_environment
 from ductile_gateway.plugins.folders import Discovered, InstalledPlugin, PluginLacks, discover_plugins
@@ -22,6 +20,7 @@ from ductile_gateway.plugins.manifest import Manifest
 from ductile_gateway.plugins.runner import in_process_manifests
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import ToolChoice, difference, draw_catalog
+from groundwork.service.beginning import loaded
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from schemas.catalog import Catalog
 from schemas.values import dataclass
@@ -64,13 +63,13 @@ async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools
 
 async def _of_ductiles(settings: GatewaySettings, known: Mapping[str, DuctileTools]) -> Tools:
     found, silent = dict[str, DuctileTools](), dict[str, Failure]()
+    discover_tools = loaded("ductile_gateway.ductile.discovery:discover_tools")  # with all that speaks HTTP
 
     async def ask(name: str, its: DuctileSettings) -> None:
-        async with open_api(its) as api:
-            try:
-                found[name] = await discover_tools(api, settings.choices_in(name), its)
-            except (TryAgain, Misconfigured) as error:
-                silent[name] = error
+        try:
+            found[name] = await discover_tools(settings.choices_in(name), its)
+        except (TryAgain, Misconfigured) as error:
+            silent[name] = error
 
     await asyncio.gather(*(ask(*one) for one in settings.every_ductile().items()))
     if not found:

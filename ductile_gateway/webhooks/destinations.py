@@ -1,17 +1,25 @@
-"""Where a callback may go: public addresses by HTTPS, unless an operator allows more. Pure: nothing is resolved here.
+"""Where a callback may go: public addresses by HTTPS, unless an operator allows more.
 
 Addresses decide, also for a host that is written as a number: all that it resolves to are checked. An IPv6 address that
 carries an IPv4 one inside (mapped, NAT64, 6to4, Teredo) is always refused.
 """
 
+import asyncio
+import contextlib
 import ipaddress
 import re
-from collections.abc import Iterable
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
-from ductile_gateway.webhooks.settings import NetworkSettings
+from ductile_gateway.webhooks.settings import CallbackSettings, NetworkSettings
 from schemas.values import dataclass
 
+RESOLVERS, CHECKERS = 16, 4
+"""Names looked up at the same time: in threads of their own, so that a slow name server holds up nothing else."""
+CHECKED_WITHIN_S = 1.0
+UNSIGNED = "gateway.outbound.callbacks.secret is not set, and a callback goes out signed or not at all"
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 _URL = re.compile(r"[!-\[\]-~]{1,2048}", re.ASCII)
 _HOST = re.compile(r"[a-z0-9_:.-]{1,253}", re.ASCII)
@@ -98,3 +106,51 @@ def _parts(url: str) -> Destination:
         raise Forbidden("a callback's URL names no user and no password")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Destination(parts.scheme, host.removesuffix("."), port or _DEFAULT_PORTS[parts.scheme], target)
+
+
+Resolve = Callable[[str, int], Sequence[str]]
+"""The addresses of a host and port, in the order to try them. Raises OSError."""
+
+
+def resolve_name(host: str, port: int) -> Sequence[str]:
+    found = socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM)  # text would be taken for an IDN
+    return [str(address[0]) for *_, address in found]
+
+
+class Addresses:
+    """Looks names up and checks all that they stand for, `most` at the same time."""
+
+    def __init__(self, resolve: Resolve, *, most: int) -> None:
+        self._resolve = resolve
+        self._resolvers = ThreadPoolExecutor(most, thread_name_prefix="resolver")
+
+    async def of(self, destination: Destination, rules: NetworkSettings) -> Sequence[str]:
+        """Raises Forbidden, and OSError."""
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._resolvers, self._resolve, destination.host, destination.port)
+        for address in found:
+            check_address(address, rules)
+        return found
+
+    def close(self) -> None:
+        self._resolvers.shutdown(wait=False, cancel_futures=True)
+
+
+def callback_check(
+    settings: CallbackSettings, resolve: Resolve = resolve_name, *, within_s: float = CHECKED_WITHIN_S
+) -> Callable[[str], Awaitable[str]]:
+    """Says at the wake why nothing would ever be sent to a callback; empty where it would. A name that cannot be looked
+    up soon is not refused. Callers choose these names, so they are looked up apart from those of what is sent."""
+    addresses, rules = Addresses(resolve, most=CHECKERS), settings.network
+
+    async def flaw(url: str) -> str:
+        if not settings.secret:
+            return UNSIGNED
+        try:
+            with contextlib.suppress(OSError):  # the name is unknown now, or not known soon: a timeout is one, too
+                await asyncio.wait_for(addresses.of(read_destination(url, rules), rules), within_s)
+        except Forbidden as error:
+            return str(error)
+        return ""
+
+    return flaw

@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from ductile_gateway.calls.artifacts import cut
-from ductile_gateway.ductile.relay import body_of
 from ductile_gateway.webhooks.destinations import lane_of
 from ductile_gateway.webhooks.settings import OutboundSettings
+from ductile_gateway.webhooks.signatures import relay_event
 from schemas.values import dataclass
 
 MOST_BYTES = 20_000
@@ -140,7 +140,7 @@ def notifications_of(event: LifecycleEvent, settings: OutboundSettings, *, at: d
     owed = []
     for name, relay in settings.every_relay().items():
         if event.type in relay.types:
-            body = body_of(event.type, event.key, event.payload, {"run_id": event.run_id}, peer=relay.peer)
+            body = relay_event(event.type, event.key, event.payload, {"run_id": event.run_id}, peer=relay.peer)
             owed.append(_owed(event, target_of(RELAY, name), body=body, at=at))
     for name, one in settings.subscriptions.items():
         if event.type in one.types:

@@ -9,10 +9,8 @@ signature waits for a person to mend it.
 import asyncio
 import contextlib
 import hashlib
-import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -21,9 +19,18 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 import httpx2
 
 from ductile_gateway.ductile.relay import SECRETS_DIFFER, RelayIngress, open_relay_ingress
-from ductile_gateway.webhooks.destinations import Destination, Forbidden, check_address, read_destination
+from ductile_gateway.webhooks.destinations import (
+    RESOLVERS,
+    UNSIGNED,
+    Addresses,
+    Destination,
+    Forbidden,
+    Resolve,
+    read_destination,
+    resolve_name,
+)
 from ductile_gateway.webhooks.notifications import CALLBACK, RELAY, SUBSCRIPTION, Notification, Try, target_of
-from ductile_gateway.webhooks.settings import CallbackSettings, NetworkSettings, OutboundSettings, SubscriptionSettings
+from ductile_gateway.webhooks.settings import CallbackSettings, OutboundSettings, SubscriptionSettings
 from ductile_gateway.webhooks.signatures import standard_headers
 from groundwork.service.machine import utc_now
 from schemas.values import dataclass
@@ -31,16 +38,10 @@ from schemas.values import dataclass
 usual_authorities = cache(ssl.create_default_context)
 """Of certificates, read once: that takes a twentieth of a second."""
 
-RESOLVERS, CHECKERS = 16, 4
-"""Names looked up at the same time: in threads of their own, so that a slow name server holds up nothing else."""
-CHECKED_WITHIN_S = 1.0
 CONNECT_WITHIN_S = 5.0
 MOST_ADDRESSES = 4
-UNSIGNED = "gateway.outbound.callbacks.secret is not set, and a callback goes out signed or not at all"
 USER_AGENT = "agentic-loop-gateway"
 
-Resolve = Callable[[str, int], Sequence[str]]
-"""The addresses of a host and port, in the order to try them. Raises OSError."""
 _Receiver = CallbackSettings | SubscriptionSettings
 
 
@@ -49,7 +50,7 @@ class WebhookSender:
     """`relays` and `receivers` by target."""
 
     client: httpx2.AsyncClient
-    addresses: "Addresses"
+    addresses: Addresses
     relays: Mapping[str, RelayIngress]
     receivers: Mapping[str, _Receiver]
     timeout_s: float
@@ -132,50 +133,6 @@ def retry_after_s(header: str, *, now: datetime) -> float:
         return max(0.0, (parsedate_to_datetime(header).astimezone(UTC) - now).total_seconds())
     except (ValueError, OverflowError):
         return 0.0
-
-
-def resolve_name(host: str, port: int) -> Sequence[str]:
-    found = socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM)  # text would be taken for an IDN
-    return [str(address[0]) for *_, address in found]
-
-
-class Addresses:
-    """Looks names up and checks all that they stand for, `most` at the same time."""
-
-    def __init__(self, resolve: Resolve, *, most: int) -> None:
-        self._resolve = resolve
-        self._resolvers = ThreadPoolExecutor(most, thread_name_prefix="resolver")
-
-    async def of(self, destination: Destination, rules: NetworkSettings) -> Sequence[str]:
-        """Raises Forbidden, and OSError."""
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self._resolvers, self._resolve, destination.host, destination.port)
-        for address in found:
-            check_address(address, rules)
-        return found
-
-    def close(self) -> None:
-        self._resolvers.shutdown(wait=False, cancel_futures=True)
-
-
-def callback_check(
-    settings: CallbackSettings, resolve: Resolve = resolve_name, *, within_s: float = CHECKED_WITHIN_S
-) -> Callable[[str], Awaitable[str]]:
-    """Says at the wake why nothing would ever be sent to a callback; empty where it would. A name that cannot be looked
-    up soon is not refused. Callers choose these names, so they are looked up apart from those of what is sent."""
-    addresses, rules = Addresses(resolve, most=CHECKERS), settings.network
-
-    async def flaw(url: str) -> str:
-        if not settings.secret:
-            return UNSIGNED
-        try:
-            with contextlib.suppress(OSError):  # the name is unknown now, or not known soon: a timeout is one, too
-                await asyncio.wait_for(addresses.of(read_destination(url, rules), rules), within_s)
-        except Forbidden as error:
-            return str(error)
-        return ""
-
-    return flaw
 
 
 @contextlib.asynccontextmanager

@@ -8,10 +8,11 @@ any number of signatures, and fails at a malformed one. All comparisons take con
 import base64
 import hashlib
 import hmac
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 MOST_SIGNATURES = 8
 """Of a list in one header: more than any rotation needs, so few that a long list costs nothing."""
@@ -115,6 +116,16 @@ def within(instant: datetime | None, now: datetime) -> bool:
 def relay_message(method: str, path: str, timestamp: str, body: bytes) -> bytes:
     """What Ductile's relay signs: four parts between line feeds. `path` is decoded and without its query."""
     return b"\n".join((method.upper().encode(), path.encode(), timestamp.encode(), body))
+
+
+def relay_event(kind: str, key: str, payload: Mapping[str, Any], baggage: Mapping[str, Any], *, peer: str) -> bytes:
+    """An event under its dedupe key. `baggage`: what Ductile's context is to carry, as far as it lets the peer."""
+    envelope = {
+        "event": {"type": kind, "payload": dict(payload), "dedupe_key": key},
+        "origin": {"instance": peer, "event_id": key},
+        "baggage": dict(baggage),
+    }
+    return json.dumps(envelope, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def relay_headers(path: str, body: bytes, secret: str, *, at: datetime) -> dict[str, str]:

@@ -14,7 +14,8 @@ from ductile_gateway.calls.call import CALL_ID, Intent, Receipt, ToolCall, ToolO
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
-from ductile_gateway.ductile.runner import DuctileRunner, Ductiles, Queue, open_runner, unqueued
+from ductile_gateway.ductile.jobs import Queue
+from ductile_gateway.ductile.runner import DuctileRunner, Ductiles, open_runner
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.watch import Pace
 from ductile_gateway.ports import Begin
@@ -67,7 +68,7 @@ async def gateway(
     pace: Pace = QUICK,
     transport: httpx2.AsyncBaseTransport | None = None,
     wire: httpx2.AsyncBaseTransport | None = None,
-    queue: Queue = unqueued,
+    queue: Queue = lambda: None,
     **changed: Any,
 ) -> AsyncIterator[Recorded]:
     """A runner, with these settings changed. `transport`, `wire`: the ways to the API and to the relay ingress."""
@@ -82,6 +83,7 @@ async def gateway(
             stores.ledger,
             pace=pace,
             queue=queue,
+            told=lambda *_: None,
             relay_transport=wire,
         ) as runner,
     ):

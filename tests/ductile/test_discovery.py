@@ -84,9 +84,8 @@ async def test_of_the_narrower_scopes_of_the_newer_version_those_that_lack_are_n
 async def test_what_is_there_is_discovered_for_the_chosen_tools_alone(shared: DuctileUnderTest) -> None:
     settings = settings_for(shared, idempotent=["probe/note"])
     choices = {"probe": ToolChoice(), "flow": ToolChoice(plugin=PIPELINE), "missing": ToolChoice()}
-    async with open_api(settings) as api:
-        found = await discover_tools(api, choices, settings)
-        nothing = await discover_tools(api, None, settings)
+    found = await discover_tools(choices, settings)
+    nothing = await discover_tools(None, settings)
     commands = {command.name: (command.type, command.idempotent) for command in found.manifests["probe"].commands}
     assert commands == {"handle": ("write", False), "look": ("read", False), "note": ("write", True)}
     assert found.manifests.keys() == {"probe", PIPELINE}
@@ -105,9 +104,8 @@ async def test_a_token_that_opens_too_little_or_too_much_is_not_used(
 ) -> None:
     for token, refused in REFUSED:
         settings = settings_for(shared, token=shared.tokens[token])
-        async with open_api(settings) as api:
-            with pytest.raises(Misconfigured, match=refused):
-                await discover_tools(api, {"probe": ToolChoice()}, settings)
+        with pytest.raises(Misconfigured, match=refused):
+            await discover_tools({"probe": ToolChoice()}, settings)
 
 
 def with_tools(ductile: DuctileUnderTest, *tools: str) -> GatewaySettings:

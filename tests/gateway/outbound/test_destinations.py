@@ -6,8 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from ductile_gateway.webhooks.destinations import Forbidden, check_address, read_destination
-from ductile_gateway.webhooks.sender import callback_check, resolve_name
+from ductile_gateway.webhooks.destinations import (
+    Forbidden,
+    callback_check,
+    check_address,
+    read_destination,
+    resolve_name,
+)
 from ductile_gateway.webhooks.settings import CallbackSettings, NetworkSettings
 from tests.gateway.outbound.kit import SECRET
 

@@ -109,7 +109,7 @@ class Inspection:
         run = await present(self._store, run_id)
         items = items_of_step(await self._reader.history(run_id, run.state.version), step)
         if not items:
-            raise Refusal(Code.UNKNOWN_STEP, "the run has not taken this step", run_id=run_id)
+            raise Refusal(Code.UNKNOWN_STEP, "the run has taken no such step: see its `steps`", run_id=run_id)
         wanted = {item.answered_in for item in items if item.answered_in}
         found = await asyncio.gather(*(self._reader.records(run_id, seq - 1, 1) for seq in wanted))
         return step_detail(run.state, items, {record.entry.seq: record for records in found for record in records})
@@ -119,7 +119,11 @@ class Inspection:
         await present(self._store, run_id)
         made = call_view(await self._reader.changes(run_id), call, self._prompt_of)
         if made is None:
-            raise Refusal(Code.UNKNOWN_CALL, "the run has not made this model call", run_id=run_id)
+            raise Refusal(
+                Code.UNKNOWN_CALL,
+                "the run has made fewer model calls: see its `usage`",
+                run_id=run_id,
+            )
         return made
 
     async def list_files(self, run_id: str) -> FileList:

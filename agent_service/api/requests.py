@@ -279,6 +279,8 @@ _NAME = re.compile(r"[A-Za-z_-]{1,32}\d{0,4}")
 """What could be the name of a field, or of a header: any other may be a secret in the wrong place, and is not told."""
 _FORMS = {
     "cursor": "must be the `next_cursor` of the page before",
+    "wake_id": "must be 1 to 128 letters, digits, `.`, `_`, `:` or `-`",
+    "arguments_hash": "must be the `arguments_hash` that the run asks with: 32 hexadecimal digits",
     "callback": "must be an address that begins with http:// or https://, without a login",
 }
 """What a field has to be, where its pattern says it to programs only."""

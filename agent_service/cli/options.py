@@ -67,8 +67,13 @@ def _runs_there_are(beginning: str) -> list[tuple[str, str]]:
 
 
 def _instant(text: str | None) -> str | None:
-    ago = _AGO.fullmatch(text or "")
-    return rfc3339(datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})) if ago else text
+    if ago := _AGO.fullmatch(text or ""):
+        return rfc3339(datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])}))
+    try:
+        datetime.fromisoformat(text or rfc3339(datetime.now(UTC)))
+    except ValueError as error:
+        raise typer.BadParameter("must be an age (30m, 2h, 7d), or an instant such as 2026-12-24T18:00:00Z") from error
+    return text
 
 
 def _finite(value: float | None) -> float | None:

@@ -86,7 +86,7 @@ def _shown(asking: Asking) -> str:
     view = asking.ask("show_run")
     asks = view["asks"]
     if asks is None or asks["kind"] != "approval":
-        what = f"it asks for {asks['kind'].replace('_', ' ')}" if asks else f"it is {view['status']}"
+        what = "it asks something else: `agentic inbox` tells what" if asks else f"it is {view['status']}"
         text = f"{view['run_id']} waits for no approval: {what}"
         raise NotDone(text, Exit.REFUSED, {"code": "not_heard", "run_id": view["run_id"]})
     if not asking.as_json:

@@ -91,7 +91,7 @@ class Questions:
             try:
                 url = str(json.loads(request.data)["url"])
             except (ValueError, TypeError, KeyError, RecursionError) as error:
-                raise ServiceError("400", "a callback is asked for as {url}") from error
+                raise ServiceError("400", 'send {"url": "https://…"}') from error
             await request.respond(json.dumps({"flaw": await flaw_of(url)}).encode())
 
         await self._service.add_endpoint(name="callback", subject=subjects.CALLBACK, handler=tell)
@@ -101,7 +101,7 @@ class Questions:
             try:
                 asked = PruneAsked.model_validate_json(request.data)
             except ValidationError as error:
-                raise ServiceError("400", "it is asked as {dry_run}") from error
+                raise ServiceError("400", 'send {"dry_run": true}, or {} to prune') from error
             await request.respond((await prune(asked.dry_run)).model_dump_json().encode())
 
         await self._service.add_endpoint(name="prune", subject=subjects.PRUNE, handler=tell)

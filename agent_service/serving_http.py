@@ -10,9 +10,9 @@ from agent_service.api.feed import Feed
 from agent_service.api.http import create_app
 from agent_service.api.inspection import Inspection, WhyCalls
 from agent_service.api.micro import Fresh
-from agent_service.api.operating import DrainCalls, PruneCalls, UsageCalls
-from agent_service.api.people import InboxCalls, LetterCalls
-from agent_service.api.service import HealthCalls, Look, Part, ServiceCalls, ToolCalls
+from agent_service.api.operating import OperatorCalls
+from agent_service.api.people import PeopleCalls
+from agent_service.api.service import HealthCalls, Look, Part, ServiceCalls
 from agent_service.api.sse import EventStreams, Slots
 from agent_service.bootstrap import Agent, prompt_of
 from agent_service.bus import findings
@@ -64,18 +64,20 @@ def _rooms(agent: Agent, feed: Feed, reader: JournalReader) -> Iterator[object]:
         return [findings.server(link), await findings.jetstream(link), await findings.dead_letters(letters)]
 
     looks: dict[Part, Look] = {"agent": this_agent, "gateway": partial(findings.gateway, troubles), "nats": nats}
-    metrics = partial(_observe(agent).exposed, subjects.SERVICE_AGENT)
     yield Inspection(store, reader, agent.folders, prompt_of)
     yield WhyCalls(store, NatsWhereabouts(link), letters, skills, now.status, agent.ready)
-    yield InboxCalls(store, letters)
-    yield LetterCalls(letters)
+    yield PeopleCalls(store, letters)
     yield HealthCalls(agent.ready, looks)
-    yield UsageCalls(store)
-    yield DrainCalls(agent.draining)
-    yield PruneCalls(agent.pruning, partial(prune_rows, link))
-    yield ToolCalls(skills, lambda: skills.complaints)
+    yield OperatorCalls(store, agent.draining, agent.pruning, partial(prune_rows, link))
     yield EventStreams(feed, store)
-    yield ServiceCalls(agent.settings, agent.ready, metrics, member=me)
+    yield ServiceCalls(
+        settings=agent.settings,
+        readiness=agent.ready,
+        metrics_text=partial(_observe(agent).exposed, subjects.SERVICE_AGENT),
+        skills=skills,
+        problems=lambda: skills.complaints,
+        member=me,
+    )
 
 
 def _observe(agent: Agent) -> Instruments:

@@ -36,6 +36,7 @@ from groundwork.service.errors import Failure, TryAgain
 from schemas import keys, subjects
 from schemas.envelope import RUN_ID
 from schemas.status import GatewayStatus, WaitingCall
+from schemas.values import dataclass
 
 BYTES = "application/octet-stream"
 TYPES = {
@@ -75,23 +76,21 @@ class FileList(BaseModel):
     foreign: tuple[str, ...]
 
 
+@dataclass(slots=True)
 class Inspection:
     """Methods raise Refusal (404, 410), and what the store raises."""
 
-    def __init__(
-        self, store: RunStore, reader: JournalReader, files: Folders, prompt_of: Callable[[Question], PromptText]
-    ) -> None:
-        self._store = store
-        self._files = files
-        self._prompt_of = prompt_of
-        self._reader = reader
+    store: RunStore
+    reader: JournalReader
+    folders: Folders
+    prompt_of: Callable[[Question], PromptText]
 
     async def list_entries(self, run_id: str, query: EntriesQuery) -> EntryPage:
         """The journal of a run, for audit and replay."""
-        newest = (await present(self._store, run_id)).state.version
+        newest = (await present(self.store, run_id)).state.version
         if query.after > newest:
             raise unfit("after", f"the run has only {newest} entries", run_id)
-        records = await self._reader.records(run_id, query.after, query.limit + 1)
+        records = await self.reader.records(run_id, query.after, query.limit + 1)
         shown = tuple(map(entry_view, records[: query.limit]))
         return EntryPage(entries=shown, next_after=shown[-1].seq if len(records) > query.limit else None)
 
@@ -101,23 +100,23 @@ class Inspection:
         Each item is followed by its parts, else they are in the order in which they began. The phases of one model call
         share its number; its cost is told once.
         """
-        run = await present(self._store, run_id)
-        return timeline_view(run_id, await self._reader.history(run_id, run.state.version))
+        run = await present(self.store, run_id)
+        return timeline_view(run_id, await self.reader.history(run_id, run.state.version))
 
     async def show_step(self, run_id: str, step: Number) -> StepDetail:
         """Its arguments, why it was planned, and all that came back of each attempt."""
-        run = await present(self._store, run_id)
-        items = items_of_step(await self._reader.history(run_id, run.state.version), step)
+        run = await present(self.store, run_id)
+        items = items_of_step(await self.reader.history(run_id, run.state.version), step)
         if not items:
             raise Refusal(Code.UNKNOWN_STEP, "the run has taken no such step: see its `steps`", run_id=run_id)
         wanted = {item.answered_in for item in items if item.answered_in}
-        found = await asyncio.gather(*(self._reader.records(run_id, seq - 1, 1) for seq in wanted))
+        found = await asyncio.gather(*(self.reader.records(run_id, seq - 1, 1) for seq in wanted))
         return step_detail(run.state, items, {record.entry.seq: record for records in found for record in records})
 
     async def show_call(self, run_id: str, call: Number) -> CallView:
         """One model call."""
-        await present(self._store, run_id)
-        made = call_view(await self._reader.changes(run_id), call, self._prompt_of)
+        await present(self.store, run_id)
+        made = call_view(await self.reader.changes(run_id), call, self.prompt_of)
         if made is None:
             raise Refusal(
                 Code.UNKNOWN_CALL,
@@ -128,19 +127,19 @@ class Inspection:
 
     async def list_files(self, run_id: str) -> FileList:
         """The files of a run's workspace."""
-        await present(self._store, run_id)
-        found = await _of_disk(self._files.files(run_id)) or Listing(files=(), foreign=())
+        await present(self.store, run_id)
+        found = await _of_disk(self.folders.files(run_id)) or Listing(files=(), foreign=())
         return FileList(run_id=run_id, files=found.files, foreign=found.foreign)
 
     async def download_file(self, run_id: str, path: str) -> Response:
         """An artifact can be had as soon as the journal names it, and is compared with the hash recorded there (409
         `artifact_changed`). No browser shows a file as a page of this service.
         """
-        if tombstone := await self._store.tombstone(run_id):
+        if tombstone := await self.store.tombstone(run_id):
             raise gone(tombstone)
-        if is_artifact_path(path) and (artifacts := await self._store.artifacts_gone(run_id)):  # a copy may be left
+        if is_artifact_path(path) and (artifacts := await self.store.artifacts_gone(run_id)):  # a copy may be left
             raise Refusal(Code.ARTIFACTS_GONE, str(artifacts), run_id=run_id)
-        content, name = await _of_disk(self._files.read(run_id, path)), PurePosixPath(path)
+        content, name = await _of_disk(self.folders.read(run_id, path)), PurePosixPath(path)
         if content is None:
             raise _no_such_file()
         headers = {"Content-Disposition": f'attachment; filename="{name.name}"', "Accept-Ranges": "none"}
@@ -169,39 +168,31 @@ class Finder(Protocol):
         """The message of that dedupe key, sent at or after `since`; None where it is not found. Raises Failure."""
 
 
+@dataclass(slots=True)
 class WhyCalls:
     """`gateway` gives the gateway's status, or None where none answers."""
 
-    def __init__(
-        self,
-        store: RunStore,
-        finder: Finder,
-        letters: Letters,
-        skills: Skills,
-        gateway: Callable[[], Awaitable[GatewayStatus | None]],
-        readiness: Callable[[], Awaitable[Mapping[str, str]]],
-    ) -> None:
-        self._store = store
-        self._finder = finder
-        self._letters = letters
-        self._skills = skills
-        self._gateway = gateway
-        self._readiness = readiness
+    store: RunStore
+    finder: Finder
+    letters: Letters
+    skills: Skills
+    gateway: Callable[[], Awaitable[GatewayStatus | None]]
+    readiness: Callable[[], Awaitable[Mapping[str, str]]]
 
     async def show_why(self, run_id: str) -> WhyView:
         """What it waits for, what lies on the bus for it, who holds that, what to do. What cannot be asked in time is
         told as such.
         """
-        run = await present(self._store, run_id)
+        run = await present(self.store, run_id)
         return why_view(run.state, await self._seen(run.state))
 
     async def _seen(self, run: RunState) -> Seen:
         if run.final:
-            return Seen(dismissal=await self._store.inbox.dismissal(run.run_id))
+            return Seen(dismissal=await self.store.inbox.dismissal(run.run_id))
         lacks, letters, status, (trouble, request, result) = await asyncio.gather(
-            self._in_time(self._readiness(), {}),
+            self._in_time(self.readiness(), {}),
             self._in_time(self._letters_of(run.run_id), ()),
-            self._in_time(self._gateway(), None),
+            self._in_time(self.gateway(), None),
             self._on_the_bus(run),
         )
         return Seen(
@@ -232,19 +223,19 @@ class WhyCalls:
         of, since = (run_id, pending.step, pending.attempt, *sub_request), pending.requested_at
         asked = subjects.tool_request(pending.route)
         request, result = await asyncio.gather(
-            self._finder.of(subjects.STREAM_REQUESTS, asked, keys.request(*of), since),
-            self._finder.of(subjects.STREAM_RESULTS, subjects.TOOL_RESULT, keys.result(*of), since),
+            self.finder.of(subjects.STREAM_REQUESTS, asked, keys.request(*of), since),
+            self.finder.of(subjects.STREAM_RESULTS, subjects.TOOL_RESULT, keys.result(*of), since),
         )
         return request, result
 
     async def _letters_of(self, run_id: str) -> tuple[DeadLetter, ...]:
-        return tuple(letter for letter in await self._letters.all() if letter.headers.get(RUN_ID) == run_id)
+        return tuple(letter for letter in await self.letters.all() if letter.headers.get(RUN_ID) == run_id)
 
     async def _present(self, status: GatewayStatus | None) -> frozenset[str]:
         """Executors that answer. The gateway does when it tells its status, which is asked more often than tools."""
         with suppress(TryAgain):  # no executor has told its tools yet
-            await self._skills.catalog()
-        return self._skills.present() - (frozenset() if status else {subjects.SERVICE_GATEWAY})
+            await self.skills.catalog()
+        return self.skills.present() - (frozenset() if status else {subjects.SERVICE_GATEWAY})
 
     async def _in_time(self, question: Awaitable[T], otherwise: T) -> T:
         with suppress(TimeoutError, Failure):

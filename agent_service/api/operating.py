@@ -20,6 +20,7 @@ from groundwork.service.machine import utc_now
 from schemas.fields import Instant
 from schemas.signing import AgentKeys, KeysWanted
 from schemas.status import GatewayPruned, Halt
+from schemas.values import dataclass
 
 WITHIN_S = 5.0
 REST = 1.0
@@ -90,16 +91,50 @@ class UsageDays(View):
     days: tuple[UsageOfDay, ...]
 
 
-class UsageCalls:
-    def __init__(self, store: RunStore, *, now: Callable[[], datetime] = utc_now) -> None:
-        self._store = store
-        self._now = now
+class PruneRows(Protocol):
+    """The gateway's rows."""
+
+    async def __call__(self, *, dry_run: bool) -> GatewayPruned: ...
+
+
+@dataclass(slots=True)
+class OperatorCalls:
+    store: RunStore
+    draining: Draining
+    pruning: Pruning
+    rows: PruneRows
+    now: Callable[[], datetime] = utc_now
 
     async def show_usage(self, query: UsageQuery) -> UsageDays:
         """Of each day: how many runs there were of each status, failure, tool and model, and what they cost."""
-        today = self._now().date()
+        today = self.now().date()
         days = [today - timedelta(days=ago) for ago in range(query.days)]
-        return UsageDays(days=tuple([UsageOfDay(day=day, sums=tuple(await self._store.sums(day))) for day in days]))
+        return UsageDays(days=tuple([UsageOfDay(day=day, sums=tuple(await self.store.sums(day))) for day in days]))
+
+    async def drain(self, caller: Caller, request: DrainRequest) -> DrainView:
+        """This process takes nothing new, ends what it has in hand, and then itself.
+
+        Model calls that are under way are waited for. What follows from them is left to another agent that shares the
+        store, or to the next start.
+        """
+        self.draining.begin(request.within_s, by=told_by(caller.by, says=request.by))
+        return await self.show_drain()
+
+    async def show_drain(self) -> DrainView:
+        """Whether this process is being drained."""
+        now = self.draining
+        return DrainView(draining=now.begun, model_calls=now.thinking(), within_s=now.within_s)
+
+    async def prune(self, request: PruneRequest) -> PruneView:
+        """By `agent.keep_runs`; the agent does so by itself once an hour.
+
+        Of a deleted run only its tombstone is left: all its paths answer 410, and its `wake_id` begins no other run. It
+        takes some seconds at most: with `more` in the answer, ask again. The last of these has the gateway delete what
+        it keeps of calls.
+        """
+        pruned = await (self.pruning.preview() if request.dry_run else self.pruning.prune(WITHIN_S, rest=REST))
+        rows = GatewayPruned(rows={}) if pruned.more else await self.rows(dry_run=request.dry_run)
+        return prune_view(pruned, rows, rules=self.pruning.has_rules, dry_run=request.dry_run)
 
 
 class SwitchCalls:
@@ -130,48 +165,6 @@ def _view(halt: Halt | None) -> SwitchView:
     if halt is None or halt.over:
         return SwitchView(stopped=False, by="", since=None, reason="")
     return SwitchView(stopped=True, by=halt.by, since=halt.since, reason=halt.reason)
-
-
-class DrainCalls:
-    def __init__(self, draining: Draining) -> None:
-        self._draining = draining
-
-    async def drain(self, caller: Caller, request: DrainRequest) -> DrainView:
-        """This process takes nothing new, ends what it has in hand, and then itself.
-
-        Model calls that are under way are waited for. What follows from them is left to another agent that shares the
-        store, or to the next start.
-        """
-        self._draining.begin(request.within_s, by=told_by(caller.by, says=request.by))
-        return await self.show_drain()
-
-    async def show_drain(self) -> DrainView:
-        """Whether this process is being drained."""
-        now = self._draining
-        return DrainView(draining=now.begun, model_calls=now.thinking(), within_s=now.within_s)
-
-
-class PruneRows(Protocol):
-    """The gateway's rows."""
-
-    async def __call__(self, *, dry_run: bool) -> GatewayPruned: ...
-
-
-class PruneCalls:
-    def __init__(self, pruning: Pruning, rows: PruneRows) -> None:
-        self._pruning = pruning
-        self._rows = rows
-
-    async def prune(self, request: PruneRequest) -> PruneView:
-        """By `agent.keep_runs`; the agent does so by itself once an hour.
-
-        Of a deleted run only its tombstone is left: all its paths answer 410, and its `wake_id` begins no other run. It
-        takes some seconds at most: with `more` in the answer, ask again. The last of these has the gateway delete what
-        it keeps of calls.
-        """
-        pruned = await (self._pruning.preview() if request.dry_run else self._pruning.prune(WITHIN_S, rest=REST))
-        rows = GatewayPruned(rows={}) if pruned.more else await self._rows(dry_run=request.dry_run)
-        return prune_view(pruned, rows, rules=self._pruning.has_rules, dry_run=request.dry_run)
 
 
 def prune_view(pruned: Pruned, rows: GatewayPruned, *, rules: bool, dry_run: bool) -> PruneView:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import field
 from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any, Protocol
@@ -33,6 +34,7 @@ from agent_service.views.inbox import (
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.machine import utc_now
 from schemas.fields import Instant
+from schemas.values import dataclass
 
 LETTERS_WITHIN_S = 2.0
 MOST_BODY = 64 * 1024
@@ -103,60 +105,55 @@ class SettledAnswer(View):
     by: str
 
 
-class InboxCalls:
-    def __init__(self, store: RunStore, letters: Letters, *, now: Callable[[], datetime] = utc_now) -> None:
-        self._store = store
-        self._letters = letters
-        self._now = now
+@dataclass(slots=True)
+class PeopleCalls:
+    store: RunStore
+    letters: Letters
+    now: Callable[[], datetime] = utc_now
+    reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READ_AT_ONCE))
 
     async def show_inbox(self, query: InboxQuery) -> InboxView:
         """Paused and escalated runs, and dead letters that no person has dealt with, by urgency."""
-        (letters, trouble), stopped = await asyncio.gather(self._open_letters(), self._store.inbox.runs(query.limit))
+        (letters, trouble), stopped = await asyncio.gather(self._open_letters(), self.store.inbox.runs(query.limit))
         cards = await asyncio.gather(*(self._card(run_id, touched_at) for run_id, touched_at in stopped))
         items = [card for card in cards if card] + [of_letter(letter) for letter in letters[-query.limit :]]
         items.sort(key=attrgetter("urgency"))
-        total = await self._store.inbox.count() + len(letters)
+        total = await self.store.inbox.count() + len(letters)
         return InboxView(items=tuple(items[: query.limit]), total=total, trouble=trouble)
 
     async def dismiss_run(self, caller: Caller, run_id: str, request: Nothing) -> DismissAnswer:  # noqa: ARG002 # its body is read
         """It stays as it ended; what comes for it later brings it back. The first who did so stays on record."""
-        state = (await present(self._store, run_id)).state
+        state = (await present(self.store, run_id)).state
         if state.status is not Status.ESCALATED:
             message = f"only a run that ended escalated can be dismissed: this one is {state.status}"
             raise Refusal(Code.NOTHING_TO_DISMISS, message, run_id=run_id)
-        asked = Dismissal(run_id=run_id, version=state.version, by=caller.by, at=self._now())
-        kept = await self._store.inbox.dismiss(asked)
+        asked = Dismissal(run_id=run_id, version=state.version, by=caller.by, at=self.now())
+        kept = await self.store.inbox.dismiss(asked)
         log.info("dismissed", extra={"run_id": run_id, "by": kept.by})
         return DismissAnswer(run_id=run_id, by=kept.by, at=kept.at)
 
     async def _card(self, run_id: str, touched_at: datetime) -> InboxItem | None:
         try:
-            run = await self._store.load(run_id)
+            run = await self.store.load(run_id)
         except Damaged as error:
             return of_damaged_run(error, touched_at)
         stands = run is not None and run.state.status in (Status.PAUSED, Status.ESCALATED)
-        return of_run(run.state, self._now()) if run and stands else None
+        return of_run(run.state, self.now()) if run and stands else None
 
     async def _open_letters(self) -> tuple[list[DeadLetter], str]:
         """Unsettled letters, or why they cannot be read now."""
         try:
             async with asyncio.timeout(LETTERS_WITHIN_S):
-                return [letter for letter in await self._letters.all() if not letter.settled], ""
+                return [letter for letter in await self.letters.all() if not letter.settled], ""
         except TimeoutError:
             return [], f"the bus did not tell its dead letters within {LETTERS_WITHIN_S:g} s"
         except Failure as error:
             return [], f"the dead letters cannot be read: {error}"
 
-
-class LetterCalls:
-    def __init__(self, letters: Letters) -> None:
-        self._letters = letters
-        self._reading = asyncio.Semaphore(READ_AT_ONCE)
-
     async def list_letters(self, query: LettersQuery) -> LetterPage:
         """Oldest first, each with the message that was refused."""
         async with _in_time():
-            found = await self._letters.all()
+            found = await self.letters.all()
             _check_cursor(query.cursor, [letter.id for letter in found])
             found = [one for one in found if query.id in (None, one.id)]
             wanted = [one for one in found if one.id > query.cursor and not (query.open and one.settled)]
@@ -165,19 +162,19 @@ class LetterCalls:
 
     async def retry_letter(self, caller: Caller, seq: Number, request: Nothing) -> SettledAnswer:  # noqa: ARG002 # same
         """Sends the refused message once, as it was: after its cause is mended. Who did it is recorded."""
-        await _done(self._letters.retry(seq, caller.by))
+        await _done(self.letters.retry(seq, caller.by))
         return SettledAnswer(seq=seq, what="retried", by=caller.by)
 
     async def discard_letter(self, caller: Caller, seq: Number, request: Nothing) -> SettledAnswer:  # noqa: ARG002 # same
         """For a letter that needs no act any more. Who did it is recorded."""
-        await _done(self._letters.drop(seq, caller.by))
+        await _done(self.letters.drop(seq, caller.by))
         return SettledAnswer(seq=seq, what="dropped", by=caller.by)
 
     async def _view(self, letter: DeadLetter) -> LetterView:
         refused = None
         with suppress(Failure):  # as of a letter that names a stream that is none
-            async with self._reading:
-                refused = await self._letters.refused(letter)
+            async with self.reading:
+                refused = await self.letters.refused(letter)
         return letter_view(letter).model_copy(update={"body": _shown(refused.body) if refused else None})
 
 

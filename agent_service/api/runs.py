@@ -104,23 +104,14 @@ class Executors:
     callbacks: Callbacks
 
 
+@dataclass(slots=True)
 class RunCalls:
-    def __init__(
-        self,
-        store: RunStore,
-        intake: Intake,
-        executors: Executors,
-        background: Background,
-        feed: Feed,
-        reader: JournalReader,
-    ) -> None:
-        self._store = store
-        self._intake = intake
-        self._admission = intake.admission
-        self._executors = executors
-        self._background = background
-        self._feed = feed
-        self._reader = reader
+    store: RunStore
+    intake: Intake
+    executors: Executors
+    background: Background
+    feed: Feed
+    reader: JournalReader
 
     async def wake(
         self,
@@ -139,16 +130,16 @@ class RunCalls:
         if wait:
             check_scopes(caller.token, caller.scopes, ["read"])
         wake_id = request.wake_id or key or f"wake-{new_uuid()}"
-        with named_by(None if request.wake_id else key), self._intake.incoming.wake(caller.transport) as waking:
+        with named_by(None if request.wake_id else key), self.intake.incoming.wake(caller.transport) as waking:
             try:
-                async with self._admission.room.unless_trouble():
-                    known = await self._store.run_of(wake_id) is not None
-                    async with self._admission.quotas.wake(caller.payer, known=known):
+                async with self.intake.admission.room.unless_trouble():
+                    known = await self.store.run_of(wake_id) is not None
+                    async with self.intake.admission.quotas.wake(caller.payer, known=known):
                         run_id = await self._wake(wake_id, request, caller, traceparent, waking, known=known)
             except WakeConflict as error:
                 raise await self._conflict(error, caller.payer) from error
         answer = WakeAnswer(run_id=run_id, wake_id=wake_id, status_url=f"/v1/runs/{run_id}")
-        if not wait or await self._store.tombstone(run_id):
+        if not wait or await self.store.tombstone(run_id):
             return answer
         return answer.model_copy(update={"run": await self.show_run(run_id, wait)})
 
@@ -162,21 +153,21 @@ class RunCalls:
         *,
         known: bool,
     ) -> str:
-        flaw = await self._executors.callbacks.flaw(request.callback) if request.callback and not known else ""
+        flaw = await self.executors.callbacks.flaw(request.callback) if request.callback and not known else ""
         if flaw:
             text = f"the gateway would never send to this callback: {flaw} (gateway.outbound.callbacks.network)"
             waking.refused_as = Code.CALLBACK_REFUSED
             raise Refusal(Code.CALLBACK_REFUSED, text, field="callback")
         if not known:
-            await self._admission.room.check()
+            await self.intake.admission.room.check()
         told: dict[str, Any] = {"by": caller.by, "payer": caller.payer, "traceparent": traceparent}
-        run_id, accepted = await self._intake.wake(wake_id, request.start(), known=known, **told)
+        run_id, accepted = await self.intake.wake(wake_id, request.start(), known=known, **told)
         waking.duplicate = accepted is None
-        self._background.start(self._intake.follow(accepted))
+        self.background.start(self.intake.follow(accepted))
         return run_id
 
     async def _conflict(self, error: WakeConflict, payer: str) -> Exception:
-        run = await self._store.load(error.run_id)
+        run = await self.store.load(error.run_id)
         if run and run.state.brief.caller == payer:
             return error
         text = "this wake_id names another request: use a new wake_id"
@@ -185,51 +176,51 @@ class RunCalls:
     async def show_run(self, run_id: str, wait: Wait | None = None) -> RunView:
         """Now, or with `wait` once it has ended or waits for a person."""
         if wait:
-            await self._feed.rest(run_id, wait)
-        state = (await present(self._store, run_id)).state
+            await self.feed.rest(run_id, wait)
+        state = (await present(self.store, run_id)).state
         there = await self._present() if state.pending else None
         trouble = await self._trouble(state, there or frozenset())
-        history = await self._reader.history(run_id, state.version)
-        shown = run_view(state, history, trace_url=self._intake.new_runs.trace_url, present=there, trouble=trouble)
-        return shown if state.final else shown.model_copy(update={"stopped": self._admission.kill_switch.why})
+        history = await self.reader.history(run_id, state.version)
+        shown = run_view(state, history, trace_url=self.intake.new_runs.trace_url, present=there, trouble=trouble)
+        return shown if state.final else shown.model_copy(update={"stopped": self.intake.admission.kill_switch.why})
 
     async def standing(self, run_id: str) -> StandingAnswer:
-        state = await self._intake.standing(run_id)
+        state = await self.intake.standing(run_id)
         if state is None:
-            raise await absent(self._store, run_id)
-        stopped = "" if state.final else self._admission.kill_switch.why
+            raise await absent(self.store, run_id)
+        stopped = "" if state.final else self.intake.admission.kill_switch.why
         return StandingAnswer(run_id=run_id, status=state.status, stopped=stopped)
 
     async def callback(self, run_id: str) -> CallbackAnswer:
-        run = await self._store.load(run_id)
+        run = await self.store.load(run_id)
         return CallbackAnswer(run_id=run_id, callback=run.state.brief.callback if run else None)
 
     async def list_runs(self, query: RunsQuery) -> RunPage:
         cursor = query.cursor
-        if cursor and not (self._store.version(cursor) or await self._store.tombstone(cursor)):
+        if cursor and not (self.store.version(cursor) or await self.store.tombstone(cursor)):
             raise unfit("cursor", "is no `next_cursor` of this list: begin it again")
-        lines = await self._store.runs(query.wanted(), limit=query.limit + 1, before=cursor)
+        lines = await self.store.runs(query.wanted(), limit=query.limit + 1, before=cursor)
         shown = tuple(lines[: query.limit])
         return RunPage(runs=shown, next_cursor=shown[-1].run_id if len(lines) > query.limit else None)
 
     async def count_runs(self) -> RunCounts:
-        by_status = await self._store.counts()
+        by_status = await self.store.counts()
         oldest: Sequence[RunState] = ()
         with suppress(Damaged):  # it is left alone from now on, and another is the oldest
-            oldest = [(await present(self._store, run_id)).state for run_id in await self._store.queued(1)]
+            oldest = [(await present(self.store, run_id)).state for run_id in await self.store.queued(1)]
         return RunCounts(
             by_status=by_status,
-            needs_person=await self._store.inbox.count(),
+            needs_person=await self.store.inbox.count(),
             oldest_queued_at=oldest[0].accepted_at if oldest else None,
-            stopped=self._admission.kill_switch.why,
+            stopped=self.intake.admission.kill_switch.why,
         )
 
     async def cancel_run(self, caller: Caller, run_id: str, request: CancelRequest) -> StandingAnswer:
         """It is cancelled when the answer comes; repeating it changes nothing. A run that ended otherwise stays as it
         is (409)."""
-        await present(self._store, run_id)
-        self._go_on(await self._intake.cancel(request.cancel(run_id), by=caller.by))
-        state = (await present(self._store, run_id)).state
+        await present(self.store, run_id)
+        self._go_on(await self.intake.cancel(request.cancel(run_id), by=caller.by))
+        state = (await present(self.store, run_id)).state
         if state.status is not Status.CANCELLED:
             text = f"the run has ended already: it is {state.status}"
             raise Refusal(Code.RUN_HAS_ENDED, text, run_id=run_id)
@@ -259,20 +250,20 @@ class RunCalls:
         """Answers once it is durable, and again when it is repeated. Refuses (409) what the run did not hear."""
         key = None if said.signal_id else key
         with named_by(key):
-            await present(self._store, run_id)
+            await present(self.store, run_id)
             signal = (said.model_copy(update={"signal_id": key}) if key else said).signal(run_id)
-            transition = await self._intake.signal(signal, by=caller.by)
+            transition = await self.intake.signal(signal, by=caller.by)
             self._go_on(transition)
             if why := why_ignored(signal, transition):
                 raise Refusal(Code.NOT_HEARD, why, run_id=run_id)
             if transition.ignored:
                 await self._check_said_before(signal)
-        state = (await present(self._store, run_id)).state
+        state = (await present(self.store, run_id)).state
         return SignalAnswer(run_id=run_id, signal_id=signal.signal_id, status=state.status)
 
     async def _check_said_before(self, signal: Signal) -> None:
         """Refuses (409) one whose id has named another signal, which was heard in its place."""
-        events = [entry.decoded() for entry in await self._store.signals(signal.run_id, signal.signal_id)]
+        events = [entry.decoded() for entry in await self.store.signals(signal.run_id, signal.signal_id)]
         said = [event.signal for event in events if isinstance(event, SignalReceived)]
         if all(one.model_copy(update={"by": signal.by}) != signal for one in said):
             why = "this signal_id has named another signal to this run: use a new signal_id"
@@ -280,14 +271,14 @@ class RunCalls:
 
     async def _present(self) -> frozenset[str]:
         with suppress(TryAgain):  # no executor has told its tools yet
-            await self._executors.skills.catalog()
-        return self._executors.skills.present()
+            await self.executors.skills.catalog()
+        return self.executors.skills.present()
 
     async def _trouble(self, state: RunState, there: frozenset[str]) -> str:
         executor = executor_of(state, state.pending) if state.pending else None
         if state.pending is None or executor not in there or utc_now() - state.pending.requested_at < SOON:
             return ""
-        return await self._executors.troubles.of(executor, run_id=state.run_id, step=state.pending.step)
+        return await self.executors.troubles.of(executor, run_id=state.run_id, step=state.pending.step)
 
     def _go_on(self, transition: Transition) -> None:
-        self._background.start(self._intake.follow(transition))
+        self.background.start(self.intake.follow(transition))

@@ -23,6 +23,7 @@ from schemas.catalog import ToolOffer
 from schemas.fields import Instant
 from schemas.operations import Scope
 from schemas.status import Finding
+from schemas.values import dataclass
 
 WITHIN_S = 4.0
 FRESH = timedelta(seconds=2)
@@ -31,7 +32,6 @@ READY_WITHIN_S = 3.0
 Part = Literal["agent", "gateway", "nats", "ductile", "model", "store"]
 Look = Callable[[], Awaitable[Sequence[Finding]]]
 Readiness = Callable[[], Awaitable[Mapping[str, str]]]
-MetricsText = Callable[[], Awaitable[bytes]]
 
 _READY: Mapping[str, tuple[Part, str, str]] = {
     "bus": ("nats", "the agent hears the bus and holds its lease", "see the agent's log"),
@@ -140,55 +140,6 @@ class Ready(BaseModel):
         return 200 if self.ready else 503
 
 
-class ServiceCalls:
-    """`metrics` gives the text of /metrics, `member` is the name of this agent where several share a store."""
-
-    def __init__(
-        self,
-        settings: AgentSettings,
-        readiness: Readiness,
-        metrics: MetricsText,
-        *,
-        member: str | None = None,
-        ready_within_s: float = READY_WITHIN_S,
-    ) -> None:
-        self._settings = settings
-        self._store = known_id(settings.store)
-        self._readiness = readiness
-        self._metrics = metrics
-        self._member = member
-        self._within_s = ready_within_s
-
-    async def whoami(self, caller: Caller) -> WhoView:
-        """The caller, what it may do, and which service answers."""
-        return WhoView(
-            caller=caller.token or "everybody",
-            scopes=tuple(scope for scope in get_args(Scope) if scope in caller.scopes),
-            tokens=bool(self._settings.http.tokens),
-            version=installed_version(),
-            store=self._store,
-            member=self._member,
-            trace_url=self._settings.trace_url,
-        )
-
-    async def healthz(self) -> Alive:
-        """The process lives and answers."""
-        return Alive()
-
-    async def readyz(self) -> Ready:
-        """Whether runs can be accepted and go on now."""
-        try:
-            found = dict(await asyncio.wait_for(self._readiness(), self._within_s))
-        except TimeoutError:
-            found = {"agent": f"did not find out within {self._within_s:g} s"}
-        checks = {name: wrong or "ok" for name, wrong in found.items()}
-        return Ready(ready=not any(found.values()), checks=checks, store=self._store)
-
-    async def metrics(self) -> PlainTextResponse:
-        """In the Prometheus text format."""
-        return PlainTextResponse(await self._metrics(), media_type=CONTENT_TYPE)
-
-
 class ToolView(ToolOffer):
     """A tool as its executor offers it, with what the operator says of approvals. `present`: that one answers now."""
 
@@ -202,20 +153,55 @@ class ToolsView(View):
     problems: tuple[str, ...]
 
 
-class ToolCalls:
-    """`problems` gives what is left out of the offers, and why."""
+@dataclass(slots=True, kw_only=True)
+class ServiceCalls:
+    """`metrics_text` gives what /metrics says, `problems` what is left out of the offers, and why. `member` is the name
+    of this agent where several share a store."""
 
-    def __init__(self, skills: Skills, problems: Callable[[], Sequence[str]] = tuple) -> None:
-        self._skills = skills
-        self._problems = problems
+    settings: AgentSettings
+    readiness: Readiness
+    metrics_text: Callable[[], Awaitable[bytes]]
+    skills: Skills
+    problems: Callable[[], Sequence[str]] = tuple
+    member: str | None = None
+    ready_within_s: float = READY_WITHIN_S
+
+    async def whoami(self, caller: Caller) -> WhoView:
+        """The caller, what it may do, and which service answers."""
+        return WhoView(
+            caller=caller.token or "everybody",
+            scopes=tuple(scope for scope in get_args(Scope) if scope in caller.scopes),
+            tokens=bool(self.settings.http.tokens),
+            version=installed_version(),
+            store=known_id(self.settings.store),
+            member=self.member,
+            trace_url=self.settings.trace_url,
+        )
+
+    async def healthz(self) -> Alive:
+        """The process lives and answers."""
+        return Alive()
+
+    async def readyz(self) -> Ready:
+        """Whether runs can be accepted and go on now."""
+        try:
+            found = dict(await asyncio.wait_for(self.readiness(), self.ready_within_s))
+        except TimeoutError:
+            found = {"agent": f"did not find out within {self.ready_within_s:g} s"}
+        checks = {name: wrong or "ok" for name, wrong in found.items()}
+        return Ready(ready=not any(found.values()), checks=checks, store=known_id(self.settings.store))
+
+    async def metrics(self) -> PlainTextResponse:
+        """In the Prometheus text format."""
+        return PlainTextResponse(await self.metrics_text(), media_type=CONTENT_TYPE)
 
     async def list_tools(self) -> ToolsView:
         """By name, each with its commands and what they take."""
         try:
-            offers = (await self._skills.catalog()).tools
+            offers = (await self.skills.catalog()).tools
         except TryAgain as nothing:
-            return ToolsView(tools=(), problems=tuple(self._problems()) or (str(nothing),))
-        present = self._skills.present()
+            return ToolsView(tools=(), problems=tuple(self.problems()) or (str(nothing),))
+        present = self.skills.present()
         tools = [ToolView(**dict(offer), present=offer.executor in present) for offer in offers]
         tools.sort(key=attrgetter("name"))
-        return ToolsView(tools=tuple(tools), problems=tuple(self._problems()))
+        return ToolsView(tools=tuple(tools), problems=tuple(self.problems()))

@@ -28,11 +28,11 @@ from agent_service.admission.spending import Spending
 from agent_service.api.feed import Feed
 from agent_service.api.http import create_app
 from agent_service.api.inspection import Inspection, WhyCalls
-from agent_service.api.operating import DrainCalls, PruneCalls, SwitchCalls, UsageCalls
-from agent_service.api.people import InboxCalls, LetterCalls
+from agent_service.api.operating import OperatorCalls, SwitchCalls
+from agent_service.api.people import PeopleCalls
 from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.api.runs import Executors, RunCalls
-from agent_service.api.service import HealthCalls, ServiceCalls, ToolCalls
+from agent_service.api.service import HealthCalls, ServiceCalls
 from agent_service.api.sse import EventStreams, Slots
 from agent_service.archive.pruning import Pruning, RunBelongings
 from agent_service.archive.retention import KeepRunsSettings
@@ -271,20 +271,18 @@ async def open_house(
         draining = Draining(kill_switch=kill_switch, background=Background(group), **leaving)
         rules = KeepRunsSettings(done_days=1, cancelled_days=1)
         belongings = RunBelongings(folder / "workspaces", MemoryArtifacts())
+        pruning = Pruning(store.forgetting, belongings, rules, 7.0, clock)
+        metrics = partial(instruments.exposed, "agentic-loop")
         rooms = (
             RunCalls(archive, intake, executors, Background(group), feed, reader),
             SwitchCalls(halting, signing),
             Inspection(store, reader, folders, as_text),
             WhyCalls(store, Nowhere(), letters, outside, no_gateway, readiness),
-            InboxCalls(store, letters, now=clock.now),
-            LetterCalls(letters),
+            PeopleCalls(store, letters, now=clock.now),
             HealthCalls(readiness, {}),
-            UsageCalls(store, now=clock.now),
-            DrainCalls(draining),
-            PruneCalls(Pruning(store.forgetting, belongings, rules, 7.0, clock), outside.prune),
-            ToolCalls(outside),
+            OperatorCalls(store, draining, pruning, outside.prune, now=clock.now),
             EventStreams(feed, store),
-            ServiceCalls(settings, readiness, partial(instruments.exposed, "agentic-loop")),
+            ServiceCalls(settings=settings, readiness=readiness, metrics_text=metrics, skills=outside),
         )
         app = create_app(rooms, settings, slots=Slots(of_a_caller=STREAMS_OF_A_CALLER))
         inside = clock, workspace, shelf, outside, letters

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import httpx2
 
 from agent_service.api.http import create_app
 from agent_service.api.inspection import WhyCalls
-from agent_service.api.service import ServiceCalls, ToolCalls
+from agent_service.api.service import ServiceCalls
 from agent_service.api.sse import Slots
 from agent_service.settings import AgentSettings
 from schemas import keys, subjects
@@ -35,7 +36,7 @@ async def test_a_check_that_hangs_is_not_waited_for() -> None:
         await asyncio.Event().wait()
         return {}
 
-    answer = await ServiceCalls(AgentSettings(), hanging, no_metrics, ready_within_s=0.01).readyz()
+    answer = await serving(hanging, ready_within_s=0.01).readyz()
     assert (answer.http_status, answer.ready) == (503, False)
 
 
@@ -57,7 +58,7 @@ async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Pa
         raise RuntimeError(f"secret at {tmp_path}")
 
     settings = AgentSettings()
-    app = create_app((ServiceCalls(settings, broken, no_metrics), *house.rooms), settings, slots=Slots())
+    app = create_app((serving(broken), *house.rooms), settings, slots=Slots())
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         answer = await client.get("/readyz")
@@ -79,8 +80,14 @@ class Offered:
         return frozenset({"ductile-gateway"})
 
 
+def serving(readiness: Any, **more: Any) -> ServiceCalls:
+    about: dict[str, Any] = {"metrics_text": no_metrics, "skills": Offered()} | more
+    return ServiceCalls(settings=AgentSettings(), readiness=readiness, **about)
+
+
 async def test_each_tool_says_who_offers_it_and_what_its_commands_take() -> None:
-    told = await ToolCalls(Offered(), lambda: ["agent.tools names serach, which no executor offers"]).list_tools()
+    problems = ["agent.tools names serach, which no executor offers"]
+    told = await serving(no_metrics, problems=lambda: problems).list_tools()
     board, search = told.tools
     assert (board.name, board.executor, board.present, board.output) == ("board", "boards", False, "untrusted")
     (pin,) = board.commands

@@ -23,8 +23,7 @@ from agent_service.archive.records import (
     records,
     refuse_at_work,
 )
-from agent_service.archive.runs import ARTIFACTS, Runs
-from agent_service.archive.storing import IntoDatabase, copy_into_log
+from agent_service.archive.runs import ARTIFACTS, IntoDatabase, Runs, copy_into_log
 from agent_service.archive.writing import AGENT, BESIDE_DATABASE, GATEWAY, OPEN, run_gateway
 from agent_service.bus.buckets import NatsArtifacts, content_type_of, key_of
 from agent_service.bus.reading import told_ends

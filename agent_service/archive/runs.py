@@ -1,28 +1,57 @@
-"""The runs in an archive: a line of `runs.jsonl` for each, its journal, and in an export its pages; and whether all is
-as the agent wrote it, asked of the archive alone, and of a public key to prove whose it is.
+"""The runs in an archive: a line of `runs.jsonl` for each, its journal, and in an export its pages; how they are stored
+anew, and whether all is as the agent wrote it, asked of the archive alone.
 
-In this order: the signature, each file by the manifest, each journal, what is said of each run, and its children. Runs
-are not judged where a file was changed.
+    store ─▶ runs and their entries ─▶ archive ─▶ entries, decided again ─▶ a database, or the log of many
+
+A log holds what is there already as it is, so that an interrupted restore is finished by the same command. An archive
+is judged in this order: the signature, each file by the manifest, each journal, what is said of each run, and its
+children. Runs are not judged where a file was changed.
 """
 
+import asyncio
 import json
+import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from agent_service.archive.retention import ArtifactsGone
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.history.plain import is_whole
 from agent_service.history.results import FILES, is_artifact_path
-from agent_service.run.changes import as_decided
-from agent_service.run.journal import Entry
-from agent_service.store.words import Word, word_in
+from agent_service.run.arrival import own_turn
+from agent_service.run.changes import as_decided, retell
+from agent_service.run.journal import Commit, Entry, flaw_in_chain, growth_of
+from agent_service.run.ports import Dismissal
+from agent_service.store.database import load_queries
+from agent_service.store.rows import Writing, halt_of, row_of_run, rows_of, tombstone_of
+from agent_service.store.sqlite import RunStore
+from agent_service.store.words import (
+    LEVEL,
+    ROW,
+    BareSaid,
+    GoneSaid,
+    HaltSaid,
+    RunRow,
+    SeenSaid,
+    Word,
+    encoded,
+    fact_of,
+    row_in,
+    word_in,
+)
 from agent_service.views.folder.verify import Flaw, flaw_in_journal, verify
 from agent_service.views.folder.workspace import Listing
 from groundwork.archive.format import MANIFEST, SIGNATURE, Archive, Hash, Writer
+from groundwork.nats.shared_log import Moved, SharedLog
+from groundwork.service.errors import Misconfigured
 from groundwork.service.installed import installed_version
+from groundwork.sqlite.file import SqliteFile, instant, microseconds
+from schemas import subjects
 from schemas.fields import Instant
 from schemas.values import replace
 
@@ -30,14 +59,15 @@ RUNS, BESIDE, JOURNAL = "runs.jsonl", "beside.jsonl", "journal.jsonl"
 ARTIFACTS = "artifacts"
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+_ENTRY = TypeAdapter(Entry)
 
 
-class ArchivedRun(_Line):
+class ArchivedRun(BaseModel):
     """`digest`: of its wake. `head`: hash of its newest entry, `version`. `dispatched_up_to`: the entry up to which its
     effects are done. `positions`: of its entries in the journal of all runs. `artifacts_gone`: why they were deleted.
     `left_out`: artifacts and children that are not in the archive, and why."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     run_id: str
     wake_id: str
@@ -52,36 +82,21 @@ class ArchivedRun(_Line):
     left_out: dict[str, str] = {}
 
 
-class WrittenEntry(_Line):
-    seq: int
-    at: Instant
-    kind: str
-    event: str
-    facts: str
-    previous: Hash
-    hash: Hash
-
-
 def journal_name(run_id: str) -> str:
     return f"{run_id}/{JOURNAL}"
 
 
 def journal_of(entries: Iterable[Entry]) -> bytes:
-    fields = WrittenEntry.model_fields
-    return _lines(WrittenEntry(**{name: getattr(entry, name) for name in fields}) for entry in entries)
+    return b"".join(_ENTRY.dump_json(entry) + b"\n" for entry in entries)
 
 
 def write_runs(archive: Writer, runs: Iterable[ArchivedRun]) -> None:
-    archive.add(RUNS, _lines(runs))
+    archive.add(RUNS, "".join(f"{run.model_dump_json()}\n" for run in runs).encode())
 
 
 def write_beside(archive: Writer, words: Iterable[Word]) -> None:
     """Tombstones, dismissals and stops lie beside the runs."""
     archive.add(BESIDE, "".join(f'["{word.subject}",{word.text}]\n' for word in words).encode())
-
-
-def _lines(values: Iterable[_Line]) -> bytes:
-    return "".join(f"{value.model_dump_json()}\n" for value in values).encode()
 
 
 class Runs:
@@ -98,8 +113,7 @@ class Runs:
 
     def entries(self, run_id: str) -> list[Entry]:
         name = journal_name(run_id)
-        decoded = (self.archive.decoded(WrittenEntry, name, line) for line in self.archive.read(name).splitlines())
-        return [Entry(run_id=run_id, **dict(entry)) for entry in decoded]
+        return [self.archive.decoded(Entry, name, line) for line in self.archive.read(name).splitlines()]
 
     def beside(self) -> list[Word]:
         said = map(json.loads, self.archive.read(BESIDE).splitlines())
@@ -179,3 +193,134 @@ def _of_children(run: ArchivedRun, state: RunState, known: Counter[str]) -> Iter
     for child in state.children:
         if child.run_id not in known and child.run_id not in run.left_out:
             yield Flaw(kind="missing", place=f"../{child.run_id}", text=f"the run that step {child.step} started")
+
+
+AT_ONCE = 500
+TOGETHER = 32
+"""Runs that are written at once, or are on their way to a log."""
+
+
+async def stored_runs(store: RunStore, *, only: str = "") -> AsyncIterator[ArchivedRun]:
+    """By id; all, or `only` that one."""
+    sql, after = load_queries()["archived"], ""
+    while rows := await store.database.read(sql, (after, AT_ONCE, only or None)):
+        for run_id, wake_id, digest, accepted_at, status, version, head, told, artifacts_gone in rows:
+            yield ArchivedRun(
+                run_id=run_id,
+                wake_id=wake_id,
+                digest=digest,
+                accepted_at=instant(accepted_at),
+                status=status,
+                version=version,
+                head=head.hex(),
+                dispatched_up_to=told,
+                positions=await store.positions(run_id),
+                artifacts_gone=artifacts_gone or "",
+            )
+        after = rows[-1][0]
+
+
+async def beside_runs(store: RunStore) -> list[Word]:
+    """Dismissals, stops of all, tombstones, and which artifacts were deleted."""
+    sql, read = load_queries(), store.database.read
+    words = list[Word]()
+    for run_id, version, by, at in await read(sql["all_dismissals"]):
+        seen = Dismissal(run_id=run_id, version=version, by=by, at=instant(at))
+        words.append(SeenSaid(v=LEVEL, dismissal=seen))
+    words += [HaltSaid(v=LEVEL, by="", halt=halt_of(row)) for row in await read(sql["all_halts"])]
+    for run_id, rule, at in await read(sql["all_artifacts_gone"]):
+        words.append(BareSaid(v=LEVEL, gone=ArtifactsGone(run_id=run_id, gone_at=instant(at), rule=rule)))
+    words += [GoneSaid(v=LEVEL, stone=tombstone_of(row), version=0) for row in await read(sql["tombstones"])]
+    return words
+
+
+def flaw_of(run: ArchivedRun, entries: Sequence[Entry]) -> str | None:
+    if flaw := flaw_in_chain(entries):
+        return flaw
+    newest = entries[-1] if entries else None
+    is_whole = newest and (newest.run_id, len(entries), newest.hash) == (run.run_id, run.version, run.head)
+    return None if is_whole else f"its journal does not end with entry {run.version}"
+
+
+def commits_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[Commit]:
+    """The newest has all that grew. Raises ValueError, with what is wrong, for entries that cannot be followed, or that
+    are not those of the run."""
+    if flaw := flaw_of(run, entries):
+        raise ValueError(flaw)
+    commits = list[Commit]()
+    for change in retell(entries):
+        newest = change.entry.seq == run.version
+        commit = Commit(
+            entry=change.entry,
+            outcome=change,
+            state=change.after,
+            brief=change.after.brief if newest or change.entry.seq == 1 else None,
+            growth=growth_of(None, change.after) if newest else (),
+            paid_usd=change.paid_usd,
+            opened=change.opened,
+        )
+        commits.append(commit)
+    return commits
+
+
+class IntoDatabase:
+    """The caller alone has the database open."""
+
+    def __init__(self, database: SqliteFile) -> None:
+        self._database = database
+        self._writing = Writing()
+        self._some: list[Callable[[sqlite3.Connection], object]] = []
+
+    async def add(self, run: ArchivedRun, entries: Sequence[Entry]) -> None:
+        """Raises ValueError as `commits_of` does."""
+        commits = commits_of(run, entries)
+        asked = run.wake_id, run.digest, microseconds(run.accepted_at), commits[0].state.brief.goal
+        rows = [rows_of(commit, position) for commit, position in zip(commits, run.positions, strict=True)]
+        self._some.append(partial(self._writing.add, row_of_run(commits, run.dispatched_up_to), asked, rows))
+        if len(self._some) >= TOGETHER:
+            await self.write()
+
+    async def write(self) -> None:
+        some, self._some = self._some, []
+        await self._database.write(lambda connection: [one(connection) for one in some])
+
+
+async def copy_into_log(log: SharedLog, store: RunStore) -> None:
+    """All of the store. Raises ValueError as `commits_of` does, Misconfigured where the log has another run, and
+    TryAgain."""
+    some = list[Coroutine[Any, Any, None]]()
+    async for run in stored_runs(store):
+        some.append(_append_run(log, run, await store.entries(run.run_id)))
+        if len(some) == TOGETHER:
+            await asyncio.gather(*some)
+            some.clear()
+    await asyncio.gather(*some)
+    for word in await beside_runs(store):
+        newest = await log.newest(word.subject)
+        if newest is None or newest.headers.get(ROW) != word.text:
+            await _append(log, word.subject, b"", None, word.header)
+
+
+async def _append_run(log: SharedLog, run: ArchivedRun, entries: Sequence[Entry]) -> None:
+    """What is not fully dispatched is of one turn, which an agent queues."""
+    commits, subject = commits_of(run, entries), subjects.stored_run(run.wake_id, run.run_id)
+    newest = await log.newest(subjects.stored_wake(run.wake_id))
+    row, place = (row_in(newest), newest.seq) if newest else (None, 0)
+    if newest and (row is None or row.seq > len(commits) or row.head != commits[row.seq - 1].entry.hash):
+        raise Misconfigured(f"the log has another entry of {subject}: use a stream made anew")
+    for commit in commits[row.seq if row else 0 :]:
+        by = own_turn(run.run_id, run.version) if commit.entry.seq > run.dispatched_up_to else ""
+        newest_one = commit.entry.seq == run.version
+        body = encoded(fact_of(commit, by, whole=newest_one))
+        told = run.dispatched_up_to if newest_one else 0
+        row = RunRow.of(commit, row, by=by, told=told, digest=run.digest, whole_at=0, size=len(body))
+        place = await _append(log, subject, body, place, row.header)
+
+
+async def _append(log: SharedLog, subject: str, body: bytes, after: int | None, headers: Mapping[str, str]) -> int:
+    try:
+        return await log.append(subject, body, after=after, headers=headers)
+    except Moved as error:
+        raise Misconfigured(
+            f"another process writes to {subject}: stop all agents that share this store, then run this again"
+        ) from error

@@ -19,8 +19,18 @@ from typing import Any
 
 from agent_service import settings
 from agent_service.archive.records import NOWHERE, Records, Report, alone, artifacts_of, records
-from agent_service.archive.runs import ARTIFACTS, ArchivedRun, Runs, journal_name, journal_of, write_beside, write_runs
-from agent_service.archive.storing import beside_runs, flaw_of, stored_runs
+from agent_service.archive.runs import (
+    ARTIFACTS,
+    ArchivedRun,
+    Runs,
+    beside_runs,
+    flaw_of,
+    journal_name,
+    journal_of,
+    stored_runs,
+    write_beside,
+    write_runs,
+)
 from agent_service.archive.verifying import journal_of as stored_journal
 from agent_service.bus.buckets import FOLDER
 from agent_service.core.waiting import Status

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import re
 import sqlite3
-import threading
 from collections.abc import AsyncIterator
 from functools import cache
 from importlib.resources import files
@@ -28,9 +27,9 @@ def load_queries(file: str = "queries.sql") -> dict[str, str]:
 
 
 FILE = "runs.db"
-SMALL, CHECKED_S = 16 << 20, 0.2
-"""A larger file is checked for so long, in seconds, for calls that a crash cut off wait for the start: what is damaged
-elsewhere is found when it is read, or by `agentic doctor --deep`."""
+SMALL = 16 << 20
+"""Bytes of a file that is checked at the start: damage to a larger one is found when it is read, or by `agentic doctor
+--deep`."""
 MIGRATIONS = files(__package__) / "migrations"
 
 
@@ -62,33 +61,11 @@ def ahead(folder: Path) -> str:
     return migrations.ahead(folder / FILE, MIGRATIONS)
 
 
-def found_in_time(connection: sqlite3.Connection, within_s: float = CHECKED_S) -> str:
-    """What that time is enough to find: a check that was interrupted knows of no damage."""
-    over = threading.Event()
-
-    def end() -> None:
-        over.set()
-        connection.interrupt()
-
-    timer = threading.Timer(within_s, end)
-    timer.start()
-    try:
-        found = damage_in(connection)
-    except sqlite3.OperationalError:
-        if not over.is_set():
-            raise
-        found = ""
-    finally:
-        timer.cancel()
-        timer.join()
-    return "" if over.is_set() else found
-
-
 def _check(path: Path) -> None:
     file.make_private(path)
     try:
-        with contextlib.closing(sqlite3.connect(path, check_same_thread=False)) as connection:
-            found = found_in_time(connection) if path.stat().st_size > SMALL else damage_in(connection)
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            found = damage_in(connection) if path.stat().st_size <= SMALL else ""
     except sqlite3.Error as error:
         if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise storage_error(error, path) from error

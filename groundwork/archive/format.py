@@ -12,13 +12,14 @@ import os
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.installed import installed_version
@@ -39,7 +40,8 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Runtim
 """What reading a zip file raises that was damaged, or made to do harm."""
 
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-T = TypeVar("T", bound=BaseModel)
+T = TypeVar("T")
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 class _Said(BaseModel):
@@ -160,11 +162,12 @@ class Archive:
 
     def decoded(self, kind: type[T], name: str, text: bytes) -> T:
         try:
-            return kind.model_validate_json(text)
+            read: T = _adapter(kind).validate_json(text)
         except ValidationError as error:
             flaw = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, flaw["loc"]))
             raise Misconfigured(f"{self.path}: {name} cannot be read: {place}: {flaw['msg']}") from error
+        return read
 
 
 def _content(opened: zipfile.ZipFile, name: str) -> bytes | None:

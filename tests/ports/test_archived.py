@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from agent_service.archive.retention import Ended
-from agent_service.archive.runs import ArchivedRun
-from agent_service.archive.storing import IntoDatabase, beside_runs, copy_into_log, stored_runs
-from agent_service.archive.storing import commits_of as followed
+from agent_service.archive.runs import ArchivedRun, IntoDatabase, beside_runs, copy_into_log, stored_runs
+from agent_service.archive.runs import commits_of as followed
 from agent_service.core.waiting import Status
 from agent_service.run.journal import Entry
 from agent_service.run.ports import Dismissal

@@ -166,7 +166,7 @@ class AgentSettings(Section):
     machine, in here."""
     keep_runs: KeepRunsSettings = KeepRunsSettings.model_construct()
     lease_s: Annotated[float, Field(ge=1)] = 10.0
-    """How long the bus belongs to an agent that does not renew its lease, in seconds: a fifth of it is between two
+    """How long the bus belongs to an agent that does not renew its lease, in seconds: a third of it is between two
     renewals. One of several is missed after 4 s at the latest."""
     keys_file: Path | None = None
     """The keys by which the agent knows its own words again; made where there is none. By default beside the folder of

@@ -17,7 +17,6 @@ import itertools
 import logging
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import nats.errors
@@ -32,23 +31,9 @@ from groundwork.service.machine import monotonic
 _TEXT = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
 
 
-@dataclass(frozen=True, slots=True)
-class Denial:
-    """`deed` is what was tried: `publish` or `subscription`. The server tells subjects in lower case."""
-
-    deed: str
-    subject: str
-
-    def __str__(self) -> str:
-        return f'{self.deed} to "{self.subject}"'
-
-    @property
-    def matters(self) -> bool:
-        """Not where it only keeps a look from being taken, or an answer from being given."""
-        return self.subject.startswith("$js.api.consumer.msg.next.") or not self.subject.startswith(SPARED)
-
-
-SPARED = ("$js.api.", "$js.fc.", "$sys.", "$srv", "_inbox", "_r_")
+SPARED = re.compile(r"\$js\.api\.(?!consumer\.msg\.next\.)|\$js\.fc\.|\$sys\.|\$srv|_inbox|_r_")
+"""How subjects begin where a denial only keeps a look from being taken, or an answer from being given. The server tells
+them in lower case."""
 
 
 INBOX = "_INBOX"
@@ -85,7 +70,7 @@ class BusClient(Client):
         self._prefix = ""
         self._numbers = itertools.count(1)
         self._asked: dict[str, tuple[str, asyncio.Future[Msg], Callable[[Msg], bool]]] = {}
-        self._denials: dict[Denial, float] = {}  # and when it was denied at last
+        self._denials: dict[tuple[str, str], float] = {}  # and when it was denied at last
         self.logged_in = False
         self.closing = False  # by ourselves
         self.up = asyncio.Event()
@@ -142,11 +127,10 @@ class BusClient(Client):
                 answer.set_result(message)
 
     @property
-    def denials(self) -> tuple[Denial, ...]:
-        """What was denied in the last DENIED_FOR_S seconds. A server that has been told better says nothing of it."""
-        fresh = {denial: at for denial, at in self._denials.items() if self._clock() - at < DENIED_FOR_S}
-        self._denials = fresh
-        return tuple(fresh)
+    def denials(self) -> tuple[tuple[str, str], ...]:
+        """What was denied in the last DENIED_FOR_S seconds: deed and subject. A server that has been told better says
+        nothing of it."""
+        return tuple(denial for denial, at in self._denials.items() if self._clock() - at < DENIED_FOR_S)
 
     @property
     def callbacks(self) -> dict[str, Any]:
@@ -179,13 +163,15 @@ class BusClient(Client):
             self._outage.goes_on(self.trouble or "the connection was lost")
 
     def _note_violation(self, violation: str) -> None:
-        found = _TEXT.search(violation)
-        denial = Denial(found[1], found[2]) if found else None
-        if denial and (denial in self._denials or len(self._denials) < MOST_DENIALS):
-            self._denials[denial] = self._clock()
-        if denial and denial.deed == "publish":
+        if not (found := _TEXT.search(violation)):
+            return
+        deed, subject = found.groups()
+        self._denials[deed, subject] = self._clock()
+        if len(self._denials) > MOST_DENIALS:
+            del self._denials[next(iter(self._denials))]
+        if deed == "publish":
             error = Misconfigured(f"NATS denies us this subject: {violation}. Give this user the permission")
-            self._fail(error, subject=denial.subject)
+            self._fail(error, subject=subject)
 
     async def _on_disconnect(self) -> None:
         self._lost(TryAgain("the connection to NATS was lost before the answer came"))

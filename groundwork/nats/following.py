@@ -20,7 +20,7 @@ from groundwork.nats.settling import is_delivery, read_delivery
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.machine import monotonic, token_hex
 
-HEARTBEAT_S = 2.0
+HEARTBEAT_S = 4.0
 MISSED_HEARTBEATS = 2
 MADE_WITHIN_S = 1.5
 """Where it takes longer, the server has put it on a node that is away: another one may land elsewhere."""
@@ -152,7 +152,7 @@ def _in_order(waiting: Sequence[Msg], expected: int) -> tuple[list[StoredMessage
     return found, True
 
 
-LOOK_S, LOOK_AGAIN_S = 10.0, 0.5
+LOOK_S, LOOK_AGAIN_S = 60.0, 0.5
 """How often the streams are asked, and how often after it was away, until they answer and are informed."""
 
 

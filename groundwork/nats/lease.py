@@ -19,15 +19,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Self
 
+from groundwork.nats.asking import replaced
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import WRONG_SEQUENCE, NotThere, Refused
+from groundwork.nats.publishing import NotThere
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, causes
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import this, utc_now
 from groundwork.service.store_folder import store_id
 
 ASK_WITHIN_S = 2.0
-RENEWALS = 5
+RENEWALS = 3
 SAFE = 0.9
 """Of its time the owner trusts a lease: clocks may differ in how fast they go."""
 LEAVE_AFTER = 0.5
@@ -216,42 +217,35 @@ class Lease:
             if not self._taken:
                 released = replace(self._owner, released=True)
                 with contextlib.suppress(Failure):
-                    await self._link.swap(self._role.subject, released.body(), after=self._seq)
+                    await replaced(self._link, self._role.bucket, self._role.key, released.body(), after=self._seq)
             self._taken = self._taken or "released"
 
     async def _take(self, seen: Record | None) -> bool:
         self._owner = replace(self._owner, epoch=seen.owner.epoch + 1 if seen else 1)
         self._seq = seen.seq if seen else 0
-        try:
-            await self._swap()
-        except Refused as error:
-            if error.code != WRONG_SEQUENCE:
-                raise
-            return False
-        return True
+        return await self._swapped()
 
     async def _renew(self) -> None:
-        try:
-            await self._swap_or_learn_why_not()
-        except (TryAgain, Refused) as error:
-            why = f"the lease of the {self._role.key} has lapsed, and the bus cannot be asked who has it: {error}"
-            self._failed = (self._clock(), why)
-            raise TryAgain(why) from error
-
-    async def _swap_or_learn_why_not(self) -> None:
+        why: object = "it keeps changing"
         for _ in range(TRIES):
             try:
-                return await self._swap()
-            except Refused as error:
-                if error.code != WRONG_SEQUENCE:
-                    raise
+                if await self._swapped():
+                    return
                 await self._learn_who_has_it()
-        raise TryAgain("it keeps changing")
+            except TryAgain as error:
+                why = error
+                break
+        told = f"the lease of the {self._role.key} has lapsed, and the bus cannot be asked who has it: {why}"
+        self._failed = (self._clock(), told)
+        raise TryAgain(told)
 
-    async def _swap(self) -> None:
+    async def _swapped(self) -> bool:
+        """False where another record is newer."""
         asked_at = self._clock()
-        self._seq = await self._link.swap(self._role.subject, self._owner.body(), after=self._seq)
-        self._renewed_at, self._until = asked_at, asked_at + self._owner.ttl_s * SAFE
+        seq = await replaced(self._link, self._role.bucket, self._role.key, self._owner.body(), after=self._seq)
+        if seq is not None:
+            self._seq, self._renewed_at, self._until = seq, asked_at, asked_at + self._owner.ttl_s * SAFE
+        return seq is not None
 
     async def _learn_who_has_it(self) -> None:
         """An earlier try of ours may have been stored without a word, and a bus may have lost its newest records."""

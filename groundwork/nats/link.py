@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 
-from groundwork.nats.connection import BusClient
+from groundwork.nats.connection import SPARED, BusClient
 from groundwork.nats.publishing import (
     LARGEST_MESSAGE,
     PENDING,
@@ -115,7 +115,8 @@ class NatsLink:
     @property
     def denied(self) -> str:
         """What this login was denied, and what to do; empty for nothing that matters."""
-        told = ", ".join(str(denial) for denial in self.client.denials if denial.matters)
+        denials = self.client.denials
+        told = ", ".join(f'{deed} to "{subject}"' for deed, subject in denials if not SPARED.match(subject))
         return told and f"NATS denies this login {told}: give it the permissions of its role (docs/BUS.md, Permissions)"
 
     @property

@@ -1,8 +1,8 @@
 """The pull loop: messages of one durable consumer, each given to a handler of its own; `slots` of them at once.
 
-All pulls of one generation share a reply subject. A new generation begins after a reconnect, where heartbeats fail to
-come, and when the consumer has a new leader, which knows nothing of what the one before was asked; then only its
-messages count. The acknowledgement is the last thing that happens to a message: delivery is at least once, and
+All pulls of one generation share a reply subject. A new generation begins after a reconnect, where the end of a pull
+fails to come, and when the consumer has a new leader, which knows nothing of what the one before was asked; then only
+its messages count. The acknowledgement is the last thing that happens to a message: delivery is at least once, and
 handlers have to bear repetitions. What a process that died had in hand comes again after the consumer's ack_wait; a
 process that is alone asks for it at once.
 """
@@ -23,11 +23,11 @@ from groundwork.nats.settling import IN_PROGRESS, NAK, Delivery, Settling, is_de
 from groundwork.service.errors import Failure, Fatal, Misconfigured, TryAgain
 from groundwork.service.machine import this
 
-EXPIRES_S, EXPIRES_ALONE_S = 15.0, 5.0
+EXPIRES_S, EXPIRES_ALONE_S = 30.0, 5.0
 """How long a pull lasts. Alone, half of how long a bus belongs to a process that is stopped: it is given nothing any
 more when another begins. Of several, each costs the bus words while nothing happens."""
-HEARTBEATS, MISSED = 3, 2.5
-"""Of a pull; and after how many that fail to come the server is taken to have forgotten it."""
+LATE_S = 2.0
+"""How long after its end a pull of which nothing was heard is taken to be forgotten by the server."""
 NEW_LEADER = "$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED"
 PULSE_SECONDS = 0.25
 HOLD_SECONDS = 1.5
@@ -40,7 +40,6 @@ ASK_WITHIN_S = 1.0
 TIMES_ASKED = 10
 """Electing a new leader of the consumer takes 4 to 9 s."""
 
-_HEARTBEAT = "100"
 _USUAL_ENDS = {"404", "408"}  # nothing there, time over
 
 log = logging.getLogger(__name__)
@@ -59,7 +58,7 @@ class PullAccount:
 
     @property
     def silence_s(self) -> float:
-        return MISSED * self.expires_s / HEARTBEATS
+        return self.expires_s + LATE_S
 
     def to_ask(self, busy: int) -> int:
         free = self.slots - busy - self.want
@@ -77,14 +76,10 @@ class PullAccount:
 
     def told(self, generation: int, status: Mapping[str, str], now: float) -> None:
         self.last = now
-        code = status.get("Status", "")
-        if code == _HEARTBEAT:
-            self.trouble = ""
-        elif generation == self.generation:
-            lacking = status.get("Nats-Pending-Messages")
+        if generation == self.generation:
+            code, lacking = status.get("Status", ""), status.get("Nats-Pending-Messages")
             self.want = max(0, self.want - int(lacking)) if lacking else 0
-            usual = code in _USUAL_ENDS
-            self.trouble = "" if usual else f"{code} {status.get('Description', '')}".strip()
+            self.trouble = "" if code in _USUAL_ENDS else f"{code} {status.get('Description', '')}".strip()
 
     def silent(self, now: float) -> bool:
         return self.want > 0 and now - self.last > self.silence_s
@@ -155,7 +150,6 @@ class PullLoop:
     async def _ask_for_more(self) -> None:
         """One pull for all slots that became free since the event loop last came by."""
         expires = int(self._account.expires_s * 1e9)
-        waits = {"expires": expires, "idle_heartbeat": expires // HEARTBEATS}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._settling.stream}.{self._settling.durable}"
         while True:
             await self._room.wait()
@@ -163,7 +157,7 @@ class PullLoop:
             if self._link.alone and self._to_ask_back:  # before a pull, for what is on its way would come twice
                 await self._ask_back()
             if number := self._account.to_ask(busy=self.in_hand):
-                request = json.dumps({"batch": number, **waits}).encode()
+                request = json.dumps({"batch": number, "expires": expires}).encode()
                 if await self._link.send(subject, request, reply=f"{self._inbox}.{self._account.generation}"):
                     self._account.asked(number, self._now())
 

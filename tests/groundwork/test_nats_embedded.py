@@ -71,7 +71,7 @@ async def test_a_second_owner_of_the_folder_is_refused_and_the_first_not_disturb
         assert alive(pid)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the next start stops it")
+@pytest.mark.skipif(sys.platform != "linux", reason="no other kernel tells a child")
 async def test_it_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
     owner = start_process(sys.executable, "-c", OWNER, tmp_path, stdout=subprocess.PIPE)
     assert owner.stdout is not None
@@ -86,20 +86,6 @@ async def test_it_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(orphan, signal.SIGKILL)
-
-
-async def test_a_server_left_running_in_the_folder_is_stopped_by_the_next_start(tmp_path: Path) -> None:
-    async with EmbeddedNats(tmp_path):
-        pass  # leaves its configuration
-    left = start_process(Path(sys.executable).parent / "nats-server", "--config", tmp_path / "nats-server.json")
-    try:
-        await until(lambda: (tmp_path / "nats-server.pid").is_file() and pid_of(tmp_path) == left.pid)
-        async with EmbeddedNats(tmp_path):
-            assert not alive(left.pid)
-            assert pid_of(tmp_path) != left.pid
-    finally:
-        left.kill()
-        left.wait()
 
 
 async def test_a_server_that_dies_at_the_start_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:

@@ -473,17 +473,7 @@ class JetStream:
         pull = Pull(reply, asked.get("batch", 1), self._scheduler.now + expires)
         consumer.pulls.append(pull)
         self._deliver(consumer)
-        if every := asked.get("idle_heartbeat"):
-            self._beat_pull(consumer, pull, every / NS)
         self._scheduler.at(pull.until, lambda: self._over(consumer, pull))
-
-    def _beat_pull(self, consumer: Consumer, pull: Pull, every_s: float) -> None:
-        def beat() -> None:
-            if pull in consumer.pulls and pull.left and self._is_heard(pull.reply):
-                self._hand_out(pull.reply, b"", "", b"NATS/1.0 100 Idle Heartbeat\r\n\r\n")
-                self._scheduler.after(every_s, beat)
-
-        self._scheduler.after(every_s, beat)
 
     def _over(self, consumer: Consumer, pull: Pull) -> None:
         if pull in consumer.pulls and pull.left:

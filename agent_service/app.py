@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, NoReturn
 
 from agent_service.background import Background
-from agent_service.bootstrap import Agent, Http, build, inform_bus
+from agent_service.bootstrap import Agent, build, inform_bus
 from agent_service.bus.room import keep_room
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
@@ -40,7 +40,7 @@ from schemas import subjects
 
 INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
 """The streams that are watched for what they forget."""
-HALT_LOOK_S = 30.0
+HALT_LOOK_S = 60.0
 JOINS_AFTER_S = 0.5
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 
@@ -49,18 +49,14 @@ Opening = AbstractAsyncContextManager[RunStore]
 log = logging.getLogger(__name__)
 
 
-async def serve_http(*all_that_it_needs: Any) -> None:
-    await (await asyncio.to_thread(loaded, "agent_service.serving_http:serve_http"))(*all_that_it_needs)
-
-
 async def serve(
-    settings: AgentSettings, *, take_over: bool = False, folders: type[Folders] = Folders, http: Http = serve_http
+    settings: AgentSettings, *, take_over: bool = False, folders: type[Folders] = Folders, http: bool = True
 ) -> None:
     """Serves until SIGTERM or SIGINT. Raises Fatal when it cannot start or go on. `take_over` ends the bus's owner."""
     with cancelled_by_signals(lambda: log.info("stopping"), OF_A_SERVICE):
         while True:
             try:
-                return await _serve(settings, folders, http, take_over=take_over)
+                return await _serve(settings, folders, take_over=take_over, http=http)
             except (Failure, BaseExceptionGroup) as ended:
                 if not settings.shared or not may_join_anew(ended):
                     raise
@@ -68,7 +64,7 @@ async def serve(
                 await asyncio.sleep(JOINS_AFTER_S)
 
 
-async def _serve(settings: AgentSettings, folders: type[Folders], http: Http, *, take_over: bool) -> None:
+async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: bool, http: bool) -> None:
     """Raises Taken, in an ExceptionGroup, when another agent took over."""
     if not settings.shared:
         await asyncio.to_thread(ahead, settings.store)  # refused before anybody is made to end for it
@@ -82,7 +78,7 @@ async def _serve(settings: AgentSettings, folders: type[Folders], http: Http, *,
         at, within_s = settings.http, HAND_OVER_S if take_over else 0.0
         listener = await ours.enter_async_context(listening(at.host, at.port, who="agent", within_s=within_s))
         model = await ours.enter_async_context(open_model(settings.model))
-        await _run(partial(build, settings, ground, store, keys, model, metrics, folders), listener, http)
+        await _run(partial(build, settings, ground, store, keys, model, metrics, folders), listener, http=http)
 
 
 def open_store(settings: AgentSettings, ground: Ground, on_commit: OnCommit) -> Opening:
@@ -108,7 +104,7 @@ def _claim(settings: AgentSettings, *, take_over: bool) -> Claim:
     )
 
 
-async def _run(built: Callable[[Background], Agent], listener: socket.socket, http: Http) -> None:
+async def _run(built: Callable[[Background], Agent], listener: socket.socket, *, http: bool) -> None:
     agent: Agent | None = None
     try:
         async with asyncio.TaskGroup() as group:
@@ -116,7 +112,7 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket, ht
             agent = built(background)
             if agent.several:
                 loaded("agent_service.several:join_in")(agent, background)
-            await _start(agent, background, group, listener, http)
+            await _start(agent, background, group, listener, http=http)
     except asyncio.CancelledError:
         if agent:
             await agent.folders.flush()
@@ -132,7 +128,7 @@ async def _heard_of(skills: NatsSkills) -> None:
 
 
 async def _start(
-    agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket, http: Http
+    agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket, *, http: bool
 ) -> None:
     """Runs go on at once. Callers may connect from the first, and are answered once another thread has loaded the API;
     then the agent is ready."""
@@ -156,7 +152,7 @@ async def _start(
     if any(runs[status] for status in UNDER_WAY):
         await head_start()
     let_callers_in = await asyncio.to_thread(loaded, "agent_service.serving:let_callers_in")
-    await let_callers_in(agent, background, group, listener, http)
+    await let_callers_in(agent, background, group, listener, http=http)
     tell_ready()
     link, lease = agent.ground.link, agent.ground.lease
     log.info("ready", extra={"http": address(listener), "resumed": left, "nats": link.servers, "epoch": lease.epoch})

@@ -1,12 +1,12 @@
 """The composition root: puts the agent together from its settings, also as one of several that share a store."""
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent_service.admission.limits import Admission, Quotas, Room, SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
@@ -48,8 +48,6 @@ if TYPE_CHECKING:  # loaded only where the settings ask for it
     from agent_service.views.spans.sending import Traces
 
 Follower = Callable[[ChangeRecord | Elsewhere], None]
-Http = Callable[..., Coroutine[Any, Any, None]]
-"""Serves the API, with what `serving_http.serve_http` takes."""
 
 
 log = logging.getLogger(__name__)

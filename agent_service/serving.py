@@ -1,20 +1,48 @@
-"""Lets callers in: by the bus, where a gateway asks whether runs go on; then by HTTP, which takes longer to load."""
+"""Lets callers in: by the bus, where a gateway asks whether runs go on, and by HTTP. Loaded once runs go on."""
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
+from agent_service.admission.spending import SETTING, Spending
 from agent_service.api.feed import Feed
-from agent_service.api.micro import serve_on_bus
-from agent_service.api.operating import SwitchCalls
+from agent_service.api.http import create_app
+from agent_service.api.inspection import Inspection, WhyCalls
+from agent_service.api.micro import Fresh, serve_on_bus
+from agent_service.api.operating import OperatorCalls, SwitchCalls
+from agent_service.api.people import PeopleCalls
 from agent_service.api.runs import Executors, RunCalls
+from agent_service.api.service import HealthCalls, Look, Part, ServiceCalls
+from agent_service.api.sse import EventStreams, Slots
 from agent_service.background import Background
-from agent_service.bootstrap import Agent, Http
-from agent_service.bus.findings import NatsCallbacks, NatsTroubles
+from agent_service.bootstrap import Agent, prompt_of
+from agent_service.bus import findings
+from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
+from agent_service.bus.findings import NatsCallbacks, NatsTroubles, observe_bus, prune_rows
+from agent_service.bus.reading import NatsWhereabouts
+from agent_service.bus.topology import ROLE
+from agent_service.core.waiting import Status
+from agent_service.history.plain import ok, warning
+from agent_service.metrics.levels import observe_disk, observe_limits, observe_readiness, observe_runs
+from agent_service.settings import AgentSettings
+from agent_service.store.database import FILE
 from agent_service.views.journal import JournalReader
+from groundwork.http.requests import measured, request_durations
+from groundwork.http.server import serve_http as serve
+from groundwork.nats.lease import look_at_all
+from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
+from groundwork.service.installed import installed_version
+from groundwork.service.store_folder import store_id
+from groundwork.telemetry.metrics import Instruments
+from schemas import subjects
+from schemas.status import Finding
 
+FRESH_S = 2.0
+"""Seconds that the gateway's status is reused."""
+UNDER_WAY = (Status.QUEUED, Status.RUNNING, Status.PAUSED)
 WITHIN_S = 2.0
 
 
@@ -37,11 +65,7 @@ class Freshness:
 
 
 async def let_callers_in(
-    agent: Agent,
-    background: Background,
-    group: asyncio.TaskGroup,
-    listener: socket.socket,
-    http: Http,
+    agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket, *, http: bool
 ) -> None:
     link, store = agent.ground.link, agent.store
     feed, reader = Feed(store), JournalReader(store)
@@ -51,4 +75,76 @@ async def let_callers_in(
     rooms = runs, SwitchCalls(agent.halting, agent.signing)
     fresh = Freshness(store.caught_up).wait if agent.settings.shared else None
     await serve_on_bus(link, rooms, fresh=fresh)
-    group.create_task(http(agent, rooms, feed, reader, fresh, listener), name="http")
+    if http:
+        group.create_task(_serve_http(agent, (*rooms, *_rooms(agent, feed, reader)), feed, fresh, listener))
+
+
+async def _serve_http(agent: Agent, rooms: Iterable[object], feed: Feed, fresh: Fresh, listener: socket.socket) -> None:
+    app = await asyncio.to_thread(create_app, rooms, agent.settings, slots=Slots(), fresh=fresh)
+    await serve(measured(app, request_durations(agent.metrics.instruments)), listener, stopping=feed.end)
+
+
+def _rooms(agent: Agent, feed: Feed, reader: JournalReader) -> Iterator[object]:
+    """Those that are served over HTTP alone."""
+    link, store, skills = agent.ground.link, agent.store, agent.skills
+    me = store_id(agent.ground.folder) if agent.settings.shared else None
+    letters, troubles = NatsDeadLetters(link, most=MOST_LETTERS), NatsTroubles(link, fresh_s=FRESH_S)
+    now = NatsTroubles(link, fresh_s=0)
+
+    async def this_agent() -> Sequence[Finding]:
+        of_agent = _of_the_agent(agent.settings, await store.counts())
+        return [of_agent, *(await _of_company(link, me)), *_of_money(agent.limits.spending)]
+
+    async def nats() -> Sequence[Finding]:
+        return [findings.server(link), await findings.jetstream(link), await findings.dead_letters(letters)]
+
+    looks: dict[Part, Look] = {"agent": this_agent, "gateway": partial(findings.gateway, troubles), "nats": nats}
+    yield Inspection(store, reader, agent.folders, prompt_of)
+    yield WhyCalls(store, NatsWhereabouts(link), letters, skills, now.status, agent.ready)
+    yield PeopleCalls(store, letters)
+    yield HealthCalls(agent.ready, looks)
+    yield OperatorCalls(store, agent.draining, agent.pruning, partial(prune_rows, link))
+    yield EventStreams(feed, store)
+    yield ServiceCalls(
+        settings=agent.settings,
+        readiness=agent.ready,
+        metrics_text=partial(_observe(agent).exposed, subjects.SERVICE_AGENT),
+        skills=skills,
+        problems=lambda: skills.complaints,
+        member=me,
+    )
+
+
+def _observe(agent: Agent) -> Instruments:
+    instruments, outbox = agent.metrics.instruments, agent.turns.outbox
+    observe_runs(instruments, agent.store, agent.store.inbox.count, agent.clock, lambda: len(outbox.left))
+    observe_limits(instruments, agent.limits.spending, agent.kill_switch)
+    observe_disk(instruments, agent.ground.folder / FILE)
+    observe_readiness(instruments, agent.ready)
+    observe_bus(instruments, agent.ground.link, shared=agent.settings.shared)
+    return instruments
+
+
+def _of_the_agent(settings: AgentSettings, counts: Mapping[Status, int]) -> Finding:
+    model = settings.model
+    thinks = f"{model.provider}: {', '.join(model.names())}" if model.provider != "scripted" else "a script"
+    runs = ", ".join(f"{counts[status]} {status}" for status in UNDER_WAY)
+    return ok("agent", f"version {installed_version()}, {runs}; decisions by {thinks}")
+
+
+async def _of_company(link: NatsLink, me: str | None) -> Sequence[Finding]:
+    if me is None:
+        return ()
+    owners = [one.owner for one in await look_at_all(link, ROLE) if not one.free and one.owner.holder != me]
+    others = "; ".join(f"{owner.holder} ({owner})" for owner in owners)
+    return (ok("agents", f"this is {me}, {f'beside {others}' if others else 'the only one now'}"),)
+
+
+def _of_money(spending: Spending) -> Sequence[Finding]:
+    if spending.usd_per_day is None:
+        return ()
+    if why := spending.reached:
+        return (
+            warning("money", f"no model is asked: {why}", remedy=f"wait for the day to end (UTC), or raise {SETTING}"),
+        )
+    return (ok("money", f"{spending.spent_usd:.4f} of {spending.usd_per_day:.4f} USD of today are spent"),)

@@ -2,7 +2,7 @@
 
 HTTP routes, the micro service, OpenAPI and the permissions of roles are built from it. The client looks operations up
 here; its typed methods are written by hand. docs/API.md repeats the table, and a test compares them. The agent serves
-an operation by the method of its name, in a room that `serving.py` or `serving_http.py` registers.
+an operation by the method of its name, in a room that `serving.py` registers.
 """
 
 from collections.abc import Iterable

@@ -63,10 +63,6 @@ class NoFolders(Folders):
     async def run(self) -> None: ...
 
 
-async def no_http(*_: object) -> None:
-    """Most courses speak to the agent over the bus: the server of its API takes a tenth of a second to be made."""
-
-
 class Services:
     def __init__(self, course: Course, scheduler: Scheduler, network: Network, strikes: Strikes, seams: Seams) -> None:
         self.processes: dict[str, Process] = {}
@@ -149,7 +145,7 @@ class Services:
             }
         )
         called = any(post.door == AGENT_DOOR for post in self.course.posts)
-        return agent_app.serve(settings, folders=NoFolders, http=agent_app.serve_http if called else no_http)
+        return agent_app.serve(settings, folders=NoFolders, http=called)
 
     def _gateway(self, name: str) -> Coroutine[Any, Any, None]:
         settings = GatewaySettings.model_validate(

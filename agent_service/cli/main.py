@@ -71,7 +71,6 @@ Groups of more commands
     lab example     List the examples, or copy one here.
     lab demo        Play one run in a minute: a question, a kill -9, an approval. Then stop everything.
     lab eval        Play scenarios against the configured model. Exit code 1 when one did not pass.
-  agent_service.cli.scripts
     lab script      Check scripts, which play the model.
   agent_service.cli.setup
     ductile         Add agents to a Ductile, and remove them.

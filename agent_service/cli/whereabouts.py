@@ -4,13 +4,12 @@ A token goes to the address that is found here: a file can name an address of th
 """
 
 import os
-import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+from groundwork.service.config_file import as_given, part
+from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import called, is_loopback
-from groundwork.service.strict import NotYaml, parse
 from schemas.values import dataclass
 
 OWN = Path("agentic.yaml")
@@ -39,30 +38,12 @@ def _names_a_bus(path: Path) -> bool:
     if any(name.startswith("AGENT_NATS__") for name in os.environ) or not os.path.lexists(path):
         return True
     try:
-        content = _content(path)
-    except ValueError:
+        return "nats" in part(path) or "nats" in part(path, "agent")
+    except Misconfigured:
         return True
-    return "nats" in content or "nats" in _part(content, "agent")
 
 
-def _content(path: Path) -> dict[str, Any]:
-    """Raises ValueError where it cannot be read."""
-    try:
-        found = parse(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, NotYaml) as error:
-        raise ValueError("cannot be read") from error
-    return found if isinstance(found, dict) else {}
-
-
-def _part(content: dict[str, Any], name: str) -> dict[str, Any]:
-    found = content.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-HOST, PORT = "127.0.0.1", "8700"
-HERE = f"http://{HOST}:{PORT}"
-_OVERRIDES = {"host": "AGENT_HTTP__HOST", "port": "AGENT_HTTP__PORT"}
-_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+HERE = "http://127.0.0.1:8700"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +61,16 @@ def address_of(said: str) -> Address:
     with suppress(PermissionError):  # another user's folder
         path = nearby(None)
     try:
-        section = _part(_part(_content(path), "agent"), "http") if path else {}
-        http = {name: _VARIABLE.sub(_value, str(section[name])) for name in _OVERRIDES if name in section}
-        http |= {name: os.environ[variable] for name, variable in _OVERRIDES.items() if variable in os.environ}
-        url = _listening(http.get("host", HOST), http.get("port", PORT))
+        http = as_given(part(path, "agent", "http"), os.environ)
+        said_by_variables = {name: os.environ.get(f"AGENT_HTTP__{name.upper()}") for name in ("host", "port")}
+        http |= {name: value for name, value in said_by_variables.items() if value is not None}
+        url = _listening(str(http.get("host", "127.0.0.1")), str(http.get("port", 8700)))
+    except Misconfigured:
+        return Address(HERE, f"the default, for {path} cannot be read")
     except ValueError as error:
         return Address(HERE, f"the default, for {path or 'the environment'} {error}")
-    return Address(url, f"as agent.http of {path or 'the environment'} says" if http else "the default")
+    is_said = not http.keys().isdisjoint(said_by_variables)
+    return Address(url, f"as agent.http of {path or 'the environment'} says" if is_said else "the default")
 
 
 def _listening(host: str, port: str) -> str:
@@ -96,7 +80,3 @@ def _listening(host: str, port: str) -> str:
     if not is_loopback(called(host).strip("[]")):
         raise ValueError("names no address of this machine in agent.http")
     return f"http://{called(host)}:{int(port)}"
-
-
-def _value(variable: re.Match[str]) -> str:
-    return os.environ.get(variable[1], variable[2] or "")

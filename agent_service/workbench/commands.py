@@ -11,13 +11,14 @@ import typer
 from agent_service.cli import output
 from agent_service.cli.options import AS_JSON, CONFIG, argument, of_files, option
 from agent_service.cli.output import Outcome
+from agent_service.models.scripted_model import read_script
 from agent_service.settings import KEYS
 from agent_service.workbench import evaluate
 from agent_service.workbench.demo import run_demo
 from agent_service.workbench.dev_command import run_dev
 from agent_service.workbench.dev_settings import DEFAULT, PLUGINS, DevOptions, names_a_model
 from groundwork.service.commands import examples as shown
-from groundwork.service.errors import Misconfigured
+from groundwork.service.errors import Exit, Misconfigured
 from groundwork.service.installed import shipped
 
 LEFT_BY_TRIALS = (".agentic", "__pycache__")
@@ -117,3 +118,23 @@ def evaluation(
     return evaluate.run(
         scenario or (), folder or (), config or (), repeat=repeat, jobs=jobs, against=against, trail=trail
     )
+
+
+script = typer.Typer(name="script", no_args_is_help=True)
+commands.add_typer(script)
+
+
+@of_files(script, "agentic script check script.yaml", "agentic script check scripts/*.yaml")
+def check(files: list[Path] = argument("Scripts.", "FILE", exists=True, dir_okay=False)) -> Outcome:
+    """Check scripts for errors and open ends. Exit code 78 where something is wrong."""
+    told, lines = [], []
+    for file in files:
+        try:
+            read, flaws = read_script(file), list[str]()
+            lines.append(f"✓ {file}: {read.name}, {len(read.rules)} rules")
+        except Misconfigured as error:
+            read, flaws = None, str(error).removeprefix(f"script {file}").lstrip(": ").split("; ")
+        advice = list(read.advice()) if read else []
+        lines += [*(f"✗ {file}: {flaw}" for flaw in flaws), *(f"! {file}: {one}" for one in advice)]
+        told.append({"file": str(file), "flaws": flaws, "advice": advice})
+    return Outcome(told, "\n".join(lines), Exit.MISCONFIGURED if any(one["flaws"] for one in told) else Exit.OK)

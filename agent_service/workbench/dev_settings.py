@@ -9,9 +9,9 @@ from typing import Any
 from agent_service import settings
 from agent_service.cli.doctor.tools import of_the_gateway
 from groundwork.service import store_folder
+from groundwork.service.config_file import part
 from groundwork.service.errors import Misconfigured
 from groundwork.service.installed import shipped
-from groundwork.service.strict import NotYaml, parse
 from schemas.values import dataclass
 
 DEFAULT = Path("agentic.yaml")
@@ -43,15 +43,7 @@ class DevOptions:
 
 def section(file: Path | None, *names: str) -> dict[str, Any]:
     """A part of the settings in `file`, without what is ours. Raises Misconfigured."""
-    try:
-        found = parse(file.read_text(encoding="utf-8")) if file else None
-    except (OSError, UnicodeDecodeError, NotYaml) as error:
-        raise Misconfigured(f"{file}: {error}") from error
-    for place, name in zip(("the whole", *names), (*names, ""), strict=True):
-        if not isinstance(found, dict | None):
-            raise Misconfigured(f"{file}: {place}: expected settings as `key: value` lines")
-        found = (found or {}).get(name) if name else found
-    return {name: value for name, value in (found or {}).items() if name not in OURS}
+    return {name: value for name, value in part(file, *names).items() if name not in OURS}
 
 
 def names_a_model(file: Path | None) -> bool:

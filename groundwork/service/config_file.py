@@ -178,6 +178,16 @@ def secrets_in(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
     return {".".join(keys): secret for keys, secret in _secrets(whole, ()) if OF_PLUGINS not in pairwise(keys)}
 
 
+def part(path: Path | None, *names: str) -> dict[str, Any]:
+    """A part of the settings of all programs, as the file has it; empty without it. Raises WrongSettings."""
+    found = _parsed(path) if path else None
+    for place, name in zip(("top level", *names), (*names, ""), strict=True):
+        if not isinstance(found, dict | None):
+            raise WrongSettings([f"{path}: {place}: expected settings as `key: value` lines"])
+        found = (found or {}).get(name) if name else found
+    return found or {}
+
+
 def as_given(document: Any, environ: Mapping[str, str]) -> Any:
     return _Reading("", environ).interpolated(document, ())
 

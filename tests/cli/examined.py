@@ -25,7 +25,7 @@ def configured(folder: Path, url: str = NOWHERE, **agent: Any) -> Path:
 
 
 async def found(config: Path) -> dict[str, Finding]:
-    return {check.name: check async for check in examine(config, deep=False)}
+    return {check.name: check async for check in examine(config)}
 
 
 def contents(folder: Path) -> list[str]:

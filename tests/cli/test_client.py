@@ -141,7 +141,7 @@ NAMED = {
     "agent: {http: {host: 203.0.113.7}}": (HERE, NOT_HERE),
     "agent: {http: {host: agents.example}}": (HERE, NOT_HERE),
     "agent: {http: {port: 1}, http: {}}": (HERE, "the default, for agentic.yaml cannot be read"),
-    "agent: []": (HERE, "the default"),
+    "agent: []": (HERE, "the default, for agentic.yaml cannot be read"),
 }
 
 

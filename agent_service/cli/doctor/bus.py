@@ -9,9 +9,8 @@ from typing import Any
 from agent_service.bus import findings
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.messages import CONTROL, RESULTS, STARTS
-from agent_service.bus.room import NEARLY_FULL, of_stream
 from agent_service.bus.topology import CHANGE, OPERATORS_CHOICE, ROLE, expected, lacking_work
-from agent_service.cli.doctor.machine import SKEW, id_of
+from agent_service.cli.doctor.machine import id_of
 from agent_service.cli.doctor.tools import gateway
 from agent_service.history.plain import duration, ok, warning, wrong
 from agent_service.settings import AgentSettings
@@ -29,6 +28,7 @@ CONNECT_WITHIN_S = 3.0
 ANSWER_WITHIN_S = 2.0
 GATEWAY = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")
 NAMED = 3
+SKEW = timedelta(seconds=5)
 PERMISSION = "give this login the permission, or ask again later"
 BEHIND = (
     "start the servers that are away, and wait a minute; then restart those behind: they fetch from the others what "
@@ -108,8 +108,6 @@ async def _streams(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Fin
     clustered = [info for info in infos if info.get("cluster")]
     if any(info["config"].get("num_replicas", 1) > 1 for info in clustered):
         yield replicas(clustered)
-    account = await _told(link, "$JS.API.INFO")
-    yield room(infos, account)
     yield await findings.dead_letters(NatsDeadLetters(link))
 
 
@@ -179,27 +177,10 @@ def replicas(infos: Iterable[Json]) -> Finding:
     return ok("replicas", f"each stream has all its copies, led by {', '.join(sorted(leaders))}")
 
 
-def room(streams: Iterable[Json], account: Mapping[str, Any]) -> Finding:
-    """`account`: what JetStream tells of its limits."""
-    full = [text for info in streams for text in of_stream(info)]
-    taken, most = account.get("storage", 0), account.get("limits", {}).get("max_storage", 0)
-    if most > 0 and taken >= NEARLY_FULL * most:
-        full.append(f"what this account may store is {taken / most:.0%} full")
-    if full:
-        remedy = "delete finished runs sooner, or make room: `agentic setup --max-gib N --change`"
-        return warning("room", "; ".join(full), remedy=remedy)
-    return ok("room", "no stream with a size limit is nearly full")
-
-
-async def _told(link: NatsLink, subject: str) -> Json:
-    with suppress(Failure, ValueError):
-        told: Json = json.loads(await link.request(subject, b"", timeout_s=ANSWER_WITHIN_S))
-        return told
-    return {}
-
-
 async def _login(link: NatsLink) -> AsyncIterator[Finding]:
-    info = await _told(link, "$SYS.REQ.USER.INFO")
+    info: Json = {}
+    with suppress(Failure, ValueError):
+        info = json.loads(await link.request("$SYS.REQ.USER.INFO", b"", timeout_s=ANSWER_WITHIN_S))
     if not info:
         remedy = "allow it to publish $SYS.REQ.USER.INFO, to have it checked"
         yield warning("permissions", "the server does not report the permissions of this login", remedy=remedy)

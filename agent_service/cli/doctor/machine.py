@@ -1,12 +1,10 @@
-"""Checks of this machine, read-only: SQLite, folders, database, the HTTP API, and the model (nothing that costs)."""
+"""Checks of this machine, read-only: folders, database, the HTTP API, and the model (nothing that costs)."""
 
 import asyncio
 import os
 import shutil
-import sqlite3
-from collections.abc import AsyncIterator, Iterator
-from contextlib import closing, suppress
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2
@@ -14,7 +12,7 @@ import httpx2
 from agent_service.admission.callers import HttpSettings
 from agent_service.api.door import Access
 from agent_service.bus.room import CANNOT_WRITE, RESTART
-from agent_service.errors import Damaged, ModelError
+from agent_service.errors import ModelError
 from agent_service.history.plain import ok, warning, wrong
 from agent_service.models.opening import open_model
 from agent_service.models.scripted_model import read_script
@@ -26,16 +24,12 @@ from groundwork.service.config_file import secrets_in
 from groundwork.service.errors import Fatal, Misconfigured, TryAgain
 from groundwork.service.secret import called, equal_ones
 from groundwork.service.store_folder import known_id
-from groundwork.sqlite.errors import damage_in, read_only
 from groundwork.sqlite.reserve import FOR_OPENING
 from schemas.status import Finding
 
 LITTLE_ROOM = 1 << 30
 NEARLY_FULL, MUCH_ROOM = 0.8, 20 << 30
 """The share of a disk that is taken, and how much free room is enough whatever that share is."""
-SKEW = timedelta(seconds=5)
-ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
-MOST_NAMED = 5
 API_ANSWERS_WITHIN_S, MODEL_ANSWERS_WITHIN_S = 5.0, 15.0
 BEFORE = (
     "the way back is a backup that is made before, with the version that wrote it (`agentic backup FILE`), or a copy "
@@ -61,59 +55,22 @@ def folder(name: str, path: Path) -> Finding:
     return ok(name, text)
 
 
-async def database(settings: AgentSettings, *, deep: bool) -> AsyncIterator[Finding]:
-    """`deep` reads all of it."""
+async def database(settings: AgentSettings) -> Finding:
     path = settings.store / FILE
     if not path.exists():
-        yield ok("database", "none yet: the agent makes it when it starts")
-        return
+        return ok("database", "none yet: the agent makes it when it starts")
     try:
         if coming := ahead(settings.store):
-            yield warning("database", coming, remedy=BEFORE)
-            return
+            return warning("database", coming, remedy=BEFORE)
         async with open_for_reading(settings.store) as opened:
-            store = RunStore(opened)
-            runs = sum((await store.counts()).values())
-            yield ok("database", f"{path}, {runs} runs, {_size(path.stat().st_size)}")
-            yield await damage(store, all_runs=deep)
-            if deep:
-                yield await asyncio.to_thread(_integrity, path)
+            runs = sum((await RunStore(opened).counts()).values())
     except (Fatal, TryAgain) as error:
-        yield wrong("database", str(error), remedy="see above, then run doctor again")
-
-
-def _integrity(path: Path) -> Finding:
-    try:
-        with closing(read_only(path)) as connection:
-            found = damage_in(connection)
-    except sqlite3.Error as error:
-        found = str(error)
-    if found:
-        return wrong("integrity", f"{path}: {found}", remedy="restore the database from a backup")
-    return ok("integrity", "the database is undamaged")
+        return wrong("database", str(error), remedy="see above, then run doctor again")
+    return ok("database", f"{path}, {runs} runs, {_size(path.stat().st_size)}")
 
 
 def _size(number: int) -> str:
     return f"{number / (1 << 30):.1f} GiB" if number >= 1 << 30 else f"{number / (1 << 20):.1f} MiB"
-
-
-async def damage(store: RunStore, *, all_runs: bool) -> Finding:
-    run_ids = await store.unsettled(ALWAYS if all_runs else datetime.now(UTC))
-    found = list[str]()
-    for run_id in run_ids:
-        try:
-            await store.load(run_id)
-            for entry in await store.entries(run_id):
-                entry.decoded()
-        except Damaged as error:
-            found.append(f"{run_id} ({error.what})")
-        except ValueError as error:
-            found.append(str(error))
-    if not found:
-        return ok("runs", f"{len(run_ids)} {'of all' if all_runs else 'that go on'}, all can be read")
-    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    remedy = "stop the agent and restore the database from a backup: until then these runs are left alone"
-    return wrong("runs", f"damaged: {', '.join(found[:MOST_NAMED])}{more}", remedy=remedy)
 
 
 def tokens(http: HttpSettings) -> Finding:

@@ -32,13 +32,12 @@ commands = typer.Typer()
 @commands.command(
     epilog=examples(
         "agentic doctor",
-        "agentic doctor --config agentic.yaml --deep",
+        "agentic doctor --config agentic.yaml",
         "agentic doctor --settings",
     ),
 )
 def doctor(
     config: Path | None = CONFIG_NEARBY,
-    deep: bool = flag("Read the whole database for damage.", "--deep"),
     settings: bool = flag("Print the settings in force, without secrets.", "--settings"),
     as_json: bool = AS_JSON,
 ) -> None:
@@ -46,10 +45,10 @@ def doctor(
     if settings:
         output.tell(*settings_in_force(config), as_json=as_json)
     else:
-        raise typer.Exit(output.awaited(report(config, deep=deep, as_json=as_json)))
+        raise typer.Exit(output.awaited(report(config, as_json=as_json)))
 
 
-async def report(config: Path | None, *, deep: bool, as_json: bool) -> Exit:
+async def report(config: Path | None, *, as_json: bool) -> Exit:
     found, status = list[Finding](), output.console(stderr=True).status("")
 
     def waits_for(what: str) -> None:
@@ -57,7 +56,7 @@ async def report(config: Path | None, *, deep: bool, as_json: bool) -> Exit:
             status.update(f"waiting for {what}")
             status.start()
 
-    async for check in examine(config, deep=deep, waits_for=waits_for):
+    async for check in examine(config, waits_for=waits_for):
         found.append(check)
         status.stop()
         if not as_json:
@@ -68,9 +67,7 @@ async def report(config: Path | None, *, deep: bool, as_json: bool) -> Exit:
     return Exit.FAILED if failed else Exit.OK
 
 
-async def examine(
-    config: Path | None, *, deep: bool, waits_for: Callable[[str], None] = lambda _: None
-) -> AsyncIterator[Finding]:
+async def examine(config: Path | None, *, waits_for: Callable[[str], None] = lambda _: None) -> AsyncIterator[Finding]:
     """All that can be asked is asked at the same time, and told in order. `waits_for`: is told whose answer is next."""
     file = whereabouts.nearby(config)
     try:
@@ -81,7 +78,7 @@ async def examine(
         return
     yield ok("configuration", whereabouts.told(file))
     checks: dict[str, AsyncIterator[Finding] | Coroutine[Any, Any, Finding]] = {
-        "this machine": on_this_machine(loaded, file, deep=deep),
+        "this machine": on_this_machine(loaded, file),
         "the model": machine.model(loaded.model),
         "the gateway, which reads its section": of_the_gateway(file),
         "NATS": bus(loaded),
@@ -98,13 +95,12 @@ async def examine(
             yield finding
 
 
-async def on_this_machine(loaded: AgentSettings, file: Path | None, *, deep: bool) -> AsyncIterator[Finding]:
+async def on_this_machine(loaded: AgentSettings, file: Path | None) -> AsyncIterator[Finding]:
     for check in machine.secrets(file):
         yield check
     yield machine.folder("cache", loaded.cache) if loaded.shared else machine.folder("store", loaded.store)
     if not loaded.shared:
-        async for check in machine.database(loaded, deep=deep):
-            yield check
+        yield await machine.database(loaded)
     yield machine.folder("workspaces", loaded.workspaces)
     yield machine.tokens(loaded.http)
 

@@ -1,4 +1,4 @@
-"""Checks of the executors: the tools they offer, what the gateway finds of itself, and what `retrieve` asks."""
+"""Checks of the executors: the tools they offer, and what the gateway finds of itself."""
 
 import asyncio
 import sys
@@ -12,11 +12,11 @@ from agent_service.bus.findings import statuses
 from agent_service.bus.skills import NatsSkills, unoffered
 from agent_service.cli.doctor.machine import BEFORE
 from agent_service.history.plain import ok, warning, wrong
-from agent_service.settings import AgentSettings, ContinuationSettings
+from agent_service.settings import AgentSettings
 from agent_service.trust.oversight import undeclared
 from groundwork.nats.link import NatsLink
+from groundwork.service.config_file import part
 from groundwork.service.errors import Failure, TryAgain
-from groundwork.service.strict import NotYaml, parse
 from schemas import subjects
 from schemas.catalog import UNNAMED, ToolOffer
 from schemas.status import Finding
@@ -27,18 +27,6 @@ LOOKS_WITHIN_S, READS_WITHIN_S = 5.0, 30.0
 COMMAND = (sys.executable, "-m", "ductile_gateway", "check", "--settings-only", "--config")
 CORRECT = "correct what the executor named there offers, or rename its tool"
 START = "start `ductile-gateway serve`; `ductile-gateway check` lists its tools"
-
-
-def retrieval(settings: ContinuationSettings, offered: Sequence[ToolOffer]) -> Iterator[Finding]:
-    """`offered`: the tools that runs may use. A missing default tool is no fault."""
-    tool, _, wanted = settings.retrieval_tool.partition(".")
-    commands = [command for offer in offered if offer.name == tool for command in offer.commands]
-    if any(one.name == wanted if wanted else one.tier == "read" for one in commands):
-        return
-    if commands or "retrieval_tool" in settings.model_fields_set:
-        lacks = f"{tool} has no command {wanted or 'that only reads'}" if commands else f"runs have no tool {tool}"
-        text = f"agent.continuations.retrieval_tool is {settings.retrieval_tool}, and {lacks}"
-        yield warning("retrieval", text, remedy="name a tool there that is on offer, or have it offered")
 
 
 async def gateway(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Finding]:
@@ -86,7 +74,6 @@ def _tools(settings: AgentSettings, catalog: Sequence[ToolOffer], problems: Sequ
         text = f"results of {silent} count as untrusted: their executor does not declare them"
         remedy = f"for tools that bring your own data, such as sensors, set agent.trusted: [{silent}]"
         yield warning("trust", text, remedy=remedy)
-    yield from retrieval(settings.continuations, offered)
 
 
 def _listed(
@@ -110,8 +97,8 @@ def _offer(tool: ToolOffer) -> str:
 
 
 async def of_the_gateway(config: Path | None) -> AsyncIterator[Finding]:
-    """Nothing for a configuration without a gateway's section."""
-    if not (config and _has_section(config)):
+    """Nothing for a configuration without a gateway's section. Raises Misconfigured where it cannot be read."""
+    if "gateway" not in part(config):
         return
     asked = await asyncio.create_subprocess_exec(*COMMAND, str(config), stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     try:
@@ -127,11 +114,3 @@ async def of_the_gateway(config: Path | None) -> AsyncIterator[Finding]:
     yield ok(SECTION, "can be used")
     if coming:
         yield warning("ledger", coming.decode("utf-8", "replace").strip(), remedy=BEFORE)
-
-
-def _has_section(config: Path) -> bool:
-    try:
-        content = parse(config.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, NotYaml):  # told by the agent's own reading of it
-        return False
-    return isinstance(content, dict) and "gateway" in content

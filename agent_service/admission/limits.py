@@ -17,7 +17,7 @@ from typing import Self
 from agent_service.admission.callers import UNBOUNDED, QuotaSettings
 from agent_service.admission.rate_limits import MINUTE_S, Bucket, RateLimiter
 from agent_service.admission.spending import Spending
-from agent_service.admission.takings import NoOthers
+from agent_service.admission.takings import ALONE, NoOthers
 from agent_service.core.waiting import Status
 from agent_service.errors import OverQuota
 from agent_service.kill_switch import KillSwitch
@@ -30,38 +30,35 @@ from schemas.values import dataclass
 OPEN_RETRY_S = 30.0
 
 
-QuotaOf = Callable[[str], QuotaSettings]
-
-
+@dataclass(slots=True)
 class Quotas:
-    def __init__(self, clock: Clock, spending: Spending, of: QuotaOf, *, takings: NoOthers = NoOthers()) -> None:  # noqa: B008 - it has no state
-        self._clock = clock
-        self._takings = takings
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """By caller."""
-        self._spending = spending
-        self._of = of
-        self._minutes: dict[str, Bucket] = {}
-        self._open: Counter[str] = Counter()
-        self._entering: Counter[str] = Counter()
-        self._arrived: Counter[str] = Counter()
-        """Of those that enter, how many are among the open runs already."""
-        self._day: date | None = None
-        self._bytes: Counter[str] = Counter()
+    clock: Clock
+    spending: Spending
+    of: Callable[[str], QuotaSettings]
+    takings: NoOthers = ALONE
+    _turns: defaultdict[str, asyncio.Lock] = field(init=False, default_factory=lambda: defaultdict(asyncio.Lock))
+    """By caller, as in what follows."""
+    _minutes: dict[str, Bucket] = field(init=False, default_factory=dict)
+    _open: Counter[str] = field(init=False, default_factory=Counter)
+    _entering: Counter[str] = field(init=False, default_factory=Counter)
+    _arrived: Counter[str] = field(init=False, default_factory=Counter)
+    """Of those that enter, how many are among the open runs already."""
+    _day: date | None = field(init=False, default=None)
+    _bytes: Counter[str] = field(init=False, default_factory=Counter)
 
     def recall(self, open_runs: Mapping[str, int], bytes_today: Mapping[str, int]) -> None:
-        self._open, self._day, self._bytes = Counter(open_runs), self._clock.now().date(), Counter(bytes_today)
+        self._open, self._day, self._bytes = Counter(open_runs), self.clock.now().date(), Counter(bytes_today)
 
     @asynccontextmanager
     async def wake(self, caller: str, *, known: bool = False) -> AsyncIterator[None]:
         """Inside, a wake is accepted; one that is `known` only counts as a request. Raises OverQuota."""
-        quota = self._of(caller)
+        quota = self.of(caller)
         async with self._turns[caller]:
             if quota.wakes_per_minute is not None:
                 await self._take_one(caller, quota.wakes_per_minute)
             if not known:
                 while not await self._take_place(caller, quota):
-                    await self._takings.news()
+                    await self.takings.news()
             self._entering[caller] += 1
         try:
             yield
@@ -82,19 +79,19 @@ class Quotas:
         if one.seq > 1:
             return
         self._of_today()[one.caller] += one.size
-        if (most := self._of(one.caller).wakes_per_minute) is not None:
+        if (most := self.of(one.caller).wakes_per_minute) is not None:
             self._minute(one.caller, most).take(1, self._seconds())
 
     async def _take_one(self, caller: str, most: int) -> None:
         while not await self._of_minute(caller, most):
-            await self._takings.news()
+            await self.takings.news()
         self._minute(caller, most).take(1, self._seconds())
 
     async def _of_minute(self, caller: str, most: int) -> bool:
         minute, now = self._minute(caller, most), self._seconds()
         if (wait_s := minute.wait_s(1, now, behind=0)) > 0:
             raise OverQuota(f"{caller} has asked for {most} wakes within a minute", "wakes_per_minute", wait_s)
-        return await self._takings.take(f"wakes of {caller}", 1, left=minute.left(now))
+        return await self.takings.take(f"wakes of {caller}", 1, left=minute.left(now))
 
     async def _take_place(self, caller: str, quota: QuotaSettings) -> bool:
         runs = self._open[caller] + self._entering[caller] - self._arrived[caller]
@@ -103,11 +100,11 @@ class Quotas:
             raise OverQuota(f"{caller} has {runs} runs that have not ended", "open_runs", OPEN_RETRY_S)
         if quota.bytes_per_day is not None and taken >= quota.bytes_per_day:
             raise OverQuota(f"{caller} has sent {taken} bytes today (UTC)", "bytes_per_day", self._left_of_today())
-        if quota.usd_per_day is not None and (why := self._spending.reached_by(caller)):
+        if quota.usd_per_day is not None and (why := self.spending.reached_by(caller)):
             raise OverQuota(why, "usd_per_day", self._left_of_today())
         if quota.open_runs is None:
             return True
-        return await self._takings.take(f"open runs of {caller}", 1, left=quota.open_runs - runs)
+        return await self.takings.take(f"open runs of {caller}", 1, left=quota.open_runs - runs)
 
     def _minute(self, caller: str, most: int) -> Bucket:
         minute = self._minutes.get(caller)
@@ -116,19 +113,19 @@ class Quotas:
         return minute
 
     def _seconds(self) -> float:
-        return self._clock.now().timestamp()
+        return self.clock.now().timestamp()
 
     def _entered(self, caller: str) -> None:
         self._entering[caller] -= 1
         self._arrived[caller] -= self._arrived[caller] > 0
 
     def _of_today(self) -> Counter[str]:
-        if self._day != (today := self._clock.now().date()):
+        if self._day != (today := self.clock.now().date()):
             self._day, self._bytes = today, Counter()
         return self._bytes
 
     def _left_of_today(self) -> float:
-        now = self._clock.now()
+        now = self.clock.now()
         tomorrow = datetime.combine(now.date() + timedelta(days=1), datetime.min.time(), now.tzinfo)
         return (tomorrow - now).total_seconds()
 

@@ -6,9 +6,10 @@ that share a store count each other's calls by their journal entries.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import field
 from datetime import datetime
 
-from agent_service.admission.takings import NoOthers
+from agent_service.admission.takings import ALONE, NoOthers
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
 from agent_service.run.changes import CallTold, ChangeRecord, Elsewhere, PastCall
@@ -20,15 +21,16 @@ LONGEST_WAIT_S = 20.0
 """Longer waits are put off durably."""
 
 
+@dataclass(slots=True)
 class Bucket:
     """Holds up to a minute's worth and fills evenly. May go below zero, for a call that takes more than it can hold."""
 
-    def __init__(self, per_minute: int, now: float) -> None:
-        self.per_minute = per_minute
-        self._rate = per_minute / MINUTE_S
-        self._capacity = float(per_minute)
-        self._level = float(per_minute)
-        self._at = now
+    per_minute: int
+    _at: float
+    _level: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._level = float(self.per_minute)
 
     def left(self, now: float) -> float:
         self._fill(now)
@@ -37,14 +39,14 @@ class Bucket:
     def wait_s(self, amount: float, now: float, *, behind: float) -> float:
         """How long until `amount` is there besides what is taken before it; what never fits waits for a full bucket."""
         self._fill(now)
-        return max(0.0, (min(amount, self._capacity) + behind - self._level) / self._rate)
+        return max(0.0, (min(amount, self.per_minute) + behind - self._level) * MINUTE_S / self.per_minute)
 
     def take(self, amount: float, now: float) -> None:
         self._fill(now)
         self._level -= amount
 
     def _fill(self, now: float) -> None:
-        self._level = min(self._capacity, self._level + (now - self._at) * self._rate)
+        self._level = min(self.per_minute, self._level + (now - self._at) * self.per_minute / MINUTE_S)
         self._at = now
 
 
@@ -64,7 +66,7 @@ class RateLimiter:
         tokens_per_minute: int | None = None,
         now: Callable[[], float] = monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        takings: NoOthers = NoOthers(),  # noqa: B008 - it has no state
+        takings: NoOthers = ALONE,
     ) -> None:
         self._now = now
         self._sleep = sleep

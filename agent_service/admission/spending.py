@@ -7,48 +7,39 @@ until the day is over or more may be spent, while its run's time stands still. A
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from datetime import date, datetime, timedelta
 
-from agent_service.admission.takings import NoOthers
+from agent_service.admission.takings import ALONE, NoOthers
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
 from agent_service.run.changes import Aside, ChangeRecord, Elsewhere
 from agent_service.run.ports import Clock
+from schemas.values import dataclass
 
 OF_THE_DAY = "spent_for_today"
 SETTING = "agent.limits.usd_per_day"
 A_DAY = timedelta(days=1)
 
 
+@dataclass(slots=True)
 class Spending:
     """`usd_per_day`: of all runs; `of_caller`: of one caller's. None is no limit."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        usd_per_day: float | None = None,
-        of_caller: Callable[[str], float | None] = lambda _: None,
-        *,
-        takings: NoOthers = NoOthers(),  # noqa: B008 - it has no state
-    ) -> None:
-        self._clock = clock
-        self._takings = takings
-        self._turn = asyncio.Lock()
-        self._limit = usd_per_day
-        self._of_caller = of_caller
-        self._day: date | None = None
-        self._spent: defaultdict[str, float] = defaultdict(float)
-        self.aside: dict[str, Aside] = {}
-        """By run, for the calls that are under way where spending has a limit."""
-
-    @property
-    def usd_per_day(self) -> float | None:
-        return self._limit
+    clock: Clock
+    usd_per_day: float | None = None
+    of_caller: Callable[[str], float | None] = lambda _: None
+    takings: NoOthers = ALONE
+    aside: dict[str, Aside] = field(init=False, default_factory=dict)
+    """By run, for the calls that are under way where spending has a limit."""
+    _turn: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    _day: date | None = field(init=False, default=None)
+    _spent: defaultdict[str, float] = field(init=False, default_factory=lambda: defaultdict(float))
 
     @property
     def today(self) -> date:
-        return self._clock.now().date()
+        return self.clock.now().date()
 
     @property
     def spent_usd(self) -> float:
@@ -61,19 +52,19 @@ class Spending:
     @property
     def reached(self) -> str:
         """Why any run would have to wait for money now; empty where it would not."""
-        if self._limit is None or (spent := self.spent_usd) < self._limit:
+        if self.usd_per_day is None or (spent := self.spent_usd) < self.usd_per_day:
             return ""
-        return f"{spent:.4f} of {self._limit:.4f} USD of today are spent ({SETTING})"
+        return f"{spent:.4f} of {self.usd_per_day:.4f} USD of today are spent ({SETTING})"
 
     def reached_by(self, caller: str) -> str:
-        most, spent = self._of_caller(caller), self._of_today().get(caller, 0.0)
+        most, spent = self.of_caller(caller), self._of_today().get(caller, 0.0)
         if most is None or spent < most:
             return ""
         return f"{spent:.4f} of {most:.4f} USD of today are spent by {caller}"
 
     def is_open(self, caller: str) -> bool:
         """Whether a run of the caller may spend without limit."""
-        return self._limit is None and self._of_caller(caller) is None
+        return self.usd_per_day is None and self.of_caller(caller) is None
 
     async def admit(self, state: RunState, usd: float | None) -> None:
         """Set aside what a call of the run may cost. Raises ModelError (hold) where that is too much for today."""
@@ -85,7 +76,7 @@ class Spending:
             raise self._hold(f"the price of the model is not known, so {SETTING} cannot be kept: set agent.model.price")
         async with self._turn:
             while not await self._take(caller, state.run_id, usd + lost):
-                await self._takings.news()
+                await self.takings.news()
             self.aside[state.run_id] = Aside(caller, usd)
 
     def committed(self, change: ChangeRecord) -> None:
@@ -110,8 +101,8 @@ class Spending:
 
     async def _take(self, caller: str, run_id: str, wanted: float) -> bool:
         bounds = (
-            (self._of_caller(caller), caller, f"by {caller} (usd_per_day of its quota)"),
-            (self._limit, None, f"({SETTING})"),
+            (self.of_caller(caller), caller, f"by {caller} (usd_per_day of its quota)"),
+            (self.usd_per_day, None, f"({SETTING})"),
         )
         for most, of, whose in bounds:
             if most is not None and not await self._take_one(run_id, wanted, most, of, whose):
@@ -122,7 +113,7 @@ class Spending:
         if (taken := self._taken(of, run_id)) + wanted > most:
             held = f"{taken:.4f} of {most:.4f} USD of today are spent or set aside {whose}"
             raise self._hold(f"{held}, and the next model call may cost {wanted:.4f}")
-        return await self._takings.take("usd" if of is None else f"usd of {of}", wanted, left=most - taken)
+        return await self.takings.take("usd" if of is None else f"usd of {of}", wanted, left=most - taken)
 
     def _taken(self, caller: str | None, run_id: str) -> float:
         """Spent or set aside today by a caller (None: by all), but for what was set aside for the run before."""
@@ -131,7 +122,7 @@ class Spending:
         return (sum(spent.values()) if caller is None else spent[caller]) + sum(aside)
 
     def _hold(self, why: str) -> ModelError:
-        now = self._clock.now()
+        now = self.clock.now()
         return ModelError("hold", OF_THE_DAY, why, retry_after_s=(_tomorrow(now) - now).total_seconds())
 
 

@@ -6,9 +6,11 @@ exceed the limit. No clocks are compared: each process passes over a taking once
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import field
 from typing import Protocol
 
 from groundwork.service.machine import monotonic, token_hex
+from schemas.values import dataclass
 
 TOLD_WITHIN_S = 2.0
 """After it everybody has heard of a taking by an entry, or it came to nothing."""
@@ -36,46 +38,43 @@ class NoOthers:
         """There is none to wait for."""
 
 
+ALONE = NoOthers()
+
+
+@dataclass(slots=True)
 class Takings(NoOthers):
-    def __init__(
-        self,
-        values: Values,
-        *,
-        now: Callable[[], float] = monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._values = values
-        self._now = now
-        self._sleep = sleep
-        self._me = token_hex(6)
-        self._number = 0
-        self._known: dict[str, tuple[Amounts, int]] = {}
-        self._seen: dict[str, float] = {}
-        """By name: since when."""
+    values: Values
+    now: Callable[[], float] = monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    _me: str = field(init=False, default_factory=lambda: token_hex(6))
+    _number: int = field(init=False, default=0)
+    _known: dict[str, tuple[Amounts, int]] = field(init=False, default_factory=dict)
+    _seen: dict[str, float] = field(init=False, default_factory=dict)
+    """By name: since when."""
 
     async def take(self, limit: str, amount: float, *, left: float) -> bool:
         """Whether `amount` is this process's. `left`: by all that it has heard of, and with its own takings."""
         cached = self._known.pop(limit, None)
-        known, seq = cached or await self._values.look(limit)
+        known, seq = cached or await self.values.look(limit)
         while True:
             late = self._late(known)
             others = sum(taken for name, taken in late.items() if not name.startswith(self._me))
             if amount + others <= left:
                 self._number += 1
                 taken = {**late, f"{self._me}.{self._number}": amount}
-                if (swapped := await self._values.swap(limit, taken, seq)) is not None:
+                if (swapped := await self.values.swap(limit, taken, seq)) is not None:
                     self._known[limit] = taken, swapped
                     return True
             elif cached is None:
                 return False
             cached = None
-            known, seq = await self._values.look(limit)
+            known, seq = await self.values.look(limit)
 
     async def news(self) -> None:
-        await self._sleep(PAUSE_S)
+        await self.sleep(PAUSE_S)
 
     def _late(self, known: Amounts) -> Amounts:
         """Those that entries may not tell of yet."""
-        now = self._now()
+        now = self.now()
         self._seen = {name: since for name, since in self._seen.items() if now - since < 2 * TOLD_WITHIN_S}
         return {name: taken for name, taken in known.items() if now - self._seen.setdefault(name, now) < TOLD_WITHIN_S}

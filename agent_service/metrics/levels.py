@@ -41,13 +41,14 @@ def observe_runs(
         oldest = await store.load(queued[0]) if queued else None
         return (clock.now() - oldest.state.accepted_at).total_seconds() if oldest else 0.0
 
-    of_states = ("agentic.run.state",)
-    instruments.level("agentic.run.active", "Runs that have not ended", active, unit="{run}", attributes=of_states)
-    instruments.level("agentic.run.queue.age", "Since when the longest queued run waits; 0 if none", age, unit="s")
-    text = "Runs whose messages could not all be published, and are published later"
-    instruments.level("agentic.outbox.runs", text, undispatched, unit="{run}")
-    text = "Runs that wait for a person: paused, or escalated and not dismissed"
-    instruments.level("agentic.inbox.runs", text, inbox, unit="{run}")
+    text = "Runs that have not ended"
+    instruments.level("agentic.run.active", text, active, unit="{run}", attributes=("agentic.run.state",))
+    for name, text, unit, look in (
+        ("agentic.run.queue.age", "Since when the longest queued run waits; 0 if none", "s", age),
+        ("agentic.outbox.runs", "Runs whose messages could not all be published yet", "{run}", undispatched),
+        ("agentic.inbox.runs", "Runs that wait for a person: paused, or escalated and not dismissed", "{run}", inbox),
+    ):
+        instruments.level(name, text, look, unit=unit)
 
 
 def observe_disk(instruments: Instruments, file: Path) -> None:

@@ -41,37 +41,18 @@ _OF_TOOLS = (AttemptAnswered, RetrySet, Finished)
 _CONTINUED = {"continuation": "followed", "budget": "budget"}
 
 _OF_CALLS, _OF_TOOLS_USED = (OPERATION, PROVIDER, MODEL), (TOOL, "agentic.tool.outcome", ERROR)
+_OF_CONTINUATIONS, _OF_WAITS = (TOOL, "agentic.continuation.outcome"), ("agentic.asks", "agentic.person.outcome")
 _COUNTERS = {
     "entries": ("agentic.journal.entries", "Entries committed", "{entry}", ("agentic.event",)),
     "ended": ("agentic.run.completed", "Runs that ended, by their final state", "{run}", (STATE, REASON)),
     "paused": ("agentic.run.paused", "Runs that paused for a person", "{run}", (REASON,)),
-    "reopened": (
-        "agentic.run.reopened",
-        "Escalated runs that an answer set going again, by what they had ended of",
-        "{run}",
-        (REASON,),
-    ),
-    "continued": (
-        "agentic.tool.continuations",
-        "Results of tools that ask for more first, by what became of that",
-        "{continuation}",
-        (TOOL, "agentic.continuation.outcome"),
-    ),
+    "reopened": ("agentic.run.reopened", "Escalated runs that an answer set going again", "{run}", (REASON,)),
+    "continued": ("agentic.tool.continuations", "Results that ask for more first", "{continuation}", _OF_CONTINUATIONS),
     "tasks": ("agentic.tool.tasks", "Tasks of steps that are over", "{task}", _OF_TOOLS_USED),
     "unusable": ("agentic.llm.unusable", "Replies that were no valid decision", "{reply}", (MODEL,)),
-    "tokens": (
-        "agentic.llm.tokens",
-        "Tokens; those of `input` are all of the prompt, also what came from a cache or went into it",
-        "{token}",
-        (MODEL, TOKEN_TYPE),
-    ),
+    "tokens": ("agentic.llm.tokens", "Tokens; those of `input` are all of the prompt", "{token}", (MODEL, TOKEN_TYPE)),
     "cost": ("agentic.llm.cost", "Spent on model calls, in USD", "{USD}", (MODEL, PHASE)),
-    "unpriced": (
-        "agentic.llm.unpriced",
-        "Replies without a known price, which the cost leaves out",
-        "{reply}",
-        (MODEL,),
-    ),
+    "unpriced": ("agentic.llm.unpriced", "Replies without a known price", "{reply}", (MODEL,)),
 }
 _KNOWN: dict[str, list[Attributes]] = {
     "ended": [("done", NONE), ("cancelled", "cancelled"), ("failed", "internal"), ("escalated", "in_doubt")]
@@ -79,24 +60,9 @@ _KNOWN: dict[str, list[Attributes]] = {
 _DURATIONS = {
     "queued": ("agentic.run.queue.duration", "From acceptance to the first turn", (), SECONDS),
     "lasted": ("agentic.run.duration", "From acceptance to the end", (STATE,), RUN_SECONDS),
-    "waited": (
-        "agentic.person.wait.duration",
-        "From when a person was asked to when that was decided",
-        ("agentic.asks", "agentic.person.outcome"),
-        WAIT_SECONDS,
-    ),
-    "attempt": (
-        "agentic.tool.duration",
-        "One attempt of a step or a task, from its request to its result",
-        _OF_TOOLS_USED,
-        TOOL_SECONDS,
-    ),
-    "phase": (
-        "agentic.phase.duration",
-        "From a question to the model's reply, with all waits and tries",
-        (PHASE,),
-        CALL_SECONDS,
-    ),
+    "waited": ("agentic.person.wait.duration", "From when a person was asked to the decision", _OF_WAITS, WAIT_SECONDS),
+    "attempt": ("agentic.tool.duration", "From a request to its result", _OF_TOOLS_USED, TOOL_SECONDS),
+    "phase": ("agentic.phase.duration", "From a question to the reply, with all tries", (PHASE,), CALL_SECONDS),
     "call": ("gen_ai.client.operation.duration", "One model call", (*_OF_CALLS, ERROR), CALL_SECONDS),
 }
 _LATEST = {"gen_ai.client.operation.duration": "gen_ai.client.inference.duration"}

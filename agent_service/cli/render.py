@@ -186,7 +186,7 @@ def inbox(view: Json) -> RenderableType:
 
 
 def _card(item: Json) -> Iterator[Row]:
-    yield "run" if item["seq"] is not None else "goal", one_line(item["title"], LONGEST_TEXT)
+    yield "what" if item["seq"] is not None else "goal", one_line(item["title"], LONGEST_TEXT)
     why = ("why", classed(item["class"], item["text"], item["kind"]))
     yield from (*(list(asked(item.get("asks"))) or [why]), *remedy(item["remedy"]))
 

@@ -35,7 +35,7 @@ from agent_service.run.arrival import Arrival, UnknownRun, Unreadable, correlati
 from agent_service.run.asks import remedy
 from agent_service.run.checks.arguments import unfit
 from agent_service.run.children.waking import WAKE_PREFIX, depth_of, tools_of
-from agent_service.run.ports import Clock, Skills, Wake
+from agent_service.run.ports import Clock, Skills
 from agent_service.run.turn import Turns
 from agent_service.trust import identity
 from agent_service.trust.identity import trace_url
@@ -133,7 +133,7 @@ class Intake:
         depth = 0 if known else await self._depth(start)
         told: dict[str, Any] = {"by": by, "payer": payer, "traceparent": traceparent}
         event = self._accepted(wake_id, start, depth, announce=True, granted=granted, **told)
-        return await self._turns.accept(_wake(wake_id, start), event)
+        return await self._turns.accept(event, _digest(start))
 
     async def cancel(self, cancel: Cancel, *, by: str) -> Transition:
         """Durable; the caller follows up. `ignored` says why there was nothing to cancel."""
@@ -224,7 +224,7 @@ class Intake:
                 told: dict[str, Any] = {"by": by, "payer": BUS, "traceparent": caller}
                 event = self._accepted(wake_id, start, depth, announce=False, **told)
                 async with self.admission.quotas.wake(BUS):
-                    _, accepted = await self._turns.accept(_wake(wake_id, start), event)
+                    _, accepted = await self._turns.accept(event, _digest(start))
                 waking.duplicate = accepted is None
         except (LimitRefused, WakeConflict) as refusal:
             raise Unreadable(str(refusal)) from refusal
@@ -316,7 +316,7 @@ def id_of(text: str) -> str:
         return f"key-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
 
 
-def _wake(wake_id: str, start: AgenticStart) -> Wake:
+def _digest(start: AgenticStart) -> str:
     asked = start.model_dump(mode="json", exclude={"run_id", "wake_id", "by"})
     text = json.dumps(asked, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return Wake(wake_id=wake_id, digest=hashlib.sha256(text.encode()).hexdigest())
+    return hashlib.sha256(text.encode()).hexdigest()

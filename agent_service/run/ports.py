@@ -17,14 +17,6 @@ from schemas.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wake:
-    """`digest` is of the request's body: the same name for another body is a conflict."""
-
-    wake_id: str
-    digest: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Undispatched:
     """A run whose entries `seqs` are not known to be fully dispatched."""
 

@@ -36,7 +36,7 @@ from agent_service.run.journal import Commit, Run
 from agent_service.run.messages import Publish
 from agent_service.run.model_calls import CallEvent, ModelCaller
 from agent_service.run.outbox import Dispatching, Outbox, Publisher
-from agent_service.run.ports import Clock, KeptArtifacts, Wake
+from agent_service.run.ports import Clock, KeptArtifacts
 from agent_service.store.sqlite import RunStore
 from agent_service.trust.proofs import Capabilities
 from groundwork.service.errors import Fatal, TryAgain
@@ -84,11 +84,12 @@ class Turns:
         self.accepted = asyncio.Event()
         """Set whenever a run was accepted."""
 
-    async def accept(self, wake: Wake, event: WakeAccepted) -> tuple[str, Transition | None]:
-        """A durable run's id, and what is to be performed (nothing for a known wake). Raises WakeConflict, TryAgain."""
+    async def accept(self, event: WakeAccepted, digest: str) -> tuple[str, Transition | None]:
+        """A durable run's id, and what is to be performed (nothing for a known wake). `digest`: of the request. Raises
+        WakeConflict for a known wake id with another one, and TryAgain."""
         transition = decide(None, event)
         commit = journal.commit_of(None, transition)
-        run_id = await self._store.accept(wake, commit)
+        run_id = await self._store.accept(commit, digest)
         if run_id != event.run_id:
             return run_id, None
         self._committed(None, commit)

@@ -13,15 +13,15 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from agent_service.errors import Damaged, VersionMoved, WakeConflict
+from agent_service.errors import Damaged, VersionMoved
 from agent_service.run.arrival import IN_HAND, Message, own_turn
 from agent_service.run.changes import Elsewhere, PastCall
 from agent_service.run.journal import Commit, Entry, Run
-from agent_service.run.ports import Place, Undispatched, Wake
+from agent_service.run.ports import Place, Undispatched
 from agent_service.store.beside import Taken
 from agent_service.store.journals import Journal, JournalCache, told
 from agent_service.store.rows import Loaded
-from agent_service.store.sqlite import Held, RunStore, moved
+from agent_service.store.sqlite import Held, RunStore, moved, the_same
 from agent_service.store.words import ROW, GoneSaid, HaltSaid, RunRow, Word, encoded, entry_in, row_in, word_in
 from groundwork.nats.publishing import StoredMessage, matches
 from groundwork.nats.shared_log import ALL, Moved, SharedLog
@@ -71,18 +71,18 @@ class SharedStore(RunStore):
     async def caught_up(self) -> None:
         await self._index.wait(await self._log.end())
 
-    async def accept(self, wake: Wake, commit: Commit) -> str:
-        run_id = commit.entry.run_id
-        if known := self._named(wake):
-            return known
+    async def accept(self, commit: Commit, digest: str) -> str:
+        run_id, wake_id = commit.entry.run_id, commit.state.wake_id
+        for known, of in self._database.look_up(self._sql["wake"], (wake_id,)):
+            return the_same(wake_id, known, of == digest)
         await self._permitted()
         if self.version(run_id):
             raise moved(commit.entry)
-        journal = Journal(run_id, subjects.stored_run(wake.wake_id, run_id), digest=wake.digest)
+        journal = Journal(run_id, subjects.stored_run(wake_id, run_id), digest=digest)
         try:
-            await self._append(commit, journal, among=subjects.stored_wake(wake.wake_id))
+            await self._append(commit, journal, among=subjects.stored_wake(wake_id))
         except VersionMoved:
-            return await self._taken_by(wake)
+            return await self._taken_by(wake_id, digest)
         return run_id
 
     async def load(self, run_id: str) -> Run | None:
@@ -232,20 +232,15 @@ class SharedStore(RunStore):
         except Failure as error:
             raise TryAgain(f"nothing is stored: {error}") from error
 
-    def _named(self, wake: Wake) -> str:
-        for run_id, digest in self._database.look_up(self._sql["wake"], (wake.wake_id,)):
-            return _same(wake, run_id, digest)
-        return ""
-
-    async def _taken_by(self, wake: Wake) -> str:
-        newest = await self._log.newest(subjects.stored_wake(wake.wake_id))
+    async def _taken_by(self, wake_id: str, digest: str) -> str:
+        newest = await self._log.newest(subjects.stored_wake(wake_id))
         row = row_in(newest) if newest else None
         if newest is None or row is None:
             raise TryAgain(
-                f"the wake {wake.wake_id!r} names a run that this agent cannot read: an agent of a newer version took "
+                f"the wake {wake_id!r} names a run that this agent cannot read: an agent of a newer version took "
                 "it, or its entries are damaged. Ask an agent of the newest version, or use a new wake_id"
             )
-        return _same(wake, newest.subject.rpartition(".")[2], row.digest)
+        return the_same(wake_id, newest.subject.rpartition(".")[2], row.digest == digest)
 
     async def _append(self, commit: Commit, journal: Journal, *, among: str = "") -> None:
         """Returns once it is stored, and in the index unless that fell behind. Raises VersionMoved, TryAgain."""
@@ -329,12 +324,6 @@ class SharedTaken(Taken):
         late = max(0, await self._log.end() - LATE_FACTS)
         rows = [(fact, row_in(fact)) for fact in await self._log.read(subjects.STORED_RUNS, late) if fact.at >= since]
         return [(fact.at, fact.subject.rpartition(".")[2], row.call) for fact, row in rows if row and row.call]
-
-
-def _same(wake: Wake, run_id: str, digest: str) -> str:
-    if digest != wake.digest:
-        raise WakeConflict(wake.wake_id, run_id)
-    return str(run_id)
 
 
 def _nobody(_: object) -> None: ...

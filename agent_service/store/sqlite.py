@@ -20,7 +20,7 @@ from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.lines import EVERY_RUN, RunLine, Sum, Wanted
-from agent_service.run.ports import Place, Undispatched, Wake
+from agent_service.run.ports import Place, Undispatched
 from agent_service.store.beside import Forgetting, Halts, Inbox, Taken
 from agent_service.store.database import load_queries, open_database
 from agent_service.store.index import Indexing
@@ -120,14 +120,14 @@ class RunStore:
             finally:
                 store._write_told()
 
-    async def accept(self, wake: Wake, commit: Commit) -> str:
-        """Stores a new run and returns its id; for a known `wake_id` with the same digest, that run's. Raises
+    async def accept(self, commit: Commit, digest: str) -> str:
+        """Stores a new run and returns its id; for a known wake id with the same digest, that run's. Raises
         WakeConflict for another digest, VersionMoved where another wake has taken the run id, and TryAgain."""
         try:
             await self._held()
         except Failure as error:
             raise TryAgain(f"nothing new is taken: {error}") from error
-        work = partial(self._accept, wake, commit, row_of_run((commit,)), rows_of(commit))
+        work = partial(self._accept, digest, commit, row_of_run((commit,)), rows_of(commit))
         return await self._database.write(work)
 
     async def load(self, run_id: str) -> Run | None:
@@ -298,12 +298,11 @@ class RunStore:
         for word in words:
             self._indexing.say(connection, word)
 
-    def _accept(self, wake: Wake, commit: Commit, run: OwnRow, rows: Rows, connection: sqlite3.Connection) -> str:
-        for run_id, digest in connection.execute(self._sql["wake"], (wake.wake_id,)).fetchall():
-            if digest != wake.digest:
-                raise WakeConflict(wake.wake_id, run_id)
-            return str(run_id)
-        asked = (wake.wake_id, wake.digest, microseconds(commit.state.accepted_at), commit.state.brief.goal)
+    def _accept(self, digest: str, commit: Commit, run: OwnRow, rows: Rows, connection: sqlite3.Connection) -> str:
+        state = commit.state
+        for run_id, known in connection.execute(self._sql["wake"], (state.wake_id,)).fetchall():
+            return the_same(state.wake_id, run_id, known == digest)
+        asked = (state.wake_id, digest, microseconds(state.accepted_at), state.brief.goal)
         if not self._writing.add(run, asked, (rows,), connection):
             raise moved(commit.entry)
         return commit.entry.run_id
@@ -316,6 +315,13 @@ class RunStore:
 
     def _tell(self, told: Iterable[tuple[str, int]], connection: sqlite3.Connection) -> None:
         connection.executemany(self._sql["tell"], told)
+
+
+def the_same(wake_id: str, run_id: str, same: bool) -> str:
+    """The run that a known wake names. Raises WakeConflict for another request."""
+    if not same:
+        raise WakeConflict(wake_id, run_id)
+    return run_id
 
 
 def moved(entry: Entry) -> VersionMoved:

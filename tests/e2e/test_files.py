@@ -20,7 +20,7 @@ from agent_service.run.journal import Commit, commit_of
 from agent_service.store.sqlite import RunStore
 from schemas import subjects
 from tests.kit.by_hand import READ, Bench, bench
-from tests.kit.runs import FRAMING, plan, replied, returned, started, wake_of
+from tests.kit.runs import DIGEST, FRAMING, plan, replied, returned, started
 from tests.kit.stack import get, messages, one_step, until
 
 FAR = "run_00000000000000000000000001"
@@ -157,7 +157,7 @@ async def long_run(folder: Path) -> None:
     wake = WakeAccepted(at=now, run_id=FAR, wake_id="w", brief=Brief(goal="go far", limits=limits, announced=True))
     commit = commit_of(None, decide(None, wake))
     async with RunStore.open(folder) as store:
-        await store.accept(wake_of(commit), commit)
+        await store.accept(commit, DIGEST)
 
         async def then(following: Commit) -> None:
             nonlocal commit

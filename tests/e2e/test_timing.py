@@ -9,7 +9,6 @@ from agent_service.core.brief import Brief, Limits
 from agent_service.core.decide import decide
 from agent_service.core.events import WakeAccepted
 from agent_service.run import journal
-from agent_service.run.ports import Wake
 from agent_service.store.sqlite import RunStore
 from agent_service.workbench.dev import DevStack
 from tests.kit.stack import get, one_step, recording, running, to_the_end, until, view, wake
@@ -63,4 +62,4 @@ async def _queue(folder: Path, number: int) -> None:
                 at=at, run_id=run_id, wake_id=f"w{n}", brief=Brief(goal="record", limits=limits, announced=True)
             )
             commit = journal.commit_of(None, decide(None, event))
-            await store.accept(Wake(wake_id=f"w{n}", digest=hashlib.sha256(b"").hexdigest()), commit)
+            await store.accept(commit, hashlib.sha256(b"").hexdigest())

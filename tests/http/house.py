@@ -70,7 +70,7 @@ from schemas.operations import Scope
 from schemas.status import GatewayPruned, GatewayStatus
 from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryBoard
 from tests.kit.letterbox import Letterbox
-from tests.kit.runs import FRAMING, NOON, SEARCH, SECOND, accepted, after, replied, started, wake_of
+from tests.kit.runs import DIGEST, FRAMING, NOON, SEARCH, SECOND, accepted, after, replied, started
 from tests.projections.fakes import Shelf
 
 HOST = "127.0.0.1:8700"
@@ -187,7 +187,7 @@ class House:
     async def elsewhere(self, commits: Sequence[Commit]) -> None:
         """Let it happen in another process, of which this one hears nothing."""
         for commit in commits:
-            await (self.store.commit(commit) if commit.entry.seq > 1 else self.store.accept(wake_of(commit), commit))
+            await (self.store.commit(commit) if commit.entry.seq > 1 else self.store.accept(commit, DIGEST))
 
     async def state(self, run_id: str) -> RunState:
         run = await self.store.load(run_id)

@@ -9,7 +9,6 @@ from agent_service.core.decide import decide
 from agent_service.core.events import Event, ModelReplied, ModelUsage, RunStarted, ToolReturned, WakeAccepted
 from agent_service.core.phases import Action, Decision, Framing, Met, Plan, Reflection, Verdict
 from agent_service.run.journal import Commit, Run, commit_of
-from agent_service.run.ports import Wake
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import ToolOutput, ToolResult
 
@@ -36,8 +35,8 @@ def run_id(number: int) -> str:
     return f"run_{number:026d}"
 
 
-def wake_of(commit: Commit, digest: str = "digest") -> Wake:
-    return Wake(wake_id=commit.state.wake_id, digest=digest)
+DIGEST = "digest"
+"""Of what a run was asked for."""
 
 
 def accepted(

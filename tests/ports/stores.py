@@ -17,7 +17,7 @@ from groundwork.nats.topology import Topology, set_up
 from schemas import subjects
 from tests.kit.cluster import delete
 from tests.kit.memory_log import held
-from tests.kit.runs import wake_of
+from tests.kit.runs import DIGEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ async def anew(link: NatsLink, replicas: int) -> None:
 
 async def stored(store: RunStore, commits: Sequence[Commit]) -> Commit:
     """Store the commits of one run, from its acceptance on; the last one is returned."""
-    await store.accept(wake_of(commits[0]), commits[0])
+    await store.accept(commits[0], DIGEST)
     for commit in commits[1:]:
         await store.commit(commit)
     return commits[-1]

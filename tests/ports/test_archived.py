@@ -23,7 +23,7 @@ from tests.core import cues
 from tests.core.cues import approves, cancel
 from tests.core.script import Script
 from tests.kit.memory_log import MemoryLog, joined
-from tests.kit.runs import NOON, accepted, run_id, started, wake_of
+from tests.kit.runs import DIGEST, NOON, accepted, run_id, started
 from tests.ports.stores import as_loaded, stored
 from tests.projections.journals import commits_of
 
@@ -134,7 +134,7 @@ async def test_a_log_that_holds_another_entry_in_a_place_is_refused(tmp_path: Pa
         await copy_into_log(log, RunStore(old))
     async with RunStore.open(tmp_path / "other") as store:
         other = accepted(5, wake_id="wake-1-2", goal="another")
-        await store.accept(wake_of(other), other)
+        await store.accept(other, DIGEST)
     async with open_database(tmp_path / "other") as database:
         with pytest.raises(Misconfigured, match="another entry"):
             await copy_into_log(log, RunStore(database))

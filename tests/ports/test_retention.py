@@ -29,7 +29,7 @@ from schemas import subjects
 from schemas.events import ToolOutput, ToolResult
 from tests.kit.fakes import FakeClock, MemoryArtifacts
 from tests.kit.memory_log import Member, MemoryLog, joined
-from tests.kit.runs import NOON, SECOND, accepted, after, run_id, started, wake_of, whole_run
+from tests.kit.runs import DIGEST, NOON, SECOND, accepted, after, run_id, started, whole_run
 from tests.kit.waiting import until
 from tests.ports.stores import as_loaded, stored, undispatched
 
@@ -110,9 +110,9 @@ async def test_a_wake_of_a_run_that_is_gone_names_it_still_and_begins_no_other(s
     await forget(store)
     again = accepted(3, wake_id="wake-1")
     assert await store.run_of("wake-1") == RUN
-    assert await store.accept(wake_of(again), again) == RUN
+    assert await store.accept(again, DIGEST) == RUN
     with pytest.raises(WakeConflict):
-        await store.accept(replace(wake_of(again), digest="another"), again)
+        await store.accept(again, "another")
     assert await store.load(run_id(3)) is None
 
 

@@ -1,7 +1,6 @@
 """What every run store keeps to: the truth about runs, one atomic commit at a time."""
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,7 +12,7 @@ from agent_service.run.changes import as_decided
 from agent_service.run.journal import flaw_in_chain
 from agent_service.store.sqlite import RunStore
 from schemas.events import Constraints, Signal
-from tests.kit.runs import NOON, SECOND, accepted, after, run_id, started, wake_of, whole_run
+from tests.kit.runs import DIGEST, NOON, SECOND, accepted, after, run_id, started, whole_run
 from tests.ports.stores import Opener, as_loaded, stored
 
 HOUR = timedelta(hours=1)
@@ -21,32 +20,32 @@ HOUR = timedelta(hours=1)
 
 async def test_an_accepted_run_is_loaded_as_it_was_committed(store: RunStore) -> None:
     first = accepted(goal="Schreib “naïve” auf Ελληνικά; '); DROP TABLE runs; --\n\t🙂")
-    assert await store.accept(wake_of(first), first) == run_id(1)
+    assert await store.accept(first, DIGEST) == run_id(1)
     assert await store.load(run_id(1)) == as_loaded(first)
 
 
 async def test_a_repeated_wake_gets_the_first_run_and_stores_nothing(store: RunStore, archive: RunStore) -> None:
     first, second = accepted(1, wake_id="w"), accepted(2, wake_id="w")
-    await store.accept(wake_of(first), first)
-    assert await store.accept(wake_of(second), second) == run_id(1)
+    await store.accept(first, DIGEST)
+    assert await store.accept(second, DIGEST) == run_id(1)
     assert await store.load(run_id(2)) is None
     assert (await archive.counts())[Status.QUEUED] == 1
 
 
 async def test_a_wake_id_for_another_request_is_a_conflict_that_names_the_run(store: RunStore) -> None:
     first, second = accepted(1, wake_id="w"), accepted(2, wake_id="w")
-    await store.accept(wake_of(first), first)
+    await store.accept(first, DIGEST)
     with pytest.raises(WakeConflict, match="use a new wake_id") as conflict:
-        await store.accept(wake_of(second, digest="another"), second)
+        await store.accept(second, "another")
     assert conflict.value.run_id == run_id(1)
     assert await store.load(run_id(2)) is None
 
 
 async def test_a_run_id_that_another_wake_has_taken_is_refused(store: RunStore, archive: RunStore) -> None:
     first, thief = accepted(1, wake_id="w"), accepted(1, wake_id="v")
-    await store.accept(wake_of(first), first)
+    await store.accept(first, DIGEST)
     with pytest.raises(VersionMoved):
-        await store.accept(wake_of(thief), thief)
+        await store.accept(thief, DIGEST)
     assert await store.load(run_id(1)) == as_loaded(first)
     assert await archive.run_of("v") is None
 
@@ -55,7 +54,7 @@ async def test_every_commit_is_loaded_as_it_was_decided_and_the_journal_folds_to
     store: RunStore, archive: RunStore
 ) -> None:
     commits = whole_run(1, steps=3)
-    await store.accept(wake_of(commits[0]), commits[0])
+    await store.accept(commits[0], DIGEST)
     for commit in commits[1:]:
         await store.commit(commit)
         assert await store.load(run_id(1)) == as_loaded(commit)
@@ -63,7 +62,7 @@ async def test_every_commit_is_loaded_as_it_was_decided_and_the_journal_folds_to
     assert [commit.entry for commit in commits] == list(entries)
     assert flaw_in_chain(entries) is None
     assert as_decided(entries) == commits[-1].state
-    assert await store.accept(wake_of(commits[0]), commits[0]) == run_id(1), "also after its end"
+    assert await store.accept(commits[0], DIGEST) == run_id(1), "also after its end"
 
 
 async def test_a_brief_that_changes_later_is_loaded_with_its_change(store: RunStore) -> None:
@@ -124,4 +123,4 @@ async def test_after_closing_and_opening_everything_is_as_it_was(opener: Opener)
         with pytest.raises(VersionMoved):
             await again.store.commit(commits[2])
         with pytest.raises(WakeConflict):
-            await again.store.accept(replace(wake_of(commits[0]), digest="another"), commits[0])
+            await again.store.accept(commits[0], "another")

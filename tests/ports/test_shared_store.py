@@ -17,7 +17,7 @@ from schemas import subjects
 from schemas.events import Signal
 from schemas.status import Halt
 from tests.kit.memory_log import Member, MemoryLog, joined
-from tests.kit.runs import NOON, accepted, after, run_id, started, wake_of, whole_run
+from tests.kit.runs import DIGEST, NOON, accepted, after, run_id, started, whole_run
 from tests.ports.stores import as_loaded, stored
 
 HOUR = timedelta(hours=1)
@@ -135,7 +135,7 @@ async def test_a_wake_that_a_newer_version_took_is_not_taken_again(a: Member, lo
     wake = accepted(1)
     log.store(subject_of(wake), b"{}", after=0, headers={ROW: '{"v":9999}'})
     with pytest.raises(TryAgain, match="newer version"):
-        await a.store.accept(wake_of(wake), wake)
+        await a.store.accept(wake, DIGEST)
 
 
 async def test_a_stop_is_everybodys_and_who_comes_late_with_another_word_looks_again(a: Member, b: Member) -> None:

@@ -22,7 +22,7 @@ from groundwork.nats.lease import Taken
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from groundwork.sqlite.file import SqliteFile
 from tests.kit.disks import watched_disk
-from tests.kit.runs import accepted, run_id, started, wake_of, whole_run
+from tests.kit.runs import DIGEST, accepted, run_id, started, whole_run
 from tests.kit.waiting import until
 from tests.ports.stores import as_loaded, stored, undispatched
 
@@ -42,7 +42,7 @@ def store(database: SqliteFile) -> RunStore:
 
 async def accept(store: RunStore, *numbers: int) -> None:
     for number in numbers:
-        await store.accept(wake_of(accepted(number)), accepted(number))
+        await store.accept(accepted(number), DIGEST)
 
 
 async def ask(database: SqliteFile, sql: str) -> int:
@@ -82,7 +82,7 @@ async def test_no_power_loss_costs_an_acknowledged_entry_or_leaves_half_a_commit
     async def go_through(store: RunStore, number: int) -> None:
         for commit in commits[number]:
             seq = commit.entry.seq
-            await (store.commit(commit) if seq > 1 else store.accept(wake_of(commit), commit))
+            await (store.commit(commit) if seq > 1 else store.accept(commit, DIGEST))
             acknowledged.append((len(disk.steps), number, seq))
 
     async with RunStore.open(folder):
@@ -149,7 +149,7 @@ def test_no_statement_reads_or_sorts_more_of_a_large_table_than_it_needs(schema:
 async def test_a_list_looks_into_all_runs_there_are_to_find_those_that_are_wanted(store: RunStore) -> None:
     numbers = range(1, LOOKED_INTO_AT_ONCE + 10)
     commits = [accepted(number, goal=f"g{number} ends") for number in numbers]
-    await asyncio.gather(*(store.accept(wake_of(commit), commit) for commit in commits))
+    await asyncio.gather(*(store.accept(commit, DIGEST) for commit in commits))
     newest_first = [run_id(number) for number in reversed(numbers)]
     assert [line.run_id for line in await store.runs(Wanted(text="g7 "), limit=5)] == [run_id(7)]
     assert [line.run_id for line in await store.runs(Wanted(text="ends"), limit=len(numbers))] == newest_first
@@ -218,10 +218,10 @@ async def test_an_agent_that_may_have_lost_its_bus_takes_nothing_new_and_goes_on
     async with RunStore.open(tmp_path, lease.held) as store:
         for lease.error in (away, taken):
             with pytest.raises(TryAgain, match=str(lease.error)):
-                await store.accept(wake_of(first), first)
+                await store.accept(first, DIGEST)
             assert await store.load(run_id(1)) is None
         lease.error = None
-        await store.accept(wake_of(first), first)
+        await store.accept(first, DIGEST)
         for lease.error, commit in zip((None, away), others, strict=False):
             await store.commit(commit)
         lease.error = taken
@@ -242,7 +242,7 @@ async def test_entries_of_one_commit_are_stored_together_or_not_at_all(store: Ru
 
 async def test_runs_of_which_not_all_is_known_to_be_done_are_named_oldest_first(store: RunStore) -> None:
     for commit in (accepted(2), accepted(1)):
-        await store.accept(wake_of(commit), commit)
+        await store.accept(commit, DIGEST)
     await store.commit(started(accepted(1)))
     assert await undispatched(store) == [(run_id(1), 0, 2), (run_id(2), 0, 1)]
     assert [run.run_id for run in await store.undispatched(1)] == [run_id(1)]

@@ -23,7 +23,7 @@ from tests.core.cues import (
     started,
 )
 from tests.core.script import NOON, Cue, Script
-from tests.kit.runs import wake_of
+from tests.kit.runs import DIGEST
 
 MODEL = "claude-sonnet-4-5"
 USAGE = ModelUsage(input_tokens=800, output_tokens=120, cost_usd=0.0042)
@@ -75,7 +75,7 @@ def commits_of(script: Script) -> list[Commit]:
 async def committed(store: SharedStore, commit: Commit) -> None:
     """As the agent that decides does."""
     if commit.entry.seq == 1:
-        await store.accept(wake_of(commit), commit)
+        await store.accept(commit, DIGEST)
     else:
         await store.caught_up()
         await store.load(commit.entry.run_id)

@@ -6,8 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agent_service.run.journal import Run, commit_of
-from agent_service.run.ports import Wake
 from agent_service.store.sqlite import RunStore
+from schemas.values import replace
 from tests.core.rules.reading import entries
 from tests.core.script import Script
 
@@ -21,7 +21,8 @@ async def stored(*stories: Script) -> AsyncIterator[RunStore]:
                 for change in entries(story.story):
                     commit = commit_of(before, change.transition)
                     if before is None:
-                        await store.accept(Wake(wake_id=f"wake-{number}", digest=""), commit)
+                        named = replace(commit.state, wake_id=f"wake-{number}")
+                        await store.accept(replace(commit, state=named), "digest")
                     else:
                         await store.commit(commit)
                     before = Run(state=commit.state, head=commit.entry.hash)

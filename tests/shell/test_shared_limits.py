@@ -29,7 +29,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from tests.kit.fakes import FakeClock
 from tests.kit.memory_log import MemoryLog, joined
-from tests.kit.runs import FRAMING, NOON, accepted, after, replied, started, wake_of
+from tests.kit.runs import DIGEST, FRAMING, NOON, accepted, after, replied, started
 from tests.kit.virtual_time import VirtualTime
 
 LAG_S, CALL_S = 0.02, 0.3
@@ -183,7 +183,7 @@ async def test_what_the_store_knows_to_be_taken_is_recalled(
     base = started(wake)
     reserves = CallReserved(at=NOON, call=2, model="m", reserve=MAY)
     async with opened(tmp_path) as store:
-        await store.accept(wake_of(wake), wake)
+        await store.accept(wake, DIGEST)
         for commit in (base, framed := replied(base, FRAMING), after(framed, reserves)):
             await store.commit(commit)
         limits.recall(store.taken, aside=True)

@@ -28,7 +28,7 @@ from agent_service.run.arrival import Arrival, UnknownRun, Unreadable
 from agent_service.run.children.waking import BadCall, asked_by, wake
 from agent_service.run.messages import Publish, publish
 from agent_service.run.outbox import Publisher
-from agent_service.run.ports import Clock, KeptArtifacts, Wake
+from agent_service.run.ports import Clock, KeptArtifacts
 from agent_service.trust.proofs import Capabilities
 from schemas import catalog, keys, subjects
 from schemas.catalog import ChildUsage
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 class Runs(Protocol):
     """The turns of all runs, as far as children need them."""
 
-    async def accept(self, wake: Wake, event: WakeAccepted) -> tuple[str, Transition | None]: ...
+    async def accept(self, event: WakeAccepted, digest: str) -> tuple[str, Transition | None]: ...
     async def follow(self, transition: Transition | None) -> None: ...
     async def current(self, run_id: str) -> RunState | None: ...
     async def take(self, run_id: str, event: CancelRequested) -> Any: ...
@@ -123,9 +123,9 @@ class ChildRuns:
         except BadCall as error:
             await self._tell(refused(asked_by(parent, pending), str(error), at=pending.requested_at))
             return
-        anew = Wake(wake_id=event.wake_id, digest=self._clock.new_run_id())  # unlike any other acceptance of it
+        anew = self._clock.new_run_id()  # unlike any other acceptance of it
         with suppress(WakeConflict):  # it was accepted meanwhile
-            _, accepted = await self._runs.accept(anew, event)
+            _, accepted = await self._runs.accept(event, anew)
             await self._runs.follow(accepted)
 
     async def _cancel(self, parent: RunState, pending: Pending, run_id: str) -> None:

@@ -104,6 +104,12 @@ class Retrieve(_Wire):
     reason: Said | None = None
     confidence: Said | None = None
 
+    @property
+    def tasks(self) -> "tuple[RetrieveTask, ...]":
+        """It alone, as the first task."""
+        asked = self.model_dump(include={"action", "query", "profile", "reason"})
+        return (RetrieveTask(id="task-1", **asked),)
+
 
 def _named_by_place_otherwise(schema: dict[str, Any]) -> None:
     schema["required"].remove("id")

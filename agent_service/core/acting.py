@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from agent_service.core import grants, notes
+from agent_service.core import limits, notes
 from agent_service.core.brief import Brief
 from agent_service.core.facts import AnswerStatus, AttemptAnswered, Finished, RequestSent, RetrySet
 from agent_service.core.phases import Action, Plan
@@ -21,7 +21,6 @@ from agent_service.core.state import Child, Doubt, RunState, StepRecord, with_fa
 from agent_service.core.waiting import Acting, Name, Pending, acting_of, with_requests, without_requests
 from agent_service.sentences import Text, say
 from schemas import subjects
-from schemas.catalog import ToolCommand
 from schemas.events import ARTIFACT_PATH, Outcome, Signal, ToolError, ToolOutput, ToolResult
 from schemas.values import replace
 
@@ -30,56 +29,49 @@ ANSWER_GRACE_S = 10.0
 MAX_BACKOFF_S = 120.0
 SAME_RESULT_LIMIT = 3
 LONGEST_PATH, MOST_NAMED = 120, 20
+MAX_SUMMARY, MAX_SENT = 500, 16_000
+OF_THE_CALL = frozenset({"job_id", "attempts", "last_error"})
+"""What an executor tells of the call, beside the tool's result."""
+StepStatus = Literal["ok", "error", "budget"]
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
 def flaws_of_action(brief: Brief, action: Action) -> tuple[Text, ...]:
     skill = brief.skill(action.tool)
     if skill is None:
-        offered = ", ".join(s.name for s in brief.skills) or "none"
+        offered = ", ".join([s.name for s in brief.skills]) or "none"
         return (say("tool_unknown", tool=action.tool[:64], offered=offered),)
     if skill.route in subjects.OUR_OWN_ROUTES and brief.depth >= brief.limits.max_depth:
         return (say("too_deep", tool=action.tool),)
     if brief.command(action) is None:
-        commands = ", ".join(c.name for c in skill.commands)
+        commands = ", ".join([c.name for c in skill.commands])
         return (say("command_unknown", tool=action.tool, command=action.command[:64], commands=commands),)
     return ()
 
 
-def unknown_artifacts(state: RunState, action: Action) -> tuple[Text, ...]:
-    command = state.brief.command(action)
+def unknown_artifacts(state: RunState, action: Action) -> list[Text]:
+    command, flaws = state.brief.command(action), list[Text]()
     properties = command.input_schema.get("properties") if command else None
-    named = properties.items() if isinstance(properties, dict) else ()
-    asked = [
-        (name, action.arguments.get(name))
-        for name, schema in named
-        if isinstance(schema, dict) and schema.get("format") == "artifact"
-    ]
-    newest = ", ".join(state.artifacts[-MOST_NAMED:]) or "none"
-    return tuple(
-        say("artifact_unknown", argument=name, path=path[:LONGEST_PATH], newest=newest)
-        for name, path in asked
-        if isinstance(path, str) and path not in state.artifacts
-    )
+    for name, schema in properties.items() if isinstance(properties, dict) else ():
+        path, named = action.arguments.get(name), isinstance(schema, dict) and schema.get("format") == "artifact"
+        if named and isinstance(path, str) and path not in state.artifacts:
+            newest = ", ".join(state.artifacts[-MOST_NAMED:]) or "none"
+            flaws.append(say("artifact_unknown", argument=name, path=path[:LONGEST_PATH], newest=newest))
+    return flaws
 
 
 # Sending
 
 
 def dispatch(state: RunState, plan: Plan) -> RunState:
+    allowed = [one.by for one in state.rulings if (one.step, one.verdict) == (state.step + 1, "approved")]
     requests = [a_request(state, step, action) for step, action in enumerate(plan.actions, start=state.step + 1)]
-    by = _who_allowed(state) if state.rulings else ""
     state = replace(state, step=requests[-1].step, waiting=Acting(requests=tuple(requests)))
     for one in requests:
-        state = send(state, one, by=by)
+        state = send(state, one, by=allowed[0] if allowed else "")
     if not plan.also:
         return state
     return replace(state, summary=say("acts", actions=tuple([say("act", **told_of(one)) for one in state.requests])))
-
-
-def _who_allowed(state: RunState) -> str:
-    """The next step, where a person had to."""
-    return next((one.by for one in state.rulings if (one.step, one.verdict) == (state.step + 1, "approved")), "")
 
 
 def a_request(state: RunState, step: int, action: Action, **of_a_task: Any) -> Pending:
@@ -90,32 +82,32 @@ def a_request(state: RunState, step: int, action: Action, **of_a_task: Any) -> P
 
 def send(state: RunState, request: Pending, *, by: str = "") -> RunState:
     """Sends its first attempt, or the next. `by`: who allowed it."""
-    at, end = state.updated_at, state.brief.limits.deadline_at
-    skill = state.brief.skill(request.action.tool)
+    at, brief = state.updated_at, state.brief
+    skill = brief.skill(request.action.tool)
     assert skill is not None, "a tool that is asked is one of the skills"
-    time = timedelta(seconds=skill.timeout_s + state.brief.limits.queue_wait_s)
+    until = at + timedelta(seconds=skill.timeout_s + brief.limits.queue_wait_s)
     sent = replace(
         request,
         attempt=request.attempt or 1,
         requested_at=at,
-        deadline_at=at + time + timedelta(seconds=ANSWER_GRACE_S),
-        until=min(end, at + time),
+        deadline_at=until + timedelta(seconds=ANSWER_GRACE_S),
+        until=min(brief.limits.deadline_at, until),
         untrusted=bool(state.tainted_by),
         retry_at=None,
     )
     children = state.children
-    if grants.needs_one(state.brief, sent.action.tool):
-        sent = grants.granted(state, sent)
-        children = (*children, Child(run_id=grants.run_id_of(state.run_id, sent), **sent.named))
-    counts = not sent.task or sent.attempt > 1  # first attempts of tasks have limits of their own
-    moved = replace(
+    if limits.needs_grant(brief, sent.action.tool):
+        sent = limits.granted(state, sent)
+        children = (*children, Child(run_id=limits.run_id_of(state.run_id, sent), **sent.named))
+    return with_facts(
         state,
+        RequestSent(pending=sent, approved_by=by),
         waiting=with_requests(state.waiting, sent),
-        attempts=state.attempts + counts,
+        # first attempts of tasks have limits of their own
+        attempts=state.attempts + (not sent.task or sent.attempt > 1),
         children=children,
         summary=say("acts", actions=(say("act", **told_of(sent)),)),
     )
-    return with_facts(moved, RequestSent(pending=sent, approved_by=by))
 
 
 def told_of(pending: Pending) -> dict[str, Any]:
@@ -128,16 +120,20 @@ def told_of(pending: Pending) -> dict[str, Any]:
 
 
 def retry(state: RunState, pending: Pending, error: ToolError) -> RunState | None:
-    limits = state.brief.limits
-    if not could_be_retried(state, pending, error) or pending.attempt >= limits.max_attempts:
+    granted = state.brief.limits
+    if not could_be_retried(state, pending, error) or pending.attempt >= granted.max_attempts:
         return None
     if attempts_left(state) <= 0:
         return None
-    delay = timedelta(seconds=_backoff_s(limits.retry_base_s, state.run_id, pending))
-    following = replace(pending, attempt=pending.attempt + 1, retry_at=state.updated_at + delay)
+    # doubling, with up to a quarter more per run: derived, so that a replay gives the same
+    which = [pending.task, pending.round] if pending.task else []
+    spread = int(digest([state.run_id, pending.step, pending.attempt, *which])[:4], 16) / 0xFFFF
+    delay_s = min(MAX_BACKOFF_S, granted.retry_base_s * float(2 ** (pending.attempt - 1))) * (1 + spread / 4)
+    retry_at = state.updated_at + timedelta(seconds=delay_s)
+    following = replace(pending, attempt=pending.attempt + 1, retry_at=retry_at)
     summary = say("retries", **told_of(following), error_class=error.error_class)
-    waited = replace(state, waiting=with_requests(state.waiting, following), summary=summary)
-    return with_facts(waited, RetrySet(pending=following))
+    waiting = with_requests(state.waiting, following)
+    return with_facts(state, RetrySet(pending=following), waiting=waiting, summary=summary)
 
 
 def attempts_left(state: RunState) -> int:
@@ -150,15 +146,8 @@ def could_be_retried(state: RunState, pending: Pending, error: ToolError) -> boo
 
 
 def is_repeatable(state: RunState, pending: Pending) -> bool:
-    command: ToolCommand | None = state.brief.command(pending.action)
+    command = state.brief.command(pending.action)
     return command is not None and (command.tier == "read" or command.idempotent)
-
-
-def _backoff_s(base_s: float, run_id: str, pending: Pending) -> float:
-    """Doubling, with up to a quarter more per run: derived, so that a replay gives the same."""
-    which = [pending.task, pending.round] if pending.task else []
-    spread = int(digest([run_id, pending.step, pending.attempt, *which])[:4], 16) / 0xFFFF
-    return min(MAX_BACKOFF_S, base_s * float(2 ** (pending.attempt - 1))) * (1 + spread / 4)
 
 
 # Identical calls
@@ -166,7 +155,7 @@ def _backoff_s(base_s: float, run_id: str, pending: Pending) -> float:
 
 def repetitions(state: RunState) -> int:
     newest = state.completed[-len(state.plan.actions) :] if state.plan else ()
-    return max((_times(state, record.call) for record in newest), default=0)
+    return max([_times(state, record.call) for record in newest], default=0)
 
 
 def is_stuck(state: RunState, action: Action) -> bool:
@@ -190,18 +179,15 @@ def digest(value: object) -> str:
 
 # What is over
 
-MAX_SUMMARY, MAX_SENT = 500, 16_000
-OF_THE_CALL = frozenset({"job_id", "attempts", "last_error"})
-"""What an executor tells of the call, beside the tool's result."""
-
 
 def finish_step(
     state: RunState, pending: Pending, result: ToolResult, *, told: dict[str, JsonValue] | None = None
 ) -> RunState:
     """`told`: what the model is told in the place of the result, where the step may gather no more."""
-    state, output = grants.settled(state, pending, result), output_of(result) if told is None else told
-    status: Literal["ok", "error", "budget"] = "ok" if result.status == "ok" else "error" if told is None else "budget"
+    state, output = limits.settled(state, pending, result), output_of(result) if told is None else told
+    status: StepStatus = "ok" if result.status == "ok" else "error" if told is None else "budget"
     action, writes = pending.action, state.brief.writes(pending.action)
+    sent = {name: v[:MAX_SENT] if isinstance(v, str) else v for name, v in action.arguments.items()}
     record = StepRecord(
         step=pending.step,
         tool=action.tool,
@@ -212,12 +198,13 @@ def finish_step(
         call=name_of_call(action),
         outcome=digest([result.status == "ok", _comparable(output)]),
         seconds=max(0.0, (state.updated_at - pending.requested_at).total_seconds()),
-        sent=_in_short(action) if writes and status == "ok" else None,
+        sent=sent if writes and status == "ok" else None,
     )
     waiting = without_requests(state.waiting, record.step)
     left, looked = acting_of(waiting), status == "ok" and not writes
-    noted = replace(
+    return with_facts(
         notes.with_step(state, pending, record, output),
+        finished((pending.step, "", 0), action, status, output),
         waits=0,
         waiting=waiting,
         evidence=state.evidence if left.graphs else (),
@@ -228,12 +215,9 @@ def finish_step(
         artifacts=with_artifacts(state, result),
         summary=say("step_ended", step=record.step, tool=action.tool, status=status),
     )
-    return with_facts(noted, finished((pending.step, "", 0), action, status, output))
 
 
-def finished(
-    name: Name, action: Action, status: Literal["ok", "error", "budget"], output: dict[str, JsonValue]
-) -> Finished:
+def finished(name: Name, action: Action, status: StepStatus, output: dict[str, JsonValue]) -> Finished:
     step, task, asked_in = name
     return Finished(
         step=step,
@@ -275,17 +259,13 @@ def in_place_of(
     )
 
 
-def _in_short(action: Action) -> dict[str, JsonValue]:
-    return {name: v[:MAX_SENT] if isinstance(v, str) else v for name, v in action.arguments.items()}
-
-
 def _comparable(output: dict[str, JsonValue]) -> object:
     """Without what names the call; artifacts by their digests."""
-    artifacts = output.get("artifacts")
+    artifacts, named = output.get("artifacts"), OF_THE_CALL | {"artifact_path"}
     if not isinstance(artifacts, list):
-        return {key: value for key, value in output.items() if key not in OF_THE_CALL | {"artifact_path"}}
+        return {key: value for key, value in output.items() if key not in named}
+    named |= {"artifacts", "excerpt"}
     digests = [artifact.get("sha256") for artifact in artifacts if isinstance(artifact, dict)]
-    named = OF_THE_CALL | {"artifact_path", "artifacts", "excerpt"}
     return [digests, {key: value for key, value in output.items() if key not in named}]
 
 
@@ -335,19 +315,17 @@ def outcome_of(signal: Signal) -> Outcome:
     if signal.outcome is not None or signal.untrusted:
         return signal.outcome or "look"
     words = (signal.message or "").strip().casefold().replace("\u2019", "'")
-    if _DID_NOT.fullmatch(words):
-        return "did_not_run"
-    return "ran" if _RAN.fullmatch(words) else "look"
+    return "did_not_run" if _DID_NOT.fullmatch(words) else "ran" if _RAN.fullmatch(words) else "look"
 
 
 def doubt_of(pending: Pending) -> Doubt:
     return Doubt(step=pending.step, tool=pending.action.tool, call=name_of_call(pending.action))
 
 
-def flaws_of_doubt(state: RunState, action: Action) -> tuple[Text, ...]:
-    skill, doubts = state.brief.skill(action.tool), [doubt for doubt in state.doubts if doubt.tool == action.tool]
+def flaws_of_doubt(state: RunState, action: Action) -> list[Text]:
+    doubts, skill = [doubt for doubt in state.doubts if doubt.tool == action.tool], state.brief.skill(action.tool)
     if not doubts or not state.brief.writes(action) or skill is None:
-        return ()
+        return []
     reads = " or ".join([command.name for command in skill.commands if command.tier == "read"])
     name = "look_first" if reads else "ask_first"
-    return tuple([say(name, step=doubt.step, tool=doubt.tool, reads=reads) for doubt in doubts])
+    return [say(name, step=doubt.step, tool=doubt.tool, reads=reads) for doubt in doubts]

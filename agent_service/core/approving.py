@@ -28,22 +28,17 @@ from urllib.parse import unquote_plus
 from pydantic import JsonValue
 
 from agent_service.core import acting, asking
+from agent_service.core.brief import Brief
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import MemoryNote, MessageNote, Note, Ruling, RulingNote, RunState, StepNote
-from agent_service.core.waiting import Acting, Approval, Name
+from agent_service.core.waiting import Acting, Approval, Pending
 from agent_service.sentences import Text, say
-from schemas.catalog import Approve, ToolCommand
+from schemas.catalog import ToolCommand
 
 Verdict = Literal["approved", "rejected", "expired"]
 MOST_RULINGS = 50
 MOST_REFUSED = 5
 """In a row: then the run hands itself to a person."""
-
-
-def rule_of(command: ToolCommand) -> Approve:
-    if command.approve is not None:
-        return command.approve
-    return "never" if command.tier == "read" or command.effect == "local" else "untrusted"
 
 
 def is_allowed(state: RunState, proposal: Plan | Framing) -> bool:
@@ -52,16 +47,19 @@ def is_allowed(state: RunState, proposal: Plan | Framing) -> bool:
 
 
 def why_needed(state: RunState, action: Action) -> Text:
-    command = state.brief.command(action)
-    rule = rule_of(command) if command else "never"
+    command, named = state.brief.command(action), {"tool": action.tool, "command": action.command}
+    if command is None:
+        return ""
+    goes_out = command.tier != "read" and command.effect != "local"
+    rule = command.approve or ("untrusted" if goes_out else "never")
     if rule == "always":
-        return say("always_asked", tool=action.tool, command=action.command)
-    if not state.tainted_by or command is None:
+        return say("always_asked", **named)
+    if not state.tainted_by:
         return ""
     why: Text = say("leaves_the_house") if rule == "untrusted" else ""
     if command.tier == "read" and command.approve is None:
         why = _why_read(state, command, action)
-    return why and say("tainted", tool=action.tool, command=action.command, why=why, tainted_by=state.tainted_by)
+    return why and say("tainted", **named, why=why, tainted_by=state.tainted_by)
 
 
 def refused_in_a_row(state: RunState) -> int:
@@ -92,17 +90,12 @@ def hash_of(proposal: Plan | Framing) -> str:
 
 
 def ask_approval(
-    state: RunState,
-    proposal: Plan | Framing,
-    why: Text,
-    *,
-    held: Acting | None = None,
-    of: Name = (0, "", 0),
+    state: RunState, proposal: Plan | Framing, why: Text, *, held: Acting | None = None, of: Pending | None = None
 ) -> RunState:
-    """`held`, `of`: what goes on then, and the sub-request that it is about."""
-    step, task, asked_in = of
-    subject = acting.digest([hash_of(proposal), task, asked_in]) if task else hash_of(proposal)
-    ask = Approval(proposal=proposal, subject_hash=subject, reason=why, step=step, task=task, round=asked_in)
+    """`held`: what goes on then. `of`: the sub-request that it is about."""
+    subject, named = hash_of(proposal), of.named if of else {}
+    subject = acting.digest([subject, of.task, of.round]) if of and of.task else subject
+    ask = Approval(proposal=proposal, subject_hash=subject, reason=why, **named)
     summary = say("waits_for_approval", why=why)
     return asking.ask_person(state, ask, summary, patience_s=state.brief.limits.approval_s, held=held)
 
@@ -125,7 +118,7 @@ _GOES_ON = re.compile(r"[/.,:;?!]?[\w%&=#+@~$-]")
 _WORD = re.compile(r"[\w.@-]{6,}")
 _PART = re.compile(r"[^/?&=;#+\s]+")
 _CODE = re.compile(r"(?=[^\W_]*\d)(?=[^\W_]*[^\W\d_])[^\W_]{8,}")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_DIGIT, _DATE = re.compile(r"\d"), re.compile(r"\d{4}-\d\d-\d\d")
 
 
 def _why_read(state: RunState, command: ToolCommand, action: Action) -> Text:
@@ -195,10 +188,10 @@ def _stands_in_full(state: RunState, address: str) -> bool:
     texts = (*words_of_people(state), *asked, *(_text(one.output) for one in state.evidence))
     if address in state.brief.named or any(_stands_in(address, text) for text in texts):
         return True
-    for note in map(_Noted, state.notes):
-        if _stands_in(address, note.own):
+    for own, told in map(_said, state.notes):
+        if _stands_in(address, own):
             return False
-        if _stands_in(address, note.told):
+        if _stands_in(address, told):
             return True
     return False
 
@@ -214,47 +207,50 @@ def _stands_in(address: str, text: str) -> bool:
 def _carries(state: RunState, action: Action, address: str, hosts: frozenset[str]) -> bool:
     """Whether path or query hold a value of the run, or an unknown code, that the host does not know."""
     brief, tail = state.brief, _DATE.sub(" ", unquote_plus(unquote_plus(_split(address)[1])))
-    noted = [_Noted(note) for note in state.notes]
-    theirs = [one for one in noted if one.asks(action, hosts)]
-    others = [one for one in noted if one not in theirs]
-    said = () if brief.untrusted else (brief.goal, *_LINK.findall(request_of(state)[1]))
-    known = _squeezed("\n".join((*said, *state.messages, *(f"{one.arguments}\n{one.told}" for one in theirs))))
-    given = (*_leaves(brief.context), *((brief.goal,) if brief.untrusted else ()))
-    house = "\n".join((*given, *(one.text for one in others if _is_of_the_house(state, one.note))))
-    everything = "\n".join((house, *(one.text for one in others)))
-    words = (_squeezed(word) for word in _WORD.findall(_DATE.sub(" ", everything)) if re.search(r"\d", word))
-    codes = {word for word in words if len(word) >= LEAST and word in _squeezed(tail)}
-    copied = {part for part in map(_squeezed, _PART.findall(tail)) if len(part) >= LEAST and part in _squeezed(house)}
-    unknown = {code.casefold() for code in _CODE.findall(tail)}
-    return any(value not in known for value in copied | codes | unknown)
+    request = () if brief.untrusted else (brief.goal, *_LINK.findall(request_of(state)[1]))
+    known, others = [*request, *state.messages], list[str]()
+    house = [*_leaves(brief.context), *((brief.goal,) if brief.untrusted else ())]
+    for note in state.notes:
+        own, told = _said(note)
+        if asked := _asked(note, action, hosts):
+            known += (asked, told)
+        else:
+            (house if _is_of_the_house(brief, note) else others).extend((own, told))
+    bare, in_house = _squeezed("\n".join(known)), _squeezed("\n".join(house))
+    words = map(_squeezed, filter(_DIGIT.search, _WORD.findall(_DATE.sub(" ", "\n".join((*house, *others))))))
+    codes = [word for word in words if len(word) >= LEAST and word in _squeezed(tail)]
+    copied = [part for part in map(_squeezed, _PART.findall(tail)) if len(part) >= LEAST and part in in_house]
+    return any(value not in bare for value in (*copied, *codes, *map(str.casefold, _CODE.findall(tail))))
 
 
-def _is_of_the_house(state: RunState, note: Note) -> bool:
-    skill = state.brief.skill(note.tool) if isinstance(note, StepNote) else None
+def _asked(note: Note, action: Action, hosts: frozenset[str]) -> str:
+    """The arguments of a note that is of the same command and host; else empty."""
+    if not isinstance(note, StepNote) or (note.tool, note.command) != (action.tool, action.command):
+        return ""
+    asked = _text(note.arguments.value)
+    return asked if hosts & _hosts_in(asked) else ""
+
+
+def _is_of_the_house(brief: Brief, note: Note) -> bool:
+    skill = brief.skill(note.tool) if isinstance(note, StepNote) else None
     return isinstance(note, MemoryNote) or (skill is not None and skill.output == "trusted")
 
 
-class _Noted:
-    """A note in two texts: `own`, which the run or a person wrote, and `told`, which a tool or a stranger did."""
-
-    def __init__(self, note: Note) -> None:
-        self.note, self.arguments, self.told = note, "", ""
-        match note:
-            case StepNote(reflection=reflection):
-                self.arguments, said = _text(note.arguments.value), asdict(reflection) if reflection else {}
-                self.own = "\n".join((*_leaves(said), note.rationale, note.expected, self.arguments))
-                self.told = "\n".join((*(one.what for one in note.asked), _text(note.output.value)))
-            case MessageNote():  # what a person said is among the messages of the run
-                self.own, self.told = note.answers, note.said if note.untrusted else ""
-            case RulingNote(arguments=arguments):
-                self.own = "\n".join((note.framing, _text(arguments.value) if arguments else "", note.reason))
-            case MemoryNote():
-                self.own, self.told = "\n".join(note.facts), "\n".join(old.summary for old in note.older)
-        self.text = f"{self.own}\n{self.told}"
-
-    def asks(self, action: Action, hosts: frozenset[str]) -> bool:
-        named = (self.note.tool, self.note.command) if isinstance(self.note, StepNote) else None
-        return named == (action.tool, action.command) and bool(hosts & _hosts_in(self.arguments))
+def _said(note: Note) -> tuple[str, str]:
+    """What the run or a person wrote of a note, and what a tool or a stranger did."""
+    own, told = tuple[str, ...](), tuple[str, ...]()
+    match note:
+        case StepNote(reflection=reflection):
+            thought = _leaves(asdict(reflection)) if reflection else ()
+            own = (*thought, note.rationale, note.expected, _text(note.arguments.value))
+            told = (*(one.what for one in note.asked), _text(note.output.value))
+        case MessageNote():  # what a person said is among the messages of the run
+            own, told = (note.answers,), (note.said,) if note.untrusted else ()
+        case RulingNote(arguments=arguments):
+            own = (note.framing, _text(arguments.value) if arguments else "", note.reason)
+        case MemoryNote():
+            own, told = note.facts, tuple(old.summary for old in note.older)
+    return "\n".join(own), "\n".join(told)
 
 
 def _leaves(value: JsonValue | Mapping[str, JsonValue], *, names: bool = False) -> Iterator[str]:

@@ -5,13 +5,13 @@ cost is set aside first, so a crash cannot hide it. Waiting charges nothing. Not
 beyond its bound. An unusable decision is asked for again, with the reason. A run ends with exactly one final status.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from agent_service.core import acting, limits, notes
+from agent_service.core.brief import Limits
 from agent_service.core.events import CallReserved, ModelUnavailable
 from agent_service.core.facts import CallAsked, CallLost, CallPutOff, PersonAsked
 from agent_service.core.facts import Ended as EndedFact
-from agent_service.core.limits import expires_at, extend_deadline, with_cost_of_lost, with_set_aside
 from agent_service.core.phases import Phase, Plan, Reflection, Unusable
 from agent_service.core.state import RunState, became, with_facts
 from agent_service.core.waiting import (
@@ -43,7 +43,7 @@ MAX_REJECTED = 4000
 
 def ask(state: RunState, phase: Phase, *, feedback: tuple[Text, ...] = ()) -> RunState:
     """A paused run keeps the question for later."""
-    return put(state, replace(next_question(state, phase), feedback=feedback))
+    return put(state, Asking(call=state.calls + 1, phase=phase, feedback=feedback))
 
 
 def put(state: RunState, asking: Asking) -> RunState:
@@ -55,16 +55,11 @@ def put(state: RunState, asking: Asking) -> RunState:
     reached = limits.reached_before_a_call(state)
     if asking.phase is Phase.PLAN:
         reached = reached or limits.reached_before_a_step(state)
-    if reached and state.status is not Status.PAUSED:
+    paused = state.status is Status.PAUSED
+    if reached and not paused:
         return out_of_budget(state, reached, question=asking)
-    asked = replace(state, waiting=then(state.waiting, Thinking(asking=asking)), calls=asking.call)
-    if asked.status is Status.PAUSED:
-        return asked
-    return with_facts(asked, CallAsked(call=asking.call, phase=asking.phase, told=asking.told))
-
-
-def next_question(state: RunState, phase: Phase) -> Asking:
-    return Asking(call=state.calls + 1, phase=phase)
+    told = () if paused else (CallAsked(call=asking.call, phase=asking.phase, told=asking.told),)
+    return with_facts(state, *told, waiting=then(state.waiting, Thinking(asking=asking)), calls=asking.call)
 
 
 def think_anew(state: RunState, *, feedback: tuple[Text, ...] = ()) -> RunState:
@@ -172,8 +167,8 @@ def _in_hand(state: RunState) -> Asking:
 
 def _put_off(state: RunState, waiting: Thinking, delay_s: float, why: Text) -> RunState:
     asking, retry_at = waiting.asking, state.updated_at + timedelta(seconds=delay_s)
-    waited = replace(state, waiting=replace(waiting, retry_at=retry_at), summary=why)
-    return with_facts(waited, CallPutOff(call=asking.call, phase=asking.phase, retry_at=retry_at))
+    fact = CallPutOff(call=asking.call, phase=asking.phase, retry_at=retry_at)
+    return with_facts(state, fact, waiting=replace(waiting, retry_at=retry_at), summary=why)
 
 
 def _shrunk(state: RunState, asking: Asking, event: ModelUnavailable) -> RunState:
@@ -185,7 +180,7 @@ def _shrunk(state: RunState, asking: Asking, event: ModelUnavailable) -> RunStat
     return put(smaller, replace(asking, call=state.calls + 1))
 
 
-# 'Persons
+# A question to a person, and the end
 
 
 def complete(state: RunState, claim: Reflection) -> RunState:
@@ -209,11 +204,9 @@ def out_of_budget(state: RunState, budget: tuple[str, Text], *, question: Asking
 def pause(state: RunState, ending_class: str, reason: Text, *, question: Asking) -> RunState:
     """Wait for a person. On resume the open call is made again, the pending result waited for, or `question` asked."""
     state = with_lost_call(state)
-    match state.waiting:
-        case Thinking() | Acting() | Planned() as held:
-            calls = state.calls
-        case _:
-            held, calls = Thinking(asking=question), question.call
+    held, calls = state.waiting, state.calls
+    if not isinstance(held, Thinking | Acting | Planned):
+        held, calls = Thinking(asking=question), question.call
     return ask_person(replace(state, calls=calls), _stop(state, ending_class, reason), reason, held=held)
 
 
@@ -229,42 +222,44 @@ def ask_person(
     since = state.updated_at
     until = None if patience_s is None else expires_at(state.brief.limits, since, patience_s)
     waiting = NeedsPerson(ask=ask, since=since, entry=state.version, expires_at=until, held=held)
-    return with_facts(replace(state, waiting=waiting, summary=summary), PersonAsked(ask=ask, expires_at=until))
+    return with_facts(state, PersonAsked(ask=ask, expires_at=until), waiting=waiting, summary=summary)
+
+
+def expires_at(granted: Limits, since: datetime, patience_s: float) -> datetime:
+    until = since + timedelta(seconds=patience_s)
+    return min(until, granted.deadline_at) if granted.deadline_named else until
 
 
 def with_lost_call(state: RunState) -> RunState:
+    """The reply to a call with a reserve is lost."""
     match state.waiting:
         case Thinking(reserve=Reserve() as reserve, asking=asking) as waiting:
-            return with_lost(replace(state, waiting=replace(waiting, reserve=None)), asking.call, *reserve.lost)
+            lost = reserve.if_lost or (reserve.tokens, reserve.cost_usd)
+            return with_lost(replace(state, waiting=replace(waiting, reserve=None)), asking.call, *lost)
     return state
 
 
 def with_lost(state: RunState, call: int, tokens: int, cost_usd: float | None) -> RunState:
-    """The reply to a call that was perhaps paid is lost."""
-    spent = with_cost_of_lost(state.spent, tokens, cost_usd)
-    return with_facts(replace(state, spent=spent), CallLost(call=call, tokens=tokens, cost_usd=cost_usd))
+    spent = state.spent.plus(lost_calls=1, lost_tokens=tokens, lost_cost_usd=cost_usd)
+    return with_facts(state, CallLost(call=call, tokens=tokens, cost_usd=cost_usd), spent=spent)
 
 
 def end(state: RunState, status: Status, ending_class: str, reason: Text, *, doubted: Name | None = None) -> RunState:
     state = with_lost_call(state)
-    stop = _stop(state, ending_class, reason)
-    held = _kept(state)
+    stop, held = _stop(state, ending_class, reason), _kept(state)
     if status is Status.ESCALATED:  # an answer finds the time that it had when it began to wait for people
         since = state.waiting.since if isinstance(state.waiting, NeedsPerson) else None
-        state = extend_deadline(state, since)
+        state = limits.extend_deadline(state, since)
     elif isinstance(held, Planned):
         held = None
     waiting = Ended(status=status, stop=stop, at=state.updated_at, held=held, doubted=doubted)
-    ended = replace(state, waiting=waiting, summary=reason)
-    told = EndedFact(status=status, ending_class=ending_class, reason=reason, steps=state.step, spent=state.spent)
-    return with_facts(ended, told)
+    fact = EndedFact(status=status, ending_class=ending_class, reason=reason, steps=state.step, spent=state.spent)
+    return with_facts(state, fact, waiting=waiting, summary=reason)
 
 
 def _kept(state: RunState) -> Acting | Planned | None:
     match state.waiting:
-        case Acting() | Planned() as held:
-            return held
-        case NeedsPerson(held=Acting() | Planned() as held):
+        case (Acting() | Planned() as held) | NeedsPerson(held=Acting() | Planned() as held):
             return held
         case NeedsPerson(ask=Approval(proposal=Plan() as plan)):
             return Planned(plan=plan)
@@ -272,4 +267,5 @@ def _kept(state: RunState) -> Acting | Planned | None:
 
 
 def _stop(state: RunState, ending_class: str, reason: Text) -> Stop:
-    return Stop(ending_class=ending_class, reason=reason, entry=state.version, spent=with_set_aside(state))
+    spent = limits.with_set_aside(state)
+    return Stop(ending_class=ending_class, reason=reason, entry=state.version, spent=spent)

@@ -2,13 +2,15 @@
 
 from dataclasses import field
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import JsonValue
 
 from agent_service.core.phases import Action
 from schemas.catalog import ToolCommand, ToolOffer
-from schemas.values import dataclass
+from schemas.values import dataclass, replace
+
+N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,12 @@ class Continuations:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
+    """`max_depth`: how many agents may call each other in a row. `max_notes`: characters of notes before they are
+    compacted. `queue_wait_s`: how long a tool request may wait before the tool begins. `deadline_named`: by the caller;
+    any other deadline stands still while a person is waited for. `reopen_days`: how long after it was handed to a
+    person an answer can set the run going again.
+    """
+
     deadline_at: datetime
     max_steps: int = 10
     max_reframes: int = 2
@@ -38,23 +46,18 @@ class Limits:
     max_repairs: int = 2
     max_refused_done: int = 3
     max_depth: int = 0
-    """How many agents may call each other in a row: a run at a lower depth may start others as its steps."""
     max_children: int = 4
     on_budget: Literal["escalate", "pause"] = "escalate"
     max_notes: int = 48_000
-    """How long the notes of a run may grow, in characters, before they are compacted into facts."""
     queue_wait_s: float = 240.0
-    """How long a tool request may wait before the tool begins."""
     retry_base_s: float = 2.0
     deadline_named: bool = False
-    """The caller named the deadline. Any other stands still while a person is waited for."""
     parallel_reads: int = 1
     max_questions: int = 5
     answer_s: float = 7 * 86400.0
     approval_s: float = 86400.0
     on_expiry: Literal["reject", "escalate"] = "reject"
     reopen_days: float = 7.0
-    """How long after it was handed to a person an answer can set the run going again."""
     continuations: Continuations = Continuations()
 
 
@@ -72,7 +75,7 @@ class Parent:
 @dataclass(frozen=True, kw_only=True)
 class Spent:
     """From the model's reports. `cost_usd` is null once a price is unknown. `lost_…` is the possible cost of calls
-    whose reply was lost; it counts against the limits.
+    whose reply was lost; it counts against the limits. `child_steps` count as the run's own.
     """
 
     calls: int = 0
@@ -84,11 +87,30 @@ class Spent:
     lost_tokens: int = 0
     lost_cost_usd: float | None = 0.0
     child_steps: int = 0
-    """Steps of children, which count as the run's own."""
 
     @property
     def tokens(self) -> int:
         return self.input_tokens + self.output_tokens
+
+    @property
+    def used(self) -> int:
+        """Tokens, with those that were perhaps used."""
+        return self.tokens + self.lost_tokens
+
+    @property
+    def paid(self) -> float | None:
+        """What was or perhaps was paid; null when a price is unknown."""
+        return added(self.cost_usd, self.lost_cost_usd)
+
+    def plus(self, **more: float | None) -> "Spent":
+        now = vars(self)
+        sums: dict[str, Any] = {name: added(now[name], amount) for name, amount in more.items()}
+        return replace(self, **sums)
+
+
+def added(one: N | None, other: N | None) -> N | None:
+    """Unknown where one of them is."""
+    return None if one is None or other is None else one + other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +124,11 @@ class Grant:
 
 @dataclass(frozen=True, kw_only=True)
 class Brief:
+    """`announced`: it came by the wake API, so `agentic.start` tells others. `trace_url` is settled with the wake, so
+    that the run's endings are the same whenever they are made. `untrusted`: goal or context hold untrusted content.
+    `caller`: the owner of the quota it counts against. `skills` are frozen when the run is framed.
+    """
+
     goal: str
     limits: Limits
     context: dict[str, JsonValue] = field(default_factory=dict)
@@ -115,18 +142,13 @@ class Brief:
     """The tools that it may use; null allows all on offer."""
     callback: str | None = None
     announced: bool = False
-    """It came by the wake API, so `agentic.start` tells others."""
     trace_url: str | None = None
-    """Settled with the wake, so that the run's endings are the same whenever they are made."""
     verify: bool = False
     untrusted: bool = False
-    """Goal or context hold untrusted content, such as the body of a webhook."""
     caller: str = ""
-    """The owner of the quota it counts against; empty for none."""
     named: tuple[str, ...] = ()
-    """Of a child whose parent holds untrusted content: hosts and addresses that it may read (see `egress`)."""
+    """Of a child whose parent holds untrusted content: hosts and addresses that it may read."""
     skills: tuple[ToolOffer, ...] = ()
-    """Frozen when the run is framed."""
 
     @property
     def may_have_children(self) -> bool:
@@ -142,14 +164,13 @@ class Brief:
                 return skill
         return None
 
+    def command(self, action: Action) -> ToolCommand | None:
+        for skill in self.skills:
+            for command in skill.commands if skill.name == action.tool else ():
+                if command.name == action.command:
+                    return command
+        return None
+
     def writes(self, action: Action) -> bool:
         command = self.command(action)
         return command is None or command.tier == "write"
-
-    def command(self, action: Action) -> ToolCommand | None:
-        for skill in self.skills:
-            if skill.name == action.tool:
-                for command in skill.commands:
-                    if command.name == action.command:
-                        return command
-        return None

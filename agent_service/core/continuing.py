@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from pydantic import JsonValue
 
-from agent_service.core import acting, approving, asking, grants
+from agent_service.core import acting, approving, asking, limits, notes
 from agent_service.core.brief import Brief, Continuations
 from agent_service.core.facts import RequestDropped, TasksAsked
 from agent_service.core.phases import Action, Plan
@@ -22,47 +22,39 @@ from agent_service.core.waiting import (
     Evidence,
     Graph,
     Name,
+    OfRequest,
     Pending,
     Status,
     asker_of,
     graph_of,
-    id_of,
     with_requests,
     without_requests,
 )
 from agent_service.sentences import Text, say
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.clipping import clipped
-from schemas.continuation import Continuation, ContinuationInvalid, MultiStep, PluginTask, Retrieve, RetrieveTask, read
+from schemas.continuation import Continuation, ContinuationInvalid, MultiStep, PluginTask, RetrieveTask, read
 from schemas.events import MAX_MESSAGE_BYTES, ToolError, ToolResult
 from schemas.values import replace
 
-ONLY = "task-1"
 HANDLE = "handle"
 """Ductile's default command."""
 MAX_WISH, MAX_REASON = 200, 4000
-MAX_KEPT, MAX_HANDED, LEAST_HANDED = 32_000, 256_000, 200
-"""Bytes of JSON: of one kept result, of all handed on together, and of each of these at least. A request must fit into
-a message, where a control character takes six bytes.
-"""
-NAMED, MAX_NAMED = ("artifact_path", "content_type", "class"), 200
+MAX_KEPT, MAX_HANDED, LEAST_HANDED = 32_000, 256_000, 20
+"""Characters of one kept result, bytes of all handed on together, and characters of each of these at least."""
 MAX_SENT = MAX_MESSAGE_BYTES - 16 * 1024
 """Bytes of a request's arguments; the rest of its message has room beside them."""
 MAX_TOLD = 600
-"""Bytes of one result of a step that may gather no more."""
+"""Characters of one result of a step that may gather no more."""
+OVERRULED = "overruled", say("task_void")
 
 
-def take_continuation(
-    state: RunState, pending: Pending, result: ToolResult, *, unfit: tuple[Text, ...] = ()
-) -> RunState:
-    """`unfit`: flaws in the arguments of what is asked for."""
-    limits, tool = state.brief.limits.continuations, pending.action.tool
-    graph = graph_of(state.waiting, pending.step)
-    if graph is None:
-        until = state.updated_at + timedelta(milliseconds=limits.max_plugin_total_time_ms)
-        graph = Graph(step=pending.step, until=until)
-    number, most = graph.round + 1, limits.max_plugin_continuations
-    asked = graph.stopped or _asked(state, pending, result, number, unfit)
+def take_continuation(state: RunState, pending: Pending, result: ToolResult) -> RunState:
+    granted, tool = state.brief.limits.continuations, pending.action.tool
+    until = state.updated_at + timedelta(milliseconds=granted.max_plugin_total_time_ms)
+    graph = graph_of(state.waiting, pending.step) or Graph(step=pending.step, until=until)
+    number, most = graph.round + 1, granted.max_plugin_continuations
+    asked = graph.stopped or _asked(state, pending, result, number)
     if not isinstance(asked, tuple):
         error = ToolError(error_class="bad_continuation", message=str(asked)[:MAX_REASON])
         refused = result.model_copy(update={"status": "error", "error": error, "result": None})
@@ -72,12 +64,12 @@ def take_continuation(
     if number > most:
         why = say("continuations_used", most=most, tool=tool, wish=wish)
         answered = acting.answer(pending, "budget", ToolError(error_class="budget", message=str(why)))
-        rest = replace(state, waiting=with_requests(state.waiting, waits, graph=graph))
-        return _stop(with_facts(rest, answered), graph, why)
+        rest = with_facts(state, answered, waiting=with_requests(state.waiting, waits, graph=graph))
+        return _stop(rest, graph, why)
     larger = with_requests(state.waiting, waits, *tasks, graph=replace(graph, round=number))
     told = acting.answer(pending, "continuation"), TasksAsked(step=pending.step, tasks=tasks)
     news = say("asks_for_more", step=pending.step, tool=tool, wish=wish)
-    return launch(with_facts(replace(state, waiting=larger), *told), news=news)
+    return launch(with_facts(state, *told, waiting=larger), news=news)
 
 
 def take_answer(state: RunState, pending: Pending, result: ToolResult) -> RunState:
@@ -107,17 +99,17 @@ def settled(state: RunState, pending: Pending, result: ToolResult) -> RunState:
         query=pending.query,
         profile=pending.profile,
     )
-    known = replace(
-        grants.settled(state, pending, result),
+    return with_facts(
+        limits.settled(state, pending, result),
+        acting.finished(evidence.name, pending.action, evidence.status, evidence.output),
         waiting=waiting,
         evidence=(*state.evidence, evidence),
         artifacts=acting.with_artifacts(state, result),
     )
-    return with_facts(known, acting.finished(evidence.name, pending.action, evidence.status, evidence.output))
 
 
 def kept(output: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    return _bounded(output, MAX_KEPT)
+    return notes.result_in_short(output, MAX_KEPT).value
 
 
 def on_time_over(state: RunState, graph: Graph) -> RunState:
@@ -179,7 +171,7 @@ def _next(state: RunState, passed: set[tuple[int, str]]) -> Pending | None:
     """
     begins = state.status is not Status.PAUSED and state.updated_at < state.brief.limits.deadline_at
     rounds = {graph.step: graph.round for graph in state.graphs if not graph.stopped}
-    askers = {(one.step, one.asker) for one in state.requests if one.id}
+    askers = {(one.step, asker_of(one.id)) for one in state.requests if one.id}
     came = {one.name: one.status for one in state.evidence}
     for one in state.requests:
         if one.is_out or one.step not in rounds or (one.step, one.id) in passed:
@@ -203,26 +195,25 @@ def _again(asker: Pending, number: int) -> Pending:
 
 def _has_room(state: RunState, tool: str) -> bool:
     granted, busy = state.brief.limits.continuations, [one.action.tool for one in state.pendings]
-    most = min(granted.parallel_per_tool, grants.most_at_once(state.brief, tool))
-    return len(busy) < granted.parallel and busy.count(tool) < most
+    most, of_tool = granted.parallel_per_tool, busy.count(tool)
+    if limits.needs_grant(state.brief, tool):
+        most = min(most, state.brief.limits.max_children)
+    return len(busy) < granted.parallel and of_tool < most
 
 
 def _flaw(state: RunState, ready: Pending) -> tuple[str, Text] | None:
-    again, brief = ready.task != ready.id, state.brief
+    brief = state.brief
     failed = [one.task for one in state.evidence if one.status == "error" and _is_needed(one, ready)]
-    if failed and not again:
+    if failed and ready.task == ready.id:
         return "dependency", say("dependency_failed", tasks=", ".join(failed))
     action = as_sent(state, ready)
-    if grants.needs_one(brief, action.tool) and (why := grants.lacking(state, grants.unsent(state))):
+    if limits.needs_grant(brief, action.tool) and (why := limits.lacking(state, limits.unsent(state))):
         return "budget", why
     if (size := size_of(action.payload)) > MAX_SENT:
         return "too_large", say("request_too_large", size=size, most=MAX_SENT)
     if flaws := (*approving.flaws_of(state, action), *acting.flaws_of_doubt(state, action)):
         return "not_approved", say("all_of", flaws=flaws)
     return OVERRULED if brief.writes(action) and is_unheard(state) else None
-
-
-OVERRULED = "overruled", say("task_void")
 
 
 def is_unheard(state: RunState) -> bool:
@@ -244,64 +235,48 @@ def _ask(state: RunState, ready: Pending, why: Text) -> RunState:
     assert isinstance(held, Acting), "a paused run asks no executor"
     asked = say("asked_again", tool=ready.action.tool)
     if ready.task == ready.id:
-        asker = next(one for one in held.requests if (one.step, one.id) == (ready.step, ready.asker))
+        asker = next(one for one in held.requests if (one.step, one.id) == (ready.step, asker_of(ready.id)))
         asked = say("tool_asks", tool=asker.action.tool, why=" ".join(ready.reason.split()))
     proposal = Plan(action=as_sent(state, ready), rationale=str(asked))
-    because = say("asked_because", why=why, asked=asked)
-    return approving.ask_approval(state, proposal, because, held=held, of=ready.name)
+    return approving.ask_approval(state, proposal, say("asked_because", why=why, asked=asked), held=held, of=ready)
 
 
-def ruled(state: RunState, of: Name, *, by: str = "", refused: tuple[str, Text] | None = None) -> RunState:
+def ruled(state: RunState, of: OfRequest, *, by: str = "", refused: tuple[str, Text] | None = None) -> RunState:
     """A task that waited for an approval is sent, or fails, and the gathering goes on."""
-    step, task, number = of
-    ready = next(one for one in state.requests if one.step == step and one.id == id_of(task))
-    ready = _again(ready, number) if ready.asks else ready
+    ready = next(one for one in state.requests if (one.step, one.id) == (of.step, of.id))
+    ready = _again(ready, of.round) if ready.asks else ready
     return launch(_failed(state, ready, *refused) if refused else acting.send(state, ready, by=by))
 
 
 # What is asked for
 
 
-def _asked(
-    state: RunState, asker: Pending, result: ToolResult, number: int, unfit: tuple[Text, ...]
-) -> tuple[Text, tuple[Pending, ...]] | Text:
-    offer = state.brief.skill(asker.action.tool)
+def _asked(state: RunState, asker: Pending, result: ToolResult, number: int) -> tuple[Text, tuple[Pending, ...]] | Text:
+    """The wish, and the tasks of continuation `number`; or their flaws. The parser has checked fields, ids and
+    dependencies.
+    """
+    offer, most = state.brief.skill(asker.action.tool), state.brief.limits.continuations.max_tasks
     if offer is not None and not offer.continues:
         return say("never_continues", tool=offer.name)
     try:
         continuation = read(result.result)
     except ContinuationInvalid as error:
         return say("continuation_unread", why=str(error))
-    asked, seen = drawn(state, asker, continuation, number)
-    flaws = (*seen, *unfit)
-    return say("continuation_flawed", flaws=flaws) if flaws else (wish_of(continuation), asked)
+    if len(continuation.tasks) > most:
+        too_many = say("too_many_tasks", asked=len(continuation.tasks), most=most)
+        return say("continuation_flawed", flaws=(too_many,))
+    numbered = enumerate(continuation.tasks, start=1)
+    tasks = tuple([_task(state, asker, one, (number, place)) for place, one in numbered])
+    both = zip(continuation.tasks, tasks, strict=True)
+    flaws = [say("flaw_of_task", task=one.id, flaw=flaw) for one, task in both for flaw in _flaws(state.brief, task)]
+    return say("continuation_flawed", flaws=tuple(flaws)) if flaws else (wish_of(continuation), tasks)
 
 
 def wish_of(continuation: Continuation) -> str:
-    match continuation:
-        case MultiStep(tasks=asked):
-            names = ", ".join(task.id for task in asked)
-            return str(say("wishes_tasks", count=len(asked), tasks=names))[:MAX_WISH]
+    if isinstance(continuation, MultiStep):
+        names = ", ".join([task.id for task in continuation.tasks])
+        return str(say("wishes_tasks", count=len(continuation.tasks), tasks=names))[:MAX_WISH]
     return str(say("wishes_retrieval", query=continuation.query))[:MAX_WISH]
-
-
-def drawn(
-    state: RunState, asker: Pending, continuation: Continuation, number: int
-) -> tuple[tuple[Pending, ...], tuple[Text, ...]]:
-    """The tasks of continuation `number`, and their flaws. The parser has checked fields, ids and dependencies."""
-    asked: tuple[RetrieveTask | PluginTask, ...]
-    match continuation:
-        case MultiStep(tasks=asked):
-            pass
-        case Retrieve(query=query, profile=profile, reason=reason):
-            asked = (RetrieveTask(id=ONLY, action="retrieve", query=query, profile=profile, reason=reason),)
-    most = state.brief.limits.continuations.max_tasks
-    if len(asked) > most:
-        return (), (say("too_many_tasks", asked=len(asked), most=most),)
-    tasks = tuple(_task(state, asker, one, (number, place)) for place, one in enumerate(asked, start=1))
-    both = zip(asked, tasks, strict=True)
-    flaws = [say("flaw_of_task", task=one.id, flaw=flaw) for one, task in both for flaw in _flaws(state.brief, task)]
-    return tasks, tuple(flaws)
 
 
 def _task(state: RunState, asker: Pending, asked: RetrieveTask | PluginTask, place: tuple[int, int]) -> Pending:
@@ -402,35 +377,19 @@ def _in_order(some: Iterable[Evidence]) -> list[Evidence]:
 
 
 def _handed(some: Sequence[Evidence]) -> list[JsonValue]:
-    share = max(LEAST_HANDED, MAX_HANDED // max(1, len(some)))
-    return [_item(one, share) for one in _in_order(some)]
+    share, ordered = MAX_HANDED // max(1, len(some)), _in_order(some)
+    while size_of(handed := [_item(one, share) for one in ordered]) > MAX_HANDED and share > LEAST_HANDED:
+        share //= 2
+    return [*handed]
 
 
 def _item(one: Evidence, share: int) -> dict[str, JsonValue]:
     item: dict[str, JsonValue] = {"task": one.task.rpartition(".")[2], "round": one.round, "action": one.kind}
     if one.kind == "retrieve":
-        item |= {"query": _shortened(one.query, max(LEAST_HANDED, share // 4)), "profile": one.profile}
+        item |= {"query": clipped(one.query, share), "profile": one.profile}
     item |= {"tool": one.tool, "status": one.status}
-    return item | {"result" if one.status == "ok" else "error": _bounded(one.output, share)}
+    return item | {"result" if one.status == "ok" else "error": notes.result_in_short(one.output, share).value}
 
 
-def _bounded(output: dict[str, JsonValue], most: int) -> dict[str, JsonValue]:
-    if size_of(output) <= most:
-        return output
-    named: dict[str, JsonValue] = {
-        name: told for name in NAMED if isinstance(told := output.get(name), str) and len(told) <= MAX_NAMED
-    }
-    words = output.get("summary") or output.get("message") or output.get("excerpt")
-    text = words if isinstance(words, str) else json.dumps(output, ensure_ascii=False)
-    return named | {"message" if "class" in output else "summary": _shortened(text, most)}
-
-
-def _shortened(text: str, most: int) -> str:
-    length = min(len(text), most)
-    while (size := size_of(text[:length])) > most + 2:  # its quotation marks
-        length = length * most // size
-    return clipped(text, length)
-
-
-def size_of(value: JsonValue) -> int:
+def size_of(value: object) -> int:
     return len(json.dumps(value, ensure_ascii=False).encode())

@@ -26,10 +26,21 @@ from agent_service.core.events import (
     TurnBroke,
     WakeAccepted,
 )
-from agent_service.core.facts import Resumed, Stands
+from agent_service.core.facts import Stands
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Acting, Deciding, Ended, NeedsPerson, Queued, Sleeping, Status, Thinking, Waiting
+from agent_service.core.waiting import (
+    Acting,
+    Asking,
+    Deciding,
+    Ended,
+    NeedsPerson,
+    Queued,
+    Sleeping,
+    Status,
+    Thinking,
+    Waiting,
+)
 from agent_service.sentences import Text, say
 from schemas.values import dataclass, replace
 
@@ -52,13 +63,9 @@ def decide(state: RunState | None, event: Event) -> Transition:
         return Transition(state=state, event=event, ignored=led_to.why, refused=True)
     if not isinstance(led_to, RunState):
         return Transition(state=state, event=event, ignored=led_to)
-    status = led_to.waiting.status
-    goes_on = state is not None and state.waiting.status is Status.PAUSED and status is Status.RUNNING
-    resumed = (Resumed(),) if goes_on else ()
     pending = led_to.pending
-    stands = Stands(status=status, step=pending.step if pending else 0)
-    facts = (*resumed, *led_to.happened, stands)
-    return Transition(state=replace(led_to, happened=()), event=event, facts=facts)
+    stands = Stands(status=led_to.waiting.status, step=pending.step if pending else 0)
+    return Transition(state=replace(led_to, happened=()), event=event, facts=(*led_to.happened, stands))
 
 
 # Who decides
@@ -120,7 +127,7 @@ def _deadline(state: RunState) -> RunState:
     past = limits.past_deadline(state.brief.limits)
     if isinstance(state.waiting, Queued):  # there is nothing yet that could be resumed
         return asking.escalate(state, *past)
-    question = state.asking or asking.next_question(state, Phase.PLAN)
+    question = state.asking or Asking(call=state.calls + 1, phase=Phase.PLAN)
     return asking.out_of_budget(state, past, question=question)
 
 

@@ -45,15 +45,14 @@ Proof = Literal["named", "another", "none"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReturned:
     """A result. `malformed`: only its correlation could be read, and `result` is that error. `place` names the message
-    of a result without an attempt, so that a redelivery does not answer the next attempt. `unfit`: flaws in a
-    continuation's arguments. `proof`: null where it was not checked.
+    of a result without an attempt, so that a redelivery does not answer the next attempt. `proof`: null where it was
+    not checked.
     """
 
     at: datetime
     result: ToolResult
     malformed: bool = False
     place: str = ""
-    unfit: tuple[str, ...] = ()
     proof: Proof | None = None
 
 

@@ -1,7 +1,6 @@
 """Facts: what an event led to, as values. An entry stores them beside its event; what is told of a run is read there.
 
-A fact repeats nothing of its event: what was said, replied or returned is there. `step`, `task` and `round` name a tool
-request; `task` is empty and `round` 0 for a step's own.
+A fact repeats nothing of its event: what was said, replied or returned is there.
 """
 
 from datetime import datetime
@@ -85,16 +84,10 @@ class RequestSent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrySet:
-    """`pending` is the attempt that follows."""
+    """`pending` is the attempt that follows at its `retry_at`."""
 
     kind: Literal["retry_set"] = "retry_set"
     pending: Pending
-
-    @property
-    def retry_at(self) -> datetime:
-        at = self.pending.retry_at
-        assert at is not None, "a retry has its instant"
-        return at
 
 
 AnswerStatus = Literal["ok", "error", "budget", "continuation", "late", "refused"]
@@ -157,23 +150,13 @@ class PersonAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ruled:
+class Ruled(OfRequest):
     """`by` is empty where it expired. `step` is 0 for a framing."""
 
     kind: Literal["ruled"] = "ruled"
     verdict: Literal["approved", "rejected", "expired"]
     by: str
     reason: Text
-    step: int = 0
-    task: str = ""
-    round: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resumed:
-    """A paused run goes on."""
-
-    kind: Literal["resumed"] = "resumed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +211,6 @@ Fact = Annotated[
     | Slept
     | PersonAsked
     | Ruled
-    | Resumed
     | Reopened
     | Ended
     | LimitsRaised

@@ -11,6 +11,7 @@ quote found in the whole of it (`Seen`). Without kinds, any step that ended ok a
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
 
 from pydantic import JsonValue
 
@@ -24,16 +25,16 @@ from agent_service.core.phases import Framing, Met, Next, Phase, Proof, Reflecti
 from agent_service.core.planning import take_along
 from agent_service.core.state import DoneItem, RunState, StepRecord
 from agent_service.sentences import Text, say
-from schemas.values import dataclass, replace
+from schemas.values import replace
 
 
 def flaws_of_framing(brief: Brief, framing: Framing) -> tuple[Text, ...]:
-    offered = ", ".join(skill.name for skill in brief.skills) or "none"
-    tools = dict.fromkeys(proof.tool for proof in _proofs(brief, framing))
+    offered = ", ".join([skill.name for skill in brief.skills]) or "none"
+    tools = dict.fromkeys([proof.tool for proof in _proofs(framing)])
     unknown = [tool for tool in tools if tool and not brief.skill(tool)]
     numbered = enumerate(framing.proofs, start=1) if len(brief.skills) > 1 else ()
     vague = [say("proof_without_tool", number=n) for n, proof in numbered if proof.kind == "value" and not proof.tool]
-    return (*framing.flaws(), *(say("proof_tool_unknown", tool=one[:64], offered=offered) for one in unknown), *vague)
+    return (*framing.flaws(), *[say("proof_tool_unknown", tool=one[:64], offered=offered) for one in unknown], *vague)
 
 
 def adopt(state: RunState, framing: Framing, plan: Next | Unusable | None) -> RunState:
@@ -50,31 +51,25 @@ def adopt(state: RunState, framing: Framing, plan: Next | Unusable | None) -> Ru
 
 
 def _items(state: RunState, framing: Framing) -> tuple[DoneItem, ...]:
-    texts, proofs = framing.definition_of_done, _proofs(state.brief, framing)
-    if not proofs:
-        return tuple(DoneItem(id=f"d{n}", text=text) for n, text in enumerate(texts, start=1))
-    first = 1 + max((int(item.id[1:]) for item in state.done_items), default=0)
-    items = enumerate(zip(texts, proofs, strict=True), start=first)
-    return tuple(DoneItem(id=f"d{n}", text=text, proof=proof) for n, (text, proof) in items)
+    texts, proofs = framing.definition_of_done, _proofs(framing)
+    first = 1 + max([int(item.id[1:]) for item in state.done_items], default=0) if proofs else 1
+    both = enumerate(zip_longest(texts, proofs), start=first)
+    return tuple([DoneItem(id=f"d{n}", text=text, proof=proof) for n, (text, proof) in both])
 
 
-def _proofs(brief: Brief, framing: Framing) -> tuple[Proof, ...]:
-    return tuple(replace(proof, tool=_tool(brief, proof)) for proof in framing.proofs)
-
-
-def _tool(brief: Brief, proof: Proof) -> str:
-    if proof.kind in ("artifact", "person"):
-        return ""
-    return proof.tool if brief.skill(proof.tool) else proof.tool.partition(".")[0]
+def _proofs(framing: Framing) -> list[Proof]:
+    """With the tool of a proof that names a command, and none where none counts."""
+    return [
+        replace(one, tool=one.tool.partition(".")[0] if one.kind in ("step", "value") else "") for one in framing.proofs
+    ]
 
 
 # What a verifier looks at
 
 
 def look_at_done(state: RunState, claim: Reflection) -> RunState:
-    if state.unverified or not _is_affordable(state):
-        return asking.complete(state, claim)
-    return ask(replace(state, claim=claim), Phase.VERIFY)
+    looks = not state.unverified and _is_affordable(state)
+    return ask(replace(state, claim=claim), Phase.VERIFY) if looks else asking.complete(state, claim)
 
 
 def _is_affordable(state: RunState) -> bool:
@@ -82,16 +77,14 @@ def _is_affordable(state: RunState) -> bool:
 
 
 def take_verification(state: RunState, found: Verification) -> RunState:
-    claim, framing = state.claim, state.proposed
-    settled = replace(state, claim=None, proposed=None)
-    if claim:
-        return _of_done(settled, claim, found)
-    why: tuple[Text, ...] = (say("claim_outrun"),)
+    framing, settled = state.proposed, replace(state, claim=None, proposed=None)
+    if state.claim:
+        return _of_done(settled, state.claim, found)
     if framing and found.holds:  # what came along with it is no part of what is decided now
         adopted = adopt(replace(settled, happened=()), framing, state.first_choice)
         return replace(adopted, happened=(*settled.happened, *adopted.happened))
-    if framing:
-        why = (say("framing_refused", why=found.reason), say("framing_stands"))
+    refused = (say("framing_refused", why=found.reason), say("framing_stands"))
+    why = refused if framing else (say("claim_outrun"),)
     return ask(replace(settled, summary=why[0]), Phase.REFLECT, feedback=why)
 
 
@@ -154,57 +147,45 @@ def _texts(framing: Framing) -> Iterator[str]:
 
 # Proof
 
-PERSON = "person"
-FOLDER = "artifacts/"
-STEP = "step:"
+PERSON, FOLDER, STEP = "person", "artifacts/", "step:"
 LONGEST = 1000
 """Characters in which a claim names its evidence."""
 
 _APART = re.compile(r" ?[,;&+] ?(?:and )?| and ")
-_STEP = re.compile(
-    r"(?:the )?(?:(?:results?|output) of )?(?:the )?steps?(?: (?:no\.?|number))?\s*[:#]?\s*#?([1-9]\d{0,5})",
-    re.IGNORECASE,
-)
+_STEP = re.compile(r"(?:.* )?steps?(?: (?:no\.?|number))?\s*[:#]?\s*#?([1-9]\d{0,5})", re.IGNORECASE)
 _NUMBER = re.compile(r"#?([1-9]\d{0,5})")
-_PERSON = re.compile(
-    r"(?:the |an? )?(?:(?:message|answer|word)s?[ _](?:from|of)[ _])?(?:the |an?[ _])?person(?:'s \w+)?", re.IGNORECASE
-)
-_ARTIFACT = re.compile(r"(?:the )?artifacts?:?\s+", re.IGNORECASE)
+_PERSON = re.compile(r"(?:.*[ _])?person(?:'s \w+)?", re.IGNORECASE)
 _REMARK = re.compile(r"\s*\([^()]*\)$")
 _MARKS = "`'\"<>[]. "
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    items: tuple[DoneItem, ...]
-    accepted: tuple[Met, ...]
-    refusals: tuple[Text, ...]
+def judged(
+    state: RunState, reflection: Reflection, seen: Iterable[Seen]
+) -> tuple[tuple[DoneItem, ...], tuple[Met, ...], tuple[Text, ...]]:
+    """The items, the accepted claims, and why others are refused.
 
-
-def judged(state: RunState, reflection: Reflection, seen: Iterable[Seen]) -> Judged:
-    """What the reflection takes back goes first: it may be proved anew. A failed claim counts only where its item is
+    What the reflection takes back goes first: it may be proved anew. A failed claim counts only where its item is
     left without proof, because models repeat what was accepted.
     """
     if not reflection.met and not reflection.unmet:
-        return Judged(items=state.done_items, accepted=(), refusals=())
+        return state.done_items, (), ()
     looked_up = {(look.evidence, look.quote): look for look in seen}
     items = {item.id: item for item in state.done_items}
-    named = (*(unmet.item for unmet in reflection.unmet), *(met.item for met in reflection.met))
-    unknown = tuple(say("item_unknown", item=name) for name in dict.fromkeys(named) if name not in items)
-    for unmet in (unmet for unmet in reflection.unmet if unmet.item in items):
-        items[unmet.item] = without_tick(items[unmet.item])
-    accepted, refused = [], list[tuple[str, Text]]()
-    for claim in (met for met in reflection.met if met.item in items):
+    named = dict.fromkeys([*[unmet.item for unmet in reflection.unmet], *[met.item for met in reflection.met]])
+    unknown = [say("item_unknown", item=name) for name in named if name not in items]
+    items |= {one.item: without_tick(items[one.item]) for one in reflection.unmet if one.item in items}
+    accepted, refused = list[Met](), list[tuple[str, Text]]()
+    for claim in [met for met in reflection.met if met.item in items]:
         item = items[claim.item]
         flaws = {place: _flaw(state, item, place, claim, looked_up) for place in places_of(state, item, claim)}
-        shown = tuple(place for place, flaw in flaws.items() if not flaw)
+        shown = tuple([place for place, flaw in flaws.items() if not flaw])
         if shown:
             items[item.id] = _ticked(item, shown, claim.quote)
             accepted.append(replace(claim, evidence=", ".join(shown)))
         else:
             refused.append((item.id, next(iter(flaws.values()))))
-    refusals = tuple(why for name, why in refused if items[name].proof is None or not items[name].done)
-    return Judged(items=tuple(items.values()), accepted=tuple(accepted), refusals=(*unknown, *refusals))
+    refusals = [why for name, why in refused if items[name].proof is None or not items[name].done]
+    return tuple(items.values()), tuple(accepted), (*unknown, *refusals)
 
 
 def to_look_up(state: RunState, claim: Met) -> tuple[str, ...]:
@@ -222,8 +203,13 @@ def places_in(evidence: str, artifacts: Iterable[str]) -> tuple[str, ...]:
     known, places = frozenset(artifacts), list[str]()
     for part in _APART.split(" ".join(evidence[:LONGEST].split())):
         bare = _REMARK.sub("", part.strip(_MARKS)).strip(_MARKS)
-        number = _STEP.fullmatch(bare) or (_NUMBER.fullmatch(bare) if places and places[-1].startswith(STEP) else None)
-        places.append(f"{STEP}{number[1]}" if number else _named(bare, known))
+        file, after_step = bare.rpartition(" ")[2].strip(_MARKS), bool(places) and places[-1].startswith(STEP)
+        if number := _STEP.fullmatch(bare) or (_NUMBER.fullmatch(bare) if after_step else None):
+            places.append(f"{STEP}{number[1]}")
+        elif _PERSON.fullmatch(bare):
+            places.append(PERSON)
+        else:
+            places.append(next((path for path in (file, f"{FOLDER}{file}") if path in known), bare))
     return tuple(dict.fromkeys(places))
 
 
@@ -233,13 +219,6 @@ def without_tick(item: DoneItem) -> DoneItem:
 
 def _says_something(text: str) -> bool:
     return any(map(str.isalnum, text))
-
-
-def _named(bare: str, artifacts: frozenset[str]) -> str:
-    if _PERSON.fullmatch(bare):
-        return PERSON
-    name = _ARTIFACT.sub("", bare, count=1).strip(_MARKS) if _ARTIFACT.match(bare) else bare
-    return next((path for path in (name, f"{FOLDER}{name}") if path in artifacts), bare)
 
 
 def _flaw(state: RunState, item: DoneItem, place: str, claim: Met, looked_up: Mapping[tuple[str, str], Seen]) -> Text:

@@ -1,19 +1,32 @@
-"""Limits of a run: which one is reached, how they are raised, what a call may cost, and how long a run stood still.
+"""Limits of a run: which one is reached, how they are raised, what a call may cost, and what children may spend.
 
 No tokenizer fits all models: a call is estimated from earlier calls of the run. The provider counted the longest prompt
 so far; the rest is taken as dense as any text.
+
+A request to the tool `agent` is granted a share of what its run has left: those that are to leave share three quarters
+of it. A grant is set aside while its request is out; the result charges what was spent, or all of it where that is
+unknown.
 """
 
+import hashlib
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from math import ceil
 from typing import Any, TypeVar
 
-from agent_service.core.brief import Grant, Limits, Spent
+from pydantic import JsonValue, ValidationError
+from ulid import ULID
+
+from agent_service.core.brief import Brief, Grant, Limits, Spent
 from agent_service.core.events import ModelReplied, ModelUsage, StoodStill
 from agent_service.core.facts import LimitsRaised
-from agent_service.core.state import RunState, with_facts
-from agent_service.core.waiting import Acting, Ended, NeedsPerson, Reserve, Thinking
+from agent_service.core.phases import Action
+from agent_service.core.state import Doubt, RunState, with_facts
+from agent_service.core.waiting import Acting, Ended, NeedsPerson, Pending, Reserve, Thinking
 from agent_service.sentences import Text, instant, say
-from schemas.events import Constraints
+from schemas import catalog, subjects
+from schemas.catalog import ChildUsage
+from schemas.events import Constraints, ToolResult
 from schemas.values import replace
 
 N = TypeVar("N", int, float)
@@ -29,8 +42,6 @@ RAISED = {
     "budget_time": "deadline_at",
 }
 """The limits that a person can raise, by the class of the ending."""
-_TOKENS = "budget_tokens", "tokens_spent", "tokens_too_few"
-_COST = "budget_cost", "cost_spent", "cost_too_high"
 
 # Which one is reached
 
@@ -43,8 +54,8 @@ def reached_before_a_call(state: RunState, reserve: Reserve | None = None) -> Re
     if limits.max_tokens is None and limits.max_cost_usd is None:
         return None
     taken, (tokens, cost) = with_set_aside(state), (reserve.tokens, reserve.cost_usd) if reserve else (0, 0.0)
-    by_tokens = _reached(_TOKENS, taken.tokens + taken.lost_tokens, tokens, limits.max_tokens)
-    return by_tokens or _reached(_COST, cost_so_far(taken), cost, limits.max_cost_usd)
+    by_tokens = _reached(("budget_tokens", "tokens_spent", "tokens_too_few"), taken.used, tokens, limits.max_tokens)
+    return by_tokens or _reached(("budget_cost", "cost_spent", "cost_too_high"), taken.paid, cost, limits.max_cost_usd)
 
 
 def _reached(
@@ -81,82 +92,35 @@ def past_deadline(limits: Limits) -> Reached:
 
 def nearly_spent(state: RunState) -> bool:
     limits, spent = state.brief.limits, state.spent
-    budgets = ((limits.max_tokens, spent.tokens + spent.lost_tokens), (limits.max_cost_usd, cost_so_far(spent)))
+    budgets = ((limits.max_tokens, spent.used), (limits.max_cost_usd, spent.paid))
     return any(limit and used and spent.calls * (limit - used) < FEW_CALLS * used for limit, used in budgets)
 
 
 def budget_use(state: RunState) -> dict[str, Any]:
-    limits = state.brief.limits
+    limits, spent = state.brief.limits, state.spent
     return {
-        "steps": state.step + state.spent.child_steps,
+        "steps": state.step + spent.child_steps,
         "max_steps": limits.max_steps,
         "reframes": state.reframes,
         "max_reframes": limits.max_reframes,
-        "tokens": state.spent.tokens,
+        "tokens": spent.tokens,
         "max_tokens": limits.max_tokens,
-        "cost_usd": state.spent.cost_usd,
+        "cost_usd": spent.cost_usd,
         "max_cost_usd": limits.max_cost_usd,
-        "lost_tokens": state.spent.lost_tokens,
-        "lost_cost_usd": state.spent.lost_cost_usd,
+        "lost_tokens": spent.lost_tokens,
+        "lost_cost_usd": spent.lost_cost_usd,
         "deadline_at": limits.deadline_at,
     }
 
 
-# What is spent
-
-
 def with_reply(spent: Spent, usage: ModelUsage) -> Spent:
-    return replace(
-        spent,
-        calls=spent.calls + 1,
-        input_tokens=spent.input_tokens + usage.input_tokens,
-        output_tokens=spent.output_tokens + usage.output_tokens,
-        cost_usd=added(spent.cost_usd, usage.cost_usd),
-        cache_read_tokens=spent.cache_read_tokens + usage.cache_read_tokens,
+    return spent.plus(
+        calls=1,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cost_usd=usage.cost_usd,
+        cache_read_tokens=usage.cache_read_tokens,
     )
-
-
-def set_aside(state: RunState) -> Grant:
-    out = state.waiting.out if isinstance(state.waiting, Ended) else state.pendings
-    grants = [one.grant for one in out if one.grant] if state.brief.may_have_children else []
-    return Grant(
-        steps=sum([grant.steps for grant in grants]),
-        tokens=sum([grant.tokens or 0 for grant in grants]),
-        cost_usd=sum([grant.cost_usd or 0.0 for grant in grants]),
-    )
-
-
-def with_set_aside(state: RunState) -> Spent:
-    """What was spent, with all that children may spend who have not told yet."""
-    spent = state.spent
-    if not state.brief.may_have_children:
-        return spent
-    aside = set_aside(state)
-    return replace(
-        spent,
-        child_steps=spent.child_steps + aside.steps,
-        lost_tokens=spent.lost_tokens + (aside.tokens or 0),
-        lost_cost_usd=added(spent.lost_cost_usd, aside.cost_usd),
-    )
-
-
-def with_cost_of_lost(spent: Spent, tokens: int, cost: float | None) -> Spent:
-    return replace(
-        spent,
-        lost_calls=spent.lost_calls + 1,
-        lost_tokens=spent.lost_tokens + tokens,
-        lost_cost_usd=added(spent.lost_cost_usd, cost),
-    )
-
-
-def cost_so_far(spent: Spent) -> float | None:
-    """What was or perhaps was paid; null when a price is unknown."""
-    return added(spent.cost_usd, spent.lost_cost_usd)
-
-
-def added(one: N | None, other: N | None) -> N | None:
-    """Unknown where one of them is."""
-    return None if one is None or other is None else one + other
 
 
 # How they are raised
@@ -176,23 +140,17 @@ def with_limits(state: RunState, **changed: Any) -> RunState:
     return replace(state, brief=replace(state.brief, limits=replace(state.brief.limits, **changed)))
 
 
+def with_more_attempts(state: RunState) -> RunState:
+    granted = state.brief.limits
+    most = max(granted.max_attempts_of_run, state.attempts + granted.max_attempts)
+    return with_limits(state, max_attempts_of_run=most)
+
+
 def extend_deadline(state: RunState, since: datetime | None) -> RunState:
     granted = state.brief.limits
     if since is None or granted.deadline_named:
         return state
     return with_limits(state, deadline_at=granted.deadline_at + (state.updated_at - since))
-
-
-def expires_at(limits: Limits, since: datetime, patience_s: float) -> datetime:
-    patient_until = since + timedelta(seconds=patience_s)
-    return min(patient_until, limits.deadline_at) if limits.deadline_named else patient_until
-
-
-def with_more_attempts(state: RunState) -> RunState:
-    granted = state.brief.limits
-    return with_limits(
-        state, max_attempts_of_run=max(granted.max_attempts_of_run, state.attempts + granted.max_attempts)
-    )
 
 
 def on_stood_still(state: RunState, event: StoodStill) -> RunState | Text:
@@ -217,7 +175,6 @@ def on_stood_still(state: RunState, event: StoodStill) -> RunState | Text:
 
 
 # What a call takes
-
 
 BYTES_PER_TOKEN = 2
 """Fewer than in any ordinary text, so that a reserve is not too small."""
@@ -246,13 +203,11 @@ def measured(state: RunState, reply: ModelReplied) -> RunState:
 
 
 def most_prompt(state: RunState, model: str, size: int) -> int:
-    dense = size // BYTES_PER_TOKEN
-    longest, tokens = _of(state, model)
-    if not longest:
-        return dense
-    if size <= longest:
-        return min(dense, round(size * tokens / longest * MARGIN))
-    return min(dense, tokens + (size - longest) // BYTES_PER_TOKEN)
+    known = [measure for name, measure in state.measured.items() if name.startswith(model)]
+    longest, tokens = max(known, default=(0, 0))
+    if not longest or size > longest:
+        return min(size // BYTES_PER_TOKEN, tokens + (size - longest) // BYTES_PER_TOKEN)
+    return min(size // BYTES_PER_TOKEN, round(size * tokens / longest * MARGIN))
 
 
 def likely_prompt(state: RunState, size: int) -> int:
@@ -269,5 +224,128 @@ def least_reply(state: RunState) -> int:
     return max(SHORTEST_REPLY, longest + longest // 2) if longest else FIRST_REPLY
 
 
-def _of(state: RunState, model: str) -> tuple[int, int]:
-    return max((measure for name, measure in state.measured.items() if name.startswith(model)), default=(0, 0))
+# What children may spend
+
+SHARE = 3 / 4
+NEVER_SILENT = timedelta(days=3650)
+"""A granted request is answered by its own deadline."""
+
+
+def needs_grant(brief: Brief, tool: str) -> bool:
+    skill = brief.skill(tool) if tool == catalog.NAME else None
+    return skill is not None and skill.route == subjects.SERVICE_AGENT
+
+
+def flaws_of_children(state: RunState, actions: Sequence[Action]) -> list[Text]:
+    asked, most = sum([needs_grant(state.brief, action.tool) for action in actions]), state.brief.limits.max_children
+    if asked > most:
+        return [say("too_many_agents", asked=asked, most=most)]
+    why = lacking(replace(state, step=state.step + len(actions)), asked, at_once=asked) if asked else ""
+    return [say("do_it_yourself", why=why)] if why else []
+
+
+def lacking(state: RunState, among: int, *, at_once: int = 1) -> Text:
+    """Why a share of so many would be too small, for as many as are sent at once; empty where none is."""
+    pool = _pool(state)
+    if pool.steps < at_once:
+        return say("too_few_steps")
+    too_little = (pool.tokens is not None and pool.tokens < among) or pool.cost_usd == 0
+    return say("too_little_money") if too_little else ""
+
+
+def granted(state: RunState, pending: Pending) -> Pending:
+    """With its share of what is left, of those that are not sent."""
+    pool, among, end = _pool(state), max(1, unsent(state)), state.brief.limits.deadline_at
+    try:
+        asked = Constraints.model_validate(pending.action.arguments.get("constraints") or {})
+    except ValidationError:  # its executor says what is wrong
+        asked = Constraints()
+    grant = Grant(
+        steps=min(ceil(pool.steps / among), asked.max_steps or pool.steps),
+        tokens=_least(None if pool.tokens is None else pool.tokens // among, asked.max_tokens),
+        cost_usd=_least(None if pool.cost_usd is None else pool.cost_usd / among, asked.max_cost_usd),
+    )
+    until, silent = min(asked.deadline_at or end, end), pending.requested_at + NEVER_SILENT
+    return replace(pending, grant=grant, until=until, deadline_at=silent)
+
+
+def unsent(state: RunState) -> int:
+    """Requests that are still to share what is left."""
+    return sum([needs_grant(state.brief, one.action.tool) for one in state.requests if not one.attempt])
+
+
+def _pool(state: RunState) -> Grant:
+    """Three quarters of what is not spent, without what other requests have of it."""
+    limits, spent, out = state.brief.limits, state.spent, set_aside(state)
+    steps = limits.max_steps - state.step - spent.child_steps
+    tokens, cost = limits.max_tokens, limits.max_cost_usd
+    return Grant(
+        steps=max(0, ceil(SHARE * steps) - out.steps),
+        tokens=None if tokens is None else max(0, int(SHARE * (tokens - spent.used)) - (out.tokens or 0)),
+        cost_usd=None if cost is None else max(0.0, SHARE * (cost - (spent.paid or 0.0)) - (out.cost_usd or 0.0)),
+    )
+
+
+def _least(share: N | None, asked: N | None) -> N | None:
+    return min([most for most in (share, asked) if most is not None], default=None)
+
+
+def set_aside(state: RunState) -> Grant:
+    out = state.waiting.out if isinstance(state.waiting, Ended) else state.pendings
+    grants = [one.grant for one in out if one.grant] if state.brief.may_have_children else []
+    return Grant(
+        steps=sum([grant.steps for grant in grants]),
+        tokens=sum([grant.tokens or 0 for grant in grants]),
+        cost_usd=sum([grant.cost_usd or 0.0 for grant in grants]),
+    )
+
+
+def with_set_aside(state: RunState) -> Spent:
+    """What was spent, with all that children may spend who have not told yet."""
+    if not state.brief.may_have_children:
+        return state.spent
+    aside = set_aside(state)
+    return state.spent.plus(child_steps=aside.steps, lost_tokens=aside.tokens, lost_cost_usd=aside.cost_usd)
+
+
+def run_id_of(run_id: str, pending: Pending) -> str:
+    """The run that a granted request of `run_id` wakes: an id that follows from the call, so that it is one run."""
+    name = f"{run_id}:{pending.step}:{pending.task}:{pending.round}:{pending.attempt}"
+    instant = int(pending.requested_at.timestamp() * 1000).to_bytes(6, "big")
+    return f"run_{ULID.from_bytes(instant + hashlib.sha256(name.encode()).digest()[:10])}"
+
+
+def wanted(state: RunState) -> tuple[Pending, ...]:
+    """Granted requests whose results the run can use."""
+    stopped = {graph.step for graph in state.graphs if graph.stopped}
+    return tuple([p for p in state.pendings if p.grant and p.step not in stopped])
+
+
+def withdrawn(state: RunState) -> tuple[Pending, ...]:
+    """Granted requests that were given up, whose spending is still to be told."""
+    out, kept = state.waiting.out if isinstance(state.waiting, Ended) else state.pendings, wanted(state)
+    return tuple(pending for pending in out if pending.grant and pending not in kept)
+
+
+def settled(state: RunState, pending: Pending, result: ToolResult) -> RunState:
+    """With what the request of `pending` has spent, its writes in doubt, and the time in which it waited for people."""
+    grant, told = pending.grant, (result.result.model_extra or {}) if result.result else {}
+    if grant is None:
+        return state
+    known, named = {(doubt.tool, doubt.call) for doubt in state.doubts}, told.get("doubts")
+    listed = [each for each in named if isinstance(each, dict)] if isinstance(named, list) else []
+    doubts = [Doubt(step=pending.step, tool=str(each.get("tool")), call=str(each.get("call"))) for each in listed]
+    new = [doubt for doubt in doubts if (doubt.tool, doubt.call) not in known]
+    limits, until = state.brief.limits, told.get("deadline_at")
+    if isinstance(until, str) and not limits.deadline_named:
+        state = with_limits(state, deadline_at=max(limits.deadline_at, datetime.fromisoformat(until)))
+    return replace(state, spent=_with_child(state.spent, told, grant), doubts=(*state.doubts, *new))
+
+
+def _with_child(spent: Spent, told: dict[str, JsonValue], grant: Grant) -> Spent:
+    try:
+        used = ChildUsage.model_validate(told["usage"]).model_dump()
+    except (KeyError, ValidationError):
+        used = {"steps": grant.steps, "lost_calls": 1}
+        used |= {"lost_tokens": grant.tokens or 0, "lost_cost_usd": grant.cost_usd or 0.0}
+    return spent.plus(child_steps=used.pop("steps"), **used)

@@ -42,11 +42,9 @@ MOST_CLAIMS, MOST_LEARNED, MOST_ASKED = 20, 10, 20
 MOST_MESSAGES = 50
 MAX_MEMORY = 40
 REMEMBERED_STEPS, MAX_REMEMBERED = 20, 120
-"""Newest steps in a memory, and characters of each result."""
 PUNCTUATION = 4
 """Characters that JSON needs beside each value."""
-_ORDER = {"artifact_path": 0, "summary": 0, "artifacts": 0, "excerpt": 2}
-"""Of a result that is cut: what names it and sums it up first, the excerpt last."""
+_ORDER = {"artifact_path": 0, "summary": 0, "message": 0, "artifacts": 0, "excerpt": 2}
 _STEPS_NAMED = re.compile(r"\bsteps?\W{0,2}(\d+)(?:\s*(-|,|and|to)\s*(\d+))?", re.IGNORECASE)
 
 
@@ -55,6 +53,11 @@ _as_json = json.JSONEncoder(ensure_ascii=False, default=vars).encode
 
 def short(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[:length]}…"
+
+
+def result_in_short(output: dict[str, JsonValue], length: int) -> Kept:
+    """In about so many characters, with what names it and sums it up first, and the excerpt last."""
+    return bounded(dict(sorted(output.items(), key=lambda field: _ORDER.get(field[0], 1))), length)
 
 
 def bounded(value: dict[str, JsonValue], length: int) -> Kept:
@@ -94,7 +97,7 @@ def with_step(state: RunState, pending: Pending, record: StepRecord, output: dic
         command=record.command,
         status=record.status,
         arguments=bounded(pending.action.arguments, MAX_ARGUMENTS),
-        output=bounded(dict(sorted(output.items(), key=lambda field: _ORDER.get(field[0], 1))), MAX_RESULT),
+        output=result_in_short(output, MAX_RESULT),
         asked=_asked_first(state, record),
         reflection=in_short(reflection) if reflection else None,
         rationale=short(plan.rationale, MAX_THOUGHT) if plan else "",
@@ -112,10 +115,8 @@ def _is_of_people(note: Note) -> bool:
 
 def with_message(state: RunState, message: str, *, answers: str = "", untrusted: bool = False) -> RunState:
     """`answers`: the question, which is not the person's word. `untrusted`: the words are a stranger's."""
-    said = message[:MAX_MESSAGE]
-    note = MessageNote(
-        said=said, missing=len(message) - len(said), answers=short(answers, MAX_THOUGHT), untrusted=untrusted
-    )
+    missing, answers = max(0, len(message) - MAX_MESSAGE), short(answers, MAX_THOUGHT)
+    note = MessageNote(said=message[:MAX_MESSAGE], missing=missing, answers=answers, untrusted=untrusted)
     return _with_word(state, note)
 
 
@@ -131,8 +132,8 @@ def with_ruling(state: RunState, proposal: Plan | Framing, ruling: Ruling, *, ta
 
 def _with_word(state: RunState, note: Note) -> RunState:
     of_people = [id(note) for note in state.notes if _is_of_people(note)]
-    given_up = set(of_people[: max(0, len(of_people) + 1 - MOST_MESSAGES)])
-    return replace(state, notes=(*(kept for kept in state.notes if id(kept) not in given_up), note))
+    given_up = of_people[: max(0, len(of_people) + 1 - MOST_MESSAGES)]
+    return replace(state, notes=(*[kept for kept in state.notes if id(kept) not in given_up], note))
 
 
 def _steps(state: RunState) -> list[StepNote]:
@@ -151,8 +152,8 @@ def _kept_steps(state: RunState) -> int:
 def facts_suffice(state: RunState) -> bool:
     """Whether compaction needs no model: each older step failed or is a fact's source, and facts are few."""
     named = {step for fact in state.facts for step in _steps_in(fact)}
-    older = _older(state, _kept_steps(state))
-    return len(state.facts) <= MAX_MEMORY and all(r.status == "error" or r.step in named for r in older)
+    open_steps = [one for one in _older(state, _kept_steps(state)) if one.status != "error" and one.step not in named]
+    return len(state.facts) <= MAX_MEMORY and not open_steps
 
 
 def _steps_in(fact: str) -> Iterator[int]:
@@ -169,7 +170,7 @@ def compacted(state: RunState, memory: Sequence[str], *, kept_steps: int | None 
     kept = _kept_steps(state) if kept_steps is None else kept_steps
     given_up = {id(note) for note in steps[: max(0, len(steps) - kept)]}
     left = tuple(note for note in state.notes if not isinstance(note, MemoryNote) and id(note) not in given_up)
-    older = tuple(
+    older = [
         OldStep(
             step=one.step,
             tool=one.tool,
@@ -178,8 +179,8 @@ def compacted(state: RunState, memory: Sequence[str], *, kept_steps: int | None 
             summary=short(" ".join(one.summary.split()), MAX_REMEMBERED),
         )
         for one in _older(state, kept)[-REMEMBERED_STEPS:]
-    )
-    return replace(state, facts=facts, notes=(_sized(MemoryNote(facts=facts, older=older)), *left))
+    ]
+    return replace(state, facts=facts, notes=(_sized(MemoryNote(facts=facts, older=tuple(older))), *left))
 
 
 def _older(state: RunState, kept_steps: int) -> tuple[StepRecord, ...]:

@@ -9,7 +9,6 @@ time.
 """
 
 from datetime import datetime, timedelta
-from itertools import product
 
 from agent_service.core import acting, approving, asking, continuing, limits, notes, planning
 from agent_service.core.events import SignalReceived
@@ -23,6 +22,7 @@ from agent_service.core.waiting import (
     Asking,
     Deciding,
     Ended,
+    Name,
     NeedsPerson,
     Pending,
     Planned,
@@ -41,26 +41,20 @@ from schemas.values import replace
 
 MAX_SIGNALS = 200
 """Signals that a run hears and knows again by id. Rulings and answers that it asked for are heard beyond that."""
-ASKED_FOR = frozenset({"approve", "reject", "answer"})
+RULINGS = frozenset({"approve", "reject"})
+ASKED_FOR = RULINGS | {"answer"}
 VOID = say("plan_void")
-UNFIT = {
-    **dict.fromkeys(product(("", "question", "stop"), ("approve", "reject")), say("no_approval_awaited")),
-    ("", "answer"): say("no_answer_awaited"),
-    ("approval", "answer"): say("awaits_approval_not_answer"),
-    ("approval", "resume"): say("awaits_approval"),
-}
-"""Why a signal is not heard, by what a person is asked."""
 
 
 def hear(state: RunState, event: SignalReceived) -> RunState | Text:
-    signal, waiting, ask = event.signal, state.waiting, state.ask
+    signal, waiting = event.signal, state.waiting
     if signal.signal_id in state.signals:
         return say("signal_known", signal=signal.signal_id)
     if len(state.signals) >= MAX_SIGNALS and signal.kind not in ASKED_FOR:
         return say("too_many_signals", most=MAX_SIGNALS)
     if isinstance(waiting, Ended):
         return _reopen(state, waiting, event)
-    if flaw := UNFIT.get((ask.kind if ask else "", signal.kind)) or _flaw(state, event):
+    if flaw := _flaw(state, event):
         return flaw
     match waiting:
         case NeedsPerson():
@@ -72,22 +66,54 @@ def hear(state: RunState, event: SignalReceived) -> RunState | Text:
     return told(state, event)
 
 
+def _flaw(state: RunState, event: SignalReceived) -> Text:
+    """Why a signal is not heard that does not fit what a person is asked."""
+    signal, ask = event.signal, state.ask
+    match ask:
+        case Approval() if signal.kind in RULINGS:
+            return _flaw_of_ruling(state, ask, event)
+        case Approval() if signal.kind == "answer":
+            return say("awaits_approval_not_answer")
+        case Approval() if signal.kind == "resume":
+            return say("awaits_approval")
+        case Question() if signal.kind in ("answer", "resume") and not signal.message:
+            return say("answer_needs_message")
+        case None if signal.kind == "answer":
+            return say("no_answer_awaited")
+    return say("no_approval_awaited") if signal.kind in RULINGS else ""
+
+
+def _flaw_of_ruling(state: RunState, approval: Approval, event: SignalReceived) -> Text:
+    signal, waiting, subject = event.signal, state.waiting, approval.subject_hash
+    step = _step_of(state, approval) or None
+    if signal.kind == "approve":
+        until = waiting.expires_at if isinstance(waiting, NeedsPerson) else None
+        if until and (event.said_at or event.at) >= until:
+            return say("approved_too_late", until=instant(until))
+        if signal.arguments_hash is None:
+            return say("approval_needs_hash", hash=subject)
+    if signal.arguments_hash not in (None, subject):
+        return say("approval_of_other", hash=subject, named=signal.arguments_hash)
+    return say("approval_of_other_step", step=step, named=signal.step) if signal.step not in (None, step) else ""
+
+
 def _hear_when_asked(state: RunState, waiting: NeedsPerson, event: SignalReceived) -> RunState:
     signal, ask = event.signal, waiting.ask
-    ruling = signal.kind in ("approve", "reject")
-    if signal.kind == "message" if isinstance(ask, Stop) else not (ruling or signal.message):
-        return _rests_on(told(state, event), waiting)
+    ruling, remark = signal.kind in RULINGS, signal.kind == "message"
+    if remark if isinstance(ask, Stop) else not (ruling or signal.message):
+        return _asked_longer(told(state, event), waiting)
     after = told(limits.extend_deadline(state, waiting.since), event)
     running = replace(after, waiting=_held(waiting, event.at))
     match ask:
-        case Question():
-            return planning.question_answered(running, ask, by_message=signal.kind == "message")
+        case Question(phase=phase):  # the answer is among the notes already, or what a person said in its place
+            why = say("spoke_meanwhile" if remark else "was_answered")
+            return asking.ask(running, phase, feedback=(why,))
         case Stop(ending_class=ending_class):
             more = limits.with_more_attempts(running) if ending_class == "budget_attempts" else running
             return go_on(more, said=after.words > after.shown)
     if not ruling:
         if ask.step:
-            return continuing.ruled(running, (ask.step, ask.task, ask.round), refused=continuing.OVERRULED)
+            return continuing.ruled(running, ask, refused=continuing.OVERRULED)
         return asking.think_anew(running, feedback=(VOID,))
     heeding = _heeding(running, before=state)
     if signal.kind == "approve":
@@ -106,16 +132,17 @@ def _heeding(state: RunState, before: RunState) -> RunState:
     return state if continuing.is_unheard(before) else replace(state, heeded=state.words)
 
 
-def _rests_on(state: RunState, waiting: NeedsPerson) -> RunState:
-    if isinstance(waiting.ask, Stop):
+def _asked_longer(state: RunState, waiting: NeedsPerson) -> RunState:
+    """A deadline that was raised may leave a person more time."""
+    ask, granted = waiting.ask, state.brief.limits
+    if isinstance(ask, Stop):
         return state
-    granted = state.brief.limits
-    patience_s = granted.answer_s if isinstance(waiting.ask, Question) else granted.approval_s
-    until = limits.expires_at(granted, waiting.since, patience_s)
+    patience_s = granted.answer_s if isinstance(ask, Question) else granted.approval_s
+    until = asking.expires_at(granted, waiting.since, patience_s)
     if until == waiting.expires_at:
         return state
-    longer = replace(state, waiting=replace(waiting, expires_at=until, entry=state.version))
-    return with_facts(longer, PersonAsked(ask=waiting.ask, expires_at=until))
+    longer = replace(waiting, expires_at=until, entry=state.version)
+    return with_facts(state, PersonAsked(ask=ask, expires_at=until), waiting=longer)
 
 
 def on_expiry(state: RunState) -> RunState:
@@ -160,40 +187,17 @@ def told(state: RunState, event: SignalReceived) -> RunState:
 
 
 def _noted(state: RunState, signal: Signal, message: str) -> RunState:
-    asked = "" if signal.kind == "message" else _what_was_asked(state.waiting)
-    noted = notes.with_message(state, message, answers=str(asked), untrusted=signal.untrusted)
+    asked: Text = ""
+    match state.waiting:
+        case NeedsPerson(ask=Question(ask=ask)):
+            asked = ask.question
+        case NeedsPerson(ask=Approval(reason=reason)) | Ended(stop=Stop(reason=reason)):
+            asked = reason
+    answers = "" if signal.kind == "message" else str(asked)
+    noted = notes.with_message(state, message, answers=answers, untrusted=signal.untrusted)
     if signal.untrusted:
         return replace(noted, tainted_by=state.tainted_by or say("the_message", signal=signal.signal_id))
     return replace(noted, messages=(*noted.messages, message)[-notes.MOST_MESSAGES :])
-
-
-def _what_was_asked(waiting: Waiting) -> Text:
-    match waiting:
-        case NeedsPerson(ask=Question(ask=ask)):
-            return ask.question
-        case NeedsPerson(ask=Approval(reason=reason)) | Ended(stop=Stop(reason=reason)):
-            return reason
-    return ""
-
-
-def _flaw(state: RunState, event: SignalReceived) -> Text:
-    """Of an answer without words, or of a ruling on something else than what waits for one."""
-    signal, waiting = event.signal, state.waiting
-    match state.ask:
-        case Question() if signal.kind in ("answer", "resume") and not signal.message:
-            return say("answer_needs_message")
-        case Approval(subject_hash=subject) as approval if signal.kind in ("approve", "reject"):
-            until = waiting.expires_at if isinstance(waiting, NeedsPerson) and signal.kind == "approve" else None
-            if until and (event.said_at or event.at) >= until:
-                return say("approved_too_late", until=instant(until))
-            if signal.kind == "approve" and signal.arguments_hash is None:
-                return say("approval_needs_hash", hash=subject)
-            if signal.arguments_hash not in (None, subject):
-                return say("approval_of_other", hash=subject, named=signal.arguments_hash)
-            step = _step_of(state, approval) or None
-            if signal.step not in (None, step):
-                return say("approval_of_other_step", step=step, named=signal.step)
-    return ""
 
 
 # Rulings
@@ -208,8 +212,8 @@ def _ruled(state: RunState, ask: Approval, verdict: approving.Verdict, *, by: st
     step, subject = _step_of(state, ask), approving.hash_of(ask.proposal)
     ruling = Ruling(subject_hash=subject, verdict=verdict, by=by, reason=reason, step=step, words=state.words)
     fact = Ruled(verdict=verdict, by=by, reason=reason, step=step, task=ask.task, round=ask.round)
-    kept = replace(state, rulings=(*state.rulings, ruling)[-approving.MOST_RULINGS :])
-    ruled = notes.with_ruling(with_facts(kept, fact), ask.proposal, ruling, task=ask.task)
+    kept = with_facts(state, fact, rulings=(*state.rulings, ruling)[-approving.MOST_RULINGS :])
+    ruled = notes.with_ruling(kept, ask.proposal, ruling, task=ask.task)
     return _approved(ruled, ask, by=by) if verdict == "approved" else _refused(ruled, ask, ruling)
 
 
@@ -219,19 +223,18 @@ def _approved(state: RunState, ask: Approval, *, by: str) -> RunState:
             return adopt(state, framing, state.first_choice if state.words == state.shown else None)
         case Plan() as plan if not ask.step:
             return planning.carry_out(state, plan)
-    return continuing.ruled(state, (ask.step, ask.task, ask.round), by=by)
+    return continuing.ruled(state, ask, by=by)
 
 
 def _refused(state: RunState, ask: Approval, ruling: Ruling) -> RunState:
-    what: Text = say("new_framing")
-    if isinstance(ask.proposal, Plan):
-        what = f"{ask.proposal.action.tool} {ask.proposal.action.command}"
-    why = approving.refusal(what, ruling)
-    refused, times = replace(state, summary=why), approving.refused_in_a_row(state)
+    plan = ask.proposal if isinstance(ask.proposal, Plan) else None
+    what: Text = f"{plan.action.tool} {plan.action.command}" if plan else say("new_framing")
+    why, times = approving.refusal(what, ruling), approving.refused_in_a_row(state)
+    refused = replace(state, summary=why)
     if times >= approving.MOST_REFUSED:
         return asking.escalate(refused, "not_approved", say("refused_in_a_row", times=times, why=why))
     if ask.step:
-        return continuing.ruled(refused, (ask.step, ask.task, ask.round), refused=("not_approved", why))
+        return continuing.ruled(refused, ask, refused=("not_approved", why))
     return asking.think_anew(refused, feedback=(why,))
 
 
@@ -239,14 +242,13 @@ def _refused(state: RunState, ask: Approval, ruling: Ruling) -> RunState:
 
 
 def _reopen(state: RunState, ended: Ended, event: SignalReceived) -> RunState | Text:
-    signal, meant = event.signal, _meant(state, ended)
+    signal, meant, held = event.signal, _meant(state, ended), ended.held
     if flaw := _flaw_of_reopening(state, ended, event) or (signal.outcome and _unclear(meant)):
         return flaw
-    held = ended.held or Deciding()
     heard = limits.with_more_attempts(told(limits.extend_deadline(state, ended.at), event))
     running = replace(
         _heeding(heard, before=state),
-        waiting=held.later(event.at - ended.at) if isinstance(held, Acting) else held,
+        waiting=held.later(event.at - ended.at) if isinstance(held, Acting) else held or Deciding(),
         claim=None,
         proposed=None,
         refused_done=0,
@@ -258,14 +260,14 @@ def _reopen(state: RunState, ended: Ended, event: SignalReceived) -> RunState | 
         return say("raise_with_answer", why=spent, limit=limits.RAISED.get(ended.stop.ending_class, "deadline_at"))
     if running.started_at is None:  # it ended while it waited for its turn
         then = replace(running, waiting=Queued())
-    elif ended.held is None:
+    elif held is None:
         then = asking.think_anew(running, feedback=(say("goes_on_with_answer", ending=ended.stop.ending_class),))
     else:
         for one in running.pendings:
             running = _settled(running, one, ended, event, acting.outcome_of(signal) if meant == [one.name] else "look")
         over = isinstance(running.waiting, Deciding)
         then = asking.reflect(running) if over else go_on(running, said=running.words > running.shown)
-    waits_for = tuple([one.name for one in then.pendings if one in acting_of(ended.held).pendings])
+    waits_for = tuple([one.name for one in then.pendings if one in acting_of(held).pendings])
     tasks = tuple([(one.step, one.id, one.place[0]) for one in then.requests if then.graphs])
     reopened = Reopened(ending_class=ended.stop.ending_class, waits_for=waits_for, tasks=tasks)
     return replace(then, happened=(reopened, *then.happened))
@@ -280,9 +282,8 @@ def _flaw_of_reopening(state: RunState, ended: Ended, event: SignalReceived) -> 
         return say("was_a_step", step=parent.step, run=parent.run_id)
     if not event.signal.message and event.signal.outcome is None:
         return say("answer_without_message")
-    if event.at > closes_at(state, ended):
-        return say("reopened_too_late", days=state.brief.limits.reopen_days)
-    return ""
+    late = event.at > closes_at(state, ended)
+    return say("reopened_too_late", days=state.brief.limits.reopen_days) if late else ""
 
 
 def closes_at(state: RunState, ended: Ended) -> datetime:
@@ -299,19 +300,17 @@ def _not_raised(before: RunState, running: RunState, ended: Ended) -> Text:
     return reached[1] if reached else ""
 
 
-def _meant(state: RunState, ended: Ended) -> list[tuple[int, str, int]]:
+def _meant(state: RunState, ended: Ended) -> list[Name]:
     """The requests that a word on the outcome can be of: the one in doubt, else writes whose outcome is not known."""
-    if ended.doubted:
-        return [ended.doubted]
     held = acting_of(ended.held).pendings
-    return [one.name for one in held if one.answer is None and not acting.is_repeatable(state, one)]
+    unknown = [one.name for one in held if one.answer is None and not acting.is_repeatable(state, one)]
+    return [ended.doubted] if ended.doubted else unknown
 
 
-def _unclear(meant: list[tuple[int, str, int]]) -> Text:
-    if not meant:
-        return say("outcome_unclear", why=say("nothing_in_doubt"))
+def _unclear(meant: list[Name]) -> Text:
     several = ", ".join([f"step {step} {task}".rstrip() for step, task, _ in meant])
-    return say("outcome_unclear", why=say("several_in_doubt", writes=several)) if len(meant) > 1 else ""
+    why = say("several_in_doubt", writes=several) if meant else say("nothing_in_doubt")
+    return say("outcome_unclear", why=why) if len(meant) != 1 else ""
 
 
 def _settled(state: RunState, pending: Pending, ended: Ended, event: SignalReceived, outcome: Outcome) -> RunState:
@@ -330,13 +329,10 @@ def _settled(state: RunState, pending: Pending, ended: Ended, event: SignalRecei
 
 
 def _by_word(state: RunState, pending: Pending, message: str, outcome: Outcome) -> ToolResult:
-    match outcome:
-        case "ran":
-            said = message or str(say("was_carried_out"))
-            output = ToolOutput.model_validate({"summary": said, "said_by": "a person"})
-            return acting.in_place_of(state, pending, output=output)
-        case "did_not_run":
-            error = ToolError(error_class="did_not_run", message=str(say("not_carried_out", message=message)))
-        case "look":
-            error = ToolError(error_class="in_doubt", message=str(say("carried_out_unknown", message=message)))
+    if outcome == "ran":
+        said = message or str(say("was_carried_out"))
+        output = ToolOutput.model_validate({"summary": said, "said_by": "a person"})
+        return acting.in_place_of(state, pending, output=output)
+    error_class, name = ("did_not_run", "not_carried_out") if outcome != "look" else ("in_doubt", "carried_out_unknown")
+    error = ToolError(error_class=error_class, message=str(say(name, message=message)))
     return acting.in_place_of(state, pending, error=error)

@@ -1,19 +1,9 @@
 """Plan: one next action, several reads, a question to a person, or a wait; each is checked before it is carried out."""
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from agent_service.core import acting, approving, grants, limits
-from agent_service.core.asking import (
-    ask,
-    ask_again,
-    ask_person,
-    escalate,
-    next_question,
-    out_of_budget,
-    phase_anew,
-    phase_of_next,
-)
+from agent_service.core import acting, approving, limits
+from agent_service.core.asking import ask, ask_again, ask_person, escalate, out_of_budget, phase_anew, phase_of_next
 from agent_service.core.facts import Slept
 from agent_service.core.phases import Action, Ask, Next, Phase, Plan, Unusable, Wait
 from agent_service.core.state import RunState, became, with_facts
@@ -52,19 +42,19 @@ def take_next(state: RunState, chosen: Next | Unusable, asking: Asking) -> RunSt
 def _take_plan(state: RunState, plan: Plan, asking: Asking) -> RunState:
     if flaws := flaws_of_plan(state, plan):
         return ask_again(state, asking, flaws)
-    stuck = next((action for action in plan.actions if acting.is_stuck(state, action)), None)
-    if stuck:
-        why = say("stuck", tool=stuck.tool)
-        return escalate(became(state, "refused", "stuck_loop", (why,)), "stuck_loop", why)
+    for action in plan.actions:
+        if acting.is_stuck(state, action):
+            why = say("stuck", tool=action.tool)
+            return escalate(became(state, "refused", "stuck_loop", (why,)), "stuck_loop", why)
     return carry_out(replace(state, plan=plan, outline=plan.outline or state.outline), plan)
 
 
 def carry_out(state: RunState, plan: Plan) -> RunState:
     if reached := limits.reached_before_a_step(state):
         kept = replace(became(state, "refused", reached[0], reached[1:]), waiting=Planned(plan=plan))
-        return out_of_budget(kept, reached, question=next_question(state, Phase.PLAN))
-    if plan.also and (flaws := tuple(_flaws_of_reads(state, plan))):  # less is left than when it was planned
-        return ask(state, Phase.PLAN, feedback=flaws)
+        return out_of_budget(kept, reached, question=Asking(call=state.calls + 1, phase=Phase.PLAN))
+    if flaws := _flaws_of_reads(state, plan):  # less is left than when it was planned
+        return ask(state, Phase.PLAN, feedback=tuple(flaws))
     why = approving.why_needed(state, plan.action)
     if why and not approving.is_allowed(state, plan):
         return approving.ask_approval(state, plan, why)
@@ -80,26 +70,24 @@ def writes(state: RunState, plan: Plan) -> bool:
 
 def flaws_of_plan(state: RunState, plan: Plan) -> tuple[Text, ...]:
     """Whatever a person would allow; empty when it may be carried out."""
-    flaws = (
-        flaw
-        for action in plan.actions
-        for flaw in (*acting.flaws_of_action(state.brief, action), *acting.unknown_artifacts(state, action))
-    )
-    settled = (*approving.flaws_of(state, plan.action), *acting.flaws_of_doubt(state, plan.action))
-    return *flaws, *settled, *_flaws_of_reads(state, plan), *grants.flaws_of(state, plan.actions)
+    flaws = list[Text]()
+    for action in plan.actions:
+        flaws += (*acting.flaws_of_action(state.brief, action), *acting.unknown_artifacts(state, action))
+    flaws += (*approving.flaws_of(state, plan.action), *acting.flaws_of_doubt(state, plan.action))
+    return *flaws, *_flaws_of_reads(state, plan), *limits.flaws_of_children(state, plan.actions)
 
 
-def _flaws_of_reads(state: RunState, plan: Plan) -> Iterator[Text]:
+def _flaws_of_reads(state: RunState, plan: Plan) -> list[Text]:
     if not plan.also:
-        return
-    planned, may = len(plan.actions), most(state)
+        return []
+    planned, may, flaws = len(plan.actions), most(state), list[Text]()
     if planned > may:
-        yield say("too_many_actions", planned=planned, most=may)
+        flaws.append(say("too_many_actions", planned=planned, most=may))
     for action in plan.actions:
         if why := _why_alone(state, action):
-            yield say("planned_alone", tool=action.tool, command=action.command, why=why)
-    if len({acting.name_of_call(action) for action in plan.actions}) < planned:
-        yield say("same_action_twice")
+            flaws.append(say("planned_alone", tool=action.tool, command=action.command, why=why))
+    twice = len({acting.name_of_call(action) for action in plan.actions}) < planned
+    return [*flaws, say("same_action_twice")] if twice else flaws
 
 
 def most(state: RunState) -> int:
@@ -110,7 +98,7 @@ def most(state: RunState) -> int:
 
 
 def _why_alone(state: RunState, action: Action) -> Text:
-    if state.brief.writes(action) and not grants.needs_one(state.brief, action.tool):
+    if state.brief.writes(action) and not limits.needs_grant(state.brief, action.tool):
         return say("no_read")
     return approving.why_needed(state, action)
 
@@ -119,15 +107,15 @@ def _why_alone(state: RunState, action: Action) -> Text:
 
 
 def flaws_of_wait(state: RunState, wait: Wait, at: datetime) -> tuple[Text, ...]:
-    if (wait.until is None) == (wait.seconds is None):
+    seconds, until, deadline = wait.seconds, wait.until, state.brief.limits.deadline_at
+    if (until is None) == (seconds is None):
         return (say("wait_needs_one"),)
-    if wait.seconds is not None and not LEAST_S <= wait.seconds <= LONGEST_S:
-        return (say("wait_seconds", seconds=wait.seconds, least=LEAST_S, most=LONGEST_S),)
-    if wait.until is not None and wait.until.tzinfo is None:
+    if seconds is not None and not LEAST_S <= seconds <= LONGEST_S:
+        return (say("wait_seconds", seconds=seconds, least=LEAST_S, most=LONGEST_S),)
+    if until is not None and until.tzinfo is None:
         return (say("wait_zone"),)
-    if wait.until is not None and wait.until <= at:
+    if until is not None and until <= at:
         return (say("wait_passed", now=instant(at)),)
-    deadline = state.brief.limits.deadline_at
     if _until(wait, at) >= deadline:
         return (say("wait_past_deadline", deadline=instant(deadline)),)
     return (say("waits_too_often", times=state.waits),) if state.waits >= MOST_IN_A_ROW else ()
@@ -138,10 +126,15 @@ def _until(wait: Wait, at: datetime) -> datetime:
 
 
 def wait_for(state: RunState, wait: Wait) -> RunState:
-    waiting = Sleeping(until=_until(wait, state.updated_at), since=state.updated_at, why=wait.why)
-    summary = say("waits_until", until=instant(waiting.until), why=wait.why)
-    resting = replace(state, waiting=waiting, waited_at_step=state.step, waits=state.waits + 1, summary=summary)
-    return with_facts(resting, Slept(until=waiting.until, why=wait.why))
+    until, since, why = _until(wait, state.updated_at), state.updated_at, wait.why
+    return with_facts(
+        state,
+        Slept(until=until, why=why),
+        waiting=Sleeping(until=until, since=since, why=why),
+        waited_at_step=state.step,
+        waits=state.waits + 1,
+        summary=say("waits_until", until=instant(until), why=why),
+    )
 
 
 def wake_up(state: RunState) -> RunState:
@@ -167,9 +160,3 @@ def _put_question(state: RunState, question: Ask) -> RunState:
     ask, summary = Question(ask=question, phase=phase_anew(state)), say("asks", question=question.question)
     counted = replace(state, questions=state.questions + 1)
     return ask_person(counted, ask, summary, patience_s=state.brief.limits.answer_s)
-
-
-def question_answered(state: RunState, question: Question, *, by_message: bool) -> RunState:
-    """The answer is among the notes already; `by_message`: with what a person said in its place."""
-    why = say("spoke_meanwhile" if by_message else "was_answered")
-    return ask(state, question.phase, feedback=(why,))

@@ -1,28 +1,15 @@
 """Takes a tool's result: is it the one that the run waits for, and what does it mean? RFC-103's resume validation.
 
-run not known                                     the caller's business: there is no state to judge by
-run final                                         LATE       recorded, once
-step below the pending one, or finished           STALE      ignored
-step above the pending one, or nothing pending    VIOLATION  escalates
-message answered an earlier request               STALE      ignored
-tool is not the pending one                       VIOLATION  escalates
-attempt older than the pending one                STALE      ignored
-attempt newer than the last that was sent         VIOLATION  escalates
-no attempt named, and none is out                 STALE      ignored
-otherwise                                         MATCH
-
-A result that does not name its attempt (RFC-103's has none) answers the pending one. While several reads are pending,
-each row is of the one of that step; below the pending one is what is below them all, above it what is above them all.
-
-While a step gathers what its tool asked for, its own request is answered, and the rows are of its tasks: a result names
-the one that it answers, and one of a task that is not out is STALE. One that names none answers the only one of its
-tool. Only an answer to the pending attempt finishes a request; the model reflects when the last step is finished.
+A result without an attempt (RFC-103's has none) answers the pending one. While several reads are pending, each rule is
+of the one of that step; below the pending one is what is below them all, above it what is above them all. While a step
+gathers what its tool asked for, the rules are of its tasks: a result names the one that it answers, or is the only one
+of its tool. Only an answer to the pending attempt finishes a request.
 """
 
 from datetime import datetime
 from enum import Enum, auto
 
-from agent_service.core import acting, asking, continuing, grants
+from agent_service.core import acting, asking, continuing, limits
 from agent_service.core.events import Proof, Refusal, ToolReturned
 from agent_service.core.facts import AnswerStatus, AttemptAnswered
 from agent_service.core.state import RunState, with_facts
@@ -39,6 +26,8 @@ HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed", "sto
 
 
 class Relation(Enum):
+    """Of a result to what is waited for. A stale one is ignored, a late one recorded once, a violation escalates."""
+
     MATCH = auto()
     STALE = auto()
     LATE = auto()
@@ -61,25 +50,20 @@ def judge(state: RunState, result: ToolResult, place: str = "") -> Judgement:
         return Judgement(Relation.LATE, say("came_late", which=which, status=state.status))
     if state.has_finished(step) or (steps and step < steps[0]):
         return Judgement(Relation.STALE, say("step_finished", step=step))
-    if not steps:
-        return Judgement(Relation.VIOLATION, say("nothing_pending", which=which))
     if step not in steps:
-        return Judgement(Relation.VIOLATION, say("from_the_future", which=which, pending=steps[-1]))
+        future = say("from_the_future", which=which, pending=steps[-1]) if steps else None
+        return Judgement(Relation.VIOLATION, future or say("nothing_pending", which=which))
     if place and place in state.places:
         return Judgement(Relation.STALE, say("message_answered", step=step))
-    return _judge_step(state, result, which, place)
-
-
-def _judge_step(state: RunState, result: ToolResult, which: Text, place: str) -> Judgement:
-    mine = [one for one in state.pendings if one.step == result.step]
-    if graph_of(state.waiting, result.step):
+    mine = [one for one in state.pendings if one.step == step]
+    if graph_of(state.waiting, step):
         mine = [one for one in mine if _names(result, one, place)]
     elif result.task:
         return Judgement(Relation.VIOLATION, say("task_never_asked", which=which, task=result.task))
     if len(mine) == 1:
         return _judge_attempt(mine[0], result, which)
     name = "answers_which" if mine else "nothing_out"
-    told = say(name, step=result.step, task=result.task or "", count=len(mine), tool=result.tool)
+    told = say(name, step=step, task=result.task or "", count=len(mine), tool=result.tool)
     return Judgement(Relation.STALE, told)
 
 
@@ -155,7 +139,7 @@ def _take(state: RunState, pending: Pending, event: ToolReturned) -> RunState:
         return continuing.take_answer(state, pending, result)
     if result.status == "continuation":
         state = acting.with_taint(state, pending, result)
-        return continuing.take_continuation(state, pending, result, unfit=event.unfit)
+        return continuing.take_continuation(state, pending, result)
     return _on_error(state, pending, _as_error(result), brought=True)
 
 
@@ -251,7 +235,7 @@ def _kept(state: RunState, event: ToolReturned) -> RunState:
         return state
     told = replace(pending, answer=result if result.status == "ok" else _as_error(result))
     goes_on = ended.status is Status.ESCALATED  # and charges then what an agent had spent
-    charged = state if goes_on else grants.settled(state, pending, result)
+    charged = state if goes_on else limits.settled(state, pending, result)
     kept = with_requests(held, told)
     assert isinstance(kept, Acting), "what is out stays so"
     return replace(state, spent=charged.spent, waiting=replace(ended, held=kept, late=(*ended.late, pending.name)))

@@ -5,7 +5,7 @@ A turn replaces the state about ten times. `replace` is quick for values with a 
 
 from dataclasses import field
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
@@ -52,23 +52,28 @@ class DoneItem:
         return bool(self.evidence)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRecord:
-    """`call` is the same for the same action, `outcome` for the same result of it."""
+@dataclass(frozen=True, kw_only=True)
+class OldStep:
+    """`status`: `budget` where the tool asked for more than a step may gather."""
 
     step: int
     tool: str
     command: str
-    attempt: int
     status: Literal["ok", "error", "budget"]
-    """`budget`: what the tool asked for went beyond what a step may gather."""
     summary: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRecord(OldStep):
+    """`call` is the same for the same action, `outcome` for the same result of it. `seconds`: from the request to the
+    result of its last attempt. `sent`: the arguments of a write that ended ok, which may be quoted too.
+    """
+
+    attempt: int
     call: str
     outcome: str
     seconds: float = 0.0
-    """From the request to the result of its last attempt."""
     sent: dict[str, JsonValue] | None = None
-    """The arguments of a write that ended ok, which may be quoted too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,15 +167,6 @@ class RulingNote:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OldStep:
-    step: int
-    tool: str
-    command: str
-    status: str
-    summary: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class MemoryNote:
     """Takes the place of older notes. `older`: the newest of their steps."""
 
@@ -185,7 +181,17 @@ Note = StepNote | MessageNote | RulingNote | MemoryNote
 
 @dataclass(frozen=True, kw_only=True)
 class RunState:
-    """`version` is the number of the last journal entry. Without slots: a changed copy is one copy of a dict."""
+    """`version` is the number of the last journal entry.
+
+    Words of people are messages, answers and reasons of rulings. `words` counts them, `shown` those that the prompt of
+    the newest reply told of, `heeded` those that came by then with rulings, which stop no task.
+
+    `claim` is the reflection that is verified: it says `done`, or reframes. `proposed` is the framing that is verified.
+    `first_choice` came along with a framing that a verifier or a person looks at, and is taken up if they allow it.
+
+    `measured`: bytes of the longest prompt so far and the tokens it was counted as, by model. `dearest_token`: in USD.
+    `replies`: the provider's name of the newest reply, by the hash of its schema: to ask why a cache was missed.
+    """
 
     run_id: str
     wake_id: str
@@ -196,26 +202,21 @@ class RunState:
     updated_at: datetime
     started_at: datetime | None = None
     framing: Framing | None = None
+    original: Framing | None = None
     done_items: tuple[DoneItem, ...] = ()
     plan: Plan | None = None
     outline: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
     words: int = 0
-    """Words of people: messages, answers, reasons of rulings."""
     shown: int = 0
-    """How many of these the prompt of the newest reply told of."""
     heeded: int = 0
-    """How many of these came by then with rulings, which stop no task."""
     tainted_by: Text = ""
     """Where untrusted content came in first, such as `step 2 (fetch)`; empty while there is none."""
     refusals: tuple[Text, ...] = ()
     claim: Reflection | None = None
-    """The reflection that is verified: it says `done`, or reframes."""
     proposed: Framing | None = None
     first_choice: Next | None = None
-    """What came along with a framing that a verifier or a person looks at: taken up if they allow the framing."""
-    original: Framing | None = None
     unverified: int = 0
     rulings: tuple[Ruling, ...] = ()
     doubts: tuple[Doubt, ...] = ()
@@ -226,10 +227,8 @@ class RunState:
     """The newest step at the last wait: later steps repeat nothing before it."""
     reopened: int = 0
     measured: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Bytes of the longest prompt so far and the tokens it was counted as, by model."""
     longest_reply: int = 0
     dearest_token: float = 0.0
-    """In USD; 0 where no price is known."""
     calls: int = 0
     step: int = 0
     attempts: int = 0
@@ -237,7 +236,6 @@ class RunState:
     notes: tuple[Note, ...] = ()
     reflection: Reflection | None = None
     replies: dict[str, str] = field(default_factory=dict)
-    """The provider's name of the newest reply, by the hash of its schema: to ask why a cache was missed."""
     evidence: tuple[Evidence, ...] = ()
     last_output: dict[str, JsonValue] | None = None
     """Of the step that finished last: the result object, or the error."""
@@ -279,8 +277,7 @@ class RunState:
 
     @property
     def pending(self) -> Pending | None:
-        pendings = self.pendings
-        return pendings[0] if pendings else None
+        return next(iter(self.pendings), None)
 
     @property
     def pendings(self) -> tuple[Pending, ...]:
@@ -309,40 +306,34 @@ class RunState:
         """The deadline. Unless the caller named it, none while a call is held for money or a child is in flight, whose
         end tells how long people were waited for.
         """
-        brief, waiting = self.brief, self.waiting
-        if brief.limits.deadline_named:
-            return brief.limits.deadline_at
-        if isinstance(waiting, Thinking):
-            stands_still = waiting.still_since is not None
-        else:
-            stands_still = any(pending.grant for pending in self.pendings)
-        return _NEVER if stands_still else brief.limits.deadline_at
+        limits, waiting = self.brief.limits, self.waiting
+        if limits.deadline_named:
+            return limits.deadline_at
+        held = waiting.still_since if isinstance(waiting, Thinking) else any(one.grant for one in self.pendings)
+        return _NEVER if held else limits.deadline_at
 
     @property
     def due_at(self) -> datetime | None:
-        deadline = self.over_at
         match self.waiting:
             case Ended():
                 return None
             case NeedsPerson(expires_at=at):
                 return at
             case Sleeping(until=at) | Thinking(retry_at=datetime() as at):
-                return min(deadline, at)
+                return min(self.over_at, at)
             case Acting(timed=timed):
-                return min(deadline, *(one.due_at for one in timed))
-        return deadline
-
-    @property
-    def stop(self) -> Stop | None:
-        match self.waiting:
-            case Ended(stop=stop) | NeedsPerson(ask=Stop() as stop):
-                return stop
-        return None
+                return min(self.over_at, *[one.due_at for one in timed])
+        return self.over_at
 
     @property
     def ask(self) -> Approval | Question | Stop | None:
         """What a person is waited for to say."""
         return self.waiting.ask if isinstance(self.waiting, NeedsPerson) else None
+
+    @property
+    def stop(self) -> Stop | None:
+        stop = self.waiting.stop if isinstance(self.waiting, Ended) else self.ask
+        return stop if isinstance(stop, Stop) else None
 
     @property
     def reason(self) -> Text:
@@ -369,8 +360,9 @@ class RunState:
         return step in [record.step for record in self.completed]
 
 
-def with_facts(state: RunState, *facts: Fact) -> RunState:
-    return replace(state, happened=(*state.happened, *facts))
+def with_facts(state: RunState, *facts: Fact, **changed: Any) -> RunState:
+    """With these facts, and other fields `changed`."""
+    return replace(state, happened=(*state.happened, *facts), **changed)
 
 
 def became(state: RunState, status: DecisionStatus, error_class: str = "", why: tuple[Text, ...] = ()) -> RunState:

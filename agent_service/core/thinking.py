@@ -7,16 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent_service.core import framing, limits, notes, planning
-from agent_service.core.asking import (
-    ask,
-    ask_again,
-    ask_to_reflect,
-    escalate,
-    next_question,
-    out_of_budget,
-    put,
-    unverified,
-)
+from agent_service.core.asking import ask, ask_again, ask_to_reflect, escalate, out_of_budget, put, unverified
 from agent_service.core.events import ModelReplied
 from agent_service.core.facts import ClaimsJudged, Decided
 from agent_service.core.framing import judged
@@ -44,20 +35,22 @@ NEWER = (say("said_newer"),)
 
 def on_reply(state: RunState, reply: ModelReplied) -> RunState:
     """`state` is counted one entry further already; the call is the one asked for."""
-    asking = state.asking
+    asking, made, replies = state.asking, reply.provenance, state.replies
     assert asking is not None, "the caller has matched the call"
-    made = reply.provenance
-    replies = {**state.replies, made.schema_hash: made.reply_id} if made and made.reply_id else state.replies
+    if made and made.reply_id:
+        replies = {**replies, made.schema_hash: made.reply_id}
     spent = limits.with_reply(state.spent, reply.usage)
     state = replace(state, waiting=Deciding(), spent=spent, replies=replies, shown=reply.words)
     state = limits.measured(state, reply)
-    is_older = reply.words < state.words
-    if not is_older:
+    if reply.words >= state.words:
         return _taken_up(state, asking, reply)
     then = None if _goes_past(state, reply) else _taken_up(state, asking, reply)
-    if then is None or (then.final and not then.ending_class.startswith(OF_BUDGETS)):
-        return _ask_anew(state, asking, reply)
-    return then
+    if then and not (then.final and not then.ending_class.startswith(OF_BUDGETS)):
+        return then
+    phase = Phase.REFLECT if asking.phase in (Phase.PLAN, Phase.VERIFY) else asking.phase
+    anew = replace(asking, call=state.calls + 1, phase=phase, feedback=(*asking.feedback, say("reply_outrun")))
+    outrun = _decided(state, asking, reply, status="outrun", why=NEWER)
+    return put(with_facts(state, *outrun, claim=None, proposed=None, summary=say("reply_discarded")), anew)
 
 
 def _taken_up(state: RunState, asking: Asking, reply: ModelReplied) -> RunState:
@@ -70,8 +63,7 @@ def _taken_up(state: RunState, asking: Asking, reply: ModelReplied) -> RunState:
 
 def _decided(state: RunState, asking: Asking, reply: ModelReplied, **became: Any) -> tuple[Decided, ...]:
     """As if all was well, and nothing was made of the plan that came along."""
-    step = state.step + (asking.phase is Phase.PLAN)
-    told = {"status": "ok"} | became
+    step, told = state.step + (asking.phase is Phase.PLAN), {"status": "ok"} | became
     first = Decided(phase=asking.phase, step=step, attempt=asking.repairs + 1, **told)
     if reply.plan is None:
         return (first,)
@@ -83,27 +75,18 @@ def _goes_past(state: RunState, reply: ModelReplied) -> bool:
     """Whether it leaves out what people have said since. Reads and the first framing may go on: the next prompt tells
     of it.
     """
-    for chosen in (reply.decision, reply.plan):
+
+    def past(chosen: Decision | None) -> bool:
         match chosen:
             case Plan():
-                past = planning.writes(state, chosen)
+                return planning.writes(state, chosen)
             case Reflection(verdict=verdict):
-                past = verdict is not Verdict.CONTINUE
+                return verdict is not Verdict.CONTINUE
             case Framing():
-                past = state.framing is not None
-            case _:
-                past = chosen is not None and not isinstance(chosen, Digest)
-        if past:
-            return True
-    return False
+                return state.framing is not None
+        return chosen is not None and not isinstance(chosen, Digest)
 
-
-def _ask_anew(state: RunState, asking: Asking, reply: ModelReplied) -> RunState:
-    phase = Phase.REFLECT if asking.phase in (Phase.PLAN, Phase.VERIFY) else asking.phase
-    feedback = (*asking.feedback, say("reply_outrun"))
-    unclaimed = replace(state, claim=None, proposed=None, summary=say("reply_discarded"))
-    told = with_facts(unclaimed, *_decided(state, asking, reply, status="outrun", why=NEWER))
-    return put(told, replace(asking, call=state.calls + 1, phase=phase, feedback=feedback))
+    return past(reply.decision) or past(reply.plan)
 
 
 # By the kind of decision
@@ -112,9 +95,7 @@ def _ask_anew(state: RunState, asking: Asking, reply: ModelReplied) -> RunState:
 def _refusal(state: RunState, asking: Asking, _: ModelReplied, refusal: Refusal) -> RunState:
     reason = say("model_refused", category=refusal.category, why=refusal.explanation)
     state = became(state, "refused", "model_refused", (reason,))
-    if asking.phase is Phase.VERIFY:
-        return unverified(state, reason)
-    return escalate(state, "model_refused", reason)
+    return unverified(state, reason) if asking.phase is Phase.VERIFY else escalate(state, "model_refused", reason)
 
 
 def _framing(state: RunState, asking: Asking, reply: ModelReplied, framed: Framing) -> RunState:
@@ -128,52 +109,53 @@ def _digest(state: RunState, asking: Asking, _: ModelReplied, digest: Digest) ->
 
 
 def _reflection(state: RunState, asking: Asking, reply: ModelReplied, reflection: Reflection) -> RunState:
-    given_up = reflection.verdict is Verdict.ESCALATE
-    if asking.phase in (Phase.PLAN, Phase.FRAME) and not given_up:
+    verdict = reflection.verdict
+    if asking.phase in (Phase.PLAN, Phase.FRAME) and verdict is not Verdict.ESCALATE:
         return ask_again(state, asking, (say("wrong_phase", phase=asking.phase),))
-    proved = judged(state, reflection, reply.seen)
-    reflected = replace(
+    items, accepted, refusals = judged(state, reflection, reply.seen)
+    claims = (ClaimsJudged(accepted=accepted, refusals=refusals),) if reflection.met or refusals else ()
+    state = with_facts(
         state,
-        done_items=proved.items,
-        refusals=proved.refusals,
+        *claims,
+        done_items=items,
+        refusals=refusals,
         facts=notes.with_new(state.facts, reflection.facts),
-        reflection=replace(reflection, met=proved.accepted),
+        reflection=replace(reflection, met=accepted),
         outline=state.outline if reflection.outline is None else reflection.outline,
         summary=reflection.summary,
     )
-    if reflection.met or proved.refusals:
-        reflected = with_facts(reflected, ClaimsJudged(accepted=proved.accepted, refusals=proved.refusals))
-    match reflection.verdict:
+    match verdict:
         case Verdict.DONE:
-            return _done(reflected, reflection)
+            return _done(state, reflection)
         case Verdict.REFRAME:
-            return _reframed(reflected, reflection)
+            return _reframed(state, reflection)
         case Verdict.ESCALATE:
-            return escalate(reflected, "model", reflection.summary)
+            return escalate(state, "model", reflection.summary)
     if reply.plan is None:
-        return ask(reflected, Phase.PLAN)
+        return ask(state, Phase.PLAN)
     repairs = asking.repairs if isinstance(reply.plan, Ask | Wait) else 0
-    return planning.take_along(reflected, reply.plan, repairs=repairs)
+    return planning.take_along(state, reply.plan, repairs=repairs)
 
 
 def _done(state: RunState, reflection: Reflection) -> RunState:
-    still_open = tuple(say("item_open", item=i.id, text=i.text) for i in state.done_items if not i.done)
+    still_open = [say("item_open", item=i.id, text=i.text) for i in state.done_items if not i.done]
     flaws = (*state.refusals, *still_open)
     if not flaws:
         return framing.look_at_done(state, reflection)
-    told = (say("done_not_accepted"), *flaws)
-    refused = replace(became(state, "refused", "done_refused", told), refused_done=state.refused_done + 1)
-    if refused.refused_done > state.brief.limits.max_refused_done:
-        reason = say("done_claimed", times=refused.refused_done, flaws=flaws)
-        return escalate(refused, "done_refused", reason)
-    return ask(replace(refused, refusals=(), summary=say("done_refused")), Phase.REFLECT, feedback=told)
+    told, times = (say("done_not_accepted"), *flaws), state.refused_done + 1
+    refused = became(state, "refused", "done_refused", told)
+    if times > state.brief.limits.max_refused_done:
+        reason = say("done_claimed", times=times, flaws=flaws)
+        return escalate(replace(refused, refused_done=times), "done_refused", reason)
+    refused = replace(refused, refused_done=times, refusals=(), summary=say("done_refused"))
+    return ask(refused, Phase.REFLECT, feedback=told)
 
 
 def _reframed(state: RunState, reflection: Reflection) -> RunState:
     reframed, allowed = replace(state, reframes=state.reframes + 1), state.brief.limits.max_reframes
     if reframed.reframes > allowed:
         spent = ("budget_reframes", say("reframes_used", most=allowed))
-        return out_of_budget(reframed, spent, question=next_question(state, Phase.PLAN))
+        return out_of_budget(reframed, spent, question=Asking(call=state.calls + 1, phase=Phase.PLAN))
     return ask(reframed, Phase.FRAME, feedback=(say("reframe", why=reflection.summary),))
 
 

@@ -23,27 +23,20 @@ class Status(StrEnum):
     """In the words that callers are told. The last four are final."""
 
     QUEUED = "queued"
-    """Accepted and durable; not yet begun."""
     RUNNING = "running"
-    """Thinking, or waiting for a tool or a timer."""
     PAUSED = "paused"
-    """Waiting for a person: an approval, an answer, a spent budget under `on_budget: pause`, or a model that will not
-    answer for long."""
+    """Waiting for a person."""
     DONE = "done"
     ESCALATED = "escalated"
     FAILED = "failed"
     CANCELLED = "cancelled"
 
 
+FINAL = frozenset({Status.DONE, Status.ESCALATED, Status.FAILED, Status.CANCELLED})
 OF_BUDGETS = "budget_"
 """How the classes of spent budgets begin."""
-FINAL = frozenset({Status.DONE, Status.ESCALATED, Status.FAILED, Status.CANCELLED})
-
-
 AGAIN = "again"
 """The name of the request that asks a tool once more; of a task: behind its id and a dot."""
-
-
 Name = tuple[int, str, int]
 """Step, task and round of a tool request."""
 
@@ -52,7 +45,7 @@ Name = tuple[int, str, int]
 class OfRequest:
     """Of the tool request of a step, or of a task of it. `task` and `round` are empty and 0 for the step's own."""
 
-    step: int
+    step: int = 0
     task: str = ""
     round: int = 0
 
@@ -65,14 +58,19 @@ class OfRequest:
         """The name, for another value."""
         return {"step": self.step, "task": self.task, "round": self.round}
 
+    @property
+    def id(self) -> str:
+        """Empty for the step's own; `task-1` of the step's tool, `task-1.task-2` of that task."""
+        return self.task.removesuffix(AGAIN).removesuffix(".") if self.task else ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending(OfRequest):
     """A tool request of the run that is not over: a step's own, or a task that its tool asked for before it can answer.
 
     The instants are those of the newest attempt; `attempt` is 0 until the first is sent. `retry_at`: when it is sent;
-    null once it is. `until`: how long the tool has, kept so that a repeated request stays the same. `asks`: the
-    continuation whose tasks it waits for, or 0. `answer`: what is known of it since the run has ended.
+    null once it is. `until`: how long the tool has. `asks`: the continuation whose tasks it waits for, or 0. `answer`:
+    what is known of it since the run has ended.
 
     Of a task: `place` is its continuation, and its place there from 1; `needs` are the tasks whose results it gets.
     """
@@ -94,16 +92,6 @@ class Pending(OfRequest):
     query: str = ""
     profile: str = ""
     reason: str = ""
-
-    @property
-    def id(self) -> str:
-        """Empty for the step's own; `task-1` of the step's tool, `task-1.task-2` of that task."""
-        return id_of(self.task) if self.task else ""
-
-    @property
-    def asker(self) -> str:
-        """The id of the request whose tool asked for this task."""
-        return asker_of(self.id)
 
     @property
     def is_out(self) -> bool:
@@ -130,11 +118,8 @@ class Graph:
         return self.until
 
 
-def id_of(task: str) -> str:
-    return task.removesuffix(AGAIN).removesuffix(".")
-
-
 def asker_of(task_id: str) -> str:
+    """The id of the request whose tool asked for a task."""
     return task_id.rpartition(".")[0]
 
 
@@ -163,19 +148,16 @@ class Reserve:
     reply_tokens: int = 0
     if_lost: tuple[int, float | None] | None = None
 
-    @property
-    def lost(self) -> tuple[int, float | None]:
-        return self.if_lost or (self.tokens, self.cost_usd)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Asking:
-    """`call` counts from 1 and is the call's identity."""
+    """`call` counts from 1 and is the call's identity. `feedback`: what happened since, and what a person ruled;
+    `flaws`: why its last decision was refused.
+    """
 
     call: int
     phase: Phase
     feedback: tuple[Text, ...] = ()
-    """Why its last decision was refused, and what a person ruled."""
     flaws: tuple[Text, ...] = ()
     rejected: str = ""
     longer: bool = False
@@ -190,31 +172,29 @@ class Asking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Why a run stopped. `ending_class` is the word for it, `entry` the number of the entry that did it."""
+    """Why a run stopped. `ending_class` is the word for it, `entry` the number of the entry that did it. `spent`: by
+    then, with all that children who had not told yet might spend; what they tell later changes no ending.
+    """
 
     kind: Literal["stop"] = "stop"
     ending_class: str
     reason: Text
     entry: int
     spent: Spent
-    """By then, with all that children who had not told yet might spend: what they tell later changes no ending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
+class Approval(OfRequest):
     """Asks a person to allow a plan whose action needs approval, or a framing that goes beyond the goal.
 
-    `subject_hash` names it: the hash of tool, command and arguments, with the task that it is of, or of the framing.
-    `step`, `task` and `round` name a sub-request of a step.
+    `subject_hash`: of tool, command and arguments, with the task that it is of, or of the framing. `step` is 0 but for
+    a sub-request.
     """
 
     kind: Literal["approval"] = "approval"
     proposal: Plan | Framing
     subject_hash: str
     reason: Text
-    step: int = 0
-    task: str = ""
-    round: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,8 +212,7 @@ class Queued:
 
     Came here: a wake was accepted (`WakeAccepted`) and is durable.
     Owed to the bus: `agentic.start`, for others to see, if the wake came by the wake API.
-    Moved by: `RunStarted`, with the tools it may use: the model is asked for a framing. A result (`ToolReturned`)
-        breaks the protocol, for nothing was asked.
+    Moved by: `RunStarted`: the model is asked for a framing. A result (`ToolReturned`) breaks the protocol.
     """
 
     kind: Literal["queued"] = "queued"
@@ -244,17 +223,14 @@ class Queued:
 class Thinking:
     """Waits for the reply to a model call, or for the instant at which the call is made again.
 
-    `reserve` is what is set aside for the call; null for a model that costs nothing. `retry_at`: the call is made then;
-    null while it is made. `still_since`: the deadline stands still since then, unless the caller named it, because the
-    money of the day is spent.
+    `reserve` is set aside for the call; null for a model that costs nothing. `retry_at`: the call is made then; null
+    while it is made. `still_since`: the deadline stands still since then, because the money of the day is spent.
 
-    Came here: the run was started, a step finished, a reply called for another question, or the model was not
-        available.
+    Came here: the run was started, a step finished, a reply called for another question, or no model was available.
     Owed to the bus: nothing. The agent makes the call by itself, and again after a crash.
-    Moved by: `CallReserved`, before a call that costs something: it is made, unless it could break a budget.
-        `ModelReplied`: the next tool, the next question, or an end. `ModelUnavailable`: later again, with a shorter
-        prompt, or not at all. `TimerFired` at `retry_at`, or once more may be spent: the call is made. A result
-        (`ToolReturned`) of a step that was never asked for breaks the protocol.
+    Moved by: `CallReserved`: the call is made, unless it could break a budget. `ModelReplied`: the next tool, the next
+        question, or an end. `ModelUnavailable`: later again, with a shorter prompt, or not at all. `TimerFired` at
+        `retry_at`, or once more may be spent: the call is made. A result (`ToolReturned`) breaks the protocol.
     """
 
     kind: Literal["thinking"] = "thinking"
@@ -274,9 +250,8 @@ class Acting:
     Came here: a plan was accepted.
     Owed to the bus: the `agentic.tool_request` of each attempt that is sent.
     Moved by: `ToolReturned`: another attempt follows, what waited for it is sent, the tool is asked again, the model
-        reflects when the last step is finished, or a person has to look. `TimerFired`: the next attempt is sent; no
-        answer came in time: another attempt where it may be repeated, else the run is in doubt and ends; or the time of
-        a graph is over.
+        reflects, or a person has to look. `TimerFired`: the next attempt is sent, an attempt or graph is given up, or
+        the run is in doubt and ends.
     """
 
     kind: Literal["acting"] = "acting"
@@ -298,20 +273,19 @@ class Acting:
     def later(self, by: timedelta, *, answers: bool = False) -> "Acting":
         """With more time for its graphs, or for answers to its requests."""
         if answers:
-            return replace(
-                self, requests=tuple([replace(one, deadline_at=one.deadline_at + by) for one in self.requests])
-            )
+            requests = tuple([replace(one, deadline_at=one.deadline_at + by) for one in self.requests])
+            return replace(self, requests=requests)
         return replace(self, graphs=tuple([replace(one, until=one.until + by) for one in self.graphs]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sleeping:
-    """Waits for an instant that the model chose. `since` is when it began to.
+    """Waits since `since` for an instant that the model chose.
 
     Came here: the model waits, because something changes by itself.
     Owed to the bus: nothing.
     Moved by: `TimerFired` at `until`: the model is asked what comes next. `SignalReceived` with what a person says: at
-        once. A result (`ToolReturned`) breaks the protocol, for nothing was asked.
+        once. A result (`ToolReturned`) breaks the protocol.
     """
 
     kind: Literal["sleeping"] = "sleeping"
@@ -338,19 +312,17 @@ Held = Annotated[Thinking | Acting | Planned, Field(discriminator="kind")]
 class NeedsPerson:
     """Paused: waits for a person to allow something, to answer a question, or to let a stopped run go on.
 
-    `entry` is the number of the entry that asked. `expires_at` is null for a stop, which has no timer. `held`: what
-    goes on once it is decided; null where the model is asked, or the plan is carried out.
+    `entry` is the number of the entry that asked. `expires_at` is null for a stop. `held`: what goes on once it is
+    decided; null where the model is asked, or the plan is carried out.
 
-    Came here: a plan, a framing or a task needs a person's approval (of a task, once nothing else is under way); the
-        model asked instead of acting; or a budget is spent under `on_budget: pause`, or the model will not answer for
-        long.
+    Came here: a plan, a framing or a task needs an approval, the model asked instead of acting, a budget is spent under
+        `on_budget: pause`, or the model will not answer for long.
     Owed to the bus: the `agent.waiting` that asks. For a stop, the `agent.escalated` that says so (`resumable`), and
         the requests that are still out.
-    Moved by: `SignalReceived`. Of an approval: `approve` of this hash carries it out, `reject` tells the model why not.
-        Of a question: an answer or a message. Of a stop: `resume`, `answer` and `raise_budget` let it go on with what
-        is held. `TimerFired` at `expires_at`: an approval is refused or escalates, by the rule of the run; a question
-        ends the run, which can be reopened. A result (`ToolReturned`) that comes for a stopped run is taken up, and
-        what follows from it is held in its turn; else it breaks the protocol, for nothing is out.
+    Moved by: `SignalReceived`: `approve` and `reject` of this hash, an answer or a message to a question; `resume`,
+        `answer` and `raise_budget` after a stop. `TimerFired` at `expires_at`: an approval is refused or escalates, by
+        the rule of the run; a question ends the run, which can be reopened. A result (`ToolReturned`) for a stopped run
+        is taken up, and what follows is held in its turn; else it breaks the protocol.
     """
 
     kind: Literal["needs_person"] = "needs_person"
@@ -366,11 +338,12 @@ class NeedsPerson:
 class Ended:
     """The run has ended. Only a person's answer can reopen it, if it was handed to a person.
 
+    `doubted`: the request whose unknown outcome ended the run. `late`: requests that were answered after the end.
+
     Came here: done, handed to a person, failed or cancelled, as `status` says.
     Owed to the bus: the one event of the end.
     Moved by: `SignalReceived` with an answer, where it was handed to a person not too long ago: it goes on with what
-        was `held`. A result that comes late (`ToolReturned`) is recorded, once for each attempt, and kept with its
-        request. `doubted`: the request whose unknown outcome ended the run.
+        was `held`. A late result (`ToolReturned`) is recorded, once for each attempt, and kept with its request.
     """
 
     kind: Literal["ended"] = "ended"
@@ -380,7 +353,6 @@ class Ended:
     held: Held | None = None
     doubted: Name | None = None
     late: tuple[Name, ...] = ()
-    """Requests that were answered after the end."""
 
     @property
     def out(self) -> tuple[Pending, ...]:

@@ -173,14 +173,8 @@ class History(Requests):
         kind, why = ("person", ask.ending_class) if isinstance(ask, Stop) else (ask.kind, "")
         self._wait(PAUSE, fact, kind, why=why, until=fact.expires_at)
 
-    @heard(facts.Resumed)
-    def _resumed(self, _: facts.Resumed | facts.Reopened) -> None:
-        refused = any(ruled.verdict != "approved" for ruled in self.record.all(facts.Ruled))
-        self.close(PAUSE, "refused" if refused else "ok")
-
     @heard(facts.Reopened)
     def _reopened(self, fact: facts.Reopened) -> None:
-        self._resumed(fact)
         self.reopened, self._began = self.reopened + 1, self.record.at
         self._wait_again(fact)
 
@@ -190,6 +184,9 @@ class History(Requests):
             self.close("accepted", "ok")
         elif self.record.first(facts.Reopened):  # it ended before its turn had come, for which it waits once more
             self.go_on("accepted")
+        if fact.status is Status.RUNNING:
+            refused = any(ruled.verdict != "approved" for ruled in self.record.all(facts.Ruled))
+            self.close(PAUSE, "refused" if refused else "ok")
         self.status = fact.status
 
     @heard(facts.Ended)

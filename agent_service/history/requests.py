@@ -3,7 +3,7 @@
 from typing import Any
 
 from agent_service.core import facts
-from agent_service.core.grants import run_id_of
+from agent_service.core.limits import run_id_of
 from agent_service.core.phases import Plan
 from agent_service.core.waiting import AGAIN, Name, Pending, asker_of
 from agent_service.history import words
@@ -86,7 +86,7 @@ class Requests(Items):
         pending, item_id = fact.pending, id_of(fact.pending.name)
         if item := self.open.get(item_id):
             item.attempt, item.status = pending.attempt, "waiting"
-        told = words.titled(fact) | {"until": fact.retry_at, "about": {"kind": "tool_retry"}}
+        told = words.titled(fact) | {"until": fact.pending.retry_at, "about": {"kind": "tool_retry"}}
         wait_id = f"wait:{self.record.entry.seq}:{item_id}"
         self.begin(wait_id, _wait_of(item_id), kind="wait", status="waiting", parent=item_id, **told, **_of(pending))
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import httpx2
 
 from agent_service.core.events import ModelUsage, Provenance
-from agent_service.core.limits import USUAL_BYTES_PER_TOKEN, cost_so_far, least_reply, lost_prompt, most_prompt
+from agent_service.core.limits import USUAL_BYTES_PER_TOKEN, least_reply, lost_prompt, most_prompt
 from agent_service.core.phases import Refusal
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve
@@ -248,7 +248,7 @@ def _affordable(state: RunState, prompt: int, usual: int, cost_usd: Callable[[in
     rooms = [usual]
     if limits.max_tokens is not None:
         rooms.append(limits.max_tokens - spent.tokens - spent.lost_tokens - prompt)
-    paid, least, most = cost_so_far(spent), cost_usd(0), cost_usd(usual)
+    paid, least, most = spent.paid, cost_usd(0), cost_usd(usual)
     if limits.max_cost_usd is not None and paid is not None and least is not None and most is not None and most > least:
         rooms.append(int(usual * (limits.max_cost_usd - paid - least) / (most - least)))
     return max(min(rooms), min(usual, least_reply(state)))

@@ -33,7 +33,6 @@ from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.run.arrival import Arrival, UnknownRun, Unreadable, correlation, read
 from agent_service.run.asks import remedy
-from agent_service.run.checks.arguments import unfit
 from agent_service.run.children.waking import WAKE_PREFIX, depth_of, tools_of
 from agent_service.run.ports import Clock, Skills
 from agent_service.run.turn import Turns
@@ -188,7 +187,6 @@ class Intake:
             result=result,
             malformed=malformed,
             place="" if result.attempt and (malformed or _is_named(result, key)) else arrival.place,
-            unfit=unfit(state, result) if state and result.status == "continuation" else (),
             proof=proof,
         )
 

@@ -8,7 +8,7 @@ from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
-from agent_service.core.grants import run_id_of
+from agent_service.core.limits import run_id_of
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending, Status
 from agent_service.history.plain import View, instant

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from agent_service.core.decide import decide
 from agent_service.core.events import Event, Transition, WakeAccepted
-from agent_service.core.grants import wanted, withdrawn
+from agent_service.core.limits import wanted, withdrawn
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Asking, Pending, Reserve
 from agent_service.run import messages

@@ -14,7 +14,6 @@ import pytest
 from agent_service.core import asking, decide, people, planning
 from agent_service.core.events import CancelRequested, Transition
 from agent_service.core.facts import RequestSent
-from agent_service.core.framing import Judged
 from agent_service.core.phases import Framing, Refusal, Unusable
 from agent_service.core.results import Judgement, Relation
 from agent_service.core.state import RunState, StepNote, with_facts
@@ -124,10 +123,10 @@ def not_sent(sent: RunState) -> RunState:
     return replace(sent, waiting=Acting(requests=(replace(sent.pending, retry_at=sent.updated_at),)))
 
 
-def every_item_ticked(state: RunState, reflection: Any, _seen: Any) -> Judged:
+def every_item_ticked(state: RunState, reflection: Any, _seen: Any) -> tuple[Any, ...]:
     named = {claim.item: claim.evidence for claim in reflection.met}
     items = tuple(replace(item, evidence=(named.get(item.id, "trust me"),)) for item in state.done_items)
-    return Judged(items=items, accepted=reflection.met, refusals=())
+    return items, reflection.met, ()
 
 
 def recorded_again(state: RunState, event: Any, _why: str) -> RunState:
@@ -238,8 +237,8 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (spending.no_more_reframes_are_made_than_granted, "thinking._reframed", given(reframes=-9)),
     (
         spending.what_was_set_aside_and_not_answered_is_lost_once,
-        "asking.with_cost_of_lost",
-        instead(lambda spent, _tokens, _cost: spent),
+        "asking.with_lost",
+        instead(lambda state, *_lost: state),
     ),
     (
         spending.what_was_set_aside_and_not_answered_is_lost_once,

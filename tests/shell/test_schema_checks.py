@@ -4,12 +4,9 @@ from typing import Any
 
 import pytest
 
-from agent_service.core.events import ToolReturned
 from agent_service.core.phases import Plan
-from agent_service.core.state import RunState
-from agent_service.run.checks.arguments import flaws_of_arguments, unfit
-from schemas.events import ToolResult
-from tests.core.cues import FETCH, POST, a_task, continues, frames, multi_step, plan, plans, queued, started
+from agent_service.run.checks.arguments import flaws_of_arguments
+from tests.core.cues import FETCH, POST, frames, plan, queued, started
 from tests.core.script import Script
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -54,33 +51,3 @@ def test_arguments_that_do_not_fit_and_schemas_that_cannot_be_used_are_flaws(
     flaws = flaws_of_arguments(a_run(schema).state.brief, written(**arguments).action)
     assert len(flaws) == bool(flaw)
     assert flaw in "".join(flaws)
-
-
-def result_of(schema: Any, *tasks: dict[str, Any]) -> tuple[RunState, ToolResult]:
-    """The state before it, and what its tool asks for."""
-    run = a_run(schema) >> plans() >> continues(multi_step(*tasks))
-    before, event = run.story[-1].before, run.story[-1].event
-    assert before
-    assert isinstance(event, ToolReturned)
-    return before, event.result
-
-
-def test_what_a_tool_asks_of_others_is_held_against_their_schemas_and_named_with_its_task() -> None:
-    (flaw,) = unfit(*result_of(TO, a_task("good", "post", to="ann"), a_task("bad", "post", n=1)))
-    assert flaw.startswith("bad: ")
-    assert "to" in flaw
-
-
-@pytest.mark.parametrize("schema", [STRICT, {**STRICT, "properties": {"to": {"type": "string"}, "evidence": {}}}])
-def test_what_a_task_is_given_besides_is_no_flaw(schema: Any) -> None:
-    tasks = (a_task("first", "post", to="ann"), a_task("second", "post", after=("first",), to="bob"))
-    assert unfit(*result_of(schema, *tasks)) == ()
-
-
-def test_a_continuation_that_does_not_fit_ends_its_step_before_anything_is_asked() -> None:
-    state, result = result_of(TO, a_task("bad", "post", n=1))
-    run = a_run(TO) >> plans()
-    run >> ToolReturned(at=run.now, result=result, unfit=unfit(state, result))
-    assert run.outcomes == ("ask reflect",)
-    assert run.state.last_output is not None
-    assert run.state.last_output["class"] == "bad_continuation"

@@ -6,7 +6,7 @@ A note is added when a fifth of any budget is left, when the last step comes, an
 from collections.abc import Iterator
 from datetime import datetime
 
-from agent_service.core.limits import SHORTEST_REPLY, cost_so_far, least_reply, likely_prompt, steps_taken
+from agent_service.core.limits import SHORTEST_REPLY, least_reply, likely_prompt, steps_taken
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
 from schemas.values import dataclass
@@ -45,7 +45,7 @@ def budget_of(state: RunState, phase: Phase, now: datetime, *, prompt_bytes: int
 
 def calls_after(state: RunState, prompt_bytes: int) -> int | None:
     """About how many more model calls fit after this one; None where that is not limited, or nothing is known yet."""
-    limits, spent, cost = state.brief.limits, state.spent, cost_so_far(state.spent)
+    limits, spent, cost = state.brief.limits, state.spent, state.spent.paid
     prompt, rooms = likely_prompt(state, prompt_bytes), []
     least = prompt + (least_reply(state) if state.longest_reply else SHORTEST_REPLY)
     if limits.max_tokens is not None:
@@ -87,7 +87,7 @@ def _time(state: RunState, now: datetime) -> _Left:
 
 
 def _paid(state: RunState, calls: int | None) -> Iterator[_Left]:
-    limits, tokens, cost = state.brief.limits, state.spent.tokens + state.spent.lost_tokens, cost_so_far(state.spent)
+    limits, tokens, cost = state.brief.limits, state.spent.used, state.spent.paid
     shares = [0.0]
     if limits.max_tokens is not None:
         shares.append(tokens / limits.max_tokens)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from pydantic import JsonValue, ValidationError
 
-from agent_service.core import acting, grants
+from agent_service.core import acting, limits
 from agent_service.core.brief import Parent
 from agent_service.core.events import CancelRequested, Transition, WakeAccepted
 from agent_service.core.state import RunState
@@ -76,7 +76,7 @@ class ChildRuns:
         if parent is None:
             raise UnknownRun(request.run_id)
         name = (request.step, request.task or "", request.round or 0)
-        for pending in (*grants.wanted(parent), *grants.withdrawn(parent)):
+        for pending in (*limits.wanted(parent), *limits.withdrawn(parent)):
             if pending.name == name:
                 await self._see_to(parent, pending)
 
@@ -87,31 +87,31 @@ class ChildRuns:
         if state.final:
             await self._answer(state)
         if state.brief.may_have_children:
-            for pending in (*grants.withdrawn(state), *(grants.wanted(state) if state.reopened else ())):
+            for pending in (*limits.withdrawn(state), *(limits.wanted(state) if state.reopened else ())):
                 await self._see_to(state, pending)
 
     async def look_after(self, state: RunState) -> None:
         """Does all that a run is owed as it stands, whatever bus and store have lost. Raises TryAgain."""
         await self.after(state)
-        for pending in grants.wanted(state):
+        for pending in limits.wanted(state):
             await self._see_to(state, pending)
 
     async def _see_to(self, parent: RunState, pending: Pending) -> None:
         """Wakes the child, lets one that has ended answer, or cancels one that is not wanted by now."""
-        run_id = grants.run_id_of(parent.run_id, pending)
+        run_id = limits.run_id_of(parent.run_id, pending)
         try:
             child = await self._runs.current(run_id)
         except Damaged as error:
             log.warning("a child is left alone", extra={"run_id": parent.run_id, "why": str(error)})
             await self._tell(lost(asked_by(parent, pending), run_id, str(error), at=pending.requested_at))
             return
-        if child is None and pending in grants.wanted(parent):
+        if child is None and pending in limits.wanted(parent):
             await self._wake(parent, pending)
             child = await self._runs.current(run_id)
         now = await self._runs.current(parent.run_id) or parent  # it may have ended meanwhile, or asked again
         if child is None:
             return
-        if any(one.name == pending.name for one in grants.wanted(now)):
+        if any(one.name == pending.name for one in limits.wanted(now)):
             await self._answer(child)
         elif not child.final:
             await self._cancel(now, pending, run_id)

@@ -15,7 +15,7 @@ from agent_service.core import approving
 from agent_service.core.brief import Brief, Grant, Limits, Parent
 from agent_service.core.continuing import as_sent
 from agent_service.core.events import WakeAccepted
-from agent_service.core.grants import run_id_of
+from agent_service.core.limits import run_id_of
 from agent_service.core.state import Ruling, RunState
 from agent_service.core.waiting import Pending
 from agent_service.trust.identity import trace_url_of_child

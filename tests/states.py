@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
+from typing import get_args
 
 from agent_service.core.decide import TABLE
 from agent_service.core.events import CancelRequested, Event, TurnBroke, WakeAccepted
@@ -16,7 +17,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "ARCHITECTURE.md"
 BEGIN, END = "<!-- states: begin -->", "<!-- states: end -->"
 COMMAND = "python -m tests.states"
 STATES = tuple(state for state in TABLE if state)
-EVENTS = tuple(TABLE[None])
+EVENTS: tuple[type[Event], ...] = get_args(Event)
 AT_ANY_TIME = (CancelRequested, TurnBroke)
 """Events that end a run in every state: one arrow for all of them."""
 
@@ -40,8 +41,8 @@ def _arrows(states: Iterable[type[Waiting]]) -> Iterator[str]:
     for state in states:
         moves = [
             (to.__name__, event.__name__)
-            for event, rule in TABLE[state].items()
-            for to in rule.to
+            for event in EVENTS
+            for to in TABLE[state].get(event, ())
             if to is not state and event not in AT_ANY_TIME
         ]
         for to, events in groupby(sorted(moves), key=lambda move: move[0]):
@@ -56,7 +57,7 @@ def _table() -> Iterator[str]:
 
 
 def _to(state: type[Waiting] | None, event: type[Event]) -> str:
-    return ", ".join(to.__name__ for to in TABLE[state][event].to)
+    return ", ".join(to.__name__ for to in TABLE[state].get(event, ()))
 
 
 def page() -> str:

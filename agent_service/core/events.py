@@ -17,7 +17,9 @@ from schemas.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeAccepted:
-    """`by` is for the record only."""
+    """`by` is for the record only. `traceparent`: the caller's trace (W3C Trace Context), to which the run's is linked.
+    A child gets its parent's writes in doubt (`doubts`), and what people `refused` it: it asks for neither again.
+    """
 
     at: datetime
     run_id: str
@@ -25,11 +27,8 @@ class WakeAccepted:
     brief: Brief
     by: str = ""
     traceparent: str | None = None
-    """The caller's trace (W3C Trace Context), to which the run's trace is linked."""
     doubts: tuple[Doubt, ...] = ()
-    """Parent writes with an unknown outcome; they block the same tools in this run."""
     refused: tuple[Ruling, ...] = ()
-    """What people refused its parent, which is not asked for again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,16 +68,16 @@ class ModelUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """For audit. The hashes are of the prompt's templates and of the reply's JSON Schema."""
+    """For audit. The hashes are of the prompt's templates and of the reply's JSON Schema. `cache_miss`: why the
+    provider could not use its cache. `provider`: as the GenAI conventions of OpenTelemetry name it.
+    """
 
     prompt_hash: str
     schema_hash: str
     reply_id: str = ""
     stop_reason: str = ""
     cache_miss: str = ""
-    """Why the provider could not use its cache, where it said so."""
     provider: str = ""
-    """The provider, as the GenAI conventions of OpenTelemetry name it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +104,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReplied:
-    """The answer to call `call`. `plan` came along with a framing or a reflection. `heard`: how many words of people
+    """The answer to call `call`. `plan` came along with a framing or a reflection. `words`: how many words of people
     the prompt told. `seen`: one for each quote. `prompt_bytes`: UTF-8; 0 where not known.
     """
 
@@ -187,8 +186,6 @@ Event = (
     | TurnBroke
     | StoodStill
 )
-
-
 F = TypeVar("F", bound=Fact)
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from agent_service.core import asking, decide, people, planning
-from agent_service.core.events import CancelRequested, Transition
+from agent_service.core import asking, people, planning
+from agent_service.core.events import CancelRequested, ModelReplied, RunStarted, Transition
 from agent_service.core.facts import RequestSent
 from agent_service.core.phases import Framing, Refusal, Unusable
 from agent_service.core.results import Judgement, Relation
 from agent_service.core.state import RunState, StepNote, with_facts
-from agent_service.core.waiting import Acting, Ended, NeedsPerson, Thinking
+from agent_service.core.waiting import Acting, Ended, Thinking
 from tests.core.rules import Rule, deciding, order, spending, steps, tasks
 from tests.core.rules import notes as kept
 from tests.core.rules import people as of_people
@@ -76,15 +76,9 @@ def unless(relation: Relation, like: Callable[[RunState, Any], bool]) -> Sow:
     return sow
 
 
-def decided(by: str, change: Sow) -> Sow:
-    """The table, with what `change` makes of the function `by` of `decide` in its place."""
-    right = getattr(decide, by)
-    wrong = change(right)
-
-    def row_of(row: Any) -> Any:
-        return {kind: replace(rule, decider=wrong) if rule.decider is right else rule for kind, rule in row.items()}
-
-    return lambda table: {state: row_of(row) for state, row in table.items()}
+def decided(kind: type, change: Sow) -> Sow:
+    """The deciders, with what `change` makes of that of the event `kind`."""
+    return lambda deciders: {**deciders, kind: change(deciders[kind])}
 
 
 def as_in(other: type, kind: type, state: type) -> Sow:
@@ -258,11 +252,11 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (order.a_run_is_completed_only_with_proof_of_every_item, "thinking.judged", instead(every_item_ticked)),
     (order.a_run_ends_once_and_nothing_follows, "decide.TABLE", as_in(Thinking, CancelRequested, Ended)),
     (order.a_late_result_is_recorded_once, "results._on_late", instead(recorded_again)),
-    (order.a_cancel_ends_any_run, "decide.TABLE", as_in(Ended, CancelRequested, NeedsPerson)),
+    (order.a_cancel_ends_any_run, "decide.DECIDERS", decided(CancelRequested, always("never"))),
     (order.a_paused_run_asks_for_nothing, "asking.pause", behind(sent_while_paused)),
-    (order.only_the_reply_that_is_waited_for_counts, "decide.TABLE", decided("_of_the_model", before(this_call))),
+    (order.only_the_reply_that_is_waited_for_counts, "decide.DECIDERS", decided(ModelReplied, before(this_call))),
     (order.a_live_run_has_a_timer_no_later_than_its_deadline, "state:RunState.due_at", without_all_but_a_tool),
-    (order.every_entry_counts_one_version, "decide.TABLE", decided("_start", but(version=1))),
+    (order.every_entry_counts_one_version, "decide.DECIDERS", decided(RunStarted, but(version=1))),
     (order.an_ignored_event_changes_nothing, "decide.Transition", changed_though_ignored),
     (order.a_signal_is_heard_once, "people.told", given(signals=())),
     (kept.notes_are_only_appended_but_for_a_compaction, "notes.with_step", behind(rewritten)),

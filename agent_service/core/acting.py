@@ -204,7 +204,7 @@ def finish_step(
     left, looked = acting_of(waiting), status == "ok" and not writes
     return with_facts(
         notes.with_step(state, pending, record, output),
-        finished((pending.step, "", 0), action, status, output),
+        finished((record.step, "", 0), action, status, output),
         waits=0,
         waiting=waiting,
         evidence=state.evidence if left.graphs else (),

@@ -1,16 +1,10 @@
 """Approval: what a person must allow before it is done.
 
-The operator's rule comes first. In a tainted run an external write, or one that cannot be undone, is asked for, and
-a read that may carry data out in the address that it asks for. An approval is of one command with its arguments.
+The operator's rule comes first. In a tainted run an external write is asked for, and a read that may carry data out in
+the address that it asks for: one that was named nowhere in full before the model wrote it, and whose host nobody named,
+or whose path or query holds a value of the context, of the house's own tools, or a code. An approval is of one command
+with its arguments.
 
-A read of an address needs a person, unless
-
-- the whole address stands in the goal, in the context, in a person's message, or in a result, or
-- its host stands in the goal, in the context or in a person's message, and neither path nor query holds a value of
-  the run, of six letters and digits or more: one of the context or of what the house's own tools brought; a code
-  (with a digit in it) of any result but the host's own; or an unknown code, such as an encoded value.
-
-An address that the model wrote before a result showed it is no link of that result: a tool may repeat its arguments.
 Where the request itself is untrusted its goal and context name no hosts; of a child, whose request a model wrote, no
 addresses either: what its parent could read is handed on (`named`).
 """
@@ -74,9 +68,9 @@ def flaws_of(state: RunState, action: Action) -> tuple[Text, ...]:
 
 
 def refusals_of(state: RunState, subject_hash: str, what: Text) -> tuple[Text, ...]:
-    rulings = [ruling for ruling in state.rulings if ruling.subject_hash == subject_hash][-1:]
-    refused = (ruling for ruling in rulings if ruling.verdict != "approved" and ruling.words >= state.words)
-    return tuple(refusal(what, ruling) for ruling in refused)
+    newest = [ruling for ruling in state.rulings if ruling.subject_hash == subject_hash][-1:]
+    refused = [ruling for ruling in newest if ruling.verdict != "approved" and ruling.words >= state.words]
+    return tuple([refusal(what, ruling) for ruling in refused])
 
 
 def refusal(what: Text, ruling: Ruling) -> Text:

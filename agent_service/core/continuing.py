@@ -74,8 +74,11 @@ def take_continuation(state: RunState, pending: Pending, result: ToolResult) -> 
 
 def take_answer(state: RunState, pending: Pending, result: ToolResult) -> RunState:
     """`pending` may also be a step's own request, answered at once."""
+    after = settled(state, pending, result)
+    if not after.requests:
+        return asking.reflect(after)
     news = say("task_came", step=pending.step, task=pending.task, status=result.status)
-    return launch(settled(state, pending, result), news=news if pending.id else "")
+    return launch(after, news=news if pending.id else "")
 
 
 def settled(state: RunState, pending: Pending, result: ToolResult) -> RunState:
@@ -109,7 +112,7 @@ def settled(state: RunState, pending: Pending, result: ToolResult) -> RunState:
 
 
 def kept(output: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    return notes.result_in_short(output, MAX_KEPT).value
+    return notes.bounded(output, MAX_KEPT).value
 
 
 def on_time_over(state: RunState, graph: Graph) -> RunState:
@@ -158,7 +161,7 @@ def launch(state: RunState, *, news: Text = "") -> RunState:
             state = acting.send(state, ready)
     if barred and not state.pendings:
         return _ask(state, *barred[0])
-    if not state.open_steps:
+    if not state.requests:
         return asking.reflect(state)
     before = {one.name for one in begun.pendings}
     sent = [f"{p.task} {p.action.tool} {p.action.command}" for p in state.pendings if p.task and p.name not in before]
@@ -172,14 +175,14 @@ def _next(state: RunState, passed: set[tuple[int, str]]) -> Pending | None:
     begins = state.status is not Status.PAUSED and state.updated_at < state.brief.limits.deadline_at
     rounds = {graph.step: graph.round for graph in state.graphs if not graph.stopped}
     askers = {(one.step, asker_of(one.id)) for one in state.requests if one.id}
-    came = {one.name: one.status for one in state.evidence}
+    came, busy = {one.name: one.status for one in state.evidence}, [one.action.tool for one in state.pendings]
     for one in state.requests:
         if one.is_out or one.step not in rounds or (one.step, one.id) in passed:
             continue
         needed = _needed(one, came)
         fails = not one.asks and "error" in needed
         waits = (one.step, one.id) in askers if one.asks else not all(needed)
-        if fails or (begins and not waits and _has_room(state, one.action.tool)):
+        if fails or (begins and not waits and _has_room(state.brief, busy, one.action.tool)):
             return _again(one, rounds[one.step] + 1) if one.asks else one
     return None
 
@@ -193,12 +196,13 @@ def _again(asker: Pending, number: int) -> Pending:
     return replace(asker, task=f"{asker.id}.{AGAIN}" if asker.id else AGAIN, round=number, asks=0, attempt=0)
 
 
-def _has_room(state: RunState, tool: str) -> bool:
-    granted, busy = state.brief.limits.continuations, [one.action.tool for one in state.pendings]
-    most, of_tool = granted.parallel_per_tool, busy.count(tool)
-    if limits.needs_grant(state.brief, tool):
-        most = min(most, state.brief.limits.max_children)
-    return len(busy) < granted.parallel and of_tool < most
+def _has_room(brief: Brief, busy: list[str], tool: str) -> bool:
+    """Beside the tools that are `busy`."""
+    granted = brief.limits.continuations
+    if len(busy) >= granted.parallel:
+        return False
+    most = brief.limits.max_children if limits.needs_grant(brief, tool) else granted.parallel_per_tool
+    return busy.count(tool) < min(most, granted.parallel_per_tool)
 
 
 def _flaw(state: RunState, ready: Pending) -> tuple[str, Text] | None:
@@ -388,7 +392,7 @@ def _item(one: Evidence, share: int) -> dict[str, JsonValue]:
     if one.kind == "retrieve":
         item |= {"query": clipped(one.query, share), "profile": one.profile}
     item |= {"tool": one.tool, "status": one.status}
-    return item | {"result" if one.status == "ok" else "error": notes.result_in_short(one.output, share).value}
+    return item | {"result" if one.status == "ok" else "error": notes.bounded(one.output, share).value}
 
 
 def size_of(value: object) -> int:

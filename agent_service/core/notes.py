@@ -55,17 +55,12 @@ def short(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[:length]}…"
 
 
-def result_in_short(output: dict[str, JsonValue], length: int) -> Kept:
-    """In about so many characters, with what names it and sums it up first, and the excerpt last."""
-    return bounded(dict(sorted(output.items(), key=lambda field: _ORDER.get(field[0], 1))), length)
-
-
 def bounded(value: dict[str, JsonValue], length: int) -> Kept:
-    """The beginning of an object, in about so many characters."""
+    """An object in about so many characters: what names a result and sums it up comes first, its excerpt last."""
     text = _as_json(value)
     if len(text) <= length:
         return Kept(value=value)
-    beginning, _ = _cut(value, length)
+    beginning, _ = _cut(dict(sorted(value.items(), key=lambda field: _ORDER.get(field[0], 1))), length)
     assert isinstance(beginning, dict), "an object stays one"
     return Kept(value=beginning, missing=max(1, len(text) - len(json.dumps(beginning, ensure_ascii=False))))
 
@@ -97,7 +92,7 @@ def with_step(state: RunState, pending: Pending, record: StepRecord, output: dic
         command=record.command,
         status=record.status,
         arguments=bounded(pending.action.arguments, MAX_ARGUMENTS),
-        output=result_in_short(output, MAX_RESULT),
+        output=bounded(output, MAX_RESULT),
         asked=_asked_first(state, record),
         reflection=in_short(reflection) if reflection else None,
         rationale=short(plan.rationale, MAX_THOUGHT) if plan else "",
@@ -202,11 +197,13 @@ def _sized(note: N) -> N:
 
 
 def _asked_first(state: RunState, record: StepRecord) -> tuple[AskedFirst, ...]:
-    asked = [one for one in state.evidence if one.step == record.step] if record.status != "budget" else []
-    length = MAX_THOUGHT // max(1, min(len(asked), MOST_ASKED))
+    if not state.evidence or record.status == "budget":
+        return ()
+    asked = [one for one in state.evidence if one.step == record.step][:MOST_ASKED]
+    length = MAX_THOUGHT // max(1, len(asked))
     return tuple(
         AskedFirst(task=one.task, what=short(one.query or f"{one.tool} {one.command}", length), status=one.status)
-        for one in asked[:MOST_ASKED]
+        for one in asked
     )
 
 

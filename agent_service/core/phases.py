@@ -64,7 +64,7 @@ class Framing:
             flaws.append(say("goal_blank"))
         if not MIN_DONE_ITEMS <= len(self.definition_of_done) <= MAX_DONE_ITEMS:
             flaws.append(say("items_counted", least=MIN_DONE_ITEMS, most=MAX_DONE_ITEMS))
-        if any(not item.strip() for item in self.definition_of_done):
+        if "" in map(str.strip, self.definition_of_done):
             flaws.append(say("item_blank"))
         if self.proofs and len(self.proofs) != len(self.definition_of_done):
             flaws.append(say("proofs_counted"))

@@ -45,7 +45,8 @@ class Judgement:
 
 def judge(state: RunState, result: ToolResult, place: str = "") -> Judgement:
     """`place` names the message it came with."""
-    steps, step, which = state.open_steps, result.step, say("which", step=result.step, attempt=result.attempt)
+    now, step, which = acting_of(state.waiting), result.step, say("which", step=result.step, attempt=result.attempt)
+    steps = [one.step for one in now.requests]
     if state.final:
         return Judgement(Relation.LATE, say("came_late", which=which, status=state.status))
     if state.has_finished(step) or (steps and step < steps[0]):
@@ -55,8 +56,8 @@ def judge(state: RunState, result: ToolResult, place: str = "") -> Judgement:
         return Judgement(Relation.VIOLATION, future or say("nothing_pending", which=which))
     if place and place in state.places:
         return Judgement(Relation.STALE, say("message_answered", step=step))
-    mine = [one for one in state.pendings if one.step == step]
-    if graph_of(state.waiting, step):
+    mine = [one for one in now.pendings if one.step == step]
+    if now.graphs and graph_of(state.waiting, step):
         mine = [one for one in mine if _names(result, one, place)]
     elif result.task:
         return Judgement(Relation.VIOLATION, say("task_never_asked", which=which, task=result.task))

@@ -351,11 +351,6 @@ class RunState:
     def outcome(self) -> Text:
         return self.reason if self.status is Status.DONE else ""
 
-    @property
-    def open_steps(self) -> tuple[int, ...]:
-        """Steps whose results are waited for."""
-        return tuple(dict.fromkeys([one.step for one in self.requests]))
-
     def has_finished(self, step: int) -> bool:
         return step in [record.step for record in self.completed]
 

@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a model is asked, as text, and the name of the shape that its reply is to have."""
+    """What a model is asked, as text, and whether its reply is to be a decision or a verification."""
 
     system: str
     user: str
@@ -88,5 +88,6 @@ def _prompt(asked: Json) -> Prompt:
         content = message["content"]
         text = content if isinstance(content, str) else "\n".join(part["text"] for part in content)
         said["user" if message["role"] == "user" else "system"] += text
-    shape = asked.get("response_format", {}).get("json_schema", {}).get("name", "")
+    parts = asked.get("response_format", {}).get("json_schema", {}).get("schema", {}).get("properties", {})
+    shape = "verification" if "holds" in parts else "decision" if parts else ""
     return Prompt(said["system"], said["user"], shape)

@@ -31,7 +31,7 @@ from groundwork.nats.following import keep_informed
 from groundwork.nats.lease import may_join_anew
 from groundwork.service.beginning import loaded
 from groundwork.service.errors import Failure, TryAgain, causes
-from groundwork.service.foundations import Claim, Ground, laid
+from groundwork.service.foundations import Ground, laid
 from groundwork.service.keys import KeyRing
 from groundwork.service.serving import OF_A_SERVICE, address, cancelled_by_signals, head_start, listening, tell_ready
 from groundwork.service.store_folder import HAND_OVER_S
@@ -69,7 +69,19 @@ async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: 
     if not settings.shared:
         await asyncio.to_thread(ahead, settings.store)  # refused before anybody is made to end for it
     async with AsyncExitStack() as ours:
-        ground = await ours.enter_async_context(laid(_claim(settings, take_over=take_over)))
+        shared, lease_s = settings.shared, settings.lease_s
+        laying = laid(
+            ROLE,
+            settings.nats,
+            settings.cache if shared else settings.store,
+            partial(check, shared=shared),
+            name=subjects.SERVICE_AGENT,
+            shared=shared,
+            take_over=take_over,
+            lease_s=lease_s,
+            missed_after_s=lease_s,  # its messages are others' after `ack_wait`
+        )
+        ground = await ours.enter_async_context(laying)
         if ground.predecessor:
             log.info("another agent had the bus", extra={"who": str(ground.predecessor.owner)})
         metrics = AgentMetrics(settings.model.provider)
@@ -88,20 +100,6 @@ def open_store(settings: AgentSettings, ground: Ground, on_commit: OnCommit) -> 
         return shared
     refuse_moved_away(settings.store)
     return RunStore.open(settings.store, ground.lease.held, on_commit, reserve=True)
-
-
-def _claim(settings: AgentSettings, *, take_over: bool) -> Claim:
-    return Claim(
-        name=subjects.SERVICE_AGENT,
-        role=ROLE,
-        nats=settings.nats,
-        store=settings.cache if settings.shared else settings.store,
-        shared=settings.shared,
-        lease_s=settings.lease_s,
-        check=partial(check, shared=settings.shared),
-        take_over=take_over,
-        missed_after_s=settings.lease_s,  # its messages are others' after `ack_wait`
-    )
 
 
 async def _run(built: Callable[[Background], Agent], listener: socket.socket, *, http: bool) -> None:

@@ -22,7 +22,7 @@ from ductile_gateway.store.rows import Rows
 from ductile_gateway.tools.toolbox import Tools
 from groundwork.service import foundations
 from groundwork.service.beginning import loaded
-from groundwork.service.foundations import Claim, Ground
+from groundwork.service.foundations import Ground
 from groundwork.service.store_folder import HAND_OVER_S, store_id
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import OnCommit
@@ -49,19 +49,19 @@ class Foundations:
 
 @contextlib.asynccontextmanager
 async def laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnCommit) -> AsyncIterator[Foundations]:
-    claim = Claim(
+    laying = foundations.laid(
+        ROLE,
+        settings.nats,
+        settings.private_folder(),
+        partial(require, shared=settings.shared),
         name=subjects.SERVICE_GATEWAY,
-        role=ROLE,
-        nats=settings.nats,
-        store=settings.private_folder(),
         shared=settings.shared,
-        lease_s=settings.lease_s,
-        check=partial(require, shared=settings.shared),
         take_over=take_over,
+        lease_s=settings.lease_s,
         hand_over_s=HAND_OVER_S + settings.grace_s,
     )
     if settings.shared:
-        async with foundations.laid(claim) as ground:
+        async with laying as ground:
             link, me = ground.link, store_id(ground.folder)
             async with open_shared(ground.folder, link, me, on_commit=on_commit) as rows:
                 ownership = BusOwnership(ground.lease, link=link, me=me, restored=await _restored(rows))
@@ -69,7 +69,7 @@ async def laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnCommi
         return
     await asyncio.to_thread(ahead, settings.store)  # refused before anybody is made to end for it
     opening = open_alone(settings.store, on_commit=on_commit)
-    async with foundations.laid(claim) as ground, opening as rows:
+    async with laying as ground, opening as rows:
         ownership = BusOwnership(ground.lease, ground.predecessor, restored=await _restored(rows))
         yield Foundations(ground, rows, ownership, None)
 

@@ -29,9 +29,11 @@ from groundwork.service.store_folder import store_id
 
 ASK_WITHIN_S = 2.0
 RENEWALS = 3
+AGAIN_S = 0.5
+"""When a renewal that failed is tried again."""
 SAFE = 0.9
 """Of its time the owner trusts a lease: clocks may differ in how fast they go."""
-LEAVE_AFTER = 0.5
+LEAVE_AFTER = 0.6
 """For which part of its ttl a server may renew nothing before another is asked: it may be cut off from the others."""
 LOOK_S = 0.1
 TRIES = 3
@@ -201,7 +203,7 @@ class Lease:
         """Renews it for ever, by another server where this one does not. Raises Taken."""
         ttl_s, outage = self._owner.ttl_s, Outage(f"the lease of the {self._role.key}", log)
         while True:
-            await asyncio.sleep(ttl_s / RENEWALS)
+            await asyncio.sleep(AGAIN_S if outage.why else ttl_s / RENEWALS)
             async with self._asking:
                 try:
                     await self._renew()

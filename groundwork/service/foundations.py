@@ -33,62 +33,58 @@ class Ground:
     folder: Path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """`role`: on the bus; `shared` with others, or alone. `store`: a folder, made if absent; of several, each has one
-    of its own in it. `check` raises Misconfigured for an unusable bus. `take_over`: end the owner, and wait
-    `hand_over_s` for what it leaves. `missed_after_s`: of one of several."""
-
-    name: str
-    role: Role
-    nats: NatsSettings
-    store: Path
-    shared: bool
-    lease_s: float
-    check: Callable[[NatsLink], Awaitable[None]]
-    take_over: bool
-    hand_over_s: float = HAND_OVER_S
-    missed_after_s: float = MISSED_AFTER_S
-
-
 @contextlib.asynccontextmanager
-async def laid(claim: Claim) -> AsyncIterator[Ground]:
-    """Raises Failure; and Taken, in an ExceptionGroup."""
-    role, folder, ttl_s, before = claim.role, claim.store, claim.lease_s, None
+async def laid(
+    role: Role,
+    nats: NatsSettings,
+    store: Path,
+    check: Callable[[NatsLink], Awaitable[None]],
+    *,
+    name: str,
+    shared: bool,
+    take_over: bool,
+    lease_s: float,
+    hand_over_s: float = HAND_OVER_S,
+    missed_after_s: float = MISSED_AFTER_S,
+) -> AsyncIterator[Ground]:
+    """`store`: a folder, made if absent; of several that are `shared`, each has one of its own in it. `check` raises
+    Misconfigured for an unusable bus. `take_over`: end the owner, and wait `hand_over_s` for what it leaves.
+    `missed_after_s`: of one of several. Raises Failure; and Taken, in an ExceptionGroup."""
+    folder, before = store, None
     async with contextlib.AsyncExitStack() as ours:
         try:
-            link = await connect(claim.nats, name=claim.name)
+            link = await connect(nats, name=name)
         except Failure as error:
             raise type(error)(f"{error}. Start one with `agentic dev`, or set `nats.urls`") from error
         ours.push_async_callback(link.close)
-        await claim.check(link)
-        with _usable(claim):
-            if claim.shared:
-                folder, ttl_s = ours.enter_context(claimed(claim.store)), min(ttl_s, claim.missed_after_s)
-            elif not claim.take_over:
+        await check(link)
+        with _usable(role, store):
+            if shared:
+                folder = ours.enter_context(claimed(store))
+            elif not take_over:
                 await ours.enter_async_context(locked(folder, within_s=0.0))
-            owner = Owner.here(folder, ttl_s=ttl_s)
-        if claim.shared:
+            owner = Owner.here(folder, ttl_s=min(lease_s, missed_after_s) if shared else lease_s)
+        if shared:
             lease = await ours.enter_async_context(joined(link, role, owner))
         else:
             await refuse_members(link, role)
             lease = Lease(link, role, owner)
-            before = await ours.enter_async_context(hold(lease, link, take_over=claim.take_over))
+            before = await ours.enter_async_context(hold(lease, link, take_over=take_over))
             link.alone = True
-        if claim.take_over and not claim.shared:
-            with _usable(claim):
-                await ours.enter_async_context(locked(folder, within_s=claim.hand_over_s))
+        if take_over and not shared:
+            with _usable(role, store):
+                await ours.enter_async_context(locked(folder, within_s=hand_over_s))
         is_another = before is not None and before.owner.holder != owner.holder
         yield Ground(link=link, lease=lease, predecessor=before if is_another else None, folder=folder)
 
 
 @contextlib.contextmanager
-def _usable(claim: Claim) -> Iterator[None]:
+def _usable(role: Role, store: Path) -> Iterator[None]:
     try:
-        store_folder.closed(claim.store)
+        store_folder.closed(store)
         yield
     except (OSError, AlreadyRunning) as error:
-        raise Misconfigured(f"{claim.role.key}.store {claim.store} cannot be used: {error}") from error
+        raise Misconfigured(f"{role.key}.store {store} cannot be used: {error}") from error
 
 
 async def refuse_members(link: NatsLink, role: Role) -> None:

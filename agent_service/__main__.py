@@ -1,13 +1,13 @@
 """`python -m agent_service` is the command `agentic`."""
 
-from groundwork.service import beginning
+from groundwork.service import program
 
 PROGRAM = ("agent_service.cli.main:main", "agent_service.cli.serve:serve")
 
 
 def main() -> None:
     """Raises SystemExit."""
-    beginning.run(*PROGRAM)
+    program.run(*PROGRAM)
 
 
 if __name__ == "__main__":

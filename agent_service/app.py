@@ -29,10 +29,10 @@ from agent_service.views.folder.keeping import Folders
 from groundwork.nats.asking import changes
 from groundwork.nats.following import keep_informed
 from groundwork.nats.lease import may_join_anew
-from groundwork.service.beginning import loaded
 from groundwork.service.errors import Failure, TryAgain, causes
 from groundwork.service.foundations import Ground, laid
 from groundwork.service.keys import KeyRing
+from groundwork.service.program import loaded
 from groundwork.service.serving import OF_A_SERVICE, address, cancelled_by_signals, head_start, listening, tell_ready
 from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.sqlite.group_commit import OnCommit

@@ -34,10 +34,10 @@ from agent_service.trust.identity import SystemClock
 from agent_service.trust.proofs import Capabilities, Signing, head_told
 from agent_service.views.folder.keeping import Folders
 from agent_service.views.folder.workspace import Workspace
-from groundwork.service.beginning import loaded
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.foundations import Ground
 from groundwork.service.keys import KeyRing
+from groundwork.service.program import loaded
 from groundwork.telemetry.settings import sampler
 from schemas import subjects
 from schemas.values import dataclass

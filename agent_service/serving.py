@@ -34,7 +34,7 @@ from groundwork.http.server import serve_http as serve
 from groundwork.nats.lease import look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
-from groundwork.service.installed import installed_version
+from groundwork.service.program import installed_version
 from groundwork.service.store_folder import store_id
 from groundwork.telemetry.metrics import Instruments
 from schemas import subjects

@@ -1,13 +1,13 @@
 """`python -m ductile_gateway` is the command `ductile-gateway`."""
 
-from groundwork.service import beginning
+from groundwork.service import program
 
 PROGRAM = ("ductile_gateway.cli.main:main", "ductile_gateway.app:run")
 
 
 def main() -> None:
     """Raises SystemExit."""
-    beginning.run(*PROGRAM)
+    program.run(*PROGRAM)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.following import keep_informed
 from groundwork.nats.lease import may_join_anew
 from groundwork.service import serving
-from groundwork.service.beginning import loaded
 from groundwork.service.errors import Exit, Failure, causes
+from groundwork.service.program import loaded
 from groundwork.service.serving import OF_A_SERVICE, cancelled_by_signals, head_start, tell_ready
 from schemas import subjects
 from schemas.values import dataclass

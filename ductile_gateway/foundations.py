@@ -21,8 +21,8 @@ from ductile_gateway.store.opening import mark_of, open_alone, open_shared
 from ductile_gateway.store.rows import Rows
 from ductile_gateway.tools.toolbox import Tools
 from groundwork.service import foundations
-from groundwork.service.beginning import loaded
 from groundwork.service.foundations import Ground
+from groundwork.service.program import loaded
 from groundwork.service.store_folder import HAND_OVER_S, store_id
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import OnCommit

@@ -22,9 +22,8 @@ from ductile_gateway.telling import CallsTold, GatewayMetrics, Spans
 from groundwork.nats.lease import look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
-from groundwork.service.beginning import loaded
 from groundwork.service.errors import Broken, Failure, Misconfigured, TryAgain
-from groundwork.service.installed import installed_version
+from groundwork.service.program import installed_version, loaded
 from groundwork.service.serving import head_start, listening
 from groundwork.service.store_folder import HAND_OVER_S
 from schemas import subjects

@@ -19,8 +19,8 @@ from ductile_gateway.calls.call import Asked, ToolCall, ToolOutcome
 from ductile_gateway.ductile.jobs import Queue, Sent
 from ductile_gateway.ductile.settings import owner
 from groundwork.nats.link import NatsLink
-from groundwork.service.beginning import loaded
 from groundwork.service.machine import in_daemon_thread, utc_now
+from groundwork.service.program import loaded
 from groundwork.service.serving import head_start
 from groundwork.sqlite.group_commit import StoreMetrics
 from groundwork.telemetry.metrics import Attributes, Instruments

@@ -19,7 +19,7 @@ from agent_service.api.errors import MEDIA_TYPE, Code, Problem, Refusal
 from agent_service.api.inspection import BYTES, TYPES
 from agent_service.api.requests import WakeAnswer
 from agent_service.api.service import Ready
-from groundwork.service.installed import shipped
+from groundwork.service.program import shipped
 from schemas.operations import RUN, Operation, Tag
 
 Json = dict[str, Any]

@@ -15,8 +15,8 @@ from agent_service.history.plain import View, ok, warning, wrong
 from agent_service.run.ports import Skills
 from agent_service.settings import AgentSettings
 from groundwork.service.errors import Failure, TryAgain
-from groundwork.service.installed import installed_version
 from groundwork.service.machine import utc_now
+from groundwork.service.program import installed_version
 from groundwork.service.store_folder import known_id
 from groundwork.telemetry.metrics import CONTENT_TYPE
 from schemas.catalog import ToolOffer

@@ -49,7 +49,7 @@ from agent_service.views.folder.workspace import Listing
 from groundwork.archive.format import MANIFEST, SIGNATURE, Archive, Hash, Writer
 from groundwork.nats.shared_log import Moved, SharedLog
 from groundwork.service.errors import Misconfigured
-from groundwork.service.installed import installed_version
+from groundwork.service.program import installed_version
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from schemas import subjects
 from schemas.fields import Instant

@@ -26,7 +26,7 @@ from agent_service.views.folder.verify import JOURNAL, Flaw, flaw_in_journal
 from agent_service.views.folder.verify import verify as flaws_of
 from groundwork.archive.format import Archive, Manifest
 from groundwork.service.errors import Misconfigured, TryAgain
-from groundwork.service.installed import installed_version
+from groundwork.service.program import installed_version
 from groundwork.sqlite.file import microseconds
 
 ROW, STORE, BUS = "row", "store", "bus"

@@ -17,9 +17,9 @@ from agent_service.cli.init_file import KEYS, Answers, is_address, settings_file
 from agent_service.cli.options import flag, invocation, of_files, option
 from agent_service.cli.output import Outcome
 from agent_service.cli.whereabouts import OWN
-from groundwork.service import installed, store_folder
+from groundwork.service import program, store_folder
 from groundwork.service.errors import Exit, NotDone
-from groundwork.service.installed import shipped
+from groundwork.service.program import shipped
 from groundwork.service.secret import keeps_secrets, login_in
 from schemas.values import dataclass
 
@@ -237,7 +237,7 @@ def _first(answers: Answers) -> Iterator[str]:
 
 
 def _next(config: Path, answers: Answers) -> Iterator[str]:
-    agentic, gateway = invocation(), installed.invocation("ductile-gateway", "ductile_gateway")
+    agentic, gateway = invocation(), program.invocation("ductile-gateway", "ductile_gateway")
     file = "" if config == OWN else f" --config {shlex.quote(str(config))}"
     if answers["nats"]:
         yield f"  {agentic} setup{file}  # creates streams, consumers and buckets on the server"

@@ -18,7 +18,7 @@ import typer
 from agent_service.cli import output
 from agent_service.cli.client import Agent, Json
 from agent_service.history.plain import one_line, rfc3339
-from groundwork.service import installed
+from groundwork.service import program
 from groundwork.service.commands import examples
 from groundwork.service.errors import NotDone
 from schemas.operations import BY_NAME
@@ -149,7 +149,7 @@ GROUPS: Mapping[str, Group] = {"limits": _LIMITS, "order": _ORDER, "ruling": _RU
 
 def invocation() -> str:
     """How the command can be called from here, for examples to copy."""
-    return installed.invocation(NAME, "agent_service")
+    return program.invocation(NAME, "agent_service")
 
 
 def given(**values: Any) -> dict[str, Any]:

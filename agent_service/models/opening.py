@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from agent_service.models.settings import ModelSettings
 from agent_service.run.ports import Provider
-from groundwork.service.beginning import loaded
 from groundwork.service.errors import Misconfigured
+from groundwork.service.program import loaded
 from groundwork.service.secret import fault_of, without_login
 
 log = logging.getLogger(__name__)

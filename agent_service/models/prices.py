@@ -2,7 +2,7 @@
 
 from agent_service.core.events import ModelUsage
 from agent_service.models.settings import PriceSettings
-from groundwork.service.beginning import loaded
+from groundwork.service.program import loaded
 
 MILLION = 1_000_000
 

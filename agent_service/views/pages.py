@@ -28,8 +28,8 @@ from agent_service.history.words import said, waiting_for
 from agent_service.run.asks import ask, remedy
 from agent_service.run.changes import as_decided
 from agent_service.run.journal import GENESIS, Entry, Record
-from groundwork.service.beginning import loaded
 from groundwork.service.invisible import json_visible, visible
+from groundwork.service.program import loaded
 from schemas.catalog import ToolCommand
 
 WHOLE = 4 << 20

@@ -19,7 +19,7 @@ from agent_service.workbench.dev_command import run_dev
 from agent_service.workbench.dev_settings import DEFAULT, PLUGINS, DevOptions, names_a_model
 from groundwork.service.commands import examples as shown
 from groundwork.service.errors import Exit, Misconfigured
-from groundwork.service.installed import shipped
+from groundwork.service.program import shipped
 
 LEFT_BY_TRIALS = (".agentic", "__pycache__")
 MOST_PORT = 65535

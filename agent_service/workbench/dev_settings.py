@@ -11,7 +11,7 @@ from agent_service.cli.doctor.tools import of_the_gateway
 from groundwork.service import store_folder
 from groundwork.service.config_file import part
 from groundwork.service.errors import Misconfigured
-from groundwork.service.installed import shipped
+from groundwork.service.program import shipped
 from schemas.values import dataclass
 
 DEFAULT = Path("agentic.yaml")

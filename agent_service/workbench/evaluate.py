@@ -20,7 +20,7 @@ from agent_service.workbench.evaluation.results import Evaluation, Played, Rates
 from agent_service.workbench.evaluation.scenario import OWN_FOLDER, scenarios
 from agent_service.workbench.evaluation.trials import evaluate, trials_of
 from groundwork.service.errors import Exit
-from groundwork.service.installed import installed_version
+from groundwork.service.program import installed_version
 from groundwork.service.serving import cancelled_by_signals
 
 LONGEST_LINE = 1000

@@ -32,7 +32,7 @@ from ductile_gateway.tools.catalog import HOUSEKEEPING
 from ductile_gateway.tools.toolbox import Tools, find_tools
 from groundwork.service.commands import examples
 from groundwork.service.errors import Exit, TryAgain, Unreachable
-from groundwork.service.installed import invocation
+from groundwork.service.program import invocation
 from schemas import subjects
 from schemas.catalog import ToolCommand
 from schemas.status import Finding

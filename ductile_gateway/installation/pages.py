@@ -17,7 +17,7 @@ import jinja2
 
 from ductile_gateway.installation.found import Found, Generation
 from groundwork.service.errors import Misconfigured
-from groundwork.service.installed import shipped
+from groundwork.service.program import shipped
 from schemas.values import dataclass
 
 _READING = {

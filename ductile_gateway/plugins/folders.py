@@ -21,7 +21,7 @@ from pydantic import JsonValue
 
 from ductile_gateway.plugins.manifest import Manifest, ManifestInvalid, read_manifest
 from groundwork.service.errors import Misconfigured
-from groundwork.service.installed import DISTRIBUTION, extra_with
+from groundwork.service.program import DISTRIBUTION, extra_with
 from groundwork.service.strict import NotYaml, parse
 from schemas import subjects
 from schemas.values import dataclass

@@ -20,8 +20,8 @@ from ductile_gateway.plugins.manifest import Manifest
 from ductile_gateway.plugins.runner import in_process_manifests
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import ToolChoice, difference, draw_catalog
-from groundwork.service.beginning import loaded
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
+from groundwork.service.program import loaded
 from schemas.catalog import Catalog
 from schemas.values import dataclass
 

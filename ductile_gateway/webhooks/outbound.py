@@ -41,10 +41,10 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Delivery, Settling
 from groundwork.service import strict
-from groundwork.service.beginning import loaded
 from groundwork.service.errors import GiveUp, TryAgain
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import utc_now
+from groundwork.service.program import loaded
 from groundwork.service.serving import head_start
 from groundwork.sqlite.file import Values, microseconds
 from schemas import envelope as headers

@@ -22,8 +22,8 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from groundwork.service.errors import Misconfigured, TryAgain
-from groundwork.service.installed import installed_version
 from groundwork.service.keys import KeyRing, public_of, signature, verifies
+from groundwork.service.program import installed_version
 
 FORMAT = 1
 MANIFEST, SIGNATURE = "manifest.json", "signature.json"

@@ -12,7 +12,7 @@ from nats.micro.request import Request
 from nats.micro.service import Service, ServiceConfig
 
 from groundwork.nats.link import NatsLink
-from groundwork.service.installed import installed_version
+from groundwork.service.program import installed_version
 
 INFO = "Nats-Request-Info"
 _FROM_ANOTHER_ACCOUNT = "_R_."

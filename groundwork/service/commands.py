@@ -13,8 +13,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from groundwork.service.errors import ClosedPipe, Exit, NotDone, complaint_of
-from groundwork.service.installed import installed_version
 from groundwork.service.invisible import json_visible, visible
+from groundwork.service.program import installed_version
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from groundwork.service import store_folder
-from groundwork.service.beginning import loaded
 from groundwork.service.errors import Misconfigured
 from groundwork.service.machine import entropy, this, token_hex, utc_now
+from groundwork.service.program import loaded
 
 PUBLIC = re.compile(r"[A-Za-z0-9_-]{43}")
 SIGNATURE = re.compile(r"[A-Za-z0-9_-]{86}")

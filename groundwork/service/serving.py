@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import uvloop
 
-from groundwork.service import beginning, json_log, process
+from groundwork.service import json_log, process, program
 from groundwork.service.config_file import LogSettings, secrets_in
 from groundwork.service.errors import Exit, Misconfigured, complaint_of
 from groundwork.service.secret import equal_ones
@@ -40,7 +40,7 @@ def serve(
     json_log.set_up(settings.log.level.upper(), settings.log.format, redact=settings.secrets(), aside=aside)
     for told in equal_ones(secrets_in(file, os.environ)) if file else ():
         log.warning("%s: give each its own", told)
-    beginning.collect_seldom()
+    program.collect_seldom()
     process.hide_memory()
     try:
         uvloop.run(work())

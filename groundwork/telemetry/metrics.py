@@ -19,8 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import accumulate
 from typing import Any, TypeVar
 
-from groundwork.service.beginning import loaded
-from groundwork.service.installed import installed_version
+from groundwork.service.program import installed_version, loaded
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Bounds of buckets for what mostly takes less than a minute."""

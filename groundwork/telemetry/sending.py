@@ -17,8 +17,8 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from groundwork.service.installed import installed_version
 from groundwork.service.json_log import Outage
+from groundwork.service.program import installed_version
 from groundwork.telemetry.settings import Receiver
 from groundwork.telemetry.span import Span
 

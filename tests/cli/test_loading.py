@@ -66,8 +66,8 @@ AFTER_THE_RUNS = {
 
 
 def test_an_agent_that_starts_has_not_loaded_what_its_runs_need_not_to_go_on() -> None:
-    probe = "import sys; from agent_service.__main__ import PROGRAM, beginning; "
-    probe += "beginning.command_of(*PROGRAM, sys.argv[1:]); print(*sys.modules)"
+    probe = "import sys; from agent_service.__main__ import PROGRAM, program; "
+    probe += "program.command_of(*PROGRAM, sys.argv[1:]); print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", probe, "serve", "--config", "agentic.yaml"],
         cwd=ROOT,

@@ -23,10 +23,10 @@ NOBODY = 65534
 INTERRUPTED = "__import__('os').kill(__import__('os').getpid(), 2); raise SystemExit('goes on')\n"
 BEGUN = """
 import sys
-from groundwork.service import beginning
+from groundwork.service import program
 
 sys.path.append(sys.argv[1])
-beginning.run("begun:main", "")
+program.run("begun:main", "")
 """
 HOLD = """
 import sys

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-from groundwork.service.installed import DISTRIBUTION
+from groundwork.service.program import DISTRIBUTION
 
 ROOT = Path(__file__).parents[2]
 DIST = ROOT / "dist"

@@ -23,10 +23,10 @@ from agent_service.run.changes import ChangeRecord, Journals
 from agent_service.run.journal import Entry, Run, flaw_in_chain
 from agent_service.run.ports import Artifacts
 from agent_service.views.folder.workspace import MAX_BYTES, Listing, TooLarge, Unsafe, Workspace
-from groundwork.service.beginning import loaded
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import monotonic, utc_now
+from groundwork.service.program import loaded
 from schemas.values import dataclass
 
 SOON_S = 0.2

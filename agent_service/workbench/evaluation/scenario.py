@@ -17,7 +17,7 @@ from agent_service.settings import AgentSettings, ContinuationSettings, LimitSet
 from agent_service.workbench.evaluation.expected import HERE, Expected, Strict
 from agent_service.workbench.evaluation.results import Group
 from groundwork.service.errors import Misconfigured
-from groundwork.service.installed import shipped
+from groundwork.service.program import shipped
 from groundwork.service.strict import NotYaml, parse
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Constraints, Outcome, SignalKind, ToolError

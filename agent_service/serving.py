@@ -13,7 +13,7 @@ from agent_service.api.inspection import Inspection, WhyCalls
 from agent_service.api.micro import Fresh, serve_on_bus
 from agent_service.api.operating import OperatorCalls, SwitchCalls
 from agent_service.api.people import PeopleCalls
-from agent_service.api.runs import Executors, RunCalls
+from agent_service.api.runs import RunCalls
 from agent_service.api.service import HealthCalls, Look, Part, ServiceCalls
 from agent_service.api.sse import EventStreams, Slots
 from agent_service.background import Background
@@ -70,8 +70,8 @@ async def let_callers_in(
     link, store = agent.ground.link, agent.store
     feed, reader = Feed(store), JournalReader(store)
     agent.followers.append(feed.tell)
-    executors = Executors(skills=agent.skills, troubles=NatsTroubles(link), callbacks=NatsCallbacks(link))
-    runs = RunCalls(store, agent.intake, executors, background, feed, reader)
+    outside = agent.skills, NatsTroubles(link), NatsCallbacks(link)
+    runs = RunCalls(store, agent.intake, *outside, background, feed, reader)
     rooms = runs, SwitchCalls(agent.halting, agent.signing)
     fresh = Freshness(store.caught_up).wait if agent.settings.shared else None
     await serve_on_bus(link, rooms, fresh=fresh)

@@ -97,18 +97,13 @@ class RunCounts(BaseModel):
     stopped: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Executors:
-    skills: Skills
-    troubles: Troubles
-    callbacks: Callbacks
-
-
 @dataclass(slots=True)
 class RunCalls:
     store: RunStore
     intake: Intake
-    executors: Executors
+    skills: Skills
+    troubles: Troubles
+    callbacks: Callbacks
     background: Background
     feed: Feed
     reader: JournalReader
@@ -135,7 +130,12 @@ class RunCalls:
                 async with self.intake.admission.room.unless_trouble():
                     known = await self.store.run_of(wake_id) is not None
                     async with self.intake.admission.quotas.wake(caller.payer, known=known):
-                        run_id = await self._wake(wake_id, request, caller, traceparent, waking, known=known)
+                        if not known:
+                            await self._check_new(request, waking)
+                        told: dict[str, Any] = {"by": caller.by, "payer": caller.payer, "traceparent": traceparent}
+                        run_id, accepted = await self.intake.wake(wake_id, request.start(), known=known, **told)
+                        waking.duplicate = accepted is None
+                        self._go_on(accepted)
             except WakeConflict as error:
                 raise await self._conflict(error, caller.payer) from error
         answer = WakeAnswer(run_id=run_id, wake_id=wake_id, status_url=f"/v1/runs/{run_id}")
@@ -143,28 +143,13 @@ class RunCalls:
             return answer
         return answer.model_copy(update={"run": await self.show_run(run_id, wait)})
 
-    async def _wake(
-        self,
-        wake_id: str,
-        request: WakeRequest,
-        caller: Caller,
-        traceparent: str | None,
-        waking: Waking,
-        *,
-        known: bool,
-    ) -> str:
-        flaw = await self.executors.callbacks.flaw(request.callback) if request.callback and not known else ""
+    async def _check_new(self, request: WakeRequest, waking: Waking) -> None:
+        flaw = await self.callbacks.flaw(request.callback) if request.callback else ""
         if flaw:
             text = f"the gateway would never send to this callback: {flaw} (gateway.outbound.callbacks.network)"
             waking.refused_as = Code.CALLBACK_REFUSED
             raise Refusal(Code.CALLBACK_REFUSED, text, field="callback")
-        if not known:
-            await self.intake.admission.room.check()
-        told: dict[str, Any] = {"by": caller.by, "payer": caller.payer, "traceparent": traceparent}
-        run_id, accepted = await self.intake.wake(wake_id, request.start(), known=known, **told)
-        waking.duplicate = accepted is None
-        self.background.start(self.intake.follow(accepted))
-        return run_id
+        await self.intake.admission.room.check()
 
     async def _conflict(self, error: WakeConflict, payer: str) -> Exception:
         run = await self.store.load(error.run_id)
@@ -271,14 +256,14 @@ class RunCalls:
 
     async def _present(self) -> frozenset[str]:
         with suppress(TryAgain):  # no executor has told its tools yet
-            await self.executors.skills.catalog()
-        return self.executors.skills.present()
+            await self.skills.catalog()
+        return self.skills.present()
 
     async def _trouble(self, state: RunState, there: frozenset[str]) -> str:
         executor = executor_of(state, state.pending) if state.pending else None
         if state.pending is None or executor not in there or utc_now() - state.pending.requested_at < SOON:
             return ""
-        return await self.executors.troubles.of(executor, run_id=state.run_id, step=state.pending.step)
+        return await self.troubles.of(executor, run_id=state.run_id, step=state.pending.step)
 
-    def _go_on(self, transition: Transition) -> None:
+    def _go_on(self, transition: Transition | None) -> None:
         self.background.start(self.intake.follow(transition))

@@ -31,7 +31,7 @@ from agent_service.api.inspection import Inspection, WhyCalls
 from agent_service.api.operating import OperatorCalls, SwitchCalls
 from agent_service.api.people import PeopleCalls
 from agent_service.api.requests import MAX_BODY_BYTES
-from agent_service.api.runs import Executors, RunCalls
+from agent_service.api.runs import RunCalls
 from agent_service.api.service import HealthCalls, ServiceCalls
 from agent_service.api.sse import EventStreams, Slots
 from agent_service.archive.pruning import Pruning, RunBelongings
@@ -258,7 +258,6 @@ async def open_house(
             incoming,
             clock,
         )
-        executors = Executors(skills=outside, troubles=outside, callbacks=outside)
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})
         folders = Folders(archive, workspace, shelf, keep=25)
         wrong: dict[str, str] = {}
@@ -274,7 +273,7 @@ async def open_house(
         pruning = Pruning(store.forgetting, belongings, rules, 7.0, clock)
         metrics = partial(instruments.exposed, "agentic-loop")
         rooms = (
-            RunCalls(archive, intake, executors, Background(group), feed, reader),
+            RunCalls(archive, intake, outside, outside, outside, Background(group), feed, reader),
             SwitchCalls(halting, signing),
             Inspection(store, reader, folders, as_text),
             WhyCalls(store, Nowhere(), letters, outside, no_gateway, readiness),

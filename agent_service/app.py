@@ -20,7 +20,7 @@ from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
 from agent_service.core.waiting import Status
 from agent_service.metrics.runs import AgentMetrics
-from agent_service.models.opening import open_model
+from agent_service.models.settings import open_model
 from agent_service.settings import AgentSettings
 from agent_service.store.database import ahead
 from agent_service.store.marks import refuse_moved_away

@@ -18,8 +18,7 @@ from pydantic import BaseModel, Field
 from agent_service.core.events import ModelUsage
 from agent_service.core.phases import Refusal
 from agent_service.core.state import RunState
-from agent_service.models.call import LanguageModel, Reply, Request
-from agent_service.models.prices import Prices
+from agent_service.models.call import LanguageModel, Prices, Reply, Request
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
 from agent_service.models.transport import check_way, connection, events

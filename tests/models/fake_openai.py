@@ -14,8 +14,7 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsNon
 from pydantic import SecretStr
 
 from agent_service.models import openai_model
-from agent_service.models.call import LanguageModel
-from agent_service.models.prices import Prices
+from agent_service.models.call import LanguageModel, Prices
 from agent_service.models.settings import ModelSettings
 from tests.models.prompt_cache import canonical, tokens
 from tests.models.wire import KEY, Body, Call, Fake, Rejected, Response, Served, in_pieces, served

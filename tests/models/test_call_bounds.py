@@ -8,8 +8,7 @@ import pytest
 from agent_service.core.brief import Spent
 from agent_service.core.limits import FIRST_REPLY
 from agent_service.core.waiting import Reserve
-from agent_service.models.call import estimated
-from agent_service.models.prices import Prices
+from agent_service.models.call import Prices, estimated
 from agent_service.models.prompts.prompt import compose
 from agent_service.models.settings import ModelSettings
 from tests.models.model_house import reflecting

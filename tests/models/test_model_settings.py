@@ -7,8 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from agent_service.errors import ModelError
-from agent_service.models.opening import open_model
-from agent_service.models.settings import ModelSettings
+from agent_service.models.settings import ModelSettings, open_model
 from agent_service.settings import load
 from groundwork.service import json_log
 from groundwork.service.errors import Misconfigured

@@ -15,8 +15,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from agent_service.models.opening import open_model
-from agent_service.models.settings import ModelSettings
+from agent_service.models.settings import ModelSettings, open_model
 from agent_service.run.ports import Provider
 
 KEY = "sk-test-0123456789-secret"

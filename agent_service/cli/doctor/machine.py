@@ -14,9 +14,8 @@ from agent_service.api.door import Access
 from agent_service.bus.room import CANNOT_WRITE, RESTART
 from agent_service.errors import ModelError
 from agent_service.history.plain import ok, warning, wrong
-from agent_service.models.opening import open_model
 from agent_service.models.scripted_model import read_script
-from agent_service.models.settings import ModelSettings
+from agent_service.models.settings import ModelSettings, open_model
 from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE, ahead, open_for_reading
 from agent_service.store.sqlite import RunStore

@@ -19,7 +19,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.kill_switch import KillSwitch
 from agent_service.metrics.wakes import IncomingMetrics
-from agent_service.models.opening import open_model
+from agent_service.models.settings import open_model
 from agent_service.run.arrival import Arrival, Unreadable
 from agent_service.run.changes import ChangeRecord
 from agent_service.run.checks.evidence import Evidence

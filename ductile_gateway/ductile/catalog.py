@@ -12,8 +12,9 @@ from functools import partial
 
 from pydantic import JsonValue, ValidationError
 
+from ductile_gateway.ductile.jobs import Document
 from ductile_gateway.ductile.settings import DuctileSettings, full_name
-from ductile_gateway.plugins.manifest import Command, Manifest
+from ductile_gateway.plugins.manifest import Command, Described
 from ductile_gateway.tools.catalog import ToolChoice
 from schemas import subjects
 from schemas.catalog import Catalog
@@ -22,15 +23,13 @@ from schemas.values import dataclass
 
 PIPELINE_COMMAND = "handle"
 
-Document = Mapping[str, JsonValue]
-
 
 @dataclass(frozen=True, slots=True)
 class DuctileTools:
     """`manifests` by name. `closed`: routes and commands whose arguments take no further field. `problems`: what is
     left out, and why."""
 
-    manifests: Mapping[str, Manifest] = field(default_factory=dict)
+    manifests: Mapping[str, Described] = field(default_factory=dict)
     pipelines: frozenset[str] = frozenset()
     closed: frozenset[tuple[str, str]] = frozenset()
     problems: tuple[str, ...] = ()
@@ -72,7 +71,7 @@ def read_tools(
     wanted_names, relayed = frozenset(names), settings.relayed()
     problems: list[str] = [] if wanted_names else [_NOTHING]
     flows = (wanted_names & pipelines) - plugins.keys() - relayed
-    manifests = dict[str, Manifest]()
+    manifests = dict[str, Described]()
     for name in sorted(wanted_names & (plugins.keys() | flows | relayed)):
         document = plugins.get(name, {})
         document = document if name not in flows | relayed else _of_one_command(name, document, settings)
@@ -113,7 +112,7 @@ def _of_one_command(name: str, document: Document, settings: DuctileSettings) ->
     return {"description": f"{name} of Ductile.", **document, "commands": [command]}
 
 
-def _manifest(name: str, document: Document, settings: DuctileSettings, problems: list[str]) -> Manifest | None:
+def _manifest(name: str, document: Document, settings: DuctileSettings, problems: list[str]) -> Described | None:
     commands, schemas = [], []
     for entry in _commands_in(document):
         schema = entry.get("output_schema")
@@ -127,14 +126,9 @@ def _manifest(name: str, document: Document, settings: DuctileSettings, problems
             problems.append(f"plugin {name}: its command {str(entry.get('name'))[:64]} is left out: {flaws_of(error)}")
     outputs = [schema.get("x-output") for schema in schemas]
     try:
-        return Manifest.model_validate(
+        return Described.model_validate(
             {
-                "manifest_spec": "ductile.plugin",
-                "manifest_version": 1,
-                "protocol": 2,
                 "name": name,
-                "version": document.get("version") or "unknown",
-                "entrypoint": "ductile",  # what starts the plugin there is not told, and nothing here starts it
                 "description": document.get("description"),
                 "output": next((one for one in ("untrusted", "trusted") if one in outputs), None),
                 "continues": all(schema.get("x-continues") is not False for schema in schemas),
@@ -151,7 +145,7 @@ def _commands_in(document: Document) -> list[dict[str, JsonValue]]:
     return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
 
-def _idle(settings: DuctileSettings, manifests: Mapping[str, Manifest]) -> Iterable[str]:
+def _idle(settings: DuctileSettings, manifests: Mapping[str, Described]) -> Iterable[str]:
     there = {f"{name}/{command.name}" for name, manifest in manifests.items() for command in manifest.commands}
     for name in sorted(settings.idempotent - there):
         yield f"{settings.place}.idempotent names {name}, which is not a command of a tool on offer"

@@ -190,10 +190,9 @@ def flaw_of(entrypoint: Path, search: str | None = None) -> str | None:
     quoted = shlex.quote(str(entrypoint))
     if not entrypoint.is_file() or not os.access(entrypoint, os.X_OK):
         return f"the entrypoint must be an executable file (chmod 755 {quoted})"
-    beginning = _beginning(entrypoint)
-    if b"\0" in beginning:  # compiled
+    first = _line_1(entrypoint)
+    if "\0" in first:  # compiled
         return None
-    first = _line_1(beginning)
     if not first.startswith("#!"):
         return f"nothing says what runs it: write `#!/usr/bin/env {BEGINS.get(entrypoint.suffix, 'bash')}` as line 1"
     if first.endswith("\r"):
@@ -204,28 +203,23 @@ def flaw_of(entrypoint: Path, search: str | None = None) -> str | None:
 def lack_of(entrypoint: Path, packages: Collection[str], search: str | None = None) -> str:
     """The packages (by pip's names) that our own Python lacks, with the mend, where line 1 names that Python; else
     empty."""
-    if not packages:
-        return ""
-    python = _python_of(entrypoint, search)
-    if not python:
-        return ""
     names = " ".join(shlex.quote(name) for name in packages if not _is_here(name))
-    if extras := extras_with(packages):
-        install = f"pip install '{DISTRIBUTION}[{','.join(extras)}]'"
-    else:
-        install = f"{shlex.quote(python)} -m pip install {names}"
-    return f"{python} does not have {names}: {install}" if names else ""
+    python = _python_of(entrypoint, search) if names else ""
+    extras = extras_with(packages)
+    ours, theirs = f"'{DISTRIBUTION}[{','.join(extras)}]'", f"{shlex.quote(python)} -m pip install {names}"
+    mend = f"pip install {ours}" if extras else theirs
+    return f"{python} does not have {names}: {mend}" if python else ""
 
 
 def is_ours(entrypoint: Path, search: str | None = None) -> bool:
     """Whether our own Python runs it, without options, and no module beside it has the name of one that guards load."""
     beside = {path.stem for path in entrypoint.parent.iterdir()}
-    is_plain = " -" not in _line_1(_beginning(entrypoint)) and beside.isdisjoint(LOADED)
+    is_plain = " -" not in _line_1(entrypoint) and beside.isdisjoint(LOADED)
     return is_plain and bool(_python_of(entrypoint, search))
 
 
 def _python_of(entrypoint: Path, search: str | None) -> str:
-    first = _line_1(_beginning(entrypoint))
+    first = _line_1(entrypoint)
     python = shutil.which(first.removeprefix("#!").split()[-1], path=search) if first.startswith("#!") else None
     is_python = python and PYTHON.fullmatch(Path(python).name) and Path(python).parent == Path(sys.executable).parent
     return python if python and is_python else ""
@@ -237,13 +231,11 @@ def extras_with(packages: Collection[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(extras)) if all(extras) else ()
 
 
-def _beginning(entrypoint: Path) -> bytes:
+def _line_1(entrypoint: Path) -> str:
+    """All of the beginning of a compiled one."""
     with entrypoint.open("rb") as file:
-        return file.read(FIRST_BYTES)
-
-
-def _line_1(beginning: bytes) -> str:
-    return beginning.split(b"\n", 1)[0].decode(errors="replace")
+        beginning = file.read(FIRST_BYTES)
+    return (beginning if b"\0" in beginning else beginning.split(b"\n", 1)[0]).decode(errors="replace")
 
 
 def _is_here(package: str) -> bool:

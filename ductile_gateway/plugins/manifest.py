@@ -103,22 +103,27 @@ class ConfigKeys(_Section):
     optional: tuple[str, ...] = ()
 
 
-class Manifest(_Section):
-    manifest_spec: Literal["ductile.plugin"]
-    manifest_version: Literal[1]
-    protocol: Literal[2]
+class Described(_Section):
+    """What a plugin is for agents, whoever starts it."""
+
     name: ToolName
-    version: Annotated[str, Field(coerce_numbers_to_str=True)]
-    entrypoint: Annotated[str, AfterValidator(_inside)]
     description: str = ""
     output: Output | None = None
     continues: bool = True
     commands: Annotated[tuple[Command, ...], Field(min_length=1)]
-    config_keys: ConfigKeys = ConfigKeys()
-    python_packages: tuple[str, ...] = ()
 
     def command(self, name: str) -> Command | None:
         return next((command for command in self.commands if command.name == name), None)
+
+
+class Manifest(Described):
+    manifest_spec: Literal["ductile.plugin"]
+    manifest_version: Literal[1]
+    protocol: Literal[2]
+    version: Annotated[str, Field(coerce_numbers_to_str=True)]
+    entrypoint: Annotated[str, AfterValidator(_inside)]
+    config_keys: ConfigKeys = ConfigKeys()
+    python_packages: tuple[str, ...] = ()
 
 
 def read_manifest(document: object) -> Manifest:

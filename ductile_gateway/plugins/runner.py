@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 from pathlib import Path
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -20,7 +21,7 @@ from ductile_gateway.calls.call import NeverStarted, ToolCall, ToolOutcome, Unkn
 from ductile_gateway.plugins.boxes import Box, Orders, Ready
 from ductile_gateway.plugins.call_folder import CallFolder, CallFolders, read_boot_id
 from ductile_gateway.plugins.folders import InstalledPlugin, PluginRefused, require_trust
-from ductile_gateway.plugins.manifest import Command, Manifest
+from ductile_gateway.plugins.manifest import Command, Described
 from ductile_gateway.plugins.process import Guard, Guards, attend
 from ductile_gateway.plugins.response import Ending, Remains, judge
 from ductile_gateway.ports import Begin, unrecorded
@@ -212,25 +213,11 @@ class InProcessTools:
         """Nothing was remembered."""
 
 
-def in_process_manifests() -> Mapping[str, Manifest]:
-    anything = {"type": "object"}
-    echo = Manifest(
-        manifest_spec="ductile.plugin",
-        manifest_version=1,
-        protocol=2,
-        name="echo",
-        version="1",
-        entrypoint="none",
-        description="Gives its arguments back. Runs inside the gateway, for benchmarks and tests.",
-        output="trusted",
-        commands=(
-            Command(name="handle", type="read", description="Gives its arguments back.", input_schema=anything),
-            Command(
-                name="write",
-                type="write",
-                description="The same, declared as a command that changes something.",
-                input_schema=anything,
-            ),
-        ),
+def in_process_manifests() -> Mapping[str, Described]:
+    about = "Gives its arguments back. Runs inside the gateway, for benchmarks and tests."
+    types: dict[str, Literal["read", "write"]] = {"handle": "read", "write": "write"}
+    commands = tuple(
+        Command(name=name, type=tier, description=f"A {tier}.", input_schema={"type": "object"})
+        for name, tier in types.items()
     )
-    return {echo.name: echo}
+    return {"echo": Described(name="echo", description=about, output="trusted", commands=commands)}

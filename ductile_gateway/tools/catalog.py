@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ductile_gateway.plugins.manifest import Command, Manifest
+from ductile_gateway.plugins.manifest import Command, Described
 from schemas import subjects
 from schemas.argument_schemas import schema_flaw
 from schemas.catalog import Approve, Catalog, Effect, Output, ToolCommand, ToolOffer
@@ -60,7 +60,7 @@ class ToolChoice(CommandChoice):
 
 
 def draw_catalog(
-    manifests: Mapping[str, Manifest],
+    manifests: Mapping[str, Described],
     choices: Mapping[str, ToolChoice] | None,
     *,
     timeout_s: float,
@@ -78,7 +78,7 @@ def draw_catalog(
     return Catalog(revision=_revision(offers), tools=tuple(offers)), problems
 
 
-def _drawn(name: str, choice: ToolChoice, manifest: Manifest | None, timeout_s: float) -> Iterator[ToolOffer | str]:
+def _drawn(name: str, choice: ToolChoice, manifest: Described | None, timeout_s: float) -> Iterator[ToolOffer | str]:
     """What is offered, and what is left out of it, and why."""
     plugin = choice.plugin or name
     if not subjects.OUR_OWN_ROUTES.isdisjoint((name, plugin)):
@@ -107,7 +107,7 @@ def _drawn(name: str, choice: ToolChoice, manifest: Manifest | None, timeout_s: 
             yield f"{name}: its manifest cannot be told on the bus: {flaws}"
 
 
-def _commands(tool: str, choice: ToolChoice, manifest: Manifest) -> Iterator[ToolCommand | str]:
+def _commands(tool: str, choice: ToolChoice, manifest: Described) -> Iterator[ToolCommand | str]:
     there = {command.name for command in manifest.commands}
     if not choice.commands and there <= HOUSEKEEPING:
         only = f"plugin {manifest.name} has only {', '.join(sorted(there))}, by which Ductile looks after it"

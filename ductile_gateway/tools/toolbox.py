@@ -16,7 +16,7 @@ from ductile_gateway.ductile.catalog import DuctileTools, without_call_id
 from ductile_gateway.ductile.settings import DuctileSettings, full_name
 from ductile_gateway.plugins.boxes import plugin_environment
 from ductile_gateway.plugins.folders import Discovered, InstalledPlugin, PluginLacks, discover_plugins
-from ductile_gateway.plugins.manifest import Manifest
+from ductile_gateway.plugins.manifest import Described
 from ductile_gateway.plugins.runner import in_process_manifests
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import ToolChoice, difference, draw_catalog
@@ -161,7 +161,7 @@ def _warn(problems: Iterable[str]) -> None:
 
 
 def _drawn(
-    settings: GatewaySettings, manifests: Mapping[str, Manifest], *, problems: tuple[str, ...] = (), **found: Any
+    settings: GatewaySettings, manifests: Mapping[str, Described], *, problems: tuple[str, ...] = (), **found: Any
 ) -> Tools:
     catalog, flaws = draw_catalog(manifests, settings.choices(), timeout_s=settings.timeout_s)
     return Tools(catalog, (*problems, *flaws), **found)

@@ -27,7 +27,6 @@ async def answer_probes(
     *,
     allowed_hosts: Collection[str],
 ) -> None:
-    """`wrong`: what is wrong with each thing that has to be there; empty where nothing is."""
     allowed = frozenset(map(str.lower, allowed_hosts))
 
     async def healthz(_: Request) -> Response:

@@ -117,7 +117,6 @@ class Seen:
         return {name: printable(check()) for name, check in self.readiness.items()}
 
     async def serve(self, outbox: Callable[[], int], *, take_over: bool) -> None:
-        """`outbox`: how many deliveries wait."""
         self._metrics.observe_gateway(self.wrong, outbox)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._answer_probes(within_s=HAND_OVER_S if take_over else 0.0))

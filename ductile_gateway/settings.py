@@ -32,8 +32,6 @@ OTHER_SECTIONS = ("agent",)
 
 
 class PluginLimits(Section):
-    """What one call may use, with all of its processes; besides the time by the clock, which is the tool's."""
-
     cpu_s: Annotated[float, Field(gt=0)] = 300.0
     memory_mb: Annotated[int, Field(ge=16)] = 1024
     file_mb: Annotated[int, Field(ge=1)] = 256
@@ -43,8 +41,6 @@ class PluginLimits(Section):
 
 
 class PluginSettings(Section):
-    """Plugin folders that the gateway runs itself (Ductile plugin protocol v2), each call in a box of its own."""
-
     folders: tuple[Path, ...] = ()
     config: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
     reload: bool = False
@@ -59,16 +55,12 @@ class PluginSettings(Section):
 
 
 class HttpSettings(Section):
-    """Where probes are answered: `/healthz`, `/readyz` and `/metrics`, without a token."""
-
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8711
     allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
 
 
 class GatewaySettings(Section):
-    """Everything that the gateway can be told."""
-
     name: ToolName = "ductile-gateway"
     nats: NatsSettings = NatsSettings.model_construct()
     store: Path = Path(".agentic/gateway")

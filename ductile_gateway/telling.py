@@ -127,7 +127,6 @@ class GatewayMetrics:
         self.instruments.level("agentic.outbound.waiting", "Deliveries to others that wait", outbox, unit="{event}")
 
     def observe_ductiles(self, troubles: Mapping[str, Callable[[], str]], queues: Mapping[str, Queue]) -> None:
-        """By the names of Ductiles; the one that needs none has the empty one."""
         which = ("agentic.ductile.name",) if any(queues) else ()
         series = {name: (name,) if which else () for name in queues}
 
@@ -191,8 +190,6 @@ class Spans:
 
 @dataclass(eq=False)
 class CallsTold:
-    """Fills the port Observer, and hears of starts. `urls`: of each Ductile, by name."""
-
     metrics: GatewayMetrics
     spans: Spans
     urls: Mapping[str, str]
@@ -234,7 +231,6 @@ class CallsTold:
 
 
 def sent_span(asked: Asked, sent: Sent, *, url: str) -> Span:
-    """One request to the Ductile at `url` that was to start the call."""
     address = urlsplit(url)
     attributes: dict[str, Value | None] = {
         "http.request.method": "POST",

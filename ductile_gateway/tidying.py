@@ -83,7 +83,6 @@ class Tidying:
         return utc_now() - timedelta(days=self._settings.ledger_days)
 
     async def _folders(self) -> list[CallFolder]:
-        """Of calls that are over, on this machine."""
         return await asyncio.to_thread(old_folders, self._settings.private_folder() / "calls", self._kept_since())
 
     async def _answers_before(self) -> datetime:

@@ -58,7 +58,6 @@ class Pins:
         self._rows = rows
 
     def all(self) -> Mapping[str, str]:
-        """The public keys by their ids."""
         return {pin.id: pin.public for row in self._rows.listed(Pinned, _PINNED) for pin in row.pins}
 
     async def newest(self) -> tuple[Pin, ...]:
@@ -147,7 +146,6 @@ class Trust:
             tell(what, extra={"keys": [key.id for key in now]})
 
     async def keep(self) -> NoReturn:
-        """Know the agent's keys before its first event comes, and those that follow, until cancelled."""
         while True:
             pause_s = LOOK_EVERY_S
             try:

@@ -49,8 +49,6 @@ class NatsBus:
 
 
 class NatsArtifacts:
-    """Artifacts in the bucket of the NATS object store, under `<run_id>/<name>`. Fills the port Artifacts."""
-
     def __init__(self, bucket: ArtifactBucket) -> None:
         self._bucket = bucket
 

@@ -185,7 +185,6 @@ class Permits:
         self._lived: dict[str, float] = {}
 
     async def take(self, lane: str, most: int) -> bool:
-        """Whether this gateway may do one thing more, where all together may do `most`."""
         return await self._changed(lane, 1, most)
 
     async def give_back(self, lane: str) -> None:

@@ -68,8 +68,6 @@ def answered(call: Call | None, answer: Call, by: str) -> Call:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """`key`: of its call. `sha256` in hex, `size` in bytes."""
-
     name: str
     key: str
     sha256: str
@@ -78,8 +76,6 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactNames:
-    """`at`: when the newest was named."""
-
     run_id: str
     at: datetime
     all: tuple[Artifact, ...]
@@ -90,7 +86,6 @@ class ArtifactNames:
 def named(
     kept: ArtifactNames | None, run_id: str, key: str, wanted: Sequence[WantedName], most: int, at: datetime
 ) -> ArtifactNames:
-    """With those of the call in place of what it had."""
     found = [one for one in kept.all if one.key != key] if kept else []
     size, more = sum(one.size for one in found), sum(one.size for one in wanted)
     if size + more > most:
@@ -151,7 +146,6 @@ class Ledger:
         return int(number)
 
     async def answers_to_publish(self, since: datetime) -> Sequence[Call]:
-        """Of this gateway, completed since; oldest first."""
         return self._rows.listed(Call, _ANSWERED, (microseconds(since), self._rows.by))
 
     async def receipt(self, key: str) -> Receipt | None:
@@ -159,7 +153,6 @@ class Ledger:
         return call.begun if call else None
 
     async def accepted(self, key: str, job_id: str) -> None:
-        """A job was made of the call."""
         await self._change_begun(key, lambda call, begun: replace(call, begun=replace(begun, job_id=job_id)))
 
     async def never_sent(self, key: str) -> None:
@@ -167,12 +160,10 @@ class Ledger:
         await self._change_begun(key, lambda call, _: replace(call, by=ALONE, begun=None))
 
     async def outlived(self, key: str, job: Job, at: datetime) -> None:
-        """The job has outlived the deadline of the call."""
         late = OverdueJob(key, replace(job, of=None), at)
         await self._change(key, lambda call: replace(call, late=late) if call and not call.late else call)
 
     def late(self) -> list[OverdueJob]:
-        """The longest overdue first."""
         late = [call.late for call in self._rows.listed(Call, _LATE) if call.late]
         return sorted(late, key=lambda late: late.since)
 
@@ -183,7 +174,6 @@ class Ledger:
         return await self._rows.change(Call, change, key)
 
     async def _change_begun(self, key: str, change: Callable[[Call, Receipt], Call]) -> None:
-        """Of a call that this gateway has begun."""
         me = self._rows.by
         await self._change(
             key, lambda call: change(call, call.begun) if call and call.begun and call.by == me else call

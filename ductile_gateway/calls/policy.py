@@ -52,7 +52,6 @@ class Offers:
     def replace(
         self, catalog: Catalog, problems: tuple[str, ...] = (), *, awaited: Mapping[str, Awaited] = NONE_AWAITED
     ) -> None:
-        """Calls that were admitted before go on."""
         self._validators = {
             (offer.name, command.name): validator_of(command.input_schema)
             for offer in catalog.tools

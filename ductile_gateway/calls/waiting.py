@@ -240,7 +240,6 @@ ASK_AGAIN_S = 0.5
 
 
 async def check_wanted(intent: Intent, has_ended: HasEnded) -> None:
-    """Raises Unwanted, and TryAgain."""
     request = intent.asked.request
     if intent.may_repeat and waited(intent) <= WAITED_FOR_LONG:
         return

@@ -118,7 +118,6 @@ async def _left(rows: Rows) -> AsyncIterator[None]:
 
 
 def _backed_up(settings: GatewaySettings, ledger: Path, place: str, *, with_keys: bool, leave: bool) -> dict[str, Any]:
-    """`keys`: the files with keys, which are not in it."""
     at, folder, series = datetime.now(UTC), ledger.parent, Series(place, GATEWAY)
     with series.writing(KeyRing.open(settings.keys_path()), at) as (file, archive), snapshot(ledger, file) as copy:
         with closing(sqlite3.connect(copy)) as connection, connection:

@@ -66,8 +66,6 @@ def _with_folders(settings: GatewaySettings, *folders: Path) -> GatewaySettings:
 
 
 class Gateway(LazyGroup):
-    """The commands whose modules are loaded when they are called."""
-
     table = table_of("""
 Commands
   ductile_gateway.cli.tools

@@ -45,8 +45,6 @@ log = logging.getLogger(__name__)
 
 
 class DuctileHealth:
-    """Of one Ductile. `follow` has to run beside its readers."""
-
     def __init__(self, settings: DuctileSettings) -> None:
         self._settings = settings
         self._outage = Outage(settings.label.capitalize(), log)
@@ -105,7 +103,6 @@ async def discover_tools(choices: Mapping[str, ToolChoice] | None, settings: Duc
 
 
 async def look_at(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
-    """Of the Ductile, and of our token. Raises Away."""
     health = await api.health()
     try:
         mark, text, remedy = _of_token(await _closed(api, settings), settings, writes=writes)

@@ -92,7 +92,6 @@ class DuctileRunner:
         return _refused(sent)
 
     async def resume(self, call: ToolCall) -> Verdict:
-        """The verdict on a call that may have been sent before: of the same job, if it is known or can be found."""
         receipt = await self.ledger.receipt(call.key)
         if receipt is None:
             return NeverStarted()
@@ -264,7 +263,6 @@ async def open_ductiles(
     queues: Mapping[str, Queue],
     told: ToldOfSent,
 ) -> AsyncIterator[Ductiles]:
-    """`queues`: by the name of the Ductile, how many jobs it is known to have."""
     async with contextlib.AsyncExitStack() as stack:
         runners = dict[str, DuctileRunner]()
         for name, settings in every.items():

@@ -40,8 +40,6 @@ PeerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$
 
 
 class RelayPeerSettings(Section):
-    """The gateway as one of the peers in Ductile's `remote_ingress.peers`."""
-
     path: Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._~/-]*$")] = "/ingest/peer"
     peer: PeerName = "agentic-gateway"
     key_id: Annotated[str, StringConstraints(pattern=r"^[!-~]*$")] = "v1"
@@ -69,8 +67,6 @@ class RelayRouteSettings(RelayPeerSettings):
 
 
 class DuctileSettings(Section):
-    """A Ductile that carries out the calls."""
-
     url: str
     token: Secret
     allow_http_nonloopback: bool = False

@@ -53,7 +53,6 @@ Found = str | NeverStarted | Unknown
 
 
 async def sent_by(path: str, starting: Awaitable[str]) -> Sent:
-    """What became of a start at that path."""
     began_at, told = utc_now(), dict[str, Any]()
     try:
         told = {"fate": "accepted", "status": httpx2.codes.ACCEPTED, "job_id": await starting}

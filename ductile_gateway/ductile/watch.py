@@ -101,8 +101,6 @@ class Pace:
 
 @dataclass(eq=False)
 class JobWatch:
-    """`secrets`: what is not to be told of what a job has said."""
-
     api: DuctileApi
     events: DuctileEvents
     ledger: Ledger

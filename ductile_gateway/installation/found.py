@@ -81,7 +81,6 @@ class DuctileProgram:
     path: str
 
     def flaw(self, command: str, main: Path) -> str:
-        """The error of `config check` or `config lock`; empty where all is well."""
         words = [self.path, "config", command, "--config", str(main)]
         try:
             done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=60)  # noqa: S603, PLW1510
@@ -92,7 +91,6 @@ class DuctileProgram:
 
 
 def find(place: Path) -> Found:
-    """The configuration in a folder, or with this main file. Raises Misconfigured."""
     main = place / "config.yaml" if place.is_dir() else place
     if not main.is_file():
         raise Misconfigured(

@@ -146,7 +146,6 @@ class Box:
         config: Iterable[object],
         closed: Iterable[Path],
     ) -> Order:
-        """How calls of the plugin in that folder are run. `closed`: the folders of all calls."""
         files, others = self.boundary.files, {str(folder) for folder in closed}.difference(TEMPORARY)
         return Order(
             entrypoint=str(entrypoint),

@@ -49,8 +49,6 @@ class PluginLacks(PluginRefused):
 
 @dataclass(frozen=True, slots=True)
 class InstalledPlugin:
-    """A plugin that may be run: `folder` and `entrypoint` are absolute and were checked."""
-
     manifest: Manifest
     folder: Path
     entrypoint: Path
@@ -59,8 +57,6 @@ class InstalledPlugin:
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """Usable plugins by name, and why each other is left out, as it is told."""
-
     plugins: Mapping[str, InstalledPlugin]
     left_out: Mapping[str, PluginRefused]
 

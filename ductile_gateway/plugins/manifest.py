@@ -127,7 +127,6 @@ class Manifest(Described):
 
 
 def read_manifest(document: object) -> Manifest:
-    """The manifest in a parsed YAML document. Raises ManifestInvalid."""
     if not isinstance(document, dict):
         raise ManifestInvalid("it holds no `key: value` lines: docs/TOOLS.md shows what it needs")
     try:

@@ -56,12 +56,10 @@ class Guard:
         socket.send_fds(self._line, [CALL.pack(seconds, name.encode())], [folder])
 
     async def ended(self) -> None:
-        """The call is over, or the guard was killed."""
         with contextlib.suppress(ConnectionError):
             self.is_free = await asyncio.get_running_loop().sock_recv(self._line, len(FREE)) == FREE
 
     def leave(self) -> None:
-        """It ends after its call."""
         self._line.close()
 
 
@@ -154,7 +152,6 @@ class _Guardhouse:
             )
 
     def ask(self, order: bytes, line: socket.socket, lock: int) -> None:
-        """For a guard. Raises ConnectionError where it is gone."""
         socket.send_fds(self._line, [LENGTH.pack(len(order))], [line.fileno(), lock])
         self._line.sendall(order)
 

@@ -254,7 +254,6 @@ def _hint(remains: Remains) -> str:
 
 
 def _exception(remains: Remains) -> str:
-    """What ended it, as Python, Node and others write it."""
     found = [line for line in remains.stderr.splitlines() if EXCEPTION.match(line)]
     return f"{_shown(found[-1], remains)}: " if found else ""
 

@@ -109,7 +109,6 @@ class LocalPlugins:
         return verdict
 
     def _judge(self, folder: CallFolder, ending: Ending, config: Mapping[str, JsonValue]) -> Verdict:
-        """`config`: of its plugin, whose secrets it must not tell."""
         return judge(
             Remains(
                 ending,
@@ -198,8 +197,6 @@ async def _refusal(box: Box, plugin: InstalledPlugin, folder: Path | None) -> st
 
 
 class InProcessTools:
-    """Runs `echo` at once. Fills the port ToolRunner."""
-
     finds_anywhere = False
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:

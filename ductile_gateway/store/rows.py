@@ -79,7 +79,6 @@ def head_of(columns: Mapping[str, Any]) -> str:
 
 
 def columns_in(row: Any) -> dict[str, Any]:
-    """What its head says."""
     said = {one.name: getattr(row, one.name) for one in fields(row) if one.name != "body"}
     return {"version": VERSION, "kind": kind_of(type(row)), **said}
 
@@ -228,7 +227,6 @@ def copy(connection: sqlite3.Connection, fact: StoredMessage) -> None:
 
 
 def put(connection: sqlite3.Connection, subject: str, seq: int, columns: Mapping[str, Any], body: bytes) -> None:
-    """In place of what is there. `columns`: what its head says."""
     connection.execute(_REPLACE, (*_values(subject, seq, columns, body), columns.get("position") or seq))
 
 

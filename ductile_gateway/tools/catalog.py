@@ -79,7 +79,6 @@ def draw_catalog(
 
 
 def _drawn(name: str, choice: ToolChoice, manifest: Described | None, timeout_s: float) -> Iterator[ToolOffer | str]:
-    """What is offered, and what is left out of it, and why."""
     plugin = choice.plugin or name
     if not subjects.OUR_OWN_ROUTES.isdisjoint((name, plugin)):
         yield f"{name}: an agent must not start an agent through {plugin}, so it is left out"

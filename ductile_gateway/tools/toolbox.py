@@ -200,7 +200,6 @@ async def follow_folders(settings: GatewaySettings, offers: Offers, tell: Tell) 
 
 
 def _marks(folders: Iterable[Path]) -> frozenset[tuple[Path, int, int, int]]:
-    """Of the folders, the plugins in them, and the files of these."""
     marks = set()
     for root in folders:
         for path in chain((root,), root.glob("*"), root.glob("*/*")):

@@ -38,8 +38,6 @@ class Forbidden(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The parts of a URL. `target`: path and query."""
-
     scheme: str
     host: str
     port: int
@@ -125,7 +123,6 @@ class Addresses:
         self._resolvers = ThreadPoolExecutor(most, thread_name_prefix="resolver")
 
     async def of(self, destination: Destination, rules: NetworkSettings) -> Sequence[str]:
-        """Raises Forbidden, and OSError."""
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(self._resolvers, self._resolve, destination.host, destination.port)
         for address in found:

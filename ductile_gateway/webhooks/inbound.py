@@ -85,7 +85,6 @@ class Inbound:
         self._bodies = Bodies(self.settings.max_body_bytes)
 
     async def serve(self) -> None:
-        """Take events from outside until cancelled. Raises Misconfigured or Broken."""
         async with listening(self.settings.host, self.settings.port, who="gateway") as listener:
             log.info("events from outside are taken", extra={"http": address(listener)})
             await serve_http(self.app(), listener)
@@ -137,7 +136,6 @@ class Inbound:
         return {name: value for name, value in request.headers.items() if times[name] == 1}, body
 
     async def _relay(self, path: str, headers: Mapping[str, str], body: bytes) -> Taken:
-        """An event that a Ductile relays by POST."""
         now, name = utc_now(), headers.get(PEER.lower(), "").strip()
         peer, claim = self.settings.peers.get(name), claimed("relay", headers, body, path=path, now=now)
         keys = peer.secrets(now, headers.get(KEY_ID.lower(), "").strip()) if peer else ()
@@ -156,7 +154,6 @@ class Inbound:
         return await self._take(kind, outgoing, origin)
 
     async def _webhook(self, name: str, headers: Mapping[str, str], body: bytes) -> Taken | None:
-        """None for an event that is not mapped."""
         now = utc_now()
         hook = self.settings.webhooks.get(name)
         scheme, header = (hook.scheme, hook.signature_header) if hook else ("ductile", "")
@@ -186,7 +183,6 @@ class Inbound:
         return signed and bool(keys)
 
     async def _take(self, event_type: str, event: Outgoing, origin: Origin) -> Taken:
-        """Durable on return."""
         try:
             async with asyncio.timeout(self.within_s):
                 await self._keep(event)

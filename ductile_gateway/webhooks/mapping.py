@@ -94,8 +94,6 @@ class _Sender(_Part):
 
 
 class RelayedEvent(_Part):
-    """An event as Ductile's relay has it on the wire."""
-
     event: _Event
     origin: _Sender | None = None
     baggage: dict[str, JsonValue] | None = None
@@ -184,7 +182,6 @@ def _payload(mapping: EventMapping, document: JsonValue, origin: Origin) -> dict
 
 
 def _said(mapping: EventMapping, document: JsonValue) -> Iterator[tuple[str, JsonValue]]:
-    """Each field of the event with what the document has at its place."""
     fields = set[str]().union(*FIELDS[mapping.to]) - {"kind", "trusted", "status"}
     places = {name: place for name, place in mapping if name in fields}
     if mapping.to == subjects.TOOL_RESULT:

@@ -47,7 +47,6 @@ class LifecycleEvent:
 
 
 def read_event(subject: str, message: Any, *, at: datetime) -> LifecycleEvent:
-    """Raises Unreadable."""
     match message:
         case {"type": kind, "dedupe_key": str(key), "payload": {"run_id": str(run_id)}} if kind == subject:
             if _KEY.fullmatch(key) and _RUN_ID.fullmatch(run_id):

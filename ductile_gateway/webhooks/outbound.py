@@ -80,13 +80,11 @@ class Outbox:
         self._me = rows.by
 
     async def add(self, notifications: Sequence[Notification]) -> None:
-        """What has been added before is left out."""
         for one in notifications:
             owed = replace(one, by=self._me)
             await self._rows.change(Notification, lambda there, owed=owed: there or owed, one.target, one.key)  # type: ignore[misc] # each its own
 
     async def lanes_due(self, now: datetime) -> Sequence[str]:
-        """The lanes in which something is to be tried now by this gateway."""
         return [lane for (lane,) in self._rows.look_up(_LANES, self._due_by(now))]
 
     async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Notification]:
@@ -118,7 +116,6 @@ class Outbox:
         return self._number(WAITING)
 
     def findings(self) -> Iterator[tuple[str, str]]:
-        """What is wrong, and what helps."""
         for oldest in self._listed(_OLDEST):
             if utc_now() - oldest.accepted_at > LONG:
                 first = next(iter(self._listed(_FIRST_PUT_OFF)), None)

@@ -47,8 +47,6 @@ _Receiver = CallbackSettings | SubscriptionSettings
 
 @dataclass(eq=False)
 class WebhookSender:
-    """`relays` and `receivers` by target."""
-
     client: httpx2.AsyncClient
     addresses: Addresses
     relays: Mapping[str, RelayIngress]

@@ -45,8 +45,6 @@ FOR_KIND = {"approve": {"arguments_hash"}, "answer": {"message"}, "message": {"m
 
 
 class EventMapping(Section):
-    """What becomes of an event, with the place in it of each field that is needed."""
-
     to: Literal["agentic.start", "agentic.tool_result", "agentic.signal", "agentic.cancel"]
     goal: Template | None = None
     context: dict[str, Pointer] = Field(default_factory=dict)
@@ -79,8 +77,6 @@ class EventMapping(Section):
 
 
 class KeySettings(Section):
-    """A shared secret. While a secret is changed there are two of them."""
-
     id: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     secret: SigningSecret
     until: Instant | None = None
@@ -100,8 +96,6 @@ class _Sender(Section):
 
 
 class PeerSettings(_Sender):
-    """A Ductile that relays events here; its name is its `service.name`."""
-
     accept: Annotated[tuple[EventType, ...], Field(min_length=1)]
     events: dict[EventType, EventMapping] = Field(default_factory=dict)
 
@@ -113,8 +107,6 @@ class PeerSettings(_Sender):
 
 
 class WebhookSettings(_Sender):
-    """An address that others post to; its name is the last part of the path `/webhooks/NAME`."""
-
     scheme: Literal["ductile", "github", "standard"]
     signature_header: str = "X-Ductile-Signature-256"
     delivery_id: Pointer | None = None
@@ -137,8 +129,6 @@ class WebhookSettings(_Sender):
 
 
 class IngressSettings(Section):
-    """Where events are taken from outside. Without peers and webhooks nothing listens."""
-
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8710
     allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
@@ -185,8 +175,6 @@ WebhookSecret = Annotated[Secret, AfterValidator(_webhook_secret)]
 
 
 class RelaySettings(RelayPeerSettings):
-    """Ductile's relay ingress."""
-
     url: RelayUrl
     types: tuple[RunEvent, ...] = MILESTONES
 
@@ -218,16 +206,12 @@ class CallbackSettings(_SignedSection):
 
 
 class SubscriptionSettings(_SignedSection):
-    """One receiver of events of all runs."""
-
     url: WebUrl
     secret: WebhookSecret
     types: tuple[RunEvent, ...] = MILESTONES
 
 
 class OutboundSettings(Section):
-    """Who is told of what becomes of runs."""
-
     agent_keys: tuple[PublicKey, ...] = ()
     relay: RelaySettings | None = None
     relays: dict[DuctileName, RelaySettings] = Field(default_factory=dict)

@@ -279,7 +279,6 @@ def _size(folder: str, most: int) -> int:
 
 
 def _emptied(folder: str) -> bool:
-    """Whether nothing is left in it."""
     try:
         os.chmod(folder, 0o700)
         with os.scandir(folder) as entries:

@@ -37,8 +37,6 @@ Stamp = tuple[int, int, int, int]
 
 
 class Program:
-    """`entrypoint`: an absolute path."""
-
     def __init__(self, entrypoint: str) -> None:
         self._entrypoint = entrypoint
         self._folder = os.path.dirname(entrypoint)

@@ -1,33 +1,41 @@
-"""The gateway, put together: the only place where adapters are chosen; and `ductile-gateway serve`."""
+"""The gateway, put together: the only place where adapters are chosen; and `ductile-gateway serve`. It stands on the
+bus, its own, and its rows, for this process alone."""
 
 import asyncio
 import contextlib
 import logging
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 from ductile_gateway.bus.incoming import Questions, requests_of, serve_questions
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, agent_keys, follow_halt, halt_at_last, has_ended
+from ductile_gateway.bus.ownership import ROLE, AfterRestore, BusOwnership, Permits, require
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.waiting import Lanes, Standstill
-from ductile_gateway.foundations import Foundations, laid, open_tools
 from ductile_gateway.seen import Seen
 from ductile_gateway.settings import GatewaySettings, load, settings_file
+from ductile_gateway.store import ahead
+from ductile_gateway.store.opening import mark_of, open_alone, open_shared
+from ductile_gateway.store.rows import Rows
 from ductile_gateway.telling import GatewayMetrics
 from ductile_gateway.tidying import Tidying
-from ductile_gateway.tools.toolbox import follow_folders, keep_fresh, tools_at_last
+from ductile_gateway.tools.toolbox import follow_folders, keep_fresh, open_tools, tools_at_last
 from ductile_gateway.trust import Pins, Trust
 from ductile_gateway.webhooks.destinations import callback_check
 from ductile_gateway.webhooks.outbound import Outbox, serve_outbound
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.following import keep_informed
 from groundwork.nats.lease import may_join_anew
-from groundwork.service import serving
+from groundwork.service import foundations, serving
 from groundwork.service.errors import Exit, Failure, causes
+from groundwork.service.foundations import Ground
 from groundwork.service.program import loaded
 from groundwork.service.serving import OF_A_SERVICE, cancelled_by_signals, head_start, tell_ready
+from groundwork.service.store_folder import HAND_OVER_S, store_id
+from groundwork.sqlite.group_commit import OnCommit
 from schemas import subjects
 from schemas.values import dataclass
 
@@ -68,10 +76,10 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
 
 async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
     offers, metrics = Offers(executor=settings.name), GatewayMetrics()
-    laying = laid(settings, take_over=take_over, on_commit=metrics.store.committed)
+    laying = _laid(settings, take_over=take_over, on_commit=metrics.store.committed)
     async with laying as stands_on, contextlib.AsyncExitStack() as leaving:
         link, rows, outbox = stands_on.ground.link, stands_on.rows, Outbox(stands_on.rows)
-        told = Seen(settings, offers, stands_on, metrics)
+        told = Seen(settings, offers, link, rows, metrics)
         leaving.push_async_callback(told.spans.send_the_last)  # also those of calls that ended in their grace
         agent = partial(agent_keys, link, progress=settings.outbound.wants_progress())
         trust = Trust(Pins(rows), agent, given=settings.outbound.agent_keys, refused=metrics.refused.add)
@@ -94,11 +102,53 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
                 group.create_task(work)
 
 
+@dataclass(frozen=True, slots=True)
+class _Foundations:
+    """`permits`: of one of several gateways; else None."""
+
+    ground: Ground
+    rows: Rows
+    ownership: BusOwnership
+    permits: Permits | None
+
+
+@contextlib.asynccontextmanager
+async def _laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnCommit) -> AsyncIterator[_Foundations]:
+    laying = foundations.laid(
+        ROLE,
+        settings.nats,
+        settings.private_folder(),
+        partial(require, shared=settings.shared),
+        name=subjects.SERVICE_GATEWAY,
+        shared=settings.shared,
+        take_over=take_over,
+        lease_s=settings.lease_s,
+        hand_over_s=HAND_OVER_S + settings.grace_s,
+    )
+    if settings.shared:
+        async with laying as ground:
+            link, me = ground.link, store_id(ground.folder)
+            async with open_shared(ground.folder, link, me, on_commit=on_commit) as rows:
+                ownership = BusOwnership(ground.lease, link=link, me=me, restored=await _restored(rows))
+                yield _Foundations(ground, rows, ownership, Permits(link, me))
+        return
+    await asyncio.to_thread(ahead, settings.store)  # refused before anybody is made to end for it
+    opening = open_alone(settings.store, on_commit=on_commit)
+    async with laying as ground, opening as rows:
+        ownership = BusOwnership(ground.lease, ground.predecessor, restored=await _restored(rows))
+        yield _Foundations(ground, rows, ownership, None)
+
+
+async def _restored(rows: Rows) -> AfterRestore | None:
+    mark = await mark_of(rows)
+    return AfterRestore(mark, rows) if mark.backup else None
+
+
 @dataclass(eq=False)
 class _Gateway:
     settings: GatewaySettings
     offers: Offers
-    stands_on: Foundations
+    stands_on: _Foundations
     told: Seen
     trust: Trust
     metrics: GatewayMetrics

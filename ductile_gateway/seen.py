@@ -15,9 +15,9 @@ from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.waiting import Standstill, WaitingCalls, look_at_standstill, look_at_waiting
 from ductile_gateway.ductile.jobs import Queue
-from ductile_gateway.foundations import Foundations
 from ductile_gateway.ports import Look
 from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.store.rows import Rows
 from ductile_gateway.telling import CallsTold, GatewayMetrics, Spans
 from groundwork.nats.lease import look_at_all
 from groundwork.nats.link import NatsLink
@@ -84,19 +84,19 @@ class Status:
 
 class Seen:
     def __init__(
-        self, settings: GatewaySettings, offers: Offers, stands_on: Foundations, metrics: GatewayMetrics
+        self, settings: GatewaySettings, offers: Offers, link: NatsLink, rows: Rows, metrics: GatewayMetrics
     ) -> None:
         self._settings = settings
-        self._store = store = stands_on.store
+        self._store = store = rows.carrier.file
         self._metrics = metrics
-        link, version = stands_on.ground.link, installed_version()
+        version = installed_version()
         metrics.listen_to(link)
         ductiles = settings.every_ductile() if settings.runner == "ductile" else {}
         looks: dict[str, Look] = {"gateway": partial(_look_at_offers, offers, version=version, runner=settings.runner)}
         for each in ductiles.values():
             look = loaded("ductile_gateway.ductile.discovery:look")
             looks[each.label] = partial(look, each, offers=offers, others=settings.ductiles)
-        number, me = partial(_living, link) if settings.shared else None, stands_on.rows.by
+        number, me = partial(_living, link) if settings.shared else None, rows.by
         self.status = Status(looks=looks, version=version, executor=settings.name, name=me, number=number)
         self.readiness: dict[str, Callable[[], str]] = {
             "nats": lambda: _trouble_of_nats(link),

@@ -24,12 +24,11 @@ from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.results import Kept, made_fit, output_of
 from ductile_gateway.cli.main import EXAMPLE, NAME, AsJson, ConfigNearby, ToolsFolder, settings_for_tools
-from ductile_gateway.foundations import open_tools
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import ToolRunner
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.opening import open_alone
-from ductile_gateway.tools.toolbox import Tools, find_tools
+from ductile_gateway.tools.toolbox import Tools, find_tools, open_tools
 from groundwork.service import strict
 from groundwork.service.commands import examples
 from groundwork.service.errors import Exit, Misconfigured, TryAgain, Unreachable

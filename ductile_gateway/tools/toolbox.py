@@ -1,23 +1,25 @@
 """The tools that there are: found where the settings say, at the start, and again and again in a Ductile, and in plugin
-folders that change while the gateway runs.
+folders that change while the gateway runs; and what carries out their calls.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import field
 from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Awaited, Offers
 from ductile_gateway.ductile.catalog import DuctileTools, without_call_id
+from ductile_gateway.ductile.jobs import Queue, ToldOfSent
 from ductile_gateway.ductile.settings import DuctileSettings, full_name
-from ductile_gateway.plugins.boxes import plugin_environment
+from ductile_gateway.plugins.boxes import box_of, plugin_environment
 from ductile_gateway.plugins.folders import Discovered, InstalledPlugin, PluginLacks, discover_plugins
 from ductile_gateway.plugins.manifest import Described
-from ductile_gateway.plugins.runner import in_process_manifests
+from ductile_gateway.plugins.runner import InProcessTools, LocalPlugins, in_process_manifests
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import ToolChoice, difference, draw_catalog
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
@@ -173,6 +175,30 @@ def _discover(settings: GatewaySettings) -> Discovered:
         raise Misconfigured("gateway.plugins.folders names no folder: name those that hold the plugins")
     search = plugin_environment(plugins.environment)["PATH"]
     return discover_plugins(plugins.folders, plugins.config, search=search)
+
+
+@contextlib.asynccontextmanager
+async def open_tools(
+    settings: GatewaySettings,
+    tools: Tools,
+    ledger: Ledger,
+    folder: Path,
+    *,
+    queues: Mapping[str, Queue],
+    told: ToldOfSent,
+) -> AsyncIterator[Any]:
+    """What fills the port ToolRunner. `queues`: by the name of a Ductile, how many jobs it is known to have."""
+    if settings.runner == "ductile":
+        every = settings.every_ductile()
+        open_ductiles = loaded("ductile_gateway.ductile.runner:open_ductiles")  # with all that speaks HTTP
+        async with open_ductiles(every, tools.ductiles, ledger, queues=queues, told=told) as runner:
+            yield runner
+    elif settings.runner == "in_process":
+        yield InProcessTools()
+    else:
+        box = box_of(settings.plugins)
+        log.info("plugins run in a box", extra={"boundary": box.boundary.told()})
+        yield LocalPlugins(tools.plugins, state_dir=folder, box=box)
 
 
 LOOK_S = 0.3

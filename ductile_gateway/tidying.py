@@ -21,6 +21,7 @@ from groundwork.service.errors import TryAgain
 from groundwork.service.machine import utc_now
 from groundwork.sqlite.file import instant, microseconds
 from schemas.status import GatewayPruned
+from schemas.values import dataclass
 
 LOOK_S = 3600.0
 ROUNDS = 5
@@ -31,13 +32,15 @@ _NTH_ANSWER = "SELECT at FROM rows WHERE kind = 'call' AND state = 'answered' OR
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Tidying:
     """Of one gateway. All methods raise TryAgain."""
 
-    def __init__(self, rows: Rows, settings: GatewaySettings) -> None:
-        self._rows = rows
-        self._file = rows.carrier.file
-        self._settings = settings
+    rows: Rows
+    settings: GatewaySettings
+
+    def __post_init__(self) -> None:
+        self._file = self.rows.carrier.file
         self._turn = asyncio.Lock()
 
     async def prune(self, dry_run: bool) -> GatewayPruned:
@@ -61,10 +64,10 @@ class Tidying:
             for _ in range(ROUNDS):
                 before = await self._answers_before()
                 for kind in (Call, ArtifactNames):
-                    await self._rows.forget(kind, before)
+                    await self.rows.forget(kind, before)
                 if before <= self._kept_since():
                     break
-            await self._rows.forget(Notification, utc_now() - REMEMBERED)
+            await self.rows.forget(Notification, utc_now() - REMEMBERED)
             for folder in await self._folders():
                 await asyncio.to_thread(folder.discard)
             while await self._file.shrink():
@@ -80,14 +83,14 @@ class Tidying:
             await asyncio.sleep(LOOK_S)
 
     def _kept_since(self) -> datetime:
-        return utc_now() - timedelta(days=self._settings.ledger_days)
+        return utc_now() - timedelta(days=self.settings.ledger_days)
 
     async def _folders(self) -> list[CallFolder]:
-        return await asyncio.to_thread(old_folders, self._settings.private_folder() / "calls", self._kept_since())
+        return await asyncio.to_thread(old_folders, self.settings.private_folder() / "calls", self._kept_since())
 
     async def _answers_before(self) -> datetime:
         """Before which instant answers go, also because the ledger takes too much: an estimate."""
-        since, most, used = self._kept_since(), self._settings.ledger_mb, await self._file.used()
+        since, most, used = self._kept_since(), self.settings.ledger_mb, await self._file.used()
         if most is None or used <= most << 20:
             return since
         ((answers,),) = await self._file.read(_ANSWERS)

@@ -66,14 +66,13 @@ LIMIT 1
 _IN_DOUBT = '"in_doubt"'
 
 
+@dataclass(eq=False)
 class AfterRestore:
     """Of the rows that were restored: a write of a run that is older than that is in doubt, and a person is asked once
     about it."""
 
-    def __init__(self, restored: Mark, rows: Rows) -> None:
-        self._restored = restored
-        self._rows = rows
-        self._taken = f"{restored.taken:%Y-%m-%d %H:%M} UTC"
+    _restored: Mark
+    _rows: Rows
 
     def doubt(self, asked: Asked) -> str:
         """Why a call that is new may have been made in the time that was lost; empty where it cannot."""
@@ -81,14 +80,14 @@ class AfterRestore:
         same = microseconds(at), request.run_id, asked.digest, request.step, _IN_DOUBT
         if self._restored.moved or _begun_at(request.run_id) > at or self._rows.look_up(_ASKED_BEFORE, same):
             return ""
-        backup = f"its run was restored from the backup of {self._taken}"
+        backup = f"its run was restored from the backup of {self._restored.taken:%Y-%m-%d %H:%M} UTC"
         return f"{backup}, and may have done this after that, before it was lost"
 
     def lost(self, intent: Intent) -> str:
         """A call that was under way when the backup was made: what it left on the machine then is lost."""
         if intent.asked.request.requested_at > self._restored.at:
             return ""
-        return f"it was under way in the backup of {self._taken}, which was restored"
+        return f"it was under way in the backup of {self._restored.taken:%Y-%m-%d %H:%M} UTC, which was restored"
 
 
 def _begun_at(run_id: str) -> datetime:

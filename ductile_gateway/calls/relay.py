@@ -17,16 +17,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import JsonValue
 
-from ductile_gateway.calls import policy, results
-from ductile_gateway.calls.artifacts import (
-    artifact_arguments,
-    content_type_of,
-    name_in,
-    named_digest,
-    sha256_of,
-    text_in,
-    wanted_name,
-)
+from ductile_gateway.calls import artifacts, policy, results
 from ductile_gateway.calls.call import (
     OPEN,
     AlreadyStarted,
@@ -232,19 +223,19 @@ class Relay:
         if command is None:
             return failed("not_allowed", f"tool {request.tool} has no such command any more", retryable=False)
         payload = dict(request.tool_payload)
-        for argument, path in artifact_arguments(command, payload).items():
-            name = name_in(path) or ""
+        for argument, path in artifacts.artifact_arguments(command, payload).items():
+            name = artifacts.name_in(path) or ""
             content = await self.artifacts.get(request.run_id, name)
             if content is None:
                 return failed("not_found", f"{argument}: this run has no artifact {path}", retryable=False)
-            recorded = await self.ledger.digest_of(request.run_id, name) or named_digest(name)
-            if not sha256_of(content).startswith(recorded):
+            recorded = await self.ledger.digest_of(request.run_id, name) or artifacts.named_digest(name)
+            if not artifacts.sha256_of(content).startswith(recorded):
                 log.error("an artifact was replaced", extra=asked.facts() | {"path": path})
                 return failed("artifact_changed", _CHANGED.format(argument=argument, path=path), retryable=False)
-            text = text_in(name, content)
+            text = artifacts.text_in(name, content)
             if text is None:
                 return failed("invalid_arguments", f"{argument}: {path} is not text", retryable=False)
-            payload[argument] = {"path": path, "content_type": content_type_of(name), "text": text}
+            payload[argument] = {"path": path, "content_type": artifacts.content_type_of(name), "text": text}
         return payload
 
     async def record(self, asked: Asked, outcome: ToolOutcome) -> Call:
@@ -271,7 +262,9 @@ class Relay:
         if not outcome.artifacts:
             return ()
         run_id = asked.request.run_id
-        wanted = [wanted_name(artifact, asked, place=place) for place, artifact in enumerate(outcome.artifacts)]
+        wanted = [
+            artifacts.wanted_name(artifact, asked, place=place) for place, artifact in enumerate(outcome.artifacts)
+        ]
         names = await self.ledger.name_artifacts(run_id, asked.key, wanted, at=utc_now())
         kept = tuple(Kept(name, artifact) for name, artifact in zip(names, outcome.artifacts, strict=True))
         for one in kept:

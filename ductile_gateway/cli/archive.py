@@ -23,18 +23,7 @@ from ductile_gateway.bus.ownership import ROLE, require
 from ductile_gateway.calls.call import OPEN
 from ductile_gateway.cli.main import AsJson, Config, settings_of
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store import FILE, MIGRATIONS
-from ductile_gateway.store.opening import (
-    ANEW,
-    COPY,
-    Mark,
-    check_shared,
-    kept_copy,
-    log_of_gateways,
-    mark_of,
-    open_alone,
-    put_mark,
-)
+from ductile_gateway.store import FILE, MIGRATIONS, opening
 from ductile_gateway.store.rows import NOTHING, InFile, InStream, Overtaken, Rows, columns_of, head_of
 from ductile_gateway.webhooks.notifications import WAITING
 from groundwork.archive.format import Archive
@@ -89,31 +78,32 @@ async def _ledger(settings: GatewaySettings, *, leave: bool) -> AsyncIterator[Pa
         if not settings.shared:
             if leave:
                 held.enter_context(store_at_rest(settings.store))
-                await held.enter_async_context(_left(await held.enter_async_context(open_alone(settings.store))))
+                rows = await held.enter_async_context(opening.open_alone(settings.store))
+                await held.enter_async_context(_left(rows))
             yield settings.store / FILE
             return
         folder = held.enter_context(claimed(settings.cache / LOOKING))
         link = await held.enter_async_context(bus_at_hand(settings.nats, COMMAND))
-        log = log_of_gateways(link)
-        await check_shared(log)
+        log = opening.log_of_gateways(link)
+        await opening.check_shared(log)
         if leave:
             await held.enter_async_context(_left(Rows(InStream(log))))
             await refuse_at_work(link, ROLE)
-        async with kept_copy(log, folder):
+        async with opening.kept_copy(log, folder):
             pass
-        yield folder / COPY
+        yield folder / opening.COPY
 
 
 @asynccontextmanager
 async def _left(rows: Rows) -> AsyncIterator[None]:
     """Inside, and afterwards unless it fails, no gateway begins on it."""
-    before = await mark_of(rows)
+    before = await opening.mark_of(rows)
     mark = replace(before, state="left")
-    await put_mark(rows, mark, before=before)
+    await opening.put_mark(rows, mark, before=before)
     try:
         yield
     except BaseException:
-        await put_mark(rows, before, before=mark)
+        await opening.put_mark(rows, before, before=mark)
         raise
 
 
@@ -167,15 +157,15 @@ async def _ready(settings: GatewaySettings, link: NatsLink, backup: str) -> Asyn
     """The rows that it goes into: none, or those of this backup."""
     file = settings.store / FILE
     if settings.shared:
-        log = log_of_gateways(link)
+        log = opening.log_of_gateways(link)
         rows = Rows(InStream(log))
-        if not _is_of(backup, await mark_of(rows)) and await log.end():
-            raise Misconfigured(_KEPT.format(f"the stream {subjects.STREAM_LEDGER} is not empty", ANEW))
+        if not _is_of(backup, await opening.mark_of(rows)) and await log.end():
+            raise Misconfigured(_KEPT.format(f"the stream {subjects.STREAM_LEDGER} is not empty", opening.ANEW))
         yield rows
         return
     if file.exists():
         async with open_file(file, MIGRATIONS) as there:
-            known, ((calls,),) = await mark_of(Rows(InFile(there))), await there.read(_CALLS)
+            known, ((calls,),) = await opening.mark_of(Rows(InFile(there))), await there.read(_CALLS)
         if not (is_ours := _is_of(backup, known)) and calls and known.state != "left":
             there_is = f"{settings.store} has a ledger of {calls} calls"
             raise Misconfigured(_KEPT.format(there_is, "move it away, then run this again"))
@@ -185,28 +175,28 @@ async def _ready(settings: GatewaySettings, link: NatsLink, backup: str) -> Asyn
         yield Rows(InFile(made))
 
 
-def _is_of(backup: str, mark: Mark) -> bool:
+def _is_of(backup: str, mark: opening.Mark) -> bool:
     return mark.backup == backup and mark.state != "left"
 
 
 async def _bring(settings: GatewaySettings, archive: Archive, rows: Rows, name: str, *, moved: bool) -> None:
-    there = await mark_of(rows)
+    there = await opening.mark_of(rows)
     if there.backup == name and there.state == "here":
         return
     with staging(settings.private_folder()) as beside:
         write_out(archive.pieces(FILE), beside / FILE)
         async with open_file(beside / FILE, MIGRATIONS) as kept:
             if there.state != "coming":
-                before, taken = await mark_of(Rows(InFile(kept))), archive.manifest.at
+                before, taken = await opening.mark_of(Rows(InFile(kept))), archive.manifest.at
                 at = taken if moved else datetime.now(UTC)
                 moved = moved and (not before.backup or before.moved)  # what was left in doubt stays so
-                coming = Mark("coming", name, taken, at, moved)
-                await put_mark(rows, coming, before=there)
+                coming = opening.Mark("coming", name, taken, at, moved)
+                await opening.put_mark(rows, coming, before=there)
                 there = coming
             await _bring_rows(kept, rows, owner=of_backup(name) if settings.shared else "")
     if ID_FILE in archive.manifest.files and not settings.shared:
         store_folder.write(settings.store / ID_FILE, archive.read(ID_FILE).decode())
-    await put_mark(rows, replace(there, state="here"), before=there)
+    await opening.put_mark(rows, replace(there, state="here"), before=there)
 
 
 async def _bring_rows(kept: SqliteFile, rows: Rows, *, owner: str) -> None:

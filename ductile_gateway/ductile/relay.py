@@ -46,10 +46,10 @@ def read_answer(status: int, body: bytes) -> RelayAnswer:
     return RelayAnswer("refused" if own_refusal(body) is not None else "strange", status, job_id, error)
 
 
+@dataclass(eq=False)
 class RelayIngress:
-    def __init__(self, client: httpx2.AsyncClient, us: RelayPeerSettings) -> None:
-        self._client = client
-        self._us = us
+    _client: httpx2.AsyncClient
+    _us: RelayPeerSettings
 
     async def post(self, body: bytes) -> RelayAnswer:
         """What Ductile answered to the event in the body. Raises httpx2.HTTPError, and Unreadable for a body that is

@@ -174,20 +174,20 @@ class Ready:
     key: Key
 
 
+@dataclass(eq=False)
 class Orders:
     """The order of each plugin; what does not belong to the plugin is looked at again after `LOOK_S`."""
 
-    def __init__(self, box: Box, closed: Collection[Path]) -> None:
-        self._box = box
-        self._closed = closed
-        self._known: dict[Path, tuple[float, Key, Ready]] = {}
+    box: Box
+    closed: Collection[Path]
+    _known: dict[Path, tuple[float, Key, Ready]] = field(default_factory=dict)
 
     def of(self, folder: Path, entrypoint: Path, config: Mapping[str, object]) -> Ready:
         texts = [value for value in config.values() if isinstance(value, str) and value.startswith("/")]
         now, own = time.monotonic(), (entrypoint, *_inodes((folder, entrypoint, *texts)))
         until, known, ready = self._known.get(folder, (0.0, (), None))
         if ready is None or own != known or now > until:
-            order = self._box.order(folder, entrypoint=entrypoint, config=config.values(), closed=self._closed)
+            order = self.box.order(folder, entrypoint=entrypoint, config=config.values(), closed=self.closed)
             ready = Ready(order, (order.to_json(), *_inodes((*order.read, *order.write))))
             self._known[folder] = now + LOOK_S, own, ready
         return ready

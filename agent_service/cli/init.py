@@ -13,14 +13,14 @@ from typing import Any
 import typer
 
 from agent_service.cli import output
-from agent_service.cli.init_file import KEYS, Answers, is_address, settings_file, variables
+from agent_service.cli.init_file import KEYS, Answers, settings_file, variables
 from agent_service.cli.options import flag, invocation, of_files, option
 from agent_service.cli.output import Outcome
 from agent_service.cli.whereabouts import OWN
 from groundwork.service import program, store_folder
 from groundwork.service.errors import Exit, NotDone
 from groundwork.service.program import shipped
-from groundwork.service.secret import keeps_secrets, login_in
+from groundwork.service.secret import is_address, keeps_secrets, login_in
 from schemas.values import dataclass
 
 NONE = "none"
@@ -93,7 +93,7 @@ class Question:
     text: str
     choices: Mapping[str, str]
     read: Callable[[str], Any]
-    default: Callable[[Answers], str]
+    default: str = NONE
     fits: Callable[[Answers], bool] = lambda _: True
     asks: Callable[[Answers], bool] = lambda _: True
 
@@ -103,14 +103,13 @@ QUESTIONS = {
         "1  Which NATS server?",
         {"embedded": "one that `agentic dev` brings along", "ADDRESS": "yours, such as nats://127.0.0.1:4222"},
         _nats,
-        lambda _: "embedded",
+        "embedded",
     ),
     "login": Question(
         "   How does one log in there?",
         {"none": "", "user:NAME": "", "token": "", "creds:FILE": "JWT and seed", "nkey:FILE": "a seed"},
         _login,
-        lambda _: NONE,
-        lambda answers: bool(answers["nats"]) and not any(map(login_in, answers["nats"])),
+        fits=lambda answers: bool(answers["nats"]) and not any(map(login_in, answers["nats"])),
     ),
     "model": Question(
         "2  Which model decides?",
@@ -121,13 +120,13 @@ QUESTIONS = {
             "openai/MODEL": "OpenAI; or a server of your own: Ollama, vLLM and the like",
         },
         _model,
-        lambda _: "anthropic" if os.environ.get(KEYS["anthropic"]) else "script",
+        "script",
     ),
     "model_url": Question(
         "   Where does it answer?",
         {"Enter": "at the provider's", "URL": "a server of your own, such as http://127.0.0.1:11434/v1"},
         _model_url,
-        lambda _: "",
+        "",
         lambda answers: answers["model"][0] in KEYS,
         lambda answers: bool(answers["model"][0] == "openai"),
     ),
@@ -139,7 +138,6 @@ QUESTIONS = {
             "URL": "those of a Ductile, such as http://127.0.0.1:8080",
         },
         _tools,
-        lambda _: NONE,
     ),
 }
 
@@ -153,7 +151,8 @@ def _answers(given: Mapping[str, str], *, silent: bool) -> Answers:
             if said is not None:
                 raise typer.BadParameter("with the other answers there is no use for it", param_hint=hint)
             continue
-        default = question.default(answers)
+        thinks = name == "model" and os.environ.get(KEYS["anthropic"])
+        default = "anthropic" if thinks else question.default
         if said is None and not silent and question.asks(answers):
             answers[name] = _asked(question, default)
             continue

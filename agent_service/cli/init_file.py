@@ -1,21 +1,15 @@
 """The `agentic.yaml` that `agentic init` writes of the answers it was given."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 Answers = dict[str, Any]
 """By question (`init.QUESTIONS`), as they were read; those that were not asked are missing."""
 KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
 PASSWORD, TOKEN, OF_DUCTILE = "NATS_PASSWORD", "NATS_TOKEN", "DUCTILE_TOKEN"
 
-_WITHOUT_BLANKS = re.compile(r"[!-~]+")
-_PLAIN = re.compile(r"[A-Za-z/~.][A-Za-z0-9_./-]*")
-_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
-"""YAML reads them as something else than text."""
 FILE = """\
 # Settings of the agent and of the gateway, as `agentic init` wrote them. What is not here has its default:
 # docs/CONFIGURATION.md lists every setting. A misspelt one is an error. `agentic doctor` checks all of them.
@@ -44,15 +38,6 @@ NO_BUS = """\
 # nats: # `agentic dev` brings a server along; for `agentic serve` and `ductile-gateway serve` name one:
 #   urls: ["nats://127.0.0.1:4222"]"""
 LOOKED_AT = "reload: true # what changes in the folders counts at once"
-
-
-def is_address(url: str, *schemes: str) -> bool:
-    try:
-        address = urlsplit(url)
-        port = address.port
-    except ValueError:
-        return False
-    return address.scheme in schemes and bool(address.hostname) and port != 0 and bool(_WITHOUT_BLANKS.fullmatch(url))
 
 
 def variables(answers: Answers) -> Iterator[str]:
@@ -117,6 +102,4 @@ def _tools(answers: Answers, samples: Mapping[str, Path]) -> Iterator[str]:
 
 
 def _value(text: str) -> str:
-    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
-        return text
     return json.dumps(text.replace("${", "$${"), ensure_ascii=False)

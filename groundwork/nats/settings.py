@@ -9,7 +9,16 @@ from pydantic import AfterValidator, Field
 
 from groundwork.service.config_file import Section
 from groundwork.service.errors import Misconfigured
-from groundwork.service.secret import Secret, fault_of, is_loopback, login_in, secrets_in, unfit, without_login
+from groundwork.service.secret import (
+    Secret,
+    fault_of,
+    is_address,
+    is_loopback,
+    login_in,
+    secrets_in,
+    unfit,
+    without_login,
+)
 
 EXAMPLE = "nats://127.0.0.1:4222"
 SCHEMES = ("nats", "tls", "ws", "wss")
@@ -19,21 +28,13 @@ def _usable(urls: tuple[str, ...]) -> tuple[str, ...]:
     if not urls:
         raise ValueError(f'name at least one server, as in ["{EXAMPLE}"]')
     for url in urls:
-        if not _is_address(url):
+        if not is_address(_whole(url), *SCHEMES):
             hint = ", and / ? # in its login as %2F %3F %23" if login_in(url) else ""
             raise ValueError(f"{without_login(url)} is not an address of a NATS server: write it like {EXAMPLE}{hint}")
         login = login_in(url)
         if login is not None and (fault := fault_of(login)):
             raise unfit(f"the password or token in the address of {without_login(url)} {fault}")
     return urls
-
-
-def _is_address(url: str) -> bool:
-    try:
-        address = urlsplit(_whole(url))
-        return address.scheme in SCHEMES and bool(address.hostname) and address.port != 0
-    except ValueError:  # a port, or brackets around what is no IPv6
-        return False
 
 
 def _whole(url: str) -> str:

@@ -83,6 +83,15 @@ Secret = Annotated[SecretStr, BeforeValidator(_read)]
 SigningSecret = Annotated[Secret, AfterValidator(_long_enough_to_sign)]
 
 
+def is_address(url: str, *schemes: str) -> bool:
+    try:
+        address = urlsplit(url)
+        there = address.scheme in schemes and bool(address.hostname) and address.port != 0
+    except ValueError:  # a port, or brackets around what is no IPv6
+        return False
+    return there and url.isascii() and url.isprintable() and " " not in url
+
+
 def without_login(url: str) -> str:
     scheme, rest = _split(url)
     return scheme + rest.rpartition("@")[2]

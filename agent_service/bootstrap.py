@@ -1,10 +1,10 @@
 """The composition root: puts the agent together from its settings, also as one of several that share a store."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import cache, partial
-from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import PromptText, Provider, Question
 from agent_service.run.recovery import Recovery, Starter
-from agent_service.run.turn import OnCommit, Turns
+from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import RunStore
 from agent_service.trust.identity import SystemClock
@@ -43,7 +43,6 @@ from schemas import subjects
 from schemas.values import dataclass
 
 if TYPE_CHECKING:  # loaded only where the settings ask for it
-    from agent_service.bus.turn_queue import TurnQueue
     from agent_service.several import Several
     from agent_service.views.spans.sending import Traces
 
@@ -118,18 +117,21 @@ def build(
     capabilities, signing = Capabilities(keys), Signing(keys, folder, progress=settings.shared)
     bus, head = NatsBus(link, signing, shared=settings.shared), partial(head_told, keys, store.head)
     publisher = Publisher(bus, sampler(), capabilities, signing, head, kill_switch)
-    artifacts = NatsArtifacts(link)
+    artifacts, followers = NatsArtifacts(link), list[Follower]()
     proven = ProvenArtifacts(artifacts, store)
-    workspace = Workspace(workspaces)
-    folders = folders_of(store, workspace, artifacts, keep=settings.keep_pages)
+    folders = folders_of(store, Workspace(workspaces), artifacts, keep=settings.keep_pages)
     traces = _traces(settings, store, workspaces / ".traced")
 
     limits = _limits(settings, clock, Takings(NatsValues(link)) if settings.shared else NoOthers())
     queue = loaded("agent_service.bus.turn_queue:TurnQueue")(link, background) if settings.shared else None
-    followers: list[Follower] = []
-    committed = _committed(folders, traces, followers, metrics, limits, queue)
-    evidence = Evidence(store, proven)
-    model_caller = ModelCaller(model, evidence, clock, kill_switch, limits, slots=settings.turns)
+    perhaps = [part.committed for part in (queue, traces) if part]
+    told = (*perhaps, folders.committed, log_line.write, metrics.runs.committed, limits.committed)
+
+    def committed(change: ChangeRecord) -> None:
+        for tell in chain(told, followers):
+            tell(change)
+
+    model_caller = ModelCaller(model, Evidence(store, proven), clock, kill_switch, limits, slots=settings.turns)
     turns = Turns(store, publisher, model_caller, clock, committed, proven, capabilities, kill_switch)
     oversight, own, rules = settings.oversight(), settings.own_tools(), settings.tool_rules
     skills = NatsSkills(
@@ -140,36 +142,18 @@ def build(
         proven=rules.require_capability,
         declared=rules.declared,
     )
-    incoming = metrics.incoming
-    room = Room(store.counts, max_queued=settings.http.max_queued)
-    metrics.incoming.listen_to(link)
-    intake = Intake(
-        turns,
-        skills,
-        capabilities,
-        _new_runs(settings, model),
-        Admission(kill_switch=kill_switch, room=room, quotas=limits.quotas),
-        incoming,
-        clock,
-    )
+    incoming, room = metrics.incoming, Room(store.counts, max_queued=settings.http.max_queued)
+    incoming.listen_to(link)
+    admission = Admission(kill_switch=kill_switch, room=room, quotas=limits.quotas)
+    intake = Intake(turns, skills, capabilities, _new_runs(settings, model), admission, incoming, clock)
     starter = Starter(intake, store, background, kill_switch, slots=settings.turns)
     recovery = Recovery(turns, store, publisher, background, kill_switch, slots=settings.turns)
 
-    several = queue and loaded("agent_service.several:Several")(
-        store, queue, (turns, intake, recovery), kill_switch, clock
-    )
-    receiving = NatsIntake(
-        link,
-        intake,
-        turns.children,
-        background,
-        incoming,
-        slots=settings.turns,
-        turns=several.turns if several else None,
-    )
-
+    runs, slots = (turns, intake, recovery), settings.turns
+    several = queue and loaded("agent_service.several:Several")(store, queue, runs, kill_switch, clock)
+    queued = several.turns if several else None
+    receiving = NatsIntake(link, intake, turns.children, background, incoming, slots=slots, turns=queued)
     belongings = RunBelongings(workspaces, artifacts, folders.at_rest)
-
     return Agent(
         settings=settings,
         ground=ground,
@@ -224,36 +208,10 @@ def _traces(settings: AgentSettings, store: RunStore, mark: Path) -> "Traces | N
     if receiver is None:
         return None
     sender = cache(lambda: loaded("groundwork.telemetry.sending:SpanSender")(receiver, subjects.SERVICE_AGENT))
+    made, marked = (loaded(f"agent_service.views.spans.sending:{name}") for name in ("Traces", "Mark"))
     content = prompt_of if settings.telemetry.content else None
-    sending = import_module("agent_service.views.spans.sending")
-    traces: Traces = sending.Traces(
-        store, lambda spans: sender().send(spans), sending.Mark(mark), keeps=sampler(), content=content
-    )
+    traces: Traces = made(store, lambda spans: sender().send(spans), marked(mark), keeps=sampler(), content=content)
     return traces
-
-
-def _committed(
-    folders: Folders,
-    traces: "Traces | None",
-    followers: Iterable[Follower],
-    metrics: AgentMetrics,
-    limits: SharedLimits,
-    queue: "TurnQueue | None",
-) -> OnCommit:
-
-    def committed(change: ChangeRecord) -> None:
-        if queue:
-            queue.committed(change)
-        folders.committed(change)
-        if traces:
-            traces.committed(change)
-        log_line.write(change)
-        for tell in followers:
-            tell(change)
-        metrics.runs.committed(change)
-        limits.committed(change)
-
-    return committed
 
 
 def _new_runs(settings: AgentSettings, model: Provider) -> NewRuns:

@@ -291,7 +291,7 @@ class Client:
             while (event := self.wait_for(lambda _: _next(events))) is not None:
                 yield event
         finally:
-            self.wait_for(lambda _: events.aclose())
+            self.wait_for(lambda _: _end(events))
 
     def wait_for(self, call: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
         if self._loop.is_closed():
@@ -306,3 +306,9 @@ class Client:
 
 async def _next(events: AsyncGenerator[Json, None]) -> Json | None:
     return await anext(events, None)
+
+
+async def _end(events: AsyncGenerator[Json, None]) -> None:
+    while events.ag_running:  # its last step was cancelled, by Ctrl-C for one, and is just ending
+        await asyncio.sleep(0)
+    await events.aclose()

@@ -1,5 +1,8 @@
 """What a caller is told that cannot be served, without an agent."""
 
+import signal
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -38,6 +41,24 @@ async def test_an_agent_that_stays_away_is_told_after_the_patience(url: str, unu
     async with AsyncClient(url.format(unused_port), patience_s=0.2) as client:
         with pytest.raises(Unreachable, match=r"no (agent|NATS server) answers"):
             await client.wake("x")
+
+
+def test_a_program_that_is_interrupted_while_it_waits_for_events_hears_of_that_alone() -> None:
+    class Silent(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            self.rfile.read()  # until the client hangs up
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Silent) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(KeyboardInterrupt), Client(f"http://127.0.0.1:{server.server_port}") as client:
+            next(client.events(RUN))
+        server.shutdown()
 
 
 def test_no_file_of_a_run_leads_to_another_call(unused_port: int) -> None:

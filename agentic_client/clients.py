@@ -309,6 +309,7 @@ async def _next(events: AsyncGenerator[Json, None]) -> Json | None:
 
 
 async def _end(events: AsyncGenerator[Json, None]) -> None:
-    while events.ag_running:  # its last step was cancelled, by Ctrl-C for one, and is just ending
+    """Once its last step has ended, where that was cancelled: by Ctrl-C, for one."""
+    while getattr(events, "ag_running", False):  # noqa: ASYNC110 - it tells no one that it ends
         await asyncio.sleep(0)
     await events.aclose()

@@ -37,7 +37,7 @@ HEARD_WITHIN_S = 30.0
 LOOK_EVERY_S = 0.05
 ANNOUNCED_WITHIN_S = 2.0
 """The announcement of a run is for others to see: where starts that wait fill their stream, it is left out."""
-UNKNOWN_RUN_DELAYS_S = (0.2, 0.4, 0.8, 1.6)
+UNKNOWN_RUN_DELAYS_S = (0.2, 0.4, 0.8, 1.6, 2.0)
 """A message about an unknown run may be early; each that waits keeps its place in the consumer."""
 MOST_DROPPED = 32
 """Results without a place in their stream that are in hand at the same time: what is beyond is as if it never came."""

@@ -31,8 +31,8 @@ DAMAGE = {
     "state": "UPDATE runs SET state = substr(state, 1, 40) WHERE run_id = ?",
     "no-text": "UPDATE runs SET state = CAST(x'ff7b7d' AS TEXT) WHERE run_id = ?",
     "brief": "UPDATE briefs SET brief = '{}' WHERE run_id = ?",
-    "entry": "UPDATE journal SET event = 'nothing' WHERE run_id = ? AND seq = 2",
 }
+OF_THE_JOURNAL = "UPDATE journal SET event = 'nothing' WHERE run_id = ? AND seq = 2"
 REWRITTEN = "UPDATE journal SET hash = zeroblob(32) WHERE run_id = ? AND kind = 'ModelReplied'"
 REMOVED = [f"DELETE FROM {table} WHERE run_id = ?" for table in ("items", "briefs", "journal", "runs")]  # noqa: S608
 
@@ -63,14 +63,20 @@ async def test_a_damaged_row_stops_its_own_run_and_no_other(made: Bench) -> None
         reasons = " ".join(letter.get("Dead-Letter-Reason", "") for letter in kept)
         return all(f"run {run_id} is damaged" in reasons for run_id in runs.values())
 
+    async def ended_damaged(run_id: str) -> bool:
+        (line,) = [line for line in await made.runs() if line["run_id"] == run_id]
+        return line["status"] == "done" and bool(line["damaged"])
+
     await until(all_are_shown_damaged)
     for damage, run_id in runs.items():
         for answer in (await made.get(f"/v1/runs/{run_id}"), await made.post(f"/v1/runs/{run_id}/cancel")):
             assert (answer.status_code, answer.json()["error"]["code"]) == (500, "damaged"), damage
         await made.answer(asked[damage])
     await until(each_has_a_dead_letter)
+    changed(made, OF_THE_JOURNAL, sound := str(asked["sound"]["run_id"]))  # which the run does not need to go on
     await made.answer(asked["sound"])
-    assert (await made.ended(str(asked["sound"]["run_id"])))["state"] == "done"
+    await until(lambda: ended_damaged(sound))
+    assert (await made.get(f"/v1/runs/{sound}")).json()["error"]["code"] == "damaged"
     await made.begun("another")
 
 

@@ -27,7 +27,7 @@ A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one
 .PHONY: demo chaos-cluster test test-all nightly attack fuzz test-browser test-ductile test-sim test-kubernetes test-systemd check size calls bench bench-cluster bench-prompts bench-peers eval lab build install-test sbom audit setup clean
 
 demo: $(READY)
-	$(RUN) -m agent_service demo
+	@$(RUN) -m agent_service demo
 
 # All that can befall three agents and two gateways on a NATS cluster of three, under load: 20 minutes. Prints JSON.
 # A smaller one: make chaos-cluster STORM="--runs 100 --times 1 --faults 'agent killed' 'leader killed'"
@@ -157,10 +157,11 @@ setup: $(READY)
 
 # The lock names every version and hash. The project itself is installed in place, built by the locked hatchling.
 $(READY): requirements.lock pyproject.toml
-	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
-	$(RUN) $(LOCKED) --no-binary nkeys -r requirements.lock
-	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	touch $(READY)
+	@echo "Installing the locked packages into $(VENV), once: a minute or two."
+	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	@$(RUN) $(LOCKED) --no-binary nkeys -r requirements.lock
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(READY)
 
 # The tools for that are no part of the program, and have a place of their own.
 $(SUPPLY)/ready: requirements-supply.lock | $(READY)

@@ -52,7 +52,8 @@ class Agent(Client):
 
 
 def _notice(error: AgenticError | None) -> None:
-    output.complain(f"waiting for the agent: {visible(str(error))}" if error else "the agent is back")
+    why = "it does not answer" if isinstance(error, Unreachable) else visible(str(error))
+    output.complain(f"waiting for the agent: {why}" if error else "the agent is back")
 
 
 _EXITS = {404: Exit.NOT_FOUND, 410: Exit.NOT_FOUND, **dict.fromkeys((429, 502, 503, 504), Exit.TRY_AGAIN)}

@@ -30,8 +30,6 @@ def heard(folder: str) -> Iterator[tuple[float, str]]:
 
 
 def tidy(line: str, folder: str) -> str:
-    if line.startswith("waiting for the agent"):
-        return "waiting for the agent"
     line = line.replace(f"{folder}/demo", ".demo").replace(".venv/bin/agentic", "agentic")
     return RUN_ID.sub("run_01M8…", line)[:COLUMNS]
 

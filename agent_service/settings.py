@@ -1,4 +1,5 @@
-"""Settings of the agent: the section `agent:` of agentic.yaml; the environment (`AGENT_…`) has the last word."""
+"""Settings of the agent: the section `agent:` of agentic.yaml; the environment (`AGENT_…`) has the last word. What
+each means is in docs/CONFIGURATION.md."""
 
 import hashlib
 import os
@@ -50,46 +51,27 @@ class LimitSettings(Section):
     cap_steps: Annotated[int, Field(ge=1)] = 20
     max_reframes: Annotated[int, Field(ge=0)] = 2
     max_attempts: Annotated[int, Field(ge=1)] = 3
-    """Attempts of one step."""
     max_attempts_of_run: Annotated[int, Field(ge=1)] = 40
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     cap_tokens: Annotated[int, Field(ge=1)] | None = None
     max_cost_usd: Annotated[float, Field(gt=0)] | None = None
     cap_cost_usd: Annotated[float, Field(gt=0)] | None = None
     max_repairs: Annotated[int, Field(ge=0)] = 2
-    """Unusable decisions of one phase that are asked for again."""
     max_notes: Annotated[int, Field(ge=1000)] = 48_000
-    """How long the notes on finished steps may grow in the prompt, in characters, before old ones are compacted."""
     wall_clock_s: Annotated[float, Field(gt=0)] = 3600.0
-    """From acceptance to the deadline, in seconds."""
     on_budget: Literal["escalate", "pause"] = "escalate"
     queue_wait_s: Annotated[float, Field(ge=0)] = 1800.0
-    """How long a tool request may wait before the tool begins, in seconds: as long as a gateway or its Ductile may be
-    away without harm to a run."""
     retry_base_s: Annotated[float, Field(ge=0)] = 2.0
-    """Pause before the second attempt of a step, in seconds; it doubles."""
     parallel_reads: Annotated[int, Field(ge=1, le=8)] = 1
-    """How many reads one plan may hold, which then run side by side. Writes are always one at a time."""
     max_questions: Annotated[int, Field(ge=0)] = 5
-    """Questions that the model may ask of people in one run."""
     answer_s: Annotated[float, Field(gt=0, le=_LONGEST_S)] = 7 * 86400.0
-    """How long a question waits for its answer, in seconds."""
     approval_s: Annotated[float, Field(gt=0, le=_LONGEST_S)] = 86400.0
-    """How long an approval is waited for, in seconds."""
     on_expiry: Literal["reject", "escalate"] = "reject"
-    """What follows when an approval expires."""
     reopen_days: Annotated[float, Field(ge=0, le=_LONGEST_S / 86400)] = 7.0
-    """How long after a run was handed to a person an answer can set it going again."""
     max_depth: Annotated[int, Field(ge=0)] = 0
-    """How many agents may call each other in a row. From 1 on runs are offered the tool `agent`, which starts another
-    run as their step."""
     max_children: Annotated[int, Field(ge=1, le=100)] = 4
-    """How many of these a run may have at the same time."""
     usd_per_day: Annotated[float, Field(gt=0)] | None = None
-    """What all runs together may spend on models in a day (UTC), in USD. Beyond it no model is asked: runs wait until
-    the day is over, or until this is raised."""
     max_context_bytes: Annotated[int, Field(ge=0)] = 64 * 1024
-    """How large the context of a start may be, as compact JSON."""
 
     def policy(self) -> LimitPolicy:
         most, given = (
@@ -111,16 +93,11 @@ class ContinuationSettings(Section):
     """What a tool may ask for before it answers, for each step with all that its tasks ask for."""
 
     retrieval_tool: CommandName = "knowledge"
-    """What `retrieve` asks: a tool, by its first read, or one of its commands."""
     max_plugin_continuations: Annotated[int, Field(ge=0, le=10)] = 3
     max_plugin_total_time_ms: Annotated[int, Field(ge=1)] = 60_000
-    """From the first continuation on, without the time in which a person is waited for."""
     continuation_retrieval_profile: ToolName = "fast"
-    """The profile of a retrieval that names none."""
     max_tasks: Annotated[int, Field(ge=1, le=100)] = 100
-    """Tasks of one continuation."""
     parallel: Annotated[int, Field(ge=1, le=64)] = 4
-    """Tasks of a run that are carried out at the same time."""
     parallel_per_tool: Annotated[int, Field(ge=1, le=64)] = 4
 
     def limits(self) -> Continuations:
@@ -137,12 +114,8 @@ class ToolsSettings(Section):
     """Which tools runs may use, and whose results are taken."""
 
     only: tuple[str, ...] | None = None
-    """Without it all that any executor offers."""
     require_capability: bool = False
-    """Whether nothing is asked of an executor that does not bring back, in each result, what its request was proved
-    with."""
     declared: tuple[dict[str, JsonValue], ...] = ()
-    """Tools of executors that answer no catalog, each as such an answer would have it."""
 
     @field_validator("declared")
     @classmethod
@@ -160,50 +133,27 @@ class AgentSettings(Section):
 
     nats: NatsSettings = NatsSettings.model_construct()
     store: Path = Path(".agentic/agent")
-    """Folder of the database: one agent at a time. Or `jetstream`: on the bus, for any number of agents."""
     cache: Path = Path(".agentic/agent-copy")
-    """Where an agent keeps its index of the runs on the bus, which it can make again: a folder for each agent of this
-    machine, in here."""
     keep_runs: KeepRunsSettings = KeepRunsSettings.model_construct()
     lease_s: Annotated[float, Field(ge=1)] = 10.0
-    """How long the bus belongs to an agent that does not renew its lease, in seconds: a third of it is between two
-    renewals. One of several is missed after 4 s at the latest."""
     keys_file: Path | None = None
-    """The keys by which the agent knows its own words again; made where there is none. By default beside the folder of
-    the store, never in it: `<store>.keys`. Agents that share a store need the same: `.agentic/agent.keys`."""
     workspaces: Path = Path(".agentic/workspaces")
-    """Where the files of each run are rendered. Agents that share a store have a folder of `cache` for it."""
     keep_pages: Annotated[int, Field(ge=1)] = 10
-    """Of how many runs that have ended the pages lie there: of those that were rendered last. Those of others are
-    rendered when somebody reads them."""
     http: HttpSettings = HttpSettings.model_construct()
     bus_quota: QuotaSettings = QuotaSettings.model_construct()
-    """Of each sender on the bus that NATS names, and of all others there together."""
     model: ModelSettings = ModelSettings.model_construct()
     llm_provider: Provider | None = None
-    """The name that RFC-95 gives to `model.provider`."""
     llm_model: str | None = None
-    """The name that RFC-95 gives to `model.model`."""
     limits: LimitSettings = LimitSettings.model_construct()
     continuations: ContinuationSettings = ContinuationSettings.model_construct()
     tools: ToolsSettings | tuple[str, ...] | None = None
-    """As a list: `tools.only`."""
     approve: Annotated[dict[CommandName, Approve], BeforeValidator(_by_tool)] = Field(default_factory=dict)
-    """When a person must allow a tool, or one command of it (`mail` or `mail.send`), whatever its executor declares:
-    `never`, `always`, or `untrusted`: once untrusted content is in the run."""
     untrusted: tuple[ToolName, ...] = ()
-    """Tools with untrusted results, besides those that their executor declares."""
     trusted: tuple[CommandName, ...] = ()
-    """Tools, or commands of them, with trusted results, whatever their executor declares."""
     turns: Annotated[int, Field(ge=1)] = 64
-    """Turns in flight at the same time."""
     phases: Literal["fused", "separate"] = "fused"
-    """Whether one model call serves Reflect and Plan together."""
     verify: bool = True
-    """Whether somebody else looks at a claim of done, and at a new framing, where there is budget for that. A script
-    has to have rules for it."""
     trace_url: str | None = None
-    """Address of a trace in a viewer, with `{trace_id}` in it."""
     telemetry: TelemetrySettings = TelemetrySettings.model_construct()
     log: LogSettings = LogSettings.model_construct()
 

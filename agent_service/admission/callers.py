@@ -29,11 +29,8 @@ class QuotaSettings(Section):
 
     wakes_per_minute: Annotated[int, Field(ge=1)] | None = None
     open_runs: Annotated[int, Field(ge=1)] | None = None
-    """Runs of its wakes that have not ended."""
     bytes_per_day: Annotated[int, Field(ge=1)] | None = None
-    """Of what it asked for, as the journal keeps it, from midnight to midnight (UTC)."""
     usd_per_day: Annotated[float, Field(gt=0)] | None = None
-    """What its runs may spend on models; those that need more wait for the next day."""
 
 
 UNBOUNDED = QuotaSettings.model_construct()
@@ -55,7 +52,6 @@ class TokenSettings(Section):
     token: Secret | None = None
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     quota: QuotaSettings | None = None
-    """Without it: that of `http.quota`, for a token without the scope `operate`; else none."""
 
     def digest(self) -> str:
         """The token's SHA-256 in hex. Raises Misconfigured when neither or both are given."""
@@ -80,13 +76,9 @@ class HttpSettings(Section):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8700
     tokens: tuple[TokenSettings, ...] = ()
-    """Without tokens the API answers on loopback addresses only, to everybody there."""
     allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
-    """Host headers that are answered: a browser tricked into another name is not."""
     max_queued: Annotated[int, Field(ge=1)] = 10_000
-    """Runs that may wait to begin; further wakes are told to come back later."""
     quota: WakersQuotaSettings = WakersQuotaSettings.model_construct()
-    """Of each token that may not operate the agent and has none of its own. Who may stop everything needs none."""
 
     def quota_of(self, token: TokenSettings) -> QuotaSettings:
         return token.quota or (QuotaSettings() if "operate" in token.scopes else self.quota)

@@ -119,10 +119,8 @@ class MaxGibSettings(Section):
     """How many GiB there may be of a kind; beyond that the oldest runs go that have ended. Null is no limit."""
 
     journal: Gib | None = None
-    """The database, as far as it holds something."""
     workspaces: Gib | None = None
     artifacts: Gib | None = None
-    """In their bucket on the bus."""
 
 
 class KeepRunsSettings(Section):
@@ -133,7 +131,6 @@ class KeepRunsSettings(Section):
     cancelled_days: Days | None = None
     escalated_days: Days | None = None
     artifacts_days: Days | None = None
-    """For how many days the artifacts are kept of a run that has ended."""
     max_gib: MaxGibSettings = MaxGibSettings.model_construct()
 
     def kept(self, what: str) -> timedelta | None:

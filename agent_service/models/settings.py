@@ -53,33 +53,19 @@ class ModelSettings(Section):
     provider: Provider = "scripted"
     script: Path | None = None
     model: str | None = None
-    """The model's id; without one claude-sonnet-5-5. `openai` has no default."""
     api_key: Secret | None = None
-    """Without it ANTHROPIC_API_KEY or OPENAI_API_KEY of the environment."""
     base_url: str | None = None
-    """Of a server that speaks the provider's API; without it the provider's own."""
     allow_http_nonloopback: bool = False
-    """Send the key over plain http to another machine, where it can be read on the way."""
     proxy: Proxy | None = Field(None, repr=False)
-    """Through which requests go, such as http://proxy.example:3128, or `environment`: that of HTTPS_PROXY and the like.
-    Without it through none, whatever the environment says."""
     platform: Literal["anthropic", "bedrock", "vertex"] = "anthropic"
-    """Where Claude runs. The clouds take region, project and credentials from their own environment."""
     effort: Effort | None = None
     prompt: Literal["full", "short"] = "full"
-    """The rules that runs begin with from now on. `short`: a quarter as long, for small models."""
     max_tokens: Annotated[int, Field(ge=256, le=MOST_REPLY_TOKENS)] = 8000
-    """Of one reply, thinking included; a reply that was cut may have twice as many, once."""
     timeout_s: Annotated[float, Field(gt=0)] = 300.0
-    """How long nothing may be heard of a call, in seconds. One that goes on saying something may last, until the
-    deadline of its run."""
     cache: Literal["auto", "5m", "1h", "off"] = "auto"
-    """How long the provider is asked to keep prompts. `auto`: 1h in runs whose tools take long, else 5m."""
     requests_per_minute: Annotated[int, Field(ge=1)] | None = None
     tokens_per_minute: Annotated[int, Field(ge=1000)] | None = None
-    """In and out, over all runs; without it as many as the provider takes."""
     price: PriceSettings | None = None
-    """Without it the price list; a model that it does not know has no price, and no limit in USD can be kept."""
     phases: dict[ThinkingPhase, PhaseSettings] = Field(default_factory=dict)
 
     def secrets(self) -> tuple[str, ...]:

@@ -45,9 +45,7 @@ class NatsSettings(Section):
     """The servers and one way to log in: a file, which is named, never its content; user and password; or a token."""
 
     urls: Annotated[tuple[str, ...], AfterValidator(_usable)] = Field((EXAMPLE,), repr=False)
-    """Any servers of one cluster."""
     creds_file: Path | None = None
-    """JWT and seed."""
     nkey_seed_file: Path | None = None
     user: str | None = None
     password: Secret | None = None
@@ -56,9 +54,7 @@ class NatsSettings(Section):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_first: bool = False
-    """Start TLS before the server says a word, for servers that are set to it (`handshake_first`)."""
     inbox_prefix: Annotated[str, Field(pattern=r"^_INBOX[A-Za-z0-9_.-]*$")] = "_INBOX"
-    """The subject under which answers may be received. It begins with `_INBOX`: nothing is answered elsewhere."""
 
     def __repr__(self) -> str:
         return f"NatsSettings({self.servers})"

@@ -41,16 +41,10 @@ class TelemetrySettings(Section):
     """Without an endpoint, here or in the environment, nothing is sent."""
 
     endpoint: Endpoint | None = Field(None, repr=False)
-    """Base address of an OTLP receiver such as http://127.0.0.1:4318; traces go to /v1/traces."""
     headers: Secret | None = None
-    """Sent along, as `name=value,name=value` with values URL-encoded (the form of OTEL_EXPORTER_OTLP_HEADERS)."""
     allow_http_nonloopback: bool = False
-    """Send headers over plain http to another machine: they can be read on the way."""
     proxy: Proxy | None = Field(None, repr=False)
-    """Through which it is sent, such as http://proxy.example:3128; through none without it, whatever the environment
-    says."""
     content: bool = False
-    """Whether spans carry prompts, replies, arguments and results. They may hold anything that a run has seen."""
 
     def receiver(self, environ: Mapping[str, str] = os.environ) -> Receiver | None:
         """None for nowhere. Raises Misconfigured where a key would go unencrypted."""

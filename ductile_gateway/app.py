@@ -43,6 +43,8 @@ WAITING_IN_HAND = 128
 """Requests that wait for their turn, beside those that run: the fairness between runs is among these."""
 LOOKED_AT = 8
 JOINS_AFTER_S = 0.5
+RESULTS_LOOKED_AT_S = 5.0
+"""How often it is asked whether results are lost that were just published: they are published again for a minute."""
 
 log = logging.getLogger(__name__)
 
@@ -216,7 +218,8 @@ class _Gateway:
             )
             await questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
             group.create_task(requests.run())
-            group.create_task(keep_informed(link, (subjects.STREAM_RESULTS,), relay.say_again))
+            informed = keep_informed(link, (subjects.STREAM_RESULTS,), relay.say_again, every_s=RESULTS_LOOKED_AT_S)
+            group.create_task(informed)
             group.create_task(follow_halt(link, standstill))
             told.carrying(requests, ledger, relay.waiting, standstill)
             if settings.runner == "ductile":

@@ -172,7 +172,9 @@ class Sight:
         return gone_since or (had_any and self.first_seq > before.last_seq)
 
 
-async def keep_informed(link: NatsLink, streams: Collection[str], inform: Callable[[], Awaitable[None]]) -> None:
+async def keep_informed(
+    link: NatsLink, streams: Collection[str], inform: Callable[[], Awaitable[None]], *, every_s: float = LOOK_S
+) -> None:
     """Call `inform` now, and whenever one of the streams may have forgotten, until it raises no TryAgain. For ever."""
     before: dict[str, Sight] = {}
     told = False
@@ -182,7 +184,7 @@ async def keep_informed(link: NatsLink, streams: Collection[str], inform: Callab
         if now and (forgotten or not told):
             told = await _informed(inform)
         before |= now
-        await _while_connected(link, LOOK_S if told and len(now) == len(streams) else LOOK_AGAIN_S)
+        await _while_connected(link, every_s if told and len(now) == len(streams) else LOOK_AGAIN_S)
 
 
 async def _while_connected(link: NatsLink, most_s: float) -> None:

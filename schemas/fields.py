@@ -61,7 +61,9 @@ _WORDS = tuple(
 
 def flaws_of(error: ValidationError, *, whole: str = "body", most: int | None = 3) -> str:
     found = error.errors(include_url=False, include_input=False, include_context=False)[:most]
-    return "; ".join(f"{_place(flaw['loc']) or whole}: {rule_of(flaw['msg'])}" for flaw in found)
+    # clipped, because a name that is not ours may be of any length
+    places = (".".join(map(str, flaw["loc"]))[:LONGEST_PLACE] for flaw in found)
+    return "; ".join(f"{place or whole}: {rule_of(flaw['msg'])}" for place, flaw in zip(places, found, strict=True))
 
 
 def rule_of(message: str) -> str:
@@ -73,11 +75,6 @@ def rule_of(message: str) -> str:
 def listed(flaws: Sequence[str], *, most: int = 12) -> str:
     more = f"; and {len(flaws) - most} more" if len(flaws) > most else ""
     return "; ".join(flaws[:most]) + more
-
-
-def _place(path: tuple[int | str, ...]) -> str:
-    """Clipped, because a name that is not ours may be of any length."""
-    return ".".join(map(str, path))[:LONGEST_PLACE]
 
 
 MAX_GOAL_BYTES = 32 * 1024

@@ -8,7 +8,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 
 from agent_service.admission.takings import ALONE, NoOthers
 from agent_service.core.state import RunState
@@ -20,7 +20,6 @@ from schemas.values import dataclass
 
 OF_THE_DAY = "spent_for_today"
 SETTING = "agent.limits.usd_per_day"
-A_DAY = timedelta(days=1)
 
 
 @dataclass(slots=True)
@@ -123,11 +122,8 @@ class Spending:
 
     def _hold(self, why: str) -> ModelError:
         now = self.clock.now()
-        return ModelError("hold", OF_THE_DAY, why, retry_after_s=(_tomorrow(now) - now).total_seconds())
-
-
-def _tomorrow(now: datetime) -> datetime:
-    return now.replace(hour=0, minute=0, second=0, microsecond=0) + A_DAY
+        tomorrow = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+        return ModelError("hold", OF_THE_DAY, why, retry_after_s=(tomorrow - now).total_seconds())
 
 
 def _will_be_made(change: ChangeRecord) -> bool:

@@ -142,6 +142,8 @@ class CancelRequest(_Sent):
 class _Spoken(_Sent):
     """What a person says to a run. The same `signal_id` is heard once; without one, one is made."""
 
+    model_config = ConfigDict(validate_default=True)
+
     signal_id: Id | None = None
     """A name of the caller's choice: what is sent again under it is heard once."""
 
@@ -181,15 +183,15 @@ class SignalRequest(_Spoken):
     """A person speaks to a run: whatever `agentic.signal` can say. `approvals` and `answers` are shorter ways."""
 
     kind: SignalKind
-    outcome: Annotated[Outcome | None, Field(validate_default=True)] = None
+    outcome: Outcome | None = None
     """Of an `answer` about a write in doubt: it `ran`, it `did_not_run`, or the run may `look`."""
-    message: Annotated[Said | None, Field(validate_default=True)] = None
+    message: Said | None = None
     """What is said; a `message` needs it, and an `answer` without an outcome."""
-    constraints: Annotated[CallerConstraints | None, Field(validate_default=True)] = None
+    constraints: CallerConstraints | None = None
     """The limits from now on; `raise_budget` needs some."""
-    step: Annotated[Count | None, Field(validate_default=True)] = None
+    step: Count | None = None
     """Of `approve` and `reject`: the step that is decided."""
-    arguments_hash: Annotated[ArgumentsHash | None, Field(validate_default=True)] = None
+    arguments_hash: ArgumentsHash | None = None
     """Of `approve`, which needs it, and of `reject`: that of `asks` in the view of the run."""
 
 
@@ -201,7 +203,7 @@ class ApprovalRequest(_Spoken):
     """
 
     kind: Literal["approve", "reject"] = Field(alias="decision")
-    arguments_hash: Annotated[ArgumentsHash | None, Field(validate_default=True)] = None
+    arguments_hash: ArgumentsHash | None = None
     step: Count | None = None
     message: Annotated[Said | None, Field(alias="reason")] = None
 
@@ -214,7 +216,7 @@ class AnswerRequest(_Spoken):
     """
 
     outcome: Outcome | None = None
-    message: Annotated[Said | None, Field(alias="answer", validate_default=True)] = None
+    message: Annotated[Said | None, Field(alias="answer")] = None
     """Is needed, unless `outcome` says it all."""
     constraints: CallerConstraints | None = None
 

@@ -17,7 +17,7 @@ from string import Template
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from agent_service.core.events import ModelUsage
 from agent_service.core.phases import (
@@ -228,12 +228,13 @@ def _fit(rule: Rule, question: Question) -> dict[str, str] | None:
     found = goal.search(state.brief.goal) if goal is not None else None
     if rule.phase != question.phase or (goal is not None and not found) or not _holds(rule.when, state):
         return None
+    output = state.last_output or {}
     return {
         "goal": state.brief.goal,
         "step": str(state.step),
         "tool": state.completed[-1].tool if state.completed else "",
-        "artifact": str(_newest_output(state).get("artifact_path", "")),
-        "result": _said(_newest_output(state)),
+        "artifact": str(output.get("artifact_path", "")),
+        "result": str(output.get("summary") or output.get("message") or ""),
         **(found.groupdict(default="") if found else {}),
     }
 
@@ -250,20 +251,12 @@ def _holds(when: Condition, state: RunState) -> bool:
     )
     told = (*(asking.told if asking else ()), *state.refusals)
     searched: tuple[tuple[re.Pattern[str] | None, Callable[[], str]], ...] = (
-        (when.result, lambda: json.dumps(_newest_output(state))),
+        (when.result, lambda: json.dumps(state.last_output or {})),
         (when.feedback, lambda: "\n".join(map(str, told))),
         (when.person, lambda: "\n".join(state.messages)),
     )
     differs = [expected for expected, actual in compared if expected is not None and expected != actual]
     return not differs and all(pattern.search(text()) for pattern, text in searched if pattern)
-
-
-def _newest_output(state: RunState) -> dict[str, JsonValue]:
-    return state.last_output or {}
-
-
-def _said(output: dict[str, JsonValue]) -> str:
-    return str(output.get("summary") or output.get("message") or "")
 
 
 def _filled(node: Any, names: dict[str, str]) -> Any:

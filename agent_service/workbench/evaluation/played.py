@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import count
 from pathlib import Path, PurePosixPath
 from time import monotonic
 from typing import Any, Literal
@@ -84,8 +85,6 @@ class PlayedBus:
         heapq.heappush(self.due, (self.later(after_s), self._places, subject, body))
 
 
-# Models
-
 Meanwhile = Callable[[Question], Awaitable[None]]
 THINKING_S = 5.0
 WAITS_S = (2.0, 10.0, 30.0, 60.0, 60.0)
@@ -142,8 +141,6 @@ class WaitingModel:
         raise AssertionError("the last try has raised, or answered")
 
 
-# A person
-
 Moment = Literal["during_step", "during_call", "when_paused", "when_escalated"]
 
 
@@ -153,7 +150,7 @@ class PlayedPerson:
     def __init__(self, scenario: Scenario, bus: PlayedBus) -> None:
         self._left = list(scenario.signals)
         self._bus = bus
-        self._done = 0
+        self._ids = count(1)
 
     def says(
         self, state: RunState, place: int, moment: Moment, at: int | bool = True
@@ -162,9 +159,7 @@ class PlayedPerson:
         fitting = [one for one in self._left if getattr(one, moment) == at and (one.child or 0) == place]
         chosen = fitting[:1] if at is True else fitting
         self._left = [one for one in self._left if not any(one is said for said in chosen)]  # two may be alike
-        for signal in chosen:
-            self._done += 1
-            yield (*self._said(state, signal), signal.after_s)
+        yield from ((*self._said(state, signal), signal.after_s) for signal in chosen)
 
     def _said(self, state: RunState, signal: PersonsSignal) -> tuple[str, bytes]:
         told: dict[str, Any] = {"run_id": state.run_id}
@@ -175,14 +170,12 @@ class PlayedPerson:
         asked = state.ask.subject_hash if isinstance(state.ask, Approval) else None
         payload = Signal(
             **told,
-            signal_id=f"s{self._done}",
+            signal_id=f"s{next(self._ids)}",
             constraints=signal.constraints and signal.constraints.constraints(self._bus.later(signal.after_s)),
             arguments_hash=signal.arguments_hash or asked,
         )
         return subjects.SIGNAL, Envelope[Signal](type=subjects.SIGNAL, payload=payload).body()
 
-
-# Tools
 
 EXCERPT = 8192
 PLUGIN_TAKES_S = 1.0

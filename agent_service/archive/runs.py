@@ -28,7 +28,7 @@ from agent_service.run.changes import as_decided, retell
 from agent_service.run.journal import Commit, Entry, flaw_in_chain, growth_of
 from agent_service.run.ports import Dismissal
 from agent_service.store.database import load_queries
-from agent_service.store.rows import Writing, halt_of, row_of_run, rows_of, tombstone_of
+from agent_service.store.rows import Writing, asked_for, halt_of, row_of_run, rows_of, tombstone_of
 from agent_service.store.sqlite import RunStore
 from agent_service.store.words import (
     LEVEL,
@@ -50,7 +50,7 @@ from groundwork.archive.format import MANIFEST, SIGNATURE, Archive, Hash, Writer
 from groundwork.nats.shared_log import Moved, SharedLog
 from groundwork.service.errors import Misconfigured
 from groundwork.service.program import installed_version
-from groundwork.sqlite.file import SqliteFile, instant, microseconds
+from groundwork.sqlite.file import SqliteFile, instant
 from schemas import subjects
 from schemas.fields import Instant
 from schemas.values import replace
@@ -274,7 +274,7 @@ class IntoDatabase:
     async def add(self, run: ArchivedRun, entries: Sequence[Entry]) -> None:
         """Raises ValueError as `commits_of` does."""
         commits = commits_of(run, entries)
-        asked = run.wake_id, run.digest, microseconds(run.accepted_at), commits[0].state.brief.goal
+        asked = asked_for(commits[0].state, run.digest)
         rows = [rows_of(commit, position) for commit, position in zip(commits, run.positions, strict=True)]
         self._some.append(partial(self._writing.add, row_of_run(commits, run.dispatched_up_to), asked, rows))
         if len(self._some) >= TOGETHER:

@@ -106,6 +106,7 @@ def line_of(run: RunState) -> RunLine:
         run_id=run.run_id,
         status=run.status,
         wake_id=run.wake_id,
+        caller=run.brief.caller,
         goal=run.brief.goal,
         summary=str(run.summary),
         accepted_at=run.accepted_at,
@@ -128,7 +129,6 @@ def list_columns(run: RunState) -> dict[str, Any]:
     waiting = run.waiting
     reserve = waiting.reserve if isinstance(waiting, Thinking) else None
     told = {
-        "caller": run.brief.caller or None,
         "ended_at": run.ended_at,
         "ending_class": run.ending_class,
         "steps": run.step + run.spent.child_steps,

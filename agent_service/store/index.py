@@ -7,6 +7,8 @@ A header that cannot be read changes nothing: loading the run tells why.
 import json
 import sqlite3
 
+from pydantic_core import to_json
+
 from agent_service.run.arrival import own_turn
 from agent_service.store.database import load_queries
 from agent_service.store.rows import halt_row, tombstone_row
@@ -61,14 +63,15 @@ class Indexing:
         is_gone = not version and connection.execute(self._sql["tombstone"], (run_id,)).fetchall()
         if version >= row.seq or is_gone:
             return
-        paid = row.paid
-        line = {**row.line, "whole_at": row.whole_at, "paid": paid.model_dump() if paid else None}
-        line["own"] = row.by == own_turn(run_id, row.seq)
-        run = row.status, row.seq, bytes.fromhex(row.head), row.summary, row.at, row.due_at, row.told, json.dumps(line)
-        asked = row.wake_id, row.digest, row.accepted_at, row.goal
+        parent = row.line.get("parent_run_id")
+        paid, own = row.paid, row.by == own_turn(run_id, row.seq)
+        more = {"whole_at": row.whole_at, "own": own, "paid": paid and paid.model_dump(exclude_defaults=True)}
+        line = to_json(row.line | {name: value for name, value in more.items() if value}).decode()
+        run = row.status, row.seq, bytes.fromhex(row.head), row.summary, row.at, row.due_at, row.told, line
+        asked = row.wake_id, row.digest, row.accepted_at, row.goal, row.caller, str(parent) if parent else None
         connection.execute(self._sql["add_run"], (*run, "", row.bytes, run_id, *asked))
         before = json.loads(known).get("paid")
-        if paid and line["paid"] != before:
+        if paid and more["paid"] != before:
             told = Paid(**before) if before and before["day"] == paid.day else Paid(day=paid.day)
             spent = paid.day, row.caller, paid.usd - told.usd, paid.size - told.size
             connection.execute(self._sql["spend"], spent)

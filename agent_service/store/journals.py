@@ -139,7 +139,7 @@ class JournalCache:
             await self._caught_up()
             found = self._database.look_up(self._sql["indexed"], (run_id,))
         for version, wake_id, line in found:
-            return version, wake_id, json.loads(line)["whole_at"]
+            return version, wake_id, json.loads(line).get("whole_at", 0)
         newest = await self._log.newest(subjects.stored_under_any_wake(run_id))
         if newest and row_in(newest) is None:  # no row for the index: who wrote it may be newer
             entry_in(newest, run_id)

@@ -67,7 +67,7 @@ def _pattern(text: str) -> str:
 
 
 def _line(row: tuple[Any, ...]) -> RunLine:
-    run_id, wake_id, status, goal, summary, accepted_at, touched_at, columns = row
+    run_id, wake_id, status, goal, summary, accepted_at, touched_at, columns, caller = row
     line = {
         "run_id": run_id,
         "wake_id": wake_id,
@@ -76,6 +76,7 @@ def _line(row: tuple[Any, ...]) -> RunLine:
         "summary": summary,
         "accepted_at": instant(accepted_at),
         "updated_at": instant(touched_at),
+        "caller": caller,
     }
     try:
         return line_in(line, columns)

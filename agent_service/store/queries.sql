@@ -10,9 +10,9 @@ SELECT run_id, wake_digest FROM gone WHERE wake_id = ?1;
 -- A new run, or in an index its row as of a later entry.
 INSERT INTO runs (
     status, version, head, summary, touched_at, due_at, told, line, state, bytes, run_id,
-    wake_id, wake_digest, accepted_at, goal
+    wake_id, wake_digest, accepted_at, goal, caller, parent
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_id) DO UPDATE SET status = excluded.status, version = excluded.version, head = excluded.head,
     summary = excluded.summary, touched_at = excluded.touched_at, due_at = excluded.due_at, told = excluded.told,
     line = excluded.line, bytes = excluded.bytes
@@ -102,8 +102,7 @@ SELECT position, run_id, seq FROM journal WHERE position > ? ORDER BY position L
 -- name: runs
 -- Newest first: of statuses ?1, below ?2 and from ?3 on, accepted at ?4 or later and before ?9, with a text like ?5 or
 -- ?6, with tool ?7, of caller ?10, with ?11 in the id.
-SELECT run_id, wake_id, status, goal, summary, accepted_at, touched_at, line
-FROM runs
+SELECT run_id, wake_id, status, goal, summary, accepted_at, touched_at, line, caller FROM runs
 WHERE status IN (SELECT value FROM json_each(?1)) AND run_id < ?2 AND run_id >= ?3 AND accepted_at >= ?4
 AND accepted_at < ?9 AND instr(run_id, ?11) AND (?10 = '' OR caller = ?10)
 AND (?5 = '' OR EXISTS (
@@ -187,11 +186,12 @@ SELECT caller, usd, bytes FROM spending WHERE day = ?;
 -- name: open_runs
 -- Of each caller, without those that runs started.
 SELECT caller, count(*) FROM runs
-WHERE status IN ('queued', 'running', 'paused') AND caller IS NOT NULL AND wake_id NOT LIKE 'child:%' GROUP BY caller;
+WHERE status IN ('queued', 'running', 'paused') AND caller <> '' AND wake_id NOT LIKE 'child:%' GROUP BY caller;
 
 -- name: set_aside
 -- For calls that are under way.
-SELECT run_id, caller, reserved_usd FROM runs WHERE status = 'running' AND reserved_usd IS NOT NULL;
+SELECT run_id, caller, CASE WHEN json_valid(line) THEN line ->> '$.reserved_usd' END AS usd
+FROM runs WHERE status = 'running' AND usd IS NOT NULL;
 
 -- name: calls
 -- Of the newest ?1 places, those since ?2 that tell of model calls.
@@ -201,7 +201,8 @@ AND kind IN ('CallReserved', 'ModelReplied', 'ModelUnavailable') ORDER BY positi
 
 -- name: held
 -- Runs whose model call waits for money.
-SELECT run_id FROM runs WHERE status = 'running' AND waits_for = 'budget';
+SELECT run_id FROM runs
+WHERE status = 'running' AND CASE WHEN json_valid(line) THEN line ->> '$.waiting_for.kind' END = 'budget';
 
 -- name: keep_halt
 INSERT INTO halts (number, since, by, reason, until, until_by, over) VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -215,7 +216,7 @@ SELECT version, by, at FROM dismissals WHERE run_id = ?;
 
 -- name: unfollowed
 -- Open runs whose newest entry no message led to, in an index.
-SELECT run_id, version FROM runs INDEXED BY runs_untold WHERE told < version AND own;
+SELECT run_id, version FROM runs INDEXED BY runs_untold WHERE told < version AND line ->> '$.own';
 
 -- name: tombstone
 SELECT run_id, wake_id, wake_digest, status, last, ended_at, at, rule
@@ -233,7 +234,10 @@ SELECT run_id, status, version, touched_at FROM runs INDEXED BY runs_ended
 WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?3 AND touched_at < ?2
 AND (touched_at > ?3 OR run_id > ?4) AND status IN (SELECT value FROM json_each(?1)) AND told = version
 AND (status <> 'escalated' OR touched_at < ?7)
-AND (?5 = 0 OR artifacts AND NOT EXISTS (SELECT 1 FROM artifacts_gone WHERE artifacts_gone.run_id = runs.run_id))
+AND (?5 = 0 OR (
+    CASE WHEN json_valid(line) THEN line ->> '$.artifacts' END
+    AND NOT EXISTS (SELECT 1 FROM artifacts_gone WHERE artifacts_gone.run_id = runs.run_id)
+))
 AND NOT EXISTS (
     SELECT 1 FROM runs AS above
     WHERE above.run_id = runs.parent AND above.status IN ('queued', 'running', 'paused', 'escalated')
@@ -285,7 +289,8 @@ WHERE field = 'artifacts' AND json_valid(item) AND run_id NOT IN (SELECT run_id 
 GROUP BY run_id;
 
 -- name: with_artifacts
-SELECT run_id FROM runs WHERE artifacts AND run_id NOT IN (SELECT run_id FROM artifacts_gone) ORDER BY run_id;
+SELECT run_id FROM runs
+WHERE CASE WHEN json_valid(line) THEN line ->> '$.artifacts' END AND run_id NOT IN (SELECT run_id FROM artifacts_gone) ORDER BY run_id;
 
 -- name: archived
 -- Runs after ?1, by id, of ?3 alone where that is one, and why their artifacts were deleted.

@@ -14,6 +14,7 @@ from typing import Any, Self
 from pydantic_core import to_json
 
 from agent_service.archive.retention import Tombstone
+from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.run.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
 from agent_service.run.lines import list_columns
@@ -185,8 +186,14 @@ def _bounds(text: str) -> tuple[int, int]:
     return 0, 0
 
 
-Asked = tuple[str, str, int, str]
-"""Of a new run: its wake id, the digest of what was asked for, when it was accepted (µs), and its goal."""
+Asked = tuple[str, str, int, str, str, str | None]
+"""Of a new run: its wake id, the digest of what was asked for, when it was accepted (µs), goal, caller, and parent."""
+
+
+def asked_for(state: RunState, digest: str) -> Asked:
+    brief = state.brief
+    parent = brief.parent.run_id if brief.parent else None
+    return state.wake_id, digest, microseconds(state.accepted_at), brief.goal, brief.caller, parent
 
 
 class Writing:

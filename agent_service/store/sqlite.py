@@ -25,7 +25,17 @@ from agent_service.store.beside import Forgetting, Halts, Inbox, Taken
 from agent_service.store.database import load_queries, open_database
 from agent_service.store.index import Indexing
 from agent_service.store.listing import read_list, read_sums
-from agent_service.store.rows import Loaded, OwnRow, Rows, Writing, entry_of, row_of_run, rows_of, tombstone_of
+from agent_service.store.rows import (
+    Loaded,
+    OwnRow,
+    Rows,
+    Writing,
+    asked_for,
+    entry_of,
+    row_of_run,
+    rows_of,
+    tombstone_of,
+)
 from agent_service.store.words import Word
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.errors import Full
@@ -299,11 +309,10 @@ class RunStore:
             self._indexing.say(connection, word)
 
     def _accept(self, digest: str, commit: Commit, run: OwnRow, rows: Rows, connection: sqlite3.Connection) -> str:
-        state = commit.state
-        for run_id, known in connection.execute(self._sql["wake"], (state.wake_id,)).fetchall():
-            return the_same(state.wake_id, run_id, known == digest)
-        asked = (state.wake_id, digest, microseconds(state.accepted_at), state.brief.goal)
-        if not self._writing.add(run, asked, (rows,), connection):
+        wake_id = commit.state.wake_id
+        for run_id, known in connection.execute(self._sql["wake"], (wake_id,)).fetchall():
+            return the_same(wake_id, run_id, known == digest)
+        if not self._writing.add(run, asked_for(commit.state, digest), (rows,), connection):
             raise moved(commit.entry)
         return commit.entry.run_id
 

@@ -174,6 +174,7 @@ class RunRow(Said):
     due_at: Instant | None = None
     summary: str
     goal: str
+    caller: str = ""
     line: dict[str, Any]
     bytes: Whole
     """Of all its messages."""
@@ -187,10 +188,6 @@ class RunRow(Said):
     paid_usd: float = 0.0
     size: Whole = 0
     call: CallTold | None = None
-
-    @property
-    def caller(self) -> str:
-        return str(self.line.get("caller", ""))
 
     @classmethod
     def of(
@@ -214,6 +211,7 @@ class RunRow(Said):
             due_at=microseconds(state.due_at) if state.due_at else None,
             summary=str(state.summary)[:SUMMARY],
             goal=state.brief.goal[:GOAL],
+            caller=state.brief.caller,
             line=list_columns(state),
             bytes=size + (before.bytes if before else 0),
             whole_at=whole_at,

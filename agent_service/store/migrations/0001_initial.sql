@@ -19,12 +19,8 @@ CREATE TABLE runs (
     bytes       INTEGER NOT NULL,             -- about how much room it takes, here or in the log
     state       TEXT    NOT NULL,             -- JSON without the brief and without `items`; none in an index
     goal        TEXT    NOT NULL,
-    caller       TEXT    AS (CASE WHEN json_valid(line) THEN line ->> '$.caller' END),
-    parent       TEXT    AS (CASE WHEN json_valid(line) THEN line ->> '$.parent_run_id' END),
-    artifacts    INTEGER AS (CASE WHEN json_valid(line) THEN line ->> '$.artifacts' END),
-    reserved_usd REAL    AS (CASE WHEN json_valid(line) THEN line ->> '$.reserved_usd' END),
-    waits_for    TEXT    AS (CASE WHEN json_valid(line) THEN line ->> '$.waiting_for.kind' END),
-    own          INTEGER AS (CASE WHEN json_valid(line) THEN line ->> '$.own' END)
+    caller      TEXT    NOT NULL,
+    parent      TEXT                          -- the run that started it
 ) STRICT;
 
 CREATE INDEX runs_by_status ON runs (status, run_id);

@@ -16,14 +16,6 @@ from schemas.status import Halt
 from schemas.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Undispatched:
-    """A run whose entries `seqs` are not known to be fully dispatched."""
-
-    run_id: str
-    seqs: tuple[int, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """A position in the journal of all runs, which grows in the order of storing."""

@@ -67,8 +67,8 @@ class Recovery:
         """Places of results that answered earlier attempts without naming them, of the last `say_again`."""
 
     async def resume_all(self) -> int:
-        for run in await self._store.undispatched(MOST_LEFT):
-            self._turns.outbox.found(run.run_id, run.seqs)
+        for run_id, seqs in await self._store.undispatched(MOST_LEFT):
+            self._turns.outbox.found(run_id, seqs)
         self._resumed = set(self._turns.outbox.left)
         self.try_again()
         return len(self._resumed)

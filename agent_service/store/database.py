@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from groundwork.service.errors import Misconfigured
-from groundwork.sqlite import file, migrations
+from groundwork.sqlite import file
 from groundwork.sqlite.errors import damage_in, storage_error
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import OnCommit, ignore
@@ -58,7 +58,7 @@ async def open_for_reading(folder: Path) -> AsyncIterator[SqliteFile]:
 
 
 def ahead(folder: Path) -> str:
-    return migrations.ahead(folder / FILE, MIGRATIONS)
+    return file.ahead(folder / FILE, MIGRATIONS)
 
 
 def _check(path: Path) -> None:

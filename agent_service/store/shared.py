@@ -17,7 +17,7 @@ from agent_service.errors import Damaged, VersionMoved
 from agent_service.run.arrival import IN_HAND, Message, own_turn
 from agent_service.run.changes import Elsewhere, PastCall
 from agent_service.run.journal import Commit, Entry, Run
-from agent_service.run.ports import Place, Undispatched
+from agent_service.run.ports import Place
 from agent_service.store.beside import Taken
 from agent_service.store.journals import Journal, JournalCache, told
 from agent_service.store.rows import Loaded
@@ -104,7 +104,7 @@ class SharedStore(RunStore):
             raise moved(entry)
         await self._append(commit, journal)
 
-    async def undispatched(self, limit: int) -> Sequence[Undispatched]:
+    async def undispatched(self, limit: int) -> Sequence[tuple[str, range]]:
         del limit  # what is not dispatched is under a message
         return []
 

@@ -20,7 +20,7 @@ from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.lines import EVERY_RUN, RunLine, Sum, Wanted
-from agent_service.run.ports import Place, Undispatched
+from agent_service.run.ports import Place
 from agent_service.store.beside import Forgetting, Halts, Inbox, Taken
 from agent_service.store.database import load_queries, open_database
 from agent_service.store.index import Indexing
@@ -201,10 +201,10 @@ class RunStore:
         if self._told_later is None:
             self._told_later = asyncio.get_running_loop().call_later(TOLD_WITHIN_S, self._write_told)
 
-    async def undispatched(self, limit: int) -> Sequence[Undispatched]:
-        """Runs, oldest first, with entries not known to be dispatched, and that no message drives."""
+    async def undispatched(self, limit: int) -> Sequence[tuple[str, range]]:
+        """Runs, oldest first, with entries that are not known to be dispatched, and that no message drives."""
         rows = await self._database.read(self._sql["undispatched"], (limit,))
-        return [Undispatched(run_id=run_id, seqs=tuple(range(told + 1, version + 1))) for run_id, told, version in rows]
+        return [(run_id, range(told + 1, version + 1)) for run_id, told, version in rows]
 
     async def due(self, now: datetime, limit: int) -> Sequence[str]:
         rows = await self._database.read(self._sql["due"], (microseconds(now), limit + len(self._quarantine)))

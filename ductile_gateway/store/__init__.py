@@ -3,7 +3,7 @@
 from importlib.resources import files
 from pathlib import Path
 
-from groundwork.sqlite import migrations
+from groundwork.sqlite.file import ahead as file_ahead
 
 FILE = "ledger.db"
 MIGRATIONS = files(__package__) / "sql"
@@ -12,4 +12,4 @@ MIGRATIONS = files(__package__) / "sql"
 def ahead(folder: Path) -> str:
     """What the next start will do to an older ledger; empty for nothing. Raises Misconfigured for a newer one, and
     TryAgain."""
-    return migrations.ahead(folder / FILE, MIGRATIONS)
+    return file_ahead(folder / FILE, MIGRATIONS)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from groundwork.service.errors import Broken, Misconfigured
-from groundwork.sqlite.migrations import ahead, migrate
+from groundwork.sqlite.file import ahead, migrate
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ async def stored(store: RunStore, commits: Sequence[Commit]) -> Commit:
 
 async def undispatched(store: RunStore) -> list[tuple[str, int, int]]:
     """Of each run: up to which entry all is done, and its newest entry."""
-    return [(run.run_id, run.seqs[0] - 1, run.seqs[-1]) for run in await store.undispatched(100)]
+    return [(run_id, seqs[0] - 1, seqs[-1]) for run_id, seqs in await store.undispatched(100)]
 
 
 def as_loaded(commit: Commit) -> Run:

@@ -245,7 +245,7 @@ async def test_runs_of_which_not_all_is_known_to_be_done_are_named_oldest_first(
         await store.accept(commit, DIGEST)
     await store.commit(started(accepted(1)))
     assert await undispatched(store) == [(run_id(1), 0, 2), (run_id(2), 0, 1)]
-    assert [run.run_id for run in await store.undispatched(1)] == [run_id(1)]
+    assert [named for named, _ in await store.undispatched(1)] == [run_id(1)]
 
 
 async def test_how_far_a_run_is_told_is_stored_after_a_moment_without_a_further_commit(store: RunStore) -> None:

@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 
 from groundwork.service.errors import Broken
 from groundwork.sqlite.errors import concerns_the_file, no_room, storage_error
-from groundwork.sqlite.file import SqliteFile, Values
+from groundwork.sqlite.file import SqliteFile, Values, migrate
 from groundwork.sqlite.group_commit import Group, OnCommit
-from groundwork.sqlite.migrations import migrate
 from groundwork.sqlite.reserve import Reserve
 from tests.sim.machines.seams import Seams
 from tests.sim.machines.strikes import Strikes

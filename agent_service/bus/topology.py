@@ -120,9 +120,8 @@ def topology(
     )
 
 
-def reserved_gib(max_gib: float, *, shared: bool = False) -> float:
-    streams = topology(max_gib=max_gib, shared=shared).streams
-    return float(sum(stream.settings["max_bytes"] for stream in streams)) / GIB
+def reserved_gib(all_of_it: Topology) -> float:
+    return float(sum(stream.settings["max_bytes"] for stream in all_of_it.streams)) / GIB
 
 
 def _streams(replicas: int, gib: float) -> Iterator[StreamSpec]:
@@ -252,6 +251,6 @@ async def _check_room(link: NatsLink, all_of_it: Topology) -> None:
     """Makes one stream as large as all of it, and removes it. Raises NoRoom."""
     tried = next(stream for stream in all_of_it.streams if stream.name == subjects.STREAM_PROGRESS)
     if await info_of(link, tried) is None:
-        whole = tried.config() | {"max_bytes": sum(stream.settings["max_bytes"] for stream in all_of_it.streams)}
+        whole = tried.config() | {"max_bytes": int(reserved_gib(all_of_it) * GIB)}
         await link.ask_jetstream(tried.api("CREATE"), whole)
         await link.ask_jetstream(tried.api("DELETE"))

@@ -3,7 +3,7 @@
 
 import subprocess
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,6 @@ import typer
 from agent_service import settings
 from agent_service.archive.records import bus_at_hand
 from agent_service.bus.topology import (
-    MAX_GIB,
     OPERATORS_CHOICE,
     Executor,
     reserved_gib,
@@ -27,12 +26,10 @@ from agent_service.cli.options import CONFIG, flag, of_files, option
 from agent_service.cli.output import Outcome
 from agent_service.cli.serve import serve as served
 from agent_service.history.plain import one_line
-from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import MODE, Deviation, check_topology
+from groundwork.nats.topology import MODE, Deviation, Topology, check_topology
 from groundwork.nats.topology import set_up as create_all
 from groundwork.service.commands import examples
 from groundwork.service.errors import Exit, Misconfigured, NoRoom
-from schemas.values import dataclass
 
 commands = typer.Typer()
 
@@ -45,26 +42,6 @@ def serve(
     """Exit codes: 69 when no bus answers; 78 when a setting has to be corrected first, and when another agent owns the
     bus or has taken it over; 1 for any other failure."""
     raise typer.Exit(served(config, take_over=take_over))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The streams that are wanted. `replicas`, `max_gib`: None for those of what exists. `change`: mend differences."""
-
-    replicas: int | None
-    max_gib: float | None
-    executors: Sequence[Executor]
-    shared: bool
-    change: bool
-    dry_run: bool
-
-    def changes(self, finding: Deviation) -> bool:
-        return self.change and self.heeds(finding)
-
-    def heeds(self, finding: Deviation) -> bool:
-        """What an operator chose stays, unless something else is asked for."""
-        asked = {"max_bytes": self.max_gib, "num_replicas": self.replicas}.get(finding.field)
-        return finding.kind != "differs" or finding.field not in OPERATORS_CHOICE or asked is not None
 
 
 @of_files(
@@ -96,83 +73,74 @@ def setup(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     loaded = settings.load(whereabouts.own(config))
-    asked = Asked(
-        replicas=replicas,
-        max_gib=max_gib,
-        executors=executors,
-        shared=shared or loaded.shared,
-        change=change,
-        dry_run=dry_run,
-    )
-    return _set_up(loaded, asked)
+    wanted = partial(topology, executors=executors, shared=shared or loaded.shared)
+    asked = {"max_bytes": max_gib, "num_replicas": replicas}
+    return _set_up(loaded, wanted, asked, change=change, dry_run=dry_run)
 
 
-async def _set_up(loaded: settings.AgentSettings, asked: Asked) -> Outcome:
-    """FAILED when something exists that differs. Raises Misconfigured, and what the bus raises."""
+async def _set_up(
+    loaded: settings.AgentSettings,
+    wanted: Callable[..., Topology],
+    asked: Mapping[str, Any],
+    *,
+    change: bool,
+    dry_run: bool,
+) -> Outcome:
+    """`asked`: values of settings that are otherwise the operator's choice. FAILED when something exists that differs.
+    Raises Misconfigured, and what the bus raises."""
+
+    def heeds(one: Deviation) -> bool:
+        return one.kind != "differs" or one.field not in OPERATORS_CHOICE or asked.get(one.field) is not None
+
     async with bus_at_hand(loaded) as link:
-        found, gib, chosen = await _made(link, asked)
-    found = [one for one in found if asked.heeds(one)]
-    differs = any(finding.kind == "differs" for finding in found)
-    aside = reserved_gib(gib, shared=asked.shared)
-    lines = [one_line(_line(one, asked), 1000) for one in found]
+        exists, replicas, gib = await size_found(link)
+        gib, fits = asked["max_bytes"] or gib, not (exists or asked["max_bytes"])
+        sized = partial(wanted, replicas=asked["num_replicas"] or replicas)
+        try:
+            if dry_run:
+                found = await check_topology(link, sized(max_gib=gib))
+            elif fits:
+                found, gib = await set_up_within(link, gib, lambda gib: sized(max_gib=gib))
+            else:
+                found = await create_all(link, sized(max_gib=gib), changes=lambda one: change and heeds(one))
+        except NoRoom as error:
+            needs = f"with --max-gib {gib:g} it sets {reserved_gib(sized(max_gib=gib)):.1f} GiB aside"
+            remedy = "name less, with --change, or raise max_file_store of the server or the limits of the account"
+            raise Misconfigured(f"the NATS server has no room: {error}; {needs}: {remedy}") from error
+    found, aside = [one for one in found if heeds(one)], reserved_gib(sized(max_gib=gib))
+    lines = [one_line(_line(one, change=change, dry_run=dry_run), 1000) for one in found]
     if any(one.kind in ("created", "missing") for one in found):
-        why = "as was asked for" if asked.max_gib else "as what is there"
-        if chosen:
-            why = "as usual" if gib == MAX_GIB else "for which there is room"
-        more = "" if asked.max_gib else "; --max-gib N --change makes it another size"
-        verb, size = (
-            "would set" if asked.dry_run else "sets",
-            f"{aside:.1f} GiB" if aside >= 1 else f"{aside * 1024:.0f} MiB",
-        )
-        lines.append(f"the server {verb} {size} aside for all of it ({gib:.3g} GiB of work, {why}){more}")
-    facts = {"ok": not differs, "dry_run": asked.dry_run, "max_gib": gib, "reserved_gib": round(aside, 3)}
+        size = f"{aside:.1f} GiB" if aside >= 1 else f"{aside * 1024:.0f} MiB"
+        more = "" if asked["max_bytes"] else "; --max-gib N --change makes it another size"
+        sets = "would set" if dry_run else "sets"
+        lines.append(f"the server {sets} {size} aside for all of it ({gib:.3g} GiB of work){more}")
+    differs = any(one.kind == "differs" for one in found)
+    facts = {"ok": not differs, "dry_run": dry_run, "max_gib": gib, "reserved_gib": round(aside, 3)}
     return Outcome(
         facts | {"findings": [asdict(one) for one in found]},
         "\n".join(lines) or "everything is there already",
-        Exit.FAILED if differs and not asked.dry_run else Exit.OK,
+        Exit.FAILED if differs and not dry_run else Exit.OK,
     )
 
 
-async def _made(link: NatsLink, asked: Asked) -> tuple[list[Deviation], float, bool]:
-    """The differences found or mended, the size in GiB, and whether that was chosen here, so that less will do."""
-    exists, replicas, gib = await size_found(link)
-    replicas, chosen = asked.replicas or replicas, asked.max_gib is None and not exists
-    reserved, wanted = (
-        partial(reserved_gib, shared=asked.shared),
-        partial(topology, executors=asked.executors, shared=asked.shared, replicas=replicas),
-    )
-    gib = asked.max_gib or gib
-    try:
-        if asked.dry_run:
-            return await check_topology(link, wanted(max_gib=gib)), gib, chosen
-        if chosen:
-            return *await set_up_within(link, gib, lambda gib: wanted(max_gib=gib)), chosen
-        return await create_all(link, wanted(max_gib=gib), changes=asked.changes), gib, chosen
-    except NoRoom as error:
-        needed, less = "no size was found that fits", "name a small one with --max-gib N --change"
-        if not chosen:
-            needed, less = f"with --max-gib {gib:g} it sets {reserved(gib):.1f} GiB aside", "name less, with --change"
-        remedy = f"{less}, or raise max_file_store of the server or the limits of the account"
-        raise Misconfigured(f"the NATS server has no room: {error}; {needed}: {remedy}") from error
+_DONE = {
+    "created": "created {0.what}",
+    "missing": "would create {0.what}",
+    "changed": "changed {0.what}: {0.field} is {0.expected} now, and was {1}",
+    "remade": "remade {0.what}: made anew, with its consumers ({0.expected}): what lay there is said again",
+}
 
 
-def _line(finding: Deviation, asked: Asked) -> str:
-    what, field, actual = finding.what, finding.field, finding.actual or "not set"
-    should = f"{field} is {actual}, expected {finding.expected}"
-    match finding.kind:
-        case "created":
-            return f"created {what}"
-        case "missing":
-            return f"would create {what}"
-        case "changed":
-            return f"changed {what}: {field} is {finding.expected} now, and was {actual}"
-        case "remade":
-            return f"remade {what}: made anew, with its consumers ({finding.expected}): what lay there is said again"
-    if not asked.dry_run:
-        return f"differs {what}: {should}. Left as it is: --change changes it"
-    if not asked.changes(finding):
-        return f"would leave {what}: {should}; --change changes it"
-    return f"would remake {what}: what lies there is said again" if field == MODE else f"would change {what}: {should}"
+def _line(one: Deviation, *, change: bool, dry_run: bool) -> str:
+    actual = one.actual or "not set"
+    if one.kind != "differs":
+        return _DONE[one.kind].format(one, actual)
+    should = f"{one.what}: {one.field} is {actual}, expected {one.expected}"
+    if not dry_run:
+        return f"differs {should}. Left as it is: --change changes it"
+    if not change:
+        return f"would leave {should}; --change changes it"
+    return f"would remake {one.what}: what lies there is said again" if one.field == MODE else f"would change {should}"
 
 
 _GATEWAY = "from ductile_gateway.cli.main import main; main(name='agentic')"

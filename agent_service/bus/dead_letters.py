@@ -7,11 +7,10 @@ A letter is deleted after the record of that was stored, so the newest message o
 nats-server 2.15 would forget all message ids of the stream at its next crash.
 """
 
-import asyncio
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from agent_service.bus.reading import headers_of
 from agent_service.history.plain import instant, rfc3339
@@ -46,32 +45,16 @@ _STREAM = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """How a stream may be called that a letter says it came from: anybody can write one who may publish there."""
 
 
-class Extent(NamedTuple):
-    last: int = 0
-    messages: int = 0
-
-
 class NatsDeadLetters:
     """Methods raise what the link raises. `most`: only so many newest messages of a stream are looked through."""
 
     def __init__(self, link: NatsLink, *, most: int = MAX_COUNT) -> None:
         self._link = link
         self._most = most
-        self._read: list[StoredMessage] = []
-        self._read_to = Extent()
-        self._reading = asyncio.Lock()
 
     async def all(self) -> list[DeadLetter]:
-        async with self._reading:
-            now = await self._extent()
-            if now.last - self._read_to.last != now.messages - self._read_to.messages:  # some were taken away
-                self._read, self._read_to = [], Extent()
-            if now.last > self._read_to.last:
-                after = max(self._read_to.last, now.last - self._most)
-                reading = headers_of(self._link, STREAM, subjects.ALL_DEAD_LETTERS, after=after)
-                self._read = [*self._read, *[message async for message in reading]][-self._most :]
-                self._read_to = now
-            return fold(self._read)
+        reading = headers_of(self._link, STREAM, subjects.ALL_DEAD_LETTERS, most=self._most)
+        return fold([message async for message in reading])
 
     async def find(self, number: int) -> DeadLetter | None:
         if number > MAX_COUNT:
@@ -134,10 +117,6 @@ class NatsDeadLetters:
     async def _record(self, letter: DeadLetter, deed: Deed, by: str) -> None:
         subject, headers = record(letter, deed, by)
         await self._link.publish(subject, b"", msg_id=f"{deed}:{_name(letter)}", headers=headers)
-
-    async def _extent(self) -> Extent:
-        state = (await self._link.ask_jetstream(f"STREAM.INFO.{STREAM}"))["state"]
-        return Extent(last=state["last_seq"], messages=state["messages"])
 
     async def _message(self, stream: str, *, seq: int = 0, subject: str = "") -> StoredMessage | None:
         return await (self._link.stored(stream, seq) if seq else self._link.newest(stream, subject))

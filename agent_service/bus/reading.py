@@ -17,18 +17,20 @@ from groundwork.nats.publishing import StoredMessage, matches
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
 from schemas import envelope, subjects
+from schemas.fields import MAX_COUNT
 from schemas.values import dataclass
 
 NEXT_WITHIN_S = 5.0
 
 
 async def headers_of(
-    link: NatsLink, stream: str, subject: str, *, after: int = 0, since: datetime | None = None
+    link: NatsLink, stream: str, subject: str, *, most: int = MAX_COUNT, since: datetime | None = None
 ) -> AsyncGenerator[StoredMessage, None]:
-    """All that is there now, behind a sequence or since an instant. Raises TryAgain and Misconfigured."""
+    """All that is there now since an instant, among the `most` newest of the stream. Raises TryAgain, Misconfigured."""
     newest = await link.newest(stream, subject)
-    if newest is None or newest.seq <= after or (since and newest.at < since):
+    if newest is None or (since and newest.at < since):
         return
+    after = max(0, newest.seq - most)
     start = {"deliver_policy": "by_start_time", "opt_start_time": since.isoformat()} if since else FROM_THE_FIRST
     following = Following(link, stream, subject=subject, headers_only=True, start=start)
     async with aclosing(following.batches(after)) as batches:

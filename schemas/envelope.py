@@ -174,7 +174,7 @@ class Refused(Protocol):
     @property
     def headers(self) -> Mapping[str, str]: ...
     @property
-    def stream_seq(self) -> int: ...
+    def seq(self) -> int: ...
 
 
 def rejection(
@@ -189,7 +189,7 @@ def rejection(
     event = Envelope[Rejected](
         type=subjects.REJECTED,
         payload=_told(refused, reason),
-        dedupe_key=keys.of(subjects.REJECTED, stream=stream, stream_seq=refused.stream_seq),
+        dedupe_key=keys.of(subjects.REJECTED, stream=stream, stream_seq=refused.seq),
     )
     return event, _headers(event, refused.headers.get(TRACEPARENT, ""), source=source, at=at)
 
@@ -208,7 +208,7 @@ def _told(refused: Refused, reason: str) -> Rejected:
     msg_id = _fit(_NAME, refused.headers.get(MSG_ID))
     return Rejected(
         subject=refused.subject,
-        stream_seq=refused.stream_seq,
+        stream_seq=refused.seq,
         msg_id=msg_id,
         dedupe_key=_fit(_NAME, message.get("dedupe_key")) or _fit(_NAME, payload.get("dedupe_key")),
         run_id=_fit(_ID, payload.get("run_id")) or _fit(_ID, refused.headers.get(RUN_ID)),

@@ -250,4 +250,4 @@ def arrival_of(delivery: Delivery) -> Arrival:
 
 def _place(delivery: Delivery) -> str:
     # The sequence alone may be given out again by a server that lost its newest messages.
-    return f"{delivery.stream_seq}-{delivery.at:%Y%m%dT%H%M%S%f}"
+    return f"{delivery.seq}-{delivery.at:%Y%m%dT%H%M%S%f}"

@@ -148,7 +148,7 @@ def _in_order(waiting: Sequence[Msg], expected: int) -> tuple[list[StoredMessage
         delivery = read_delivery(message)
         if delivery.consumer_seq != expected + len(found):
             return found, False
-        found.append(StoredMessage(delivery.subject, delivery.body, delivery.headers, delivery.stream_seq, delivery.at))
+        found.append(delivery)
     return found, True
 
 

@@ -230,7 +230,7 @@ class PullLoop:
             self._room.set()
 
     async def _take(self, delivery: Delivery, reply: str) -> None:
-        name = delivery.stream_seq, delivery.at
+        name = delivery.seq, delivery.at
         if self._stopping:
             await self._link.send(reply, NAK)
         elif name not in self._replies and self.in_hand >= self._account.slots:  # after a silence that was none

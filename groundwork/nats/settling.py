@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from nats.aio.msg import Msg
 
 from groundwork.nats.link import TRY_SECONDS, NatsLink
-from groundwork.nats.publishing import Refused
+from groundwork.nats.publishing import Refused, StoredMessage
 from groundwork.service.errors import Failure, Fatal, GiveUp, TryAgain
 
 ACK = b"+ACK"
@@ -30,19 +30,13 @@ _ACK_PREFIX = "$JS.ACK."
 # $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<nanoseconds>.<pending>, and since ADR-15 with
 # <domain>.<account hash> before the stream and possibly a random token at the end.
 _SHORT_FORM = 9
-_DELIVERED, _STREAM_SEQ, _CONSUMER_SEQ, _NANOSECONDS = 4, 5, 6, 7
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
-    """A stored message. `delivered`: how often. `at`: when it was stored."""
+class Delivery(StoredMessage):
+    """`delivered`: how often."""
 
-    subject: str
-    headers: Mapping[str, str]
-    body: bytes
-    stream_seq: int
-    delivered: int
-    at: datetime
+    delivered: int = 1
     consumer_seq: int = 0
 
 
@@ -52,16 +46,10 @@ def is_delivery(message: Msg) -> bool:
 
 def read_delivery(message: Msg) -> Delivery:
     tokens = message.reply.split(".")
-    shift = 0 if len(tokens) == _SHORT_FORM else 2
-    return Delivery(
-        message.subject,
-        message.headers or {},
-        message.data,
-        int(tokens[_STREAM_SEQ + shift]),
-        int(tokens[_DELIVERED + shift]),
-        datetime.fromtimestamp(int(tokens[_NANOSECONDS + shift]) / 1e9, UTC),
-        int(tokens[_CONSUMER_SEQ + shift]),
-    )
+    told = tokens[4:8] if len(tokens) == _SHORT_FORM else tokens[6:10]
+    delivered, seq, consumer_seq, nanoseconds = map(int, told)
+    at = datetime.fromtimestamp(nanoseconds / 1e9, UTC)
+    return Delivery(message.subject, message.data, message.headers or {}, seq, at, delivered, consumer_seq)
 
 
 def nak(delay_s: float) -> bytes:
@@ -160,7 +148,7 @@ class Settling:
         facts: dict[str, object] = {
             "subject": delivery.subject,
             "stream": self.stream,
-            "stream_seq": delivery.stream_seq,
+            "stream_seq": delivery.seq,
         }
         facts |= {"consumer": self.durable, "deliveries": delivery.delivered}
         facts |= {"dead_letters": self.dead_letters.subject, "why": reason, **(notice.facts if notice else {})}
@@ -176,7 +164,7 @@ class Settling:
         return term(reason)
 
     async def _publish_dead_letter(self, delivery: Delivery, reason: str, about: Mapping[str, str]) -> None:
-        msg_id = f"dead:{self.stream}:{self.durable}:{delivery.stream_seq}"
+        msg_id = f"dead:{self.stream}:{self.durable}:{delivery.seq}"
         headers = {**self._dead_letter_headers(delivery, reason), **about}
         try:
             await self.link.publish(self.dead_letters.subject, delivery.body, msg_id=msg_id, headers=headers)
@@ -190,7 +178,7 @@ class Settling:
             "Dead-Letter-Subject": delivery.subject,
             "Dead-Letter-Stream": self.stream,
             "Dead-Letter-Consumer": self.durable,
-            "Dead-Letter-Sequence": str(delivery.stream_seq),
+            "Dead-Letter-Sequence": str(delivery.seq),
             "Dead-Letter-Time": delivery.at.isoformat(),
             "Dead-Letter-Deliveries": str(delivery.delivered),
             "Dead-Letter-Reason": reason,
@@ -204,7 +192,7 @@ class Settling:
 
     def _name(self, delivery: Delivery) -> str:
         return (
-            f"message {delivery.stream_seq} of {self.stream} ({delivery.subject}, delivery {delivery.delivered}"
+            f"message {delivery.seq} of {self.stream} ({delivery.subject}, delivery {delivery.delivered}"
             f" to {self.durable})"
         )
 

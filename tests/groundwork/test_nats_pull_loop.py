@@ -42,7 +42,7 @@ async def test_never_more_messages_are_in_hand_than_there_are_slots(link: NatsLi
         nonlocal now, most
         now += 1
         most = max(most, now)
-        await asyncio.sleep(0.001 * (delivery.stream_seq % 5))
+        await asyncio.sleep(0.001 * (delivery.seq % 5))
         now -= 1
         await seen(delivery)
 

@@ -89,7 +89,7 @@ class Message:
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
     subject: str = subjects.TOOL_RESULT
-    stream_seq: int = 41
+    seq: int = 41
 
 
 def told(body: object, /, **headers: str) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Passing:
         await self.callback(Msg(None, subjects.TOOL_RESULT, "", body, {MSG_ID: msg_id}))  # type: ignore[arg-type]
 
     def stored(self, msg_id: str, body: bytes) -> None:
-        about: dict[str, Any] = {"stream_seq": 1, "delivered": 1, "at": NOON, "headers": {MSG_ID: msg_id}}
+        about: dict[str, Any] = {"seq": 1, "delivered": 1, "at": NOON, "headers": {MSG_ID: msg_id}}
         self.overheard.delivered(Delivery(subject=subjects.TOOL_RESULT, body=body, **about))
 
 

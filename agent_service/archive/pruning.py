@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from agent_service.archive.retention import (
-    KINDS,
     Behind,
     Ended,
     Going,
@@ -90,10 +89,7 @@ class Pruning:
         self._store, self._belongings, self._rules, self._clock = store, belongings, rules, clock
         self._reopens = timedelta(days=reopen_days)
         self._turn = asyncio.Lock()
-
-    @property
-    def has_rules(self) -> bool:
-        return self._rules.delete_runs
+        self.has_rules = rules.delete_runs
 
     async def keep(self) -> NoReturn:
         await asyncio.sleep(FIRST_LOOK_S)
@@ -165,21 +161,15 @@ class Pruning:
 
     async def _due(self) -> AsyncIterator[Going]:
         """What is to go, a few runs at a time: by days, then by bytes."""
-        now, rules = self._clock.now(), self._rules
-        for what in (*FINAL, "artifacts"):
-            if (kept := rules.kept(what)) is not None:
-                before, artifacts = now - kept, what == "artifacts"
-                over = (
-                    self._over(before, now, with_artifacts=True)
-                    if artifacts
-                    else Over(statuses=frozenset({Status(what)}), before=before, escalated_before=before)
-                )
-                async for some in self._ended(over):
-                    yield Going(rule=rules.by_days(what), runs=some, artifacts=artifacts)
-        for kind in KINDS:
-            if (most := rules.most(kind)) is not None:
-                async for some in self._beyond(kind, most, now):
-                    yield Going(rule=rules.by_bytes(kind), runs=some)
+        now = self._clock.now()
+        for what, (kept, rule) in self._rules.by_days.items():
+            before, artifacts = now - kept, what == "artifacts"
+            over = self._over(before, now, with_artifacts=True) if artifacts else _ended_as(Status(what), before)
+            async for some in self._ended(over):
+                yield Going(rule=rule, runs=some, artifacts=artifacts)
+        for kind, (most, rule) in self._rules.by_bytes.items():
+            async for some in self._beyond(kind, most, now):
+                yield Going(rule=rule, runs=some)
 
     async def _beyond(self, kind: Kind, most: int, now: datetime) -> AsyncIterator[tuple[Ended, ...]]:
         """The oldest runs, until no more than `most` bytes are left."""
@@ -208,3 +198,7 @@ class Pruning:
             for at in range(0, len(found), AT_ONCE):
                 yield tuple(found[at : at + AT_ONCE])
             place = found[-1].at, found[-1].run_id
+
+
+def _ended_as(status: Status, before: datetime) -> Over:
+    return Over(statuses=frozenset({status}), before=before, escalated_before=before)

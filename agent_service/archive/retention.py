@@ -133,23 +133,19 @@ class KeepRunsSettings(Section):
     artifacts_days: Days | None = None
     max_gib: MaxGibSettings = MaxGibSettings.model_construct()
 
-    def kept(self, what: str) -> timedelta | None:
-        """`what`: an ending of runs, or `artifacts`."""
-        days = getattr(self, f"{what}_days")
-        return None if days is None else timedelta(days=days)
+    @property
+    def by_days(self) -> dict[str, tuple[timedelta, str]]:
+        """By ending of runs, or `artifacts`: how long they are kept, and the name of the rule."""
+        days = {what: getattr(self, f"{what}_days") for what in (*FINAL, "artifacts")}
+        return {what: (timedelta(days=n), f"agent.keep_runs.{what}_days: {n:g}") for what, n in days.items() if n}
 
-    def most(self, what: str) -> int | None:
-        """In bytes, by the names of `max_gib`."""
-        gib = getattr(self.max_gib, what)
-        return None if gib is None else int(gib * 2**30)
-
-    def by_days(self, what: str) -> str:
-        return f"agent.keep_runs.{what}_days: {getattr(self, f'{what}_days'):g}"
-
-    def by_bytes(self, what: str) -> str:
-        return f"agent.keep_runs.max_gib.{what}: {getattr(self.max_gib, what):g}"
+    @property
+    def by_bytes(self) -> dict[Kind, tuple[int, str]]:
+        """How much there may be of a kind, and the name of the rule."""
+        most = {kind: getattr(self.max_gib, kind) for kind in KINDS}
+        return {kind: (int(n * 2**30), f"agent.keep_runs.max_gib.{kind}: {n:g}") for kind, n in most.items() if n}
 
     @property
     def delete_runs(self) -> bool:
         """Whether any run, or its artifacts, are deleted."""
-        return any(self.kept(what) for what in (*FINAL, "artifacts")) or any(map(self.most, KINDS))
+        return bool(self.by_days or self.by_bytes)

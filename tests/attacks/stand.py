@@ -130,5 +130,5 @@ def _webhooks() -> dict[str, Any]:
 
 def _ready(url: str) -> bool:
     with suppress(OSError), urlopen(f"{url}/readyz", timeout=5) as answer:  # noqa: S310 - our own address
-        return answer.status == HTTPStatus.OK
+        return bool(answer.status == HTTPStatus.OK)
     return False

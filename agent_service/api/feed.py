@@ -135,7 +135,7 @@ class Feed:
         return self._journal.newest()
 
     def tell(self, told: ChangeRecord | Elsewhere) -> None:
-        for name in (told.run_id, ""):
+        for name in (told.run_id, "") if self._channels else ():
             if channel := self._channels.get(name):
                 channel.wake_soon()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Protocol, Self
 
 from agent_service.core.decide import decide
@@ -51,11 +52,11 @@ class ChangeRecord(Record):
         """Such as `acting->thinking`; an ended run has its status there."""
         return f"{_state_name(self.before)}->{_state_name(self.after)}"
 
-    @property
+    @cached_property
     def ended(self) -> bool:
         return Ended in self.kinds
 
-    @property
+    @cached_property
     def paused(self) -> bool:
         return PersonAsked in self.kinds
 

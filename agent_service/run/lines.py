@@ -125,7 +125,7 @@ _line = cache(lambda: TypeAdapter(RunLine))
 def list_columns(run: RunState) -> dict[str, Any]:
     """What lists show of a run besides its row, for JSON; and BESIDE_LINES."""
     tools = {done.tool for done in run.completed}
-    tools.update(action.tool for action in (run.plan.actions if run.plan else ()))
+    tools.update([action.tool for action in run.plan.actions] if run.plan else ())
     waiting = run.waiting
     reserve = waiting.reserve if isinstance(waiting, Thinking) else None
     told = {
@@ -163,10 +163,10 @@ def _kind_and_since(waiting: Waiting) -> tuple[WaitsForKind | None, datetime | N
         case Thinking(retry_at=at):
             return "model_retry" if at else "model", None
         case Acting(pendings=pendings) if pendings:
-            retried = all(pending.retry_at for pending in pendings)
+            retried = None not in [pending.retry_at for pending in pendings]
             kind: WaitsForKind = "tool_retry" if retried else "tool"
-            first = None if retried else min(pending.requested_at for pending in pendings)
-            return "child" if all(pending.grant for pending in pendings) else kind, first
+            first = None if retried else min([pending.requested_at for pending in pendings])
+            return "child" if None not in [pending.grant for pending in pendings] else kind, first
         case Acting():
             return "tool", None
         case Sleeping(since=since):

@@ -139,15 +139,11 @@ class BusOwnership:
             if not await has_left(self.link, by):
                 self._missed_since.pop(by, None)
                 raise TryAgain(f"another gateway carries it out ({by})", COME_BACK_S)
-            if not anywhere and not backup_in(by):  # a backup does not come back
-                self._wait_for(by)
+            since = self._missed_since.setdefault(by, monotonic())
+            if not anywhere and not backup_in(by) and monotonic() - since < BACK_WITHIN_S:  # a backup stays away
+                raise TryAgain(f"the gateway that began it is gone, and may be back soon ({by})", COME_BACK_S)
             why = f"the gateway that began it is gone ({by})"
         return (self.restored.lost(intent) if self.restored else "") or why
-
-    def _wait_for(self, gateway: str) -> None:
-        now = monotonic()
-        if now - self._missed_since.setdefault(gateway, now) < BACK_WITHIN_S:
-            raise TryAgain(f"the gateway that began it is gone, and may be back soon ({gateway})", COME_BACK_S)
 
 
 async def has_left(link: NatsLink, gateway: str) -> bool:

@@ -140,16 +140,13 @@ def media_type(artifact: ProducedArtifact) -> str:
 def text_of(artifact: ProducedArtifact) -> str | None:
     if not _TEXT.fullmatch(media_type(artifact)):
         return None
+    found = re.search(r"charset=([A-Za-z0-9-]+)", artifact.content_type)
+    charset = found[1] if found and _CHARSET.fullmatch(found[1].lower()) else "utf-8"
     try:
-        text = artifact.content.decode(_charset(artifact), "replace")
+        text = artifact.content.decode(charset, "replace")
     except LookupError:
         text = artifact.content.decode("utf-8", "replace")
     return text.replace("\0", "\ufffd")
-
-
-def _charset(artifact: ProducedArtifact) -> str:
-    found = re.search(r"charset=([A-Za-z0-9-]+)", artifact.content_type)
-    return found[1] if found and _CHARSET.fullmatch(found[1].lower()) else "utf-8"
 
 
 def text_in(name: str, content: bytes) -> str | None:

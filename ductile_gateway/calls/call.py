@@ -86,12 +86,9 @@ def read_again(route: str, body: bytes, *, trace: Context | None) -> Asked:
     if (request.task is None) != (request.round is None):
         raise Unacceptable("a sub-request names its task and its round, and this one only one of them")
     trace = trace or Context(_digest(request.run_id)[:32], span_id="")
-    return Asked(request=request, route=route, body=body, digest=_digest_of(request, route), trace=trace)
-
-
-def _digest_of(request: ToolRequest, route: str) -> str:
     asked = [route, request.tool, request.tool_command, request.tool_payload]
-    return _digest(json.dumps(asked, sort_keys=True, separators=(",", ":"), allow_nan=False))
+    digest = _digest(json.dumps(asked, sort_keys=True, separators=(",", ":"), allow_nan=False))
+    return Asked(request=request, route=route, body=body, digest=digest, trace=trace)
 
 
 def _digest(text: str) -> str:

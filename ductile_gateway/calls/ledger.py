@@ -5,7 +5,7 @@ first answer is kept, of any gateway.
 """
 
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -92,16 +92,12 @@ def named(
         may = f"the {most >> 20} MiB that a run may keep (gateway.run_mb)"
         raise NoRoom(f"its artifacts take {size} bytes already, and with {more} more they would take more than {may}")
     for one in wanted:
-        name = _free({other.name.lower() for other in found}, key, one.candidates)
-        found.append(Artifact(name, key, one.sha256, one.size))
+        taken = {other.name.lower() for other in found}
+        free = [name for name in one.candidates if name.lower() not in taken]
+        if not free:
+            raise ValueError(f"all names for an artifact of {key} are taken: {', '.join(one.candidates)}")
+        found.append(Artifact(free[0], key, one.sha256, one.size))
     return kept if kept and list(kept.all) == found else ArtifactNames(at=at, run_id=run_id, all=tuple(found))
-
-
-def _free(taken: Collection[str], key: str, candidates: Sequence[str]) -> str:
-    for name in candidates:
-        if name.lower() not in taken:
-            return name
-    raise ValueError(f"all names for an artifact of {key} are taken: {', '.join(candidates)}")
 
 
 class Ledger:

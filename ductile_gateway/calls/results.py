@@ -191,7 +191,7 @@ def headers_of(answer: Call) -> dict[str, str]:
 
 def output_of(outcome: ToolOutcome, kept: Sequence[Kept]) -> ToolOutput:
     """What a fit outcome that is no error brought, as the event says it. `kept` are its artifacts."""
-    whole = _whole_text(outcome, kept)
+    whole = next((one for one in kept if one.artifact.content == outcome.text.encode()), None)
     where = path_of(whole.name) if whole else ""
     summary = cut(outcome.text, EXCERPT_BYTES, where=where) if _is_large(outcome.text) else outcome.text
     told: dict[str, JsonValue] = {"summary": summary}
@@ -249,11 +249,6 @@ def _error(outcome: ToolOutcome) -> ToolError:
 
 def _of_job(job: JobFacts) -> dict[str, Any]:
     return ({"job_id": job.job_id} if job.job_id else {}) | ({"attempts": job.attempts} if job.was_rerun else {})
-
-
-def _whole_text(outcome: ToolOutcome, kept: Sequence[Kept]) -> Kept | None:
-    content = outcome.text.encode()
-    return next((one for one in kept if one.artifact.content == content), None)
 
 
 def _listed(one: Kept) -> dict[str, JsonValue]:

@@ -34,7 +34,7 @@ from groundwork.service.errors import Misconfigured
 from groundwork.service.foundations import bus_at_hand, refuse_at_work, store_at_rest
 from groundwork.service.keys import KeyRing
 from groundwork.service.store_folder import ID_FILE, claimed, known_id
-from groundwork.sqlite.file import SqliteFile, open_file
+from groundwork.sqlite.file import open_file
 from schemas import subjects
 from schemas.values import replace
 
@@ -193,17 +193,15 @@ async def _bring(settings: GatewaySettings, archive: Archive, rows: Rows, name: 
                 coming = opening.Mark("coming", name, taken, at, moved)
                 await opening.put_mark(rows, coming, before=there)
                 there = coming
-            await _bring_rows(kept, rows, owner=of_backup(name) if settings.shared else "")
+            owner = of_backup(name) if settings.shared else ""
+            for is_owed, some in groupby(await kept.read(_ROWS), key=lambda row: row[0] == "notification"):
+                found, size = list(some), 1 if is_owed else TOGETHER  # notifications have an order
+                for first in range(0, len(found), size):
+                    brought = (_bring_row(rows, *row[1:], owner=owner) for row in found[first : first + size])
+                    await asyncio.gather(*brought)
     if ID_FILE in archive.manifest.files and not settings.shared:
         store_folder.write(settings.store / ID_FILE, archive.read(ID_FILE).decode())
     await opening.put_mark(rows, replace(there, state="here"), before=there)
-
-
-async def _bring_rows(kept: SqliteFile, rows: Rows, *, owner: str) -> None:
-    for is_owed, some in groupby(await kept.read(_ROWS), key=lambda row: row[0] == "notification"):
-        found, size = list(some), 1 if is_owed else TOGETHER  # notifications have an order
-        for at in range(0, len(found), size):
-            await asyncio.gather(*(_bring_row(rows, *row[1:], owner=owner) for row in found[at : at + size]))
 
 
 async def _bring_row(rows: Rows, subject: str, head: str, body: bytes, *, owner: str) -> None:

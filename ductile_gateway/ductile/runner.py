@@ -23,7 +23,6 @@ from ductile_gateway.calls.call import (
     OverdueJob,
     Receipt,
     ToolCall,
-    ToolOutcome,
     Unknown,
     Verdict,
     failed,
@@ -31,7 +30,7 @@ from ductile_gateway.calls.call import (
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile.api import Away, DuctileApi, Lost, open_api
 from ductile_gateway.ductile.catalog import DuctileTools
-from ductile_gateway.ductile.jobs import Going, Queue, Sent, ToldOfSent
+from ductile_gateway.ductile.jobs import Going, Queue, ToldOfSent
 from ductile_gateway.ductile.relay import open_relay_ingress
 from ductile_gateway.ductile.settings import DuctileSettings, own_name, owner
 from ductile_gateway.ductile.starts import ApiStarts, RelayStarts, sent_by
@@ -89,7 +88,9 @@ class DuctileRunner:
         await self.ledger.never_sent(call.key)
         if sent.fate == "not_sent":
             raise TryAgain(sent.why, COME_BACK_S)
-        return _refused(sent)
+        is_missing = any(words in sent.why for words in ("not found", "not supported", "not allowed"))
+        is_of_arguments = sent.status in (400, 413, 422) and not is_missing
+        return failed("invalid_arguments" if is_of_arguments else "configuration", sent.why, retryable=False)
 
     async def resume(self, call: ToolCall) -> Verdict:
         receipt = await self.ledger.receipt(call.key)
@@ -141,12 +142,6 @@ class DuctileRunner:
             return await self.watch.verdict(job, call)
         except Lost as error:
             return await self._lost(call, receipt, str(error))
-
-
-def _refused(sent: Sent) -> ToolOutcome:
-    is_missing = any(words in sent.why for words in ("not found", "not supported", "not allowed"))
-    is_of_arguments = sent.status in (400, 413, 422) and not is_missing
-    return failed("invalid_arguments" if is_of_arguments else "configuration", sent.why, retryable=False)
 
 
 @contextlib.asynccontextmanager
@@ -228,9 +223,10 @@ class Ductiles:
             await asyncio.sleep(self.every_s)
 
     async def _look(self, late: OverdueJob, tell: Tell) -> None:
-        over = utc_now() >= late.since + FOR
+        over, job, its = utc_now() >= late.since + FOR, late.job, self.runners.get(late.job.ductile)
+        gone = Unknown(f"the settings do not name the Ductile {job.ductile} any more, which has job {job.job_id}")
         try:
-            reading = await self._reading(late.job)
+            reading = await its.watch.look(job) if its else gone
             if isinstance(reading, Going | Away):
                 if not over:
                     return
@@ -243,11 +239,6 @@ class Ductiles:
             is_told = True
         if is_told or over:
             await self.ledger.told_late(late.key)
-
-    async def _reading(self, job: Job) -> Going | Away | Verdict:
-        if job.ductile not in self.runners:
-            return Unknown(f"the settings do not name the Ductile {job.ductile} any more, which has job {job.job_id}")
-        return await self.runners[job.ductile].watch.look(job)
 
     def _of(self, call: ToolCall) -> tuple[str, ToolCall]:
         name = owner(call.plugin, self.runners)

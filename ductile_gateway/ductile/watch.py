@@ -181,7 +181,10 @@ class JobWatch:
         _check(job, found)
         reading = read_job(found)
         if job.pipeline and not isinstance(reading, Going):
-            return await self._of_pipeline(job)
+            before = await self.api.tree(job.job_id)
+            await asyncio.sleep(SOON_S)
+            again = await self.api.tree(job.job_id)
+            return read_tree(again) if len(again) == len(before) else Going()
         return read_log(await self._log(job, results=False)) if isinstance(reading, SeeLog) else reading
 
     async def _log(self, job: Job, *, results: bool) -> list[Document]:
@@ -194,12 +197,6 @@ class JobWatch:
         for entry in entries:
             _check(job, entry)
         return entries
-
-    async def _of_pipeline(self, job: Job) -> Going | Verdict:
-        before = await self.api.tree(job.job_id)
-        await asyncio.sleep(SOON_S)
-        again = await self.api.tree(job.job_id)
-        return read_tree(again) if len(again) == len(before) else Going()
 
     async def _given_up(self, job: Job, call: ToolCall, reading: Going | Away) -> ToolOutcome:
         await self.ledger.outlived(call.key, job, utc_now())

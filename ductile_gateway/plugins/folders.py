@@ -28,6 +28,7 @@ from schemas.values import dataclass
 
 MANIFEST = "manifest.yaml"
 MAX_MANIFEST_BYTES = 256 * 1024
+NOT_FOR_US = (*subjects.OUR_OWN_ROUTES, "ductile-look")
 FROM_HERE = ("./", "../", "~/")
 
 Config = Mapping[str, JsonValue]
@@ -93,14 +94,10 @@ def _folders(roots: Iterable[Path]) -> Iterator[Path]:
         if root.stat().st_mode & stat.S_IWOTH:
             raise Misconfigured(f"plugin folder {root}: {_open_to_all(root)}")
         among = [root.resolve()] if (root / MANIFEST).exists() else sorted(root.resolve().iterdir())
-        plugins = [path for path in among if _is_for_us(path)]
+        plugins = [path for path in among if path.name not in NOT_FOR_US and (path / MANIFEST).exists()]
         if not plugins:
             log.warning("no plugin is in %s: each is a folder in it, with a %s", root, MANIFEST)
         yield from plugins
-
-
-def _is_for_us(folder: Path) -> bool:
-    return folder.name not in (*subjects.OUR_OWN_ROUTES, "ductile-look") and (folder / MANIFEST).exists()
 
 
 def _installed(folder: Path, config_by_plugin: Mapping[str, Config], search: str | None) -> InstalledPlugin:

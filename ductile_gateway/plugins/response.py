@@ -165,7 +165,8 @@ def outcome_of(response: Mapping[str, JsonValue]) -> ToolOutcome:
 
 def judge(remains: Remains) -> Verdict:
     """The verdict on a call whose process is gone, with what the process said besides."""
-    verdict = _unbegun(remains) if remains.unbegun else _judged(remains)
+    undone = f"the plugin could not be started, and has done nothing: {remains.unbegun}{_hint(remains)}"
+    verdict = failed("transient", undone, retryable=True) if remains.unbegun else _judged(remains)
     if not isinstance(verdict, ToolOutcome):
         return verdict
     said = end_of(masked(remains.stderr.decode(errors="replace"), remains.secrets), STDERR_BYTES)
@@ -173,14 +174,11 @@ def judge(remains: Remains) -> Verdict:
     return replace(verdict, message=verdict.message and masked(verdict.message, remains.secrets), job=job)
 
 
-def _unbegun(remains: Remains) -> ToolOutcome:
-    why = f"the plugin could not be started, and has done nothing: {remains.unbegun}{_hint(remains)}"
-    return failed("transient", why, retryable=True)
-
-
 def _judged(remains: Remains) -> Verdict:
     if remains.ending == "output":
-        return failed("bad_output", f"the plugin {_wrote_too_much(remains)}, and was stopped", retryable=True)
+        stream = "output" if len(remains.stdout) >= remains.output_bytes else "error"
+        most = f"{remains.output_bytes:,} bytes (gateway.plugins.limits.output_mb), and was stopped"
+        return failed("bad_output", f"the plugin wrote more to standard {stream} than {most}", retryable=True)
     if remains.ending in USED:
         limit = f"gateway.plugins.limits.{remains.ending}"
         used = f"the plugin used more {USED[remains.ending]} than {limit} allows, and was stopped"
@@ -196,11 +194,6 @@ def _judged(remains: Remains) -> Verdict:
     if not remains.began and remains.same_boot:
         return NeverStarted()
     return Unknown("the plugin was started, and it is not known whether and how it ended")
-
-
-def _wrote_too_much(remains: Remains) -> str:
-    stream = "output" if len(remains.stdout) >= remains.output_bytes else "error"
-    return f"wrote more to standard {stream} than {remains.output_bytes:,} bytes (gateway.plugins.limits.output_mb)"
 
 
 def _answered(remains: Remains, exit_code: int) -> ToolOutcome | str:

@@ -75,7 +75,10 @@ def draw_catalog(
     ]
     offers = [one for one in drawn if isinstance(one, ToolOffer)]
     problems = tuple(f"tool {one}" for one in drawn if isinstance(one, str))
-    return Catalog(revision=_revision(offers), tools=tuple(offers)), problems
+    content = [offer.model_dump(mode="json") for offer in offers]
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    revision = f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return Catalog(revision=revision, tools=tuple(offers)), problems
 
 
 def _drawn(name: str, choice: ToolChoice, manifest: Described | None, timeout_s: float) -> Iterator[ToolOffer | str]:
@@ -119,12 +122,6 @@ def _commands(tool: str, choice: ToolChoice, manifest: Described) -> Iterator[To
             yield f"{tool}: the input_schema of command {name} cannot be used: {flaw}"
         else:
             yield choice.of(command)
-
-
-def _revision(offers: list[ToolOffer]) -> str:
-    content = [offer.model_dump(mode="json") for offer in offers]
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def difference(before: Catalog, now: Catalog) -> dict[str, list[str]]:

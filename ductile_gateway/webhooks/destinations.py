@@ -76,14 +76,10 @@ def check_address(address: str, rules: NetworkSettings) -> None:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         raise Forbidden(f"{address[:60]!r} is no IP address") from None
-    if not (_public(parsed) or (rules.allow_private and _lies_in(parsed, _PRIVATE))):
+    is_special = parsed.is_multicast or parsed.is_reserved or _lies_in(parsed, _SPECIAL)
+    is_public = parsed.is_global and not is_special and (parsed.version == 4 or _lies_in(parsed, _GLOBAL_UNICAST))
+    if not (is_public or (rules.allow_private and _lies_in(parsed, _PRIVATE))):
         raise Forbidden(f"{address} is not a public address; allow_private allows private ones")
-
-
-def _public(address: _Address) -> bool:
-    if not address.is_global or address.is_multicast or address.is_reserved or _lies_in(address, _SPECIAL):
-        return False
-    return address.version == 4 or _lies_in(address, _GLOBAL_UNICAST)
 
 
 def _lies_in(address: _Address, networks: Iterable[str]) -> bool:

@@ -185,20 +185,16 @@ class Inbound:
     async def _take(self, event_type: str, event: Outgoing, origin: Origin) -> Taken:
         try:
             async with asyncio.timeout(self.within_s):
-                await self._keep(event)
+                for one in event.artifacts:
+                    await self.artifacts.put(event.about, one.name, one.artifact.content, one.artifact.content_type)
                 await self.bus.publish(event.subject, event.body, key=event.key, headers=_headers(event, origin))
+        except CannotKeep as error:
+            told = "the result is too large for an event, and for a run of this name no artifact can be stored"
+            raise RequestRefused(422, told) from error
         except TimeoutError as error:
             raise TryAgain(f"the bus did not take the event within {self.within_s:g} s") from error
         log.info("event from outside", extra={"source": origin.source, "event": event.subject, "key": event.key})
         return event_type, event
-
-    async def _keep(self, event: Outgoing) -> None:
-        for one in event.artifacts:
-            try:
-                await self.artifacts.put(event.about, one.name, one.artifact.content, one.artifact.content_type)
-            except CannotKeep as error:
-                told = "the result is too large for an event, and for a run of this name no artifact can be stored"
-                raise RequestRefused(422, told) from error
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:

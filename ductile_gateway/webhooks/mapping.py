@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, JsonValue, StringConstraints, ValidationError
 
 from ductile_gateway.calls.artifacts import SUFFIXES, cut, media_type
-from ductile_gateway.calls.call import CALL_ID, ProducedArtifact, ToolOutcome
+from ductile_gateway.calls.call import CALL_ID, ToolOutcome
 from ductile_gateway.calls.results import MAX_MESSAGE_BYTES, Kept, made_fit, output_of, reads_form
 from ductile_gateway.webhooks.settings import FIELDS, EventMapping, EventType
 from schemas import keys, subjects
@@ -295,15 +295,10 @@ def made_small(result: ToolResult) -> tuple[ToolResult, tuple[Kept, ...]]:
     longest = max(texts, key=lambda name: len(texts[name]), default="")
     rest = {name: value for name, value in fields.items() if name != longest}
     outcome = made_fit(ToolOutcome("ok", text=texts.get(longest, ""), output=rest))
-    kept = tuple(Kept(_name(result, artifact), artifact) for artifact in outcome.artifacts)
+    of_step = f"{result.tool[:LONGEST_TOOL]}-{result.step:02d}-relayed"
+    kept = tuple(Kept(f"{of_step}-{one.sha256[:16]}{SUFFIXES[media_type(one)]}", one) for one in outcome.artifacts)
     return result.model_copy(update={"result": output_of(outcome, kept).model_copy(update=whole)}), kept
 
 
 def _fields(result: ToolResult) -> dict[str, JsonValue]:
     return result.result.model_dump(exclude_none=True) if result.result else {}
-
-
-def _name(result: ToolResult, artifact: ProducedArtifact) -> str:
-    told = artifact.sha256[:16]
-    suffix = SUFFIXES[media_type(artifact)]
-    return f"{result.tool[:LONGEST_TOOL]}-{result.step:02d}-relayed-{told}{suffix}"

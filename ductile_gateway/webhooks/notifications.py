@@ -166,9 +166,6 @@ def next_try(notification: Notification, *, now: datetime, wish_s: float = 0.0) 
     if now - notification.accepted_at >= (_RELAY_LIFETIME if relayed else _CALLBACK_LIFETIME):
         return None
     delay_s = delays_s[min(notification.tries, len(delays_s)) - 1]
-    return now + timedelta(seconds=max(delay_s * (1 + SPREAD * _fraction(notification)), min(wish_s, LONGEST_WISH_S)))
-
-
-def _fraction(notification: Notification) -> float:
     name = f"{notification.target} {notification.key} {notification.tries}"
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") / 2**32
+    fraction = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") / 2**32
+    return now + timedelta(seconds=max(delay_s * (1 + SPREAD * fraction), min(wish_s, LONGEST_WISH_S)))

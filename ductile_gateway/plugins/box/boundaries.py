@@ -125,8 +125,11 @@ def enter_view(
             _set_read_only(path, read_only=True, below=False)
         for path, place in places.items():
             _bind(place, path)
-            _set_read_only(path, read_only=path not in writable or path in frozen or _is_device(path))
-    _hide_processes()
+            _set_read_only(
+                path, read_only=path not in writable or path in frozen or stat.S_ISCHR(os.stat(path).st_mode)
+            )
+    flags = ctypes.c_ulong(NO_SURPRISES | MS_READ_ONLY)
+    process.libc().mount(b"proc", b"/proc", b"proc", flags, b"hidepid=ptraceable")
     os.umask(umask)
 
 
@@ -188,10 +191,6 @@ def _close(files: Iterable[str]) -> None:
                     break
 
 
-def _is_device(path: str) -> bool:
-    return stat.S_ISCHR(os.stat(path).st_mode)
-
-
 def _lies_in(path: str, *folders: Iterable[str]) -> bool:
     return f"{path}/".startswith(tuple(f"{folder}/" for folder in chain(*folders)))
 
@@ -204,11 +203,6 @@ def _make(path: str, *, like: int) -> None:
     else:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
-
-
-def _hide_processes() -> None:
-    flags = ctypes.c_ulong(NO_SURPRISES | MS_READ_ONLY)
-    process.libc().mount(b"proc", b"/proc", b"proc", flags, b"hidepid=ptraceable")
 
 
 def _bind(place: int, path: str) -> None:

@@ -80,7 +80,9 @@ class _Guardhouse:
         while was_killed and end_all_below(os.getpid(), but=self._places):
             time.sleep(PAUSE_S)
         for place in left:
-            _remove(place)
+            import shutil  # costs every fork a millisecond, and guards end seldom
+
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def _become_guard(order: Order, line: int) -> NoReturn:
@@ -90,12 +92,6 @@ def _become_guard(order: Order, line: int) -> NoReturn:
         serve(order, socket.socket(fileno=line))
     finally:
         os._exit(1)
-
-
-def _remove(place: str) -> None:
-    import shutil  # costs every fork a millisecond, and guards end seldom
-
-    shutil.rmtree(place, ignore_errors=True)
 
 
 def _exactly(gateway: socket.socket, length: int) -> bytes:

@@ -9,7 +9,7 @@ import signal
 from typing import NoReturn
 
 from ductile_gateway.plugins.box import boundaries
-from ductile_gateway.plugins.box.order import MARK, Order, User, impose, of_kernel
+from ductile_gateway.plugins.box.order import MARK, Order, impose, of_kernel
 from ductile_gateway.plugins.box.tree import tasks_of
 from groundwork.service import process
 
@@ -95,7 +95,10 @@ def _enter(cell: Cell, said: int, guard: int) -> None:
     order = cell.order
     os.chdir(order.own[0])
     impose(cell.kernel_limits)
-    _be(order.user)
+    if order.user is not None:
+        os.setgroups(order.user.groups)
+        os.setgid(order.user.gid)
+        os.setuid(order.user.uid)
     if os.getuid() == 0 or order.view:
         process.drop_capabilities()
     process.gain_nothing()
@@ -104,10 +107,3 @@ def _enter(cell: Cell, said: int, guard: int) -> None:
     process.die_with(guard)
     os.closerange(3, said)
     os.closerange(said + 1, os.sysconf("SC_OPEN_MAX"))
-
-
-def _be(user: User | None) -> None:
-    if user is not None:
-        os.setgroups(user.groups)
-        os.setgid(user.gid)
-        os.setuid(user.uid)

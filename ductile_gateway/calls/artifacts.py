@@ -123,10 +123,6 @@ def _asker(asked: Asked) -> str:
     return asker[:LONGEST_ASKER]
 
 
-def sha256_of(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
 def named_digest(name: str) -> str:
     """The beginning of the digest that the name itself tells, as those of relayed results do; else empty."""
     found = _TELLS_ITS_CONTENT.fullmatch(name)

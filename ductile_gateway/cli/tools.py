@@ -45,7 +45,7 @@ BRINGS = {
 }
 
 
-OF_DUCTILE = ("concurrency_safe", "values", "output_schema", "schedule", "metadata")
+OF_DUCTILE = ("concurrency_safe", "retry_safe", "values", "output_schema", "schedule", "metadata")
 """Keys that a Ductile reads and we do not."""
 ALIKE = 0.75
 LACKING: Mapping[type[BaseModel], Mapping[str, str]] = {

@@ -56,15 +56,11 @@ class File:
     shown: bool = False
 
 
-def secret_places(found: Found, wishes: Wishes) -> dict[str, Path]:
-    folder = wishes.settings.absolute().parent / ".agentic" / "secrets"
-    names = ["gateway", "relay", "wake", "run", *["webhook"] * wishes.webhook]
-    return {name: folder / f"{found.name}.{name}" for name in names} | {"people": folder / "people"}
-
-
 def values_of(found: Found, wishes: Wishes, tokens: Path) -> dict[str, Any]:
     """What templates name. `tokens`: the table of secrets (m). Raises Misconfigured."""
-    generation, places = found.generation(wishes.generation), secret_places(found, wishes)
+    generation, folder = found.generation(wishes.generation), wishes.settings.absolute().parent / ".agentic" / "secrets"
+    names = ["gateway", "relay", "wake", "run", *["webhook"] * wishes.webhook]
+    places = {name: folder / f"{found.name}.{name}" for name in names} | {"people": folder / "people"}
     return {
         "found": found,
         "wishes": wishes,

@@ -92,7 +92,6 @@ class Command(_Section):
     type: Literal["read", "write"]
     description: str = ""
     idempotent: bool = False
-    retry_safe: bool = False
     effect: Effect | None = None
     input_schema: Schema = Field(default_factory=dict)
     output_schema: dict[str, JsonValue] = Field(default_factory=dict)

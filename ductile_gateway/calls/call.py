@@ -239,19 +239,13 @@ class Receipt:
 @dataclass(frozen=True, slots=True)
 class Job:
     """Ductile's job of a call; of a pipeline the first of several. `of`: plugin and command, where known. `ductile`:
-    the name of the one that has it."""
+    the name of the one that has it. `late_since`: when it outlived the deadline of the call."""
 
     job_id: str
     pipeline: bool
     of: tuple[str, str] | None = None
     ductile: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class OverdueJob:
-    key: str
-    job: Job
-    since: datetime
+    late_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +284,7 @@ class Call:
     may_repeat: bool = False
     deadline_at: datetime = EPOCH
     begun: Receipt | None = None
-    late: OverdueJob | None = None
+    late: Job | None = None
     at: datetime = EPOCH
     body: bytes = b""
 

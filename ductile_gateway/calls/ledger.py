@@ -12,12 +12,12 @@ from functools import partial
 from ductile_gateway.calls.call import (
     ALONE,
     ANSWERED,
+    EPOCH,
     OPEN,
     AlreadyStarted,
     Call,
     Intent,
     Job,
-    OverdueJob,
     Receipt,
     WantedName,
 )
@@ -156,12 +156,13 @@ class Ledger:
         await self._change_begun(key, lambda call, _: replace(call, by=ALONE, begun=None))
 
     async def outlived(self, key: str, job: Job, at: datetime) -> None:
-        late = OverdueJob(key, replace(job, of=None), at)
+        late = replace(job, of=None, late_since=at)
         await self._change(key, lambda call: replace(call, late=late) if call and not call.late else call)
 
-    def late(self) -> list[OverdueJob]:
-        late = [call.late for call in self._rows.listed(Call, _LATE) if call.late]
-        return sorted(late, key=lambda late: late.since)
+    def late(self) -> list[tuple[str, Job]]:
+        """With the keys of their calls, the longest late first."""
+        late = [(call.key, call.late) for call in self._rows.listed(Call, _LATE) if call.late]
+        return sorted(late, key=lambda late: late[1].late_since or EPOCH)
 
     async def told_late(self, key: str) -> None:
         await self._change(key, lambda call: call and replace(call, late=None))

@@ -18,9 +18,9 @@ from typing import NoReturn
 import httpx2
 
 from ductile_gateway.calls.call import (
+    EPOCH,
     Job,
     NeverStarted,
-    OverdueJob,
     Receipt,
     ToolCall,
     Unknown,
@@ -207,7 +207,7 @@ class Ductiles:
 
     def findings(self) -> Sequence[Finding]:
         text, remedy = "{} jobs have outlived their calls", "wait: what comes of them is told on the bus"
-        late = Counter(f"ductile {late.job.ductile}".rstrip() for late in self.ledger.late())
+        late = Counter(f"ductile {job.ductile}".rstrip() for _, job in self.ledger.late())
         return [
             Finding(name=f"{name} calls", mark="warning", text=text.format(number), remedy=remedy)
             for name, number in late.items()
@@ -216,29 +216,29 @@ class Ductiles:
     async def follow_late(self, tell: Tell) -> NoReturn:
         while True:
             try:
-                for late in self.ledger.late():
-                    await self._look(late, tell)
+                for key, job in self.ledger.late():
+                    await self._look(key, job, tell)
             except TryAgain as error:
                 log.warning("late results are looked for again later", extra={"why": str(error)})
             await asyncio.sleep(self.every_s)
 
-    async def _look(self, late: OverdueJob, tell: Tell) -> None:
-        over, job, its = utc_now() >= late.since + FOR, late.job, self.runners.get(late.job.ductile)
+    async def _look(self, key: str, job: Job, tell: Tell) -> None:
+        over, its = utc_now() >= (job.late_since or EPOCH) + FOR, self.runners.get(job.ductile)
         gone = Unknown(f"the settings do not name the Ductile {job.ductile} any more, which has job {job.job_id}")
         try:
             reading = await its.watch.look(job) if its else gone
             if isinstance(reading, Going | Away):
                 if not over:
                     return
-                reading = Unknown(f"job {late.job.job_id} of Ductile had not ended {FOR} after the deadline")
-            is_told = await tell(late.key, reading)
+                reading = Unknown(f"job {job.job_id} of Ductile had not ended {FOR} after the deadline")
+            is_told = await tell(key, reading)
         except (TryAgain, Broken, Misconfigured):
             raise
         except Exception:  # what cannot be told now cannot be told in an hour
-            log.exception("what came of a late job cannot be told", extra={"call": late.key, "job": late.job.job_id})
+            log.exception("what came of a late job cannot be told", extra={"call": key, "job": job.job_id})
             is_told = True
         if is_told or over:
-            await self.ledger.told_late(late.key)
+            await self.ledger.told_late(key)
 
     def _of(self, call: ToolCall) -> tuple[str, ToolCall]:
         name = owner(call.plugin, self.runners)

@@ -60,7 +60,7 @@ def run(config: Path | None, *, take_over: bool = False) -> Exit:
             await serve(settings, take_over=take_over)
         log.info("stopped")
 
-    return serving.serve(file, settings, until_told)
+    return serving.serve(file, settings.log, settings.secrets(), until_told)
 
 
 async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:

@@ -14,4 +14,5 @@ def serve(config: Path | None, *, take_over: bool = False) -> Exit:
     """Raises Misconfigured for settings that cannot be used: until they are read there is no log to say it in."""
     file = whereabouts.own(config)
     loaded = settings.load(file)
-    return serving.serve(file, loaded, partial(app.serve, loaded, take_over=take_over), aside=FOR_MACHINES)
+    work = partial(app.serve, loaded, take_over=take_over)
+    return serving.serve(file, loaded.log, loaded.secrets(), work, aside=FOR_MACHINES)

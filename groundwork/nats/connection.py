@@ -16,8 +16,8 @@ import asyncio
 import itertools
 import logging
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 import nats.errors
 from nats.aio.client import Client
@@ -27,6 +27,8 @@ from groundwork.nats.publishing import Refused
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import monotonic
+
+T = TypeVar("T")
 
 _TEXT = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
 
@@ -217,13 +219,7 @@ class BusClient(Client):
         await super()._process_info(info, initial_connection)
 
     async def request(self, *args: Any, **options: Any) -> Msg:
-        asking = asyncio.ensure_future(super().request(*args, **options))
-        asking.add_done_callback(lambda done: done.cancelled() or done.exception())
-        try:
-            await asyncio.wait({asking})
-        finally:
-            asking.cancel()
-        return asking.result()
+        return (await apart(super().request(*args, **options))).result()
 
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
@@ -256,6 +252,17 @@ class BusClient(Client):
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()
+
+
+async def apart(work: Coroutine[Any, Any, T], *, within_s: float | None = None) -> "asyncio.Task[T]":
+    """In a task of its own: the client's timed wait may lose a cancel that comes with the answer (Python 3.11)."""
+    doing = asyncio.create_task(work)
+    doing.add_done_callback(lambda done: done.cancelled() or done.exception())
+    try:
+        await asyncio.wait({doing}, timeout=within_s)
+    finally:
+        doing.cancel()
+    return doing
 
 
 def _give_up(answer: asyncio.Future[Msg], error: Failure) -> None:

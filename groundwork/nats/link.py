@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 
-from groundwork.nats.connection import SPARED, BusClient
+from groundwork.nats.connection import SPARED, BusClient, apart
 from groundwork.nats.publishing import (
     LARGEST_MESSAGE,
     PENDING,
@@ -245,7 +245,7 @@ class NatsLink:
         """Core NATS. The callback has to return soon. The server knows of it on return, or will on the next
         connection."""
         made = await self.client.subscribe(subject, cb=callback)
-        await self._flush(ONLY_TRY_SECONDS)
+        await apart(self.client.flush(), within_s=ONLY_TRY_SECONDS)
         return made
 
     async def go_elsewhere(self) -> None:
@@ -265,17 +265,8 @@ class NatsLink:
         """Sends what is still to be sent, then closes. Never drains: that can wait half a minute for nothing."""
         self.client.closing = True
         if self.connected:
-            await self._flush(within_s)
+            await apart(self.client.flush(), within_s=within_s)
         await _close(self.client, within_s=within_s)
-
-    async def _flush(self, within_s: float) -> None:
-        """In a task of its own: the client's timed wait may lose a cancel that comes with the pong (Python 3.11)."""
-        flushing = asyncio.ensure_future(self.client.flush())
-        flushing.add_done_callback(lambda done: done.cancelled() or done.exception())
-        try:
-            await asyncio.wait({flushing}, timeout=within_s)
-        finally:
-            flushing.cancel()
 
     async def _store(self, subject: str, body: bytes, headers: dict[str, str], patience_s: float) -> Published:
         asked_at = asyncio.get_running_loop().time()

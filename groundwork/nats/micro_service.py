@@ -45,11 +45,6 @@ async def micro_service(kind: type[S], link: NatsLink, *, name: str, description
     """A service without endpoints yet. The server's answer is not waited for: the client subscribes again by itself."""
     service = kind(link.client, ServiceConfig(name=name, version=installed_version(), description=description))
     starting = asyncio.create_task(service.start())
-    starting.add_done_callback(_forget)
+    starting.add_done_callback(lambda done: done.cancelled() or done.exception())
     await asyncio.wait({starting}, timeout=CONFIRMED_WITHIN_S)  # cancelled, it would break the client's reading
     return service
-
-
-def _forget(starting: "asyncio.Task[None]") -> None:
-    if not starting.cancelled():
-        starting.exception()

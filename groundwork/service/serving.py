@@ -13,7 +13,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import uvloop
 
@@ -26,18 +26,16 @@ from groundwork.service.store_folder import once_free
 log = logging.getLogger(__name__)
 
 
-class Logged(Protocol):
-    @property
-    def log(self) -> LogSettings: ...
-
-    def secrets(self) -> Collection[str]: ...
-
-
 def serve(
-    file: Path | None, settings: Logged, work: Callable[[], Coroutine[Any, Any, None]], *, aside: Collection[str] = ()
+    file: Path | None,
+    log_settings: LogSettings,
+    secrets: Collection[str],
+    work: Callable[[], Coroutine[Any, Any, None]],
+    *,
+    aside: Collection[str] = (),
 ) -> Exit:
-    """`file`: of the settings. `aside`: fields of the log that are left out of text for people."""
-    json_log.set_up(settings.log.level.upper(), settings.log.format, redact=settings.secrets(), aside=aside)
+    """`file`: of the settings. `secrets` never appear in the log; `aside` are fields left out of text for people."""
+    json_log.set_up(log_settings.level.upper(), log_settings.format, redact=secrets, aside=aside)
     for told in equal_ones(secrets_in(file, os.environ)) if file else ():
         log.warning("%s: give each its own", told)
     program.collect_seldom()

@@ -26,7 +26,7 @@ from agent_service.store.database import ahead
 from agent_service.store.marks import refuse_moved_away
 from agent_service.store.sqlite import RunStore
 from agent_service.views.folder.keeping import Folders
-from groundwork.nats.asking import changes
+from groundwork.nats.buckets import changes
 from groundwork.nats.following import keep_informed
 from groundwork.nats.lease import may_join_anew
 from groundwork.service.errors import Failure, TryAgain, causes

@@ -26,7 +26,7 @@ from ductile_gateway.tools.toolbox import follow_folders, keep_fresh, open_tools
 from ductile_gateway.trust import Pins, Trust
 from ductile_gateway.webhooks.destinations import callback_check
 from ductile_gateway.webhooks.outbound import Outbox, serve_outbound
-from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.following import keep_informed
 from groundwork.nats.lease import may_join_anew
 from groundwork.service import foundations, serving

@@ -20,7 +20,7 @@ from agent_service.store.database import open_for_reading
 from agent_service.store.opening import log_of_runs, open_shared
 from agent_service.store.sqlite import RunStore
 from agent_service.views.folder.workspace import IllegalName, TooLarge, Unsafe, Workspace, checked
-from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service import foundations
 from groundwork.service.errors import Exit, Failure, NotDone, TryAgain

@@ -37,7 +37,7 @@ from agent_service.store.opening import log_of_runs
 from agent_service.store.sqlite import RunStore
 from groundwork.archive.format import Archive
 from groundwork.archive.series import Series, put_in_place, set_aside, staging, write_out
-from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing

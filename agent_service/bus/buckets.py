@@ -14,8 +14,7 @@ from agent_service.errors import Replaced
 from agent_service.history.results import named_artifacts
 from agent_service.run.ports import KeptArtifacts
 from agent_service.store.sqlite import RunStore
-from groundwork.nats.artifact_bucket import ArtifactBucket
-from groundwork.nats.asking import newest, replaced
+from groundwork.nats.buckets import ArtifactBucket, newest, replaced
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Refused
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain

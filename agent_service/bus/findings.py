@@ -4,18 +4,17 @@ changed, but that a gateway deletes what it need not know any more."""
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
 from operator import itemgetter
 from typing import Any
 
+from nats.aio.msg import Msg
 from pydantic import ValidationError
 
 from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
 from agent_service.bus.topology import topology
 from agent_service.history.plain import ok, warning, wrong
-from groundwork.nats.asking import answers
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import Failure
+from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.machine import monotonic
 from groundwork.telemetry.metrics import Instruments
 from schemas import subjects
@@ -132,13 +131,24 @@ class NatsTroubles:
 
 async def statuses(link: NatsLink, *, within_s: float) -> Sequence[GatewayStatus]:
     """Raises Failure where no gateway answers in time, and ValidationError for an answer that is no status."""
-    told: dict[str, GatewayStatus] = {}
-    async with aclosing(answers(link, subjects.STATUS, within_s=within_s)) as found:
-        async for answer in found:
-            status = GatewayStatus.model_validate_json(answer)
-            told[status.gateway] = status
-            if len(told) >= status.gateways:
-                break
+    told, broken = dict[str, GatewayStatus](), list[ValidationError]()
+
+    def goes_on(answer: Msg) -> bool:
+        try:
+            status = GatewayStatus.model_validate_json(answer.data)
+        except ValidationError as error:
+            broken.extend([error] if answer.data else [])  # else the server says that none is there
+            return False
+        told[status.gateway] = status
+        return len(told) < status.gateways
+
+    try:
+        await link.request(subjects.STATUS, b"", timeout_s=within_s, goes_on=goes_on)
+    except TryAgain:
+        if not told:
+            raise
+    if broken:
+        raise broken[0]
     return tuple(told.values())
 
 

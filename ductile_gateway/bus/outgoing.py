@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.ports import CannotKeep
 from ductile_gateway.webhooks.notifications import Notification
-from groundwork.nats.artifact_bucket import ArtifactBucket
-from groundwork.nats.asking import changes, newest
+from groundwork.nats.buckets import ArtifactBucket, changes, newest
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Refused
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain, patiently

@@ -15,7 +15,7 @@ from ductile_gateway.calls.results import MAX_RESULT_BYTES
 from ductile_gateway.store.opening import Mark
 from ductile_gateway.store.rows import Rows
 from groundwork.archive.series import backup_in
-from groundwork.nats.asking import newest, replaced
+from groundwork.nats.buckets import newest, replaced
 from groundwork.nats.lease import Lease, Record, Role, look
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Refused

@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Self
 
-from groundwork.nats.asking import replaced
+from groundwork.nats.buckets import replaced
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import NotThere
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, causes

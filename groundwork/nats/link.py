@@ -224,9 +224,12 @@ class NatsLink:
             return False
         return True
 
-    async def request(self, subject: str, body: bytes, *, timeout_s: float = 5.0) -> bytes:
+    async def request(
+        self, subject: str, body: bytes, *, timeout_s: float = 5.0, goes_on: Callable[[Msg], bool] = lambda _: False
+    ) -> bytes:
+        """The last answer; `goes_on` is given each, and says whether another follows. Raises TryAgain."""
         try:
-            answer = await self.client.ask(subject, body, {}, within_s=timeout_s)
+            answer = await self.client.ask(subject, body, {}, within_s=timeout_s, goes_on=goes_on)
         except Failure as error:
             raise TryAgain(f"{subject}: {error}") from error
         if (answer.headers or {}).get("Status") == "503":

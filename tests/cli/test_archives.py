@@ -20,7 +20,7 @@ from agent_service.store.database import FILE
 from agent_service.trust.proofs import head_told
 from agent_service.views.pages import pages_of
 from groundwork.archive import format as archive_format
-from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
+from groundwork.nats.buckets import ArtifactBucket, NoSuchArtifact
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up

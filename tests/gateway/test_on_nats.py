@@ -10,7 +10,7 @@ from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus
 from ductile_gateway.bus.ownership import require
 from ductile_gateway.calls.call import Call, ProducedArtifact, ToolOutcome
 from ductile_gateway.calls.ledger import Ledger
-from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, object_bucket, set_up
 from groundwork.service.errors import Broken, Misconfigured

@@ -5,7 +5,7 @@ import hashlib
 
 import pytest
 
-from groundwork.nats.artifact_bucket import ArtifactBucket, StoredArtifact
+from groundwork.nats.buckets import ArtifactBucket, StoredArtifact
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Refused
 from groundwork.nats.topology import Topology, object_bucket, set_up

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.lease import Held, Lease, Owner, Record, Role, Taken, look, may_join_anew
 from groundwork.nats.link import NatsLink, connect

@@ -1,21 +1,25 @@
-"""Contents too large for a message, in a bucket of the NATS object store, under keys such as `run_01/report.md`."""
+"""Buckets on the bus: contents too large for a message in an object store, under keys such as `run_01/report.md`; and
+values of keys, with their changes. A value is read from its stream's leader: nats-py's own key-value store reads any
+copy, which may be stale."""
 
 import asyncio
 import base64
 import hashlib
 import re
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 import nats.errors
+from nats.aio.msg import Msg
 from nats.js.api import ObjectInfo, ObjectMeta
 from nats.js.errors import APIError, NotFoundError
 from nats.js.object_store import ObjectStore
 
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import Refused, failure
-from groundwork.service.errors import GiveUp, Misconfigured, TryAgain
+from groundwork.nats.publishing import WRONG_SEQUENCE, Refused, StoredMessage, failure
+from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
 
 T = TypeVar("T")
 
@@ -108,3 +112,51 @@ def _checked(key: str) -> str:
 def _stored(info: ObjectInfo) -> StoredArtifact:
     digest = base64.urlsafe_b64decode((info.digest or "").removeprefix(_DIGEST_PREFIX))
     return StoredArtifact(info.name, info.size or 0, digest.hex())
+
+
+_REMOVED = "KV-Operation"
+
+
+async def newest(link: NatsLink, bucket: str, key: str) -> StoredMessage:
+    """The value of a key as the stream's leader has it, for a change too: its body is empty where there is none, and
+    its sequence 0 where there never was one. Raises TryAgain."""
+    subject = f"$KV.{bucket}.{key}"
+    try:
+        found = await link.newest(f"KV_{bucket}", subject)
+    except Failure as error:
+        raise TryAgain(f"the bucket {bucket}: {error}") from error
+    if found is None or _REMOVED in found.headers:
+        return StoredMessage(subject, b"", seq=found.seq if found else 0)
+    return found
+
+
+SETTLED_S = 0.25
+"""How long after it was written a value may still be read as it was before."""
+
+
+async def changes(link: NatsLink, bucket: str, key: str, *, every_s: float) -> AsyncGenerator[None, None]:
+    """Yields now, whenever somebody writes the value of a key, and when nothing was heard of it for so long."""
+    written = asyncio.Event()
+
+    async def heard(_: Msg) -> None:
+        written.set()
+
+    await link.subscribe(f"$KV.{bucket}.{key}", heard)
+    while True:
+        look_again_s = SETTLED_S if written.is_set() else every_s
+        written.clear()
+        yield
+        with suppress(TimeoutError):
+            async with asyncio.timeout(look_again_s):
+                await written.wait()
+
+
+async def replaced(link: NatsLink, bucket: str, key: str, body: bytes, *, after: int) -> int | None:
+    """Store a value where the newest has sequence `after`; returns its own, None where another was faster. Raises
+    TryAgain."""
+    try:
+        return await link.swap(f"$KV.{bucket}.{key}", body, after=after)
+    except Refused as error:
+        if error.code == WRONG_SEQUENCE:
+            return None
+        raise TryAgain(f"{key} cannot be written in the bucket {bucket}: {error}") from error

@@ -155,7 +155,7 @@ async def _start(
     link, lease = agent.ground.link, agent.ground.lease
     log.info("ready", extra={"http": address(listener), "resumed": left, "nats": link.servers, "epoch": lease.epoch})
     await agent.limits.recall_calls(agent.store.taken, agent.clock)
-    if not agent.limits.spending.reached:
+    if not agent.limits.spending.reached():
         agent.recovery.let_go(await agent.store.held(), agent.clock.now())
     if agent.traces:
         group.create_task(agent.traces.run())

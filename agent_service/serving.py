@@ -143,7 +143,7 @@ async def _of_company(link: NatsLink, me: str | None) -> Sequence[Finding]:
 def _of_money(spending: Spending) -> Sequence[Finding]:
     if spending.usd_per_day is None:
         return ()
-    if why := spending.reached:
+    if why := spending.reached():
         return (
             warning("money", f"no model is asked: {why}", remedy=f"wait for the day to end (UTC), or raise {SETTING}"),
         )

@@ -100,7 +100,7 @@ class Quotas:
             raise OverQuota(f"{caller} has {runs} runs that have not ended", "open_runs", OPEN_RETRY_S)
         if quota.bytes_per_day is not None and taken >= quota.bytes_per_day:
             raise OverQuota(f"{caller} has sent {taken} bytes today (UTC)", "bytes_per_day", self._left_of_today())
-        if quota.usd_per_day is not None and (why := self.spending.reached_by(caller)):
+        if quota.usd_per_day is not None and (why := self.spending.reached(caller)):
             raise OverQuota(why, "usd_per_day", self._left_of_today())
         if quota.open_runs is None:
             return True

@@ -48,18 +48,12 @@ class Spending:
         self._day, self._spent = day, defaultdict(float, by_caller)
         self.aside |= aside or {}
 
-    @property
-    def reached(self) -> str:
-        """Why any run would have to wait for money now; empty where it would not."""
-        if self.usd_per_day is None or (spent := self.spent_usd) < self.usd_per_day:
-            return ""
-        return f"{spent:.4f} of {self.usd_per_day:.4f} USD of today are spent ({SETTING})"
-
-    def reached_by(self, caller: str) -> str:
-        most, spent = self.of_caller(caller), self._of_today().get(caller, 0.0)
-        if most is None or spent < most:
-            return ""
-        return f"{spent:.4f} of {most:.4f} USD of today are spent by {caller}"
+    def reached(self, caller: str | None = None) -> str:
+        """Why a run of the caller (None: any run) would have to wait for money now; empty where it would not."""
+        most = self.usd_per_day if caller is None else self.of_caller(caller)
+        spent = self.spent_usd if caller is None else self._of_today().get(caller, 0.0)
+        whose = f"({SETTING})" if caller is None else f"by {caller}"
+        return "" if most is None or spent < most else f"{spent:.4f} of {most:.4f} USD of today are spent {whose}"
 
     def is_open(self, caller: str) -> bool:
         """Whether a run of the caller may spend without limit."""

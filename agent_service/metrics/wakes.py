@@ -124,15 +124,13 @@ class IncomingMetrics:
 
 
 def _outcome_of(error: Exception) -> tuple[str, str]:
-    match error:
-        case WakeConflict():
-            return "rejected", "wake_id_taken"
-        case LimitRefused():
-            return "rejected", "not_granted"
-        case OverQuota():
-            return "rejected", "over_quota"
-        case TryAgain():
-            return "error", "try_again"
-        case Failure():
-            return "error", "broken"
-    return "error", "internal"
+    return next((told for kind, told in _OUTCOMES if isinstance(error, kind)), ("error", "internal"))
+
+
+_OUTCOMES = (
+    (WakeConflict, ("rejected", "wake_id_taken")),
+    (LimitRefused, ("rejected", "not_granted")),
+    (OverQuota, ("rejected", "over_quota")),
+    (TryAgain, ("error", "try_again")),
+    (Failure, ("error", "broken")),
+)

@@ -23,22 +23,17 @@ class Budget:
     note: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Left:
-    """One budget. `used` is the share that is; `always`: it is told while there is plenty of it too."""
-
-    words: str
-    used: float
-    always: bool = True
+_Left = tuple[str, float, bool]
+"""What is left of one budget, the share of it that is used, and whether it is told while there is plenty of it too."""
 
 
 def budget_of(state: RunState, phase: Phase, now: datetime, *, prompt_bytes: int) -> Budget:
     """`prompt_bytes`: about how long the prompt is that this is for."""
     calls = calls_after(state, prompt_bytes)
-    budgets = (_steps(state), _time(state, now), *_paid(state, calls), *_rarer(state))
-    short = tuple(budget.words for budget in budgets if budget.used >= SHORT)
+    budgets = tuple(_budgets(state, now, calls))
+    short = tuple(words for words, used, _ in budgets if used >= SHORT)
     return Budget(
-        left=tuple(budget.words for budget in budgets if budget.always or budget.used >= SHORT),
+        left=tuple(words for words, used, always in budgets if always or used >= SHORT),
         note=_note(state, phase, short, last=calls == 0),
     )
 
@@ -71,47 +66,30 @@ def _note(state: RunState, phase: Phase, short: tuple[str, ...], *, last: bool) 
     return f"Little is left ({'; '.join(short)}): finish what matters most, or end while you can still say why."
 
 
-def _steps(state: RunState) -> _Left:
-    most = state.brief.limits.max_steps
-    taken = steps_taken(state)
-    left = max(0, most - taken)
-    return _Left(words=f"{left} of {most} steps", used=1.0 if (taken and left <= 1) or not most else taken / most)
-
-
-def _time(state: RunState, now: datetime) -> _Left:
-    deadline = state.brief.limits.deadline_at
-    lasts_s = (deadline - state.accepted_at).total_seconds()
-    left_s = max(0.0, (deadline - now).total_seconds())
+def _budgets(state: RunState, now: datetime, calls: int | None) -> Iterator[_Left]:
+    limits, taken, tokens, cost = state.brief.limits, steps_taken(state), state.spent.used, state.spent.paid
+    left = max(0, limits.max_steps - taken)
+    is_last = (taken and left <= 1) or not limits.max_steps
+    yield f"{left} of {limits.max_steps} steps", 1.0 if is_last else taken / limits.max_steps, True
+    lasts_s = (limits.deadline_at - state.accepted_at).total_seconds()
+    left_s = max(0.0, (limits.deadline_at - now).total_seconds())
     words = f"{round(left_s / 60)} minutes" if left_s >= 90 else f"{round(left_s)} seconds"
-    return _Left(words=words, used=1 - left_s / lasts_s if lasts_s > 0 else 1.0)
-
-
-def _paid(state: RunState, calls: int | None) -> Iterator[_Left]:
-    limits, tokens, cost = state.brief.limits, state.spent.used, state.spent.paid
+    yield words, 1 - left_s / lasts_s if lasts_s > 0 else 1.0, True
     shares = [0.0]
     if limits.max_tokens is not None:
         shares.append(tokens / limits.max_tokens)
-        left = max(0, limits.max_tokens - tokens)
-        yield _Left(words=f"{left} of {limits.max_tokens} tokens", used=shares[-1])
+        yield f"{max(0, limits.max_tokens - tokens)} of {limits.max_tokens} tokens", shares[-1], True
     if limits.max_cost_usd is not None and cost is not None:
         shares.append(cost / limits.max_cost_usd)
-        money = f"{max(0.0, limits.max_cost_usd - cost):.4f} of {limits.max_cost_usd:.4f} USD"
-        yield _Left(words=money, used=shares[-1])
+        yield f"{max(0.0, limits.max_cost_usd - cost):.4f} of {limits.max_cost_usd:.4f} USD", shares[-1], True
     if calls is not None:
-        yield _Left(words=_in_calls(calls), used=1.0 if calls <= 1 else max(shares), always=False)
-
-
-def _in_calls(calls: int) -> str:
-    number = {0: "no", 1: "about one"}.get(calls, f"about {calls}")
-    return f"{number} more model call{'s' if calls > 1 else ''} after this one"
-
-
-def _rarer(state: RunState) -> Iterator[_Left]:
-    limits = state.brief.limits
+        number = {0: "no", 1: "about one"}.get(calls, f"about {calls}")
+        more = f"{number} more model call{'s' if calls > 1 else ''} after this one"
+        yield more, 1.0 if calls <= 1 else max(shares), False
     for what, used, most in (
         ("reframes", state.reframes, limits.max_reframes),
         ("tool attempts", state.attempts, limits.max_attempts_of_run),
         ("questions to people", state.questions, limits.max_questions),
     ):
         if used:
-            yield _Left(words=f"{max(0, most - used)} of {most} {what}", used=used / max(1, most), always=False)
+            yield f"{max(0, most - used)} of {most} {what}", used / max(1, most), False

@@ -20,10 +20,6 @@ def bench(
         str, typer.Option(help="How often NATS syncs: `always`, or a time such as 100ms.")
     ] = "always",
     otlp: Annotated[str | None, typer.Option(help="Send traces and metrics there meanwhile.", metavar="URL")] = None,
-    watchers: Annotated[
-        list[int] | None,
-        typer.Option(min=0, max=600, help="Measure with so many watchers of all runs; may be given several times."),
-    ] = None,
 ) -> None:
     """Measure the whole stack on this machine."""
     with TemporaryDirectory(prefix="agentic-bench-") as folder:
@@ -33,7 +29,6 @@ def bench(
             seconds=seconds,
             sync_interval=sync_interval,
             otlp=otlp,
-            watchers=watchers or (),
         )
         figures = uvloop.run(load)
     typer.echo(json.dumps(figures, indent=2))

@@ -22,7 +22,6 @@ from groundwork.nats.settings import NatsSettings
 from tests.bench.floor import Floor, floor
 from tests.bench.load import GOAL, Load, spread
 from tests.bench.usage import cpu_s, peak_mb
-from tests.bench.watchers import watching
 
 SCRIPT = Path(__file__).parent / "bench.yaml"
 STEPS = 5
@@ -42,12 +41,10 @@ async def measure(
     seconds: float,
     sync_interval: str,
     otlp: str | None = None,
-    watchers: Sequence[int] = (),
 ) -> dict[str, Any]:
     """All figures, with the settings they were taken with, for printing as JSON.
 
     `otlp` is where both services send traces and metrics, whether somebody receives there or not; None for nowhere.
-    With each number of `watchers`, the first of the concurrencies is measured once more.
     """
     both = {"log": {"level": "warning"}, "telemetry": {"endpoint": otlp}}
     options = DevOptions(
@@ -66,7 +63,6 @@ async def measure(
             async with floor(made.nats.url) as ground:
                 figures = [await _at(made, load, ground, concurrency, seconds) for concurrency in concurrencies]
             gathered = await _gathered(made, load, concurrencies[len(concurrencies) // 2], seconds)
-            watched = [await _watched(made, load, number, concurrencies[0], seconds) for number in watchers]
         finally:
             await link.close()
         return {
@@ -77,7 +73,6 @@ async def measure(
             "peak_rss_mb": {name: peak_mb(pid) for name, pid in _pids(made).items()},
             "figures": figures,
             "gathered": gathered,
-            "watched": watched,
         }
 
 
@@ -133,24 +128,6 @@ async def _gathered(made: DevStack, load: Load, concurrency: int, seconds: float
         "run_ms": spread(load.runs_s),
         "cpu_s_per_1000_requests": _per_1000(await _spent_since(made, cpu), requests),
     }
-
-
-async def _watched(made: DevStack, load: Load, watchers: int, concurrency: int, seconds: float) -> dict[str, Any]:
-    """The load with so many watchers of all runs. `lag_ms`: from an event to its arrival at a watcher, its commit
-    between them; null without any. `agent_cpu_percent` is of one core."""
-    async with watching(made.url, watchers) as lags:
-        prefix = f"w{watchers}-{time.time_ns()}"
-        number = await _number(load, prefix, concurrency, seconds)
-        lags.clear()
-        cpu = _cpu(made)["agent"]
-        took = await load.runs(prefix, number, concurrency)
-        return {
-            "watchers": watchers,
-            "steps_per_s": round(number * STEPS / took, 1),
-            "step_ms": spread(load.steps),
-            "lag_ms": spread(lags) if lags else None,
-            "agent_cpu_percent": round((_cpu(made)["agent"] - cpu) / took * 100, 1),
-        }
 
 
 def _per_1000(spent: dict[str, float], number: int) -> dict[str, float]:

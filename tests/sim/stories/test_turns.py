@@ -26,13 +26,6 @@ from tests.sim.world import World
 
 PLAIN = COURSES["plain run"]
 (GOAL,) = PLAIN.goals
-SMALL = {
-    "provider": "openai",
-    "model": "sim",
-    "base_url": "http://model/v1",
-    "price": {"input": 1.0, "output": 2.0},
-    "prompt": "short",
-}
 
 
 def begun(course: Course = PLAIN) -> World:
@@ -220,14 +213,6 @@ def test_what_calls_are_told_is_made_anew_from_the_journal_to_the_byte_and_begin
                 assert now.system == before.system
                 assert now.user.startswith(before.user.partition("<standing>")[0])
     assert len(asked) == 4
-
-
-def test_a_run_begins_with_the_short_rules_where_the_settings_say_so_and_is_told_of_with_them() -> None:
-    with closing(World(replace(PLAIN, agent={"model": SMALL}))) as world:
-        world.play()
-        (first, *_), (system, user) = world.record.paid, retold(world)[0]
-        assert (first.system, first.user) == (system, user)
-        assert len(first.system.partition("# Tools of this run")[0]) < 2600
 
 
 def test_a_call_that_was_put_off_is_told_as_it_was_made_last() -> None:

@@ -18,7 +18,7 @@ from groundwork.service.errors import Failure, TryAgain
 from schemas import subjects
 
 OF_STORES = (subjects.STREAM_RUNS, subjects.STREAM_LEDGER, subjects.STREAM_TURNS)
-LOOK_S, LOOK_AGAIN_S = 120.0, 1.0
+LOOK_S, LOOK_AGAIN_S = 30.0, 1.0
 ANSWER_WITHIN_S = 2.0
 NEARLY_FULL = 0.8
 LEAST_FREE_BYTES, LEAST_FREE = 256 * 1024 * 1024, 0.05

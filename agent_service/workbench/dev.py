@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx2
 
+from agent_service.bus.room import of_disk
 from agent_service.bus.topology import topology
 from agent_service.workbench.dev_settings import LOGIN_OF_DEV, DevOptions, write_settings
 from groundwork.nats import link as nats_link
@@ -154,17 +155,23 @@ async def stack(options: DevOptions, waits_for: Callable[[str], object] = str) -
             agent=Service("agent", "agent_service", folder, config),
             gateway=Service("gateway", "ductile_gateway", folder, config),
         )
-        await opened.enter_async_context(_kept_running(_keep_nats(nats), made.gateway.run(), made.agent.run()))
+        await opened.enter_async_context(_kept_running(_keep_nats(nats, folder), made.gateway.run(), made.agent.run()))
         await until_ready(made, waits_for)
         yield made
 
 
-async def _keep_nats(nats: EmbeddedNats) -> None:
+async def _keep_nats(nats: EmbeddedNats, folder: Path) -> None:
+    is_stuck = False
     while True:
         await asyncio.sleep(RESTART_PAUSE_S)
+        is_stuck = nats.failed_to_store() or is_stuck
         if nats.died:
             log.warning("NATS ended and is started again")
             nats.kill()
+        elif is_stuck and not any(of_disk(folder)):
+            log.warning("there is room again: NATS, which keeps an error of its disk, is started anew")
+            await nats.stop()
+            is_stuck = False
         try:
             await nats.start()  # at once, where it runs
         except (Misconfigured, OSError) as error:

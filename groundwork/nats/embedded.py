@@ -39,6 +39,7 @@ class EmbeddedNats:
         self._password = secrets.token_urlsafe(24)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = contextlib.ExitStack()
+        self._heard_to = 0
 
     @property
     def address(self) -> str:
@@ -52,6 +53,15 @@ class EmbeddedNats:
     @property
     def died(self) -> bool:
         return self._process is not None and self._process.poll() is not None
+
+    def failed_to_store(self) -> bool:
+        """Whether it said, since this was asked last, that a write found no room. It keeps that error until it is
+        started anew, also once there is room."""
+        with self._log_file.open("rb") as said:
+            said.seek(self._heard_to)
+            news = said.read()
+            self._heard_to = said.tell()
+        return b"no space left on device" in news
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -99,6 +109,7 @@ class EmbeddedNats:
     def _launched(self, binary: str) -> "subprocess.Popen[bytes]":
         store_folder.write(self._config_file, json.dumps(self._config(), indent=2, ensure_ascii=False))
         self._log_file.touch(mode=0o600)
+        self._heard_to = self._log_file.stat().st_size
         for left in self._folder.glob("*.ports"):  # by a server that was killed
             left.unlink()
         with self._log_file.open("ab") as log_file:

@@ -1,5 +1,6 @@
 """The composition root: puts the agent together from its settings, also as one of several that share a store."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -147,7 +148,7 @@ def build(
     admission = Admission(kill_switch=kill_switch, room=room, quotas=limits.quotas)
     intake = Intake(turns, skills, capabilities, _new_runs(settings, model), admission, incoming, clock)
     starter = Starter(intake, store, background, kill_switch, slots=settings.turns)
-    recovery = Recovery(turns, store, publisher, background, kill_switch, slots=settings.turns)
+    recovery = Recovery(turns, store, publisher, background, kill_switch, asyncio.Semaphore(settings.turns))
 
     runs, slots = (turns, intake, recovery), settings.turns
     several = queue and loaded("agent_service.several:Several")(store, queue, runs, kill_switch, clock)

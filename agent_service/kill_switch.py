@@ -35,12 +35,12 @@ ELSEWHERE_AFTER_S = 0.2
 """Another agent of the store may take what this one leaves."""
 
 
+@dataclass(slots=True)
 class KillSwitch:
     """Free until `halt` is set to one that is not over; the setter makes it durable first. `leaving`: why it drains."""
 
-    def __init__(self) -> None:
-        self.halt: Halt | None = None
-        self.leaving = ""
+    halt: Halt | None = None
+    leaving: str = ""
 
     @property
     def why(self) -> str:
@@ -72,46 +72,38 @@ class Turns(Protocol):
         """Raises Damaged, TryAgain."""
 
 
+@dataclass(slots=True)
 class Halting:
     """`going_on` is called whenever everything goes on."""
 
-    def __init__(
-        self,
-        kill_switch: KillSwitch,
-        store: RunStore,
-        board: Board,
-        turns: Turns,
-        clock: Clock,
-        going_on: Callable[[], object],
-    ) -> None:
-        self._kill_switch = kill_switch
-        self._store = store
-        self._board = board
-        self._turns = turns
-        self._clock = clock
-        self._going_on = going_on
-        self._deciding = asyncio.Lock()
-        self._by_another = False
+    kill_switch: KillSwitch
+    store: RunStore
+    board: Board
+    turns: Turns
+    clock: Clock
+    going_on: Callable[[], object]
+    _deciding: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    _by_another: bool = field(init=False, default=False)
 
     async def recall(self) -> None:
         """Takes up what was in force at the last end, or was written on the bus since, before anything is resumed.
         Raises TryAgain for a store that cannot be read.
         """
-        self._kill_switch.halt = await self._store.halts.newest()
+        self.kill_switch.halt = await self.store.halts.newest()
         with suppress(TryAgain):
-            if (shown := await self._board.shown()) and self._is_news(shown):
+            if (shown := await self.board.shown()) and self._is_news(shown):
                 await self._take_from_the_bus(shown)
-        if self._kill_switch.why:
-            log.warning("stopped", extra={"why": self._kill_switch.why, "now": "`agentic go-on` lets everything go on"})
+        if self.kill_switch.why:
+            log.warning("stopped", extra={"why": self.kill_switch.why, "now": "`agentic go-on` lets everything go on"})
         await self._settle()
 
     async def stop(self, *, by: str, reason: str) -> Halt:
         """Durable when it returns; a stop that is in force stays. Raises TryAgain, and everything goes on."""
         async with self._deciding:
-            known = self._kill_switch.halt
-            if known and self._kill_switch.why and known.until is None:
+            known = self.kill_switch.halt
+            if known and self.kill_switch.why and known.until is None:
                 return known
-            halt = self._next(since=self._clock.now(), by=by, reason=reason)
+            halt = self._next(since=self.clock.now(), by=by, reason=reason)
             await self._take(halt)
             log.warning("stopped", extra={"by": by, "why": reason})
         await self._show(halt)
@@ -120,24 +112,24 @@ class Halting:
     async def go_on(self, *, by: str) -> Halt | None:
         """None where nothing is stopped. Raises TryAgain: it is stopped still."""
         async with self._deciding:
-            known = self._kill_switch.halt
-            if known is None or not self._kill_switch.why:
+            known = self.kill_switch.halt
+            if known is None or not self.kill_switch.why:
                 return None
             if known.until is None:
-                await self._take(known.model_copy(update={"until": self._clock.now(), "until_by": by}))
+                await self._take(known.model_copy(update={"until": self.clock.now(), "until_by": by}))
             await self._settle()
             log.warning("everything goes on", extra={"by": by})
-        return self._kill_switch.halt
+        return self.kill_switch.halt
 
     def hear(self, halt: Halt) -> None:
         """Another process of the store has stopped everything, or let it go on."""
-        known, stood = self._kill_switch.halt, self._kill_switch.why
+        known, stood = self.kill_switch.halt, self.kill_switch.why
         if known and _come(known) >= _come(halt):
             return
-        self._kill_switch.halt, self._by_another = halt, True
-        if self._kill_switch.why and not stood:
-            log.warning("stopped", extra={"why": self._kill_switch.why})
-        elif stood and not self._kill_switch.why:
+        self.kill_switch.halt, self._by_another = halt, True
+        if self.kill_switch.why and not stood:
+            log.warning("stopped", extra={"why": self.kill_switch.why})
+        elif stood and not self.kill_switch.why:
             log.warning("everything goes on", extra={"by": halt.until_by})
             self._begin_again()
 
@@ -151,59 +143,59 @@ class Halting:
         """Takes up a stop that the bus shows, and corrects what else it shows. Raises TryAgain."""
         async with self._deciding:
             await self._compare()
-            halt = self._kill_switch.halt
-            if self._by_another and halt and halt.until and self._clock.now() > halt.until + SETTLED_WITHIN:
+            halt = self.kill_switch.halt
+            if self._by_another and halt and halt.until and self.clock.now() > halt.until + SETTLED_WITHIN:
                 await self._settle()
 
     async def _compare(self) -> None:
-        shown = await self._board.shown()
+        shown = await self.board.shown()
         if shown and self._is_news(shown):
             await self._take_from_the_bus(shown)
-        if self._kill_switch.halt and shown != self._kill_switch.halt:
-            await self._board.show(self._kill_switch.halt)
+        if self.kill_switch.halt and shown != self.kill_switch.halt:
+            await self.board.show(self.kill_switch.halt)
 
     def _is_news(self, shown: Halt) -> bool:
         """Whether it is an unknown stop. Its end counts only by our own word."""
-        known = self._kill_switch.halt.number if self._kill_switch.halt else 0
-        return shown.number > known and not shown.over and not self._kill_switch.why
+        known = self.kill_switch.halt.number if self.kill_switch.halt else 0
+        return shown.number > known and not shown.over and not self.kill_switch.why
 
     async def _take_from_the_bus(self, shown: Halt) -> None:
-        since = min(shown.since, self._clock.now())
+        since = min(shown.since, self.clock.now())
         await self._take(self._next(since=since, by=f"{shown.by} ({ON_THE_BUS})", reason=shown.reason))
-        log.warning("stopped", extra={"why": self._kill_switch.why})
+        log.warning("stopped", extra={"why": self.kill_switch.why})
 
     def _next(self, *, since: datetime, by: str, reason: str) -> Halt:
-        known = self._kill_switch.halt
+        known = self.kill_switch.halt
         since = known.since if known and not known.over else since
         return Halt(number=known.number + 1 if known else 1, since=since, by=by, reason=reason)
 
     async def _settle(self) -> None:
-        halt = self._kill_switch.halt
+        halt = self.kill_switch.halt
         if halt is None or halt.until is None or halt.over:
             return
         told = StoodStill(at=halt.until, since=halt.since, by=halt.by, reason=halt.reason)
-        run_ids = await self._store.unsettled(halt.until)
+        run_ids = await self.store.unsettled(halt.until)
         for some in (run_ids[i : i + TOLD_AT_ONCE] for i in range(0, len(run_ids), TOLD_AT_ONCE)):
             await asyncio.gather(*(self._tell(run_id, told) for run_id in some))
         await self._take(halt.model_copy(update={"over": True}))
         self._begin_again()
-        await self._show(self._kill_switch.halt or halt)
+        await self._show(self.kill_switch.halt or halt)
 
     def _begin_again(self) -> None:
-        self._turns.accepted.set()
-        self._going_on()
+        self.turns.accepted.set()
+        self.going_on()
 
     async def _tell(self, run_id: str, told: StoodStill) -> None:
         with suppress(Damaged):  # it is left alone
-            await self._turns.take(run_id, told)
+            await self.turns.take(run_id, told)
 
     async def _take(self, halt: Halt) -> None:
-        await self._store.halts.keep(halt)
-        self._kill_switch.halt, self._by_another = halt, False
+        await self.store.halts.keep(halt)
+        self.kill_switch.halt, self._by_another = halt, False
 
     async def _show(self, halt: Halt) -> None:
         with suppress(TryAgain):  # `keep_shown` does it
-            await self._board.show(halt)
+            await self.board.show(halt)
 
 
 def _come(halt: Halt) -> tuple[int, bool, bool]:

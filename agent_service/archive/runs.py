@@ -13,6 +13,7 @@ import json
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from functools import partial
 from typing import Annotated, Any
 
@@ -53,7 +54,7 @@ from groundwork.service.program import installed_version
 from groundwork.sqlite.file import SqliteFile, instant
 from schemas import subjects
 from schemas.fields import Instant
-from schemas.values import replace
+from schemas.values import dataclass, replace
 
 RUNS, BESIDE, JOURNAL = "runs.jsonl", "beside.jsonl", "journal.jsonl"
 ARTIFACTS = "artifacts"
@@ -263,13 +264,13 @@ def commits_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[Commit]:
     return commits
 
 
+@dataclass(slots=True)
 class IntoDatabase:
     """The caller alone has the database open."""
 
-    def __init__(self, database: SqliteFile) -> None:
-        self._database = database
-        self._writing = Writing()
-        self._some: list[Callable[[sqlite3.Connection], object]] = []
+    database: SqliteFile
+    _writing: Writing = field(init=False, default_factory=Writing)
+    _some: list[Callable[[sqlite3.Connection], object]] = field(init=False, default_factory=list)
 
     async def add(self, run: ArchivedRun, entries: Sequence[Entry]) -> None:
         """Raises ValueError as `commits_of` does."""
@@ -282,7 +283,7 @@ class IntoDatabase:
 
     async def write(self) -> None:
         some, self._some = self._some, []
-        await self._database.write(lambda connection: [one(connection) for one in some])
+        await self.database.write(lambda connection: [one(connection) for one in some])
 
 
 async def copy_into_log(log: SharedLog, store: RunStore) -> None:

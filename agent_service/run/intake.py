@@ -65,28 +65,19 @@ class NewRuns:
     short_rules: bool = False
 
 
+@dataclass(slots=True)
 class Intake:
-    def __init__(
-        self,
-        turns: Turns,
-        skills: Skills,
-        capabilities: Capabilities,
-        new_runs: NewRuns,
-        admission: Admission,
-        incoming: IncomingMetrics,
-        clock: Clock,
-    ) -> None:
-        self._turns = turns
-        self._skills = skills
-        self._capabilities = capabilities
-        self.new_runs = new_runs
-        self.admission = admission
-        self.incoming = incoming
-        self._clock = clock
+    turns: Turns
+    skills: Skills
+    capabilities: Capabilities
+    new_runs: NewRuns
+    admission: Admission
+    incoming: IncomingMetrics
+    clock: Clock
 
     @property
     def accepted(self) -> asyncio.Event:
-        return self._turns.accepted
+        return self.turns.accepted
 
     async def receive(self, arrival: Arrival) -> None:
         """Handles one message with its whole turn; of a start, until its run is durable. Raises TryAgain, or
@@ -110,7 +101,7 @@ class Intake:
                 await self._on_signal(signal, by=by, said_at=arrival.at)
 
     async def is_gone(self, run_id: str) -> bool:
-        return await self._turns.tombstone(run_id) is not None
+        return await self.turns.tombstone(run_id) is not None
 
     async def wake(
         self,
@@ -132,44 +123,44 @@ class Intake:
         depth = 0 if known else await self._depth(start)
         told: dict[str, Any] = {"by": by, "payer": payer, "traceparent": traceparent}
         event = self._accepted(wake_id, start, depth, announce=True, granted=granted, **told)
-        return await self._turns.accept(event, _digest(start))
+        return await self.turns.accept(event, _digest(start))
 
     async def cancel(self, cancel: Cancel, *, by: str) -> Transition:
         """Durable; the caller follows up. `ignored` says why there was nothing to cancel."""
         reason, who = cancel.reason or "cancelled on request", identity.by(by, says=cancel.by)
-        return await self._turns.commit(cancel.run_id, CancelRequested(at=self._clock.now(), reason=reason, by=who))
+        return await self.turns.commit(cancel.run_id, CancelRequested(at=self.clock.now(), reason=reason, by=who))
 
     async def signal(self, signal: Signal, *, by: str, said_at: datetime | None = None) -> Transition:
         """Durable; the caller follows up. Raises LimitRefused, as a wake does."""
         if signal.constraints:
-            check_caps(self.new_runs.policy, signal.constraints, at=self._clock.now())
+            check_caps(self.new_runs.policy, signal.constraints, at=self.clock.now())
         who = identity.by(by, says=signal.by)
-        event = SignalReceived(at=self._clock.now(), signal=signal, by=who, said_at=said_at)
-        return await self._turns.commit(signal.run_id, event)
+        event = SignalReceived(at=self.clock.now(), signal=signal, by=who, said_at=said_at)
+        return await self.turns.commit(signal.run_id, event)
 
     async def follow(self, transition: Transition | None) -> None:
-        await self._turns.follow(transition)
+        await self.turns.follow(transition)
 
     async def standing(self, run_id: str) -> RunState | None:
         """Raises Damaged, TryAgain."""
-        return await self._turns.current(run_id)
+        return await self.turns.current(run_id)
 
     async def begin(self, run_id: str) -> Transition:
         """The first turn of a queued run. Raises TryAgain while no tool catalog is known."""
-        offered = (await self._skills.catalog()).tools
-        state = await self._turns.state(run_id)
+        offered = (await self.skills.catalog()).tools
+        state = await self.turns.state(run_id)
         skills = tools_of(state.brief, offered) if state else ()
-        return await self._turns.take(run_id, RunStarted(at=self._clock.now(), skills=skills))
+        return await self.turns.take(run_id, RunStarted(at=self.clock.now(), skills=skills))
 
     async def _on_result(self, said: ToolResult, arrival: Arrival, key: str = "", *, malformed: bool = False) -> None:
         """Raises Unreadable for a result that is not authentic."""
         transition = None
         # What it is worth depends on what is waited for: it is judged anew when that changes meanwhile.
         while transition is None:
-            state = await self._turns.state(said.run_id)
+            state = await self.turns.state(said.run_id)
             event = self._returned(said, state, arrival, key, malformed=malformed)
             with suppress(VersionMoved):
-                transition = _known(said.run_id, await self._turns.take(said.run_id, event, made_of=state))
+                transition = _known(said.run_id, await self.turns.take(said.run_id, event, made_of=state))
         if transition.refused:
             raise Unreadable(str(transition.ignored))
         if transition.ignored:
@@ -181,9 +172,9 @@ class Intake:
         self, said: ToolResult, state: RunState | None, arrival: Arrival, key: str, *, malformed: bool
     ) -> ToolReturned:
         given = said.capability or arrival.headers.get(CAPABILITY)
-        result, proof = self._capabilities.of_result(_of_its_task(said, key), given, state)
+        result, proof = self.capabilities.of_result(_of_its_task(said, key), given, state)
         return ToolReturned(
-            at=self._clock.now(),
+            at=self.clock.now(),
             result=result,
             malformed=malformed,
             place="" if result.attempt and (malformed or _is_named(result, key)) else arrival.place,
@@ -195,7 +186,7 @@ class Intake:
         if about is None:
             return
         error = ToolError(error_class="invalid_result", message=why, retryable=True)
-        result = ToolResult(**about.model_dump(), status="error", error=error, completed_at=self._clock.now())
+        result = ToolResult(**about.model_dump(), status="error", error=error, completed_at=self.clock.now())
         with suppress(Unreadable):
             await self._on_result(result, arrival, malformed=True)
 
@@ -211,7 +202,7 @@ class Intake:
 
     async def _on_start(self, arrival: Arrival, start: AgenticStart, wake_id: str) -> None:
         if start.run_id is not None:  # an agent has announced it, whose store begins it
-            if await self._turns.state(start.run_id) is None:
+            if await self.turns.state(start.run_id) is None:
                 raise UnknownRun(start.run_id)
             return
         await self.admission.check()
@@ -222,14 +213,14 @@ class Intake:
                 told: dict[str, Any] = {"by": by, "payer": BUS, "traceparent": caller}
                 event = self._accepted(wake_id, start, depth, announce=False, **told)
                 async with self.admission.quotas.wake(BUS):
-                    _, accepted = await self._turns.accept(event, _digest(start))
+                    _, accepted = await self.turns.accept(event, _digest(start))
                 waking.duplicate = accepted is None
         except (LimitRefused, WakeConflict) as refusal:
             raise Unreadable(str(refusal)) from refusal
         await self.follow(accepted)
 
     async def _depth(self, start: AgenticStart) -> int:
-        parent = await self._turns.state(start.parent_run_id) if start.parent_run_id else None
+        parent = await self.turns.state(start.parent_run_id) if start.parent_run_id else None
         return depth_of(start, parent, deepest=self.new_runs.policy.defaults.max_depth)
 
     def _accepted(
@@ -246,7 +237,7 @@ class Intake:
     ) -> WakeAccepted:
         if wake_id.startswith(WAKE_PREFIX):
             raise LimitRefused("wake_id", f"may not begin with {WAKE_PREFIX}, which names runs that a run started")
-        at, run_id = self._clock.now(), self._clock.new_run_id()
+        at, run_id = self.clock.now(), self.clock.new_run_id()
         limits = granted or grant(self.new_runs.policy, start.constraints, context=start.context, at=at)
         brief = Brief(
             goal=start.goal,

@@ -19,6 +19,7 @@ from groundwork.service.errors import TryAgain
 from groundwork.telemetry.settings import Keeps
 from schemas import envelope, subjects
 from schemas.envelope import with_capability
+from schemas.values import dataclass
 
 SOURCE = "/agentic-loop/agent"
 
@@ -31,26 +32,18 @@ class Told(Protocol):
     def __call__(self, run_id: str, seq: int) -> None: ...
 
 
+@dataclass(slots=True)
 class Publisher:
     """Publishes messages under their keys; twice is harmless. `keeps`: which traces are recorded. Requests carry their
     capability, messages to people a signature, an ending the run's `head`.
     """
 
-    def __init__(
-        self,
-        bus: Bus,
-        keeps: Keeps,
-        capabilities: Capabilities,
-        signing: Signing,
-        head: Callable[[str], str],
-        kill_switch: KillSwitch,
-    ) -> None:
-        self._bus = bus
-        self._capabilities = capabilities
-        self._signing = signing
-        self._head = head
-        self._keeps = keeps
-        self._kill_switch = kill_switch
+    bus: Bus
+    keeps: Keeps
+    capabilities: Capabilities
+    signing: Signing
+    head: Callable[[str], str]
+    kill_switch: KillSwitch
 
     async def publish(self, run_id: str, effect: Publish, *, at: datetime) -> None:
         """`at`: when that happened. Raises TryAgain after the retry budget, Stopped for a tool request while everything
@@ -58,7 +51,7 @@ class Publisher:
         """
         asks = effect.subject.startswith(subjects.TOOL_REQUEST)
         if asks:
-            self._kill_switch.check()
+            self.kill_switch.check()
         run_id = effect.about or run_id
         trace = trace_id(run_id)
         described = envelope.of_event(
@@ -69,16 +62,16 @@ class Publisher:
             run_id=run_id,
             trace_id=trace,
             span_id="" if asks else root_span_id(run_id),
-            sampled=self._keeps(trace),
+            sampled=self.keeps(trace),
         )
         body = effect.body
         if effect.proves:
-            body = with_capability(body, self._capabilities.of_request(effect.proves))
-        if self._signing.signs(effect):
-            described[envelope.SIGNATURE] = self._signing.sign(effect.subject, body)
+            body = with_capability(body, self.capabilities.of_request(effect.proves))
+        if self.signing.signs(effect):
+            described[envelope.SIGNATURE] = self.signing.sign(effect.subject, body)
         if effect.subject in subjects.ENDINGS:
-            described[envelope.HEAD] = self._head(run_id)
-        put = self._bus.tell if effect.rebuildable else self._bus.publish
+            described[envelope.HEAD] = self.head(run_id)
+        put = self.bus.tell if effect.rebuildable else self.bus.publish
         await put(effect.subject, body, key=effect.key, headers=described)
 
 

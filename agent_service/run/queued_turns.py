@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import field
 from datetime import datetime
 from typing import NoReturn, Protocol
 
@@ -26,6 +27,7 @@ from agent_service.run.turn import Turns
 from agent_service.store.shared import SharedStore
 from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import TryAgain
+from schemas.values import dataclass
 
 RUN_ID, FORGOTTEN_AT = "run_id", "forgotten_at"
 LOOK_S = 0.5
@@ -41,29 +43,27 @@ class Queue(Protocol):
         """Raises TryAgain."""
 
 
+async def _nothing(_: datetime) -> None: ...
+
+
+def _nobody(_: str) -> None: ...
+
+
+@dataclass(slots=True)
 class QueuedTurns:
-    def __init__(
-        self,
-        store: SharedStore,
-        turns: Turns,
-        intake: Intake,
-        recovery: Recovery,
-        kill_switch: KillSwitch,
-        clock: Clock,
-    ) -> None:
-        self._store = store
-        self._turns = turns
-        self._intake = intake
-        self._recovery = recovery
-        self._kill_switch = kill_switch
-        self._clock = clock
-        self.say_again: Callable[[datetime], Awaitable[None]] = _nothing
-        """What the bus may have forgotten at an instant."""
-        self.on_taken_over: Callable[[str], object] = _nobody
+    store: SharedStore
+    turns: Turns
+    intake: Intake
+    recovery: Recovery
+    kill_switch: KillSwitch
+    clock: Clock
+    say_again: Callable[[datetime], Awaitable[None]] = field(init=False, default=_nothing)
+    """What the bus may have forgotten at an instant."""
+    on_taken_over: Callable[[str], object] = field(init=False, default=_nobody)
 
     async def receive(self, arrival: Arrival) -> None:
         """One queued turn. Raises TryAgain."""
-        self._kill_switch.check()
+        self.kill_switch.check()
         told = json.loads(arrival.body)
         if forgotten_at := told.get(FORGOTTEN_AT):
             await self.say_again(datetime.fromisoformat(forgotten_at))
@@ -80,27 +80,21 @@ class QueuedTurns:
         message = IN_HAND.get()
         if message is None or not message.may_have_begun:
             return
-        if seqs := await self._store.led_to_by(run_id, message):
+        if seqs := await self.store.led_to_by(run_id, message):
             if message.delivered > 1:
                 self.on_taken_over(run_id)
-            await self._recovery.resume(run_id, seqs)
+            await self.recovery.resume(run_id, seqs)
 
     async def _turn(self, run_id: str) -> None:
         await self.again(run_id)
-        state, now = await self._turns.current(run_id), self._clock.now()
+        state, now = await self.turns.current(run_id), self.clock.now()
         if state and state.status is Status.QUEUED:
-            await self._intake.begin(run_id)
+            await self.intake.begin(run_id)
         elif state and (due_s := _due_in(state, now)) is not None:
             if due_s <= 0:
-                await self._recovery.fire(run_id, now)
+                await self.recovery.fire(run_id, now)
             elif (message := IN_HAND.get()) and message.turn == due_turn(run_id, state.version):
                 raise TryAgain(f"run {run_id} is not due by the clock of this machine", due_s)
-
-
-async def _nothing(_: datetime) -> None: ...
-
-
-def _nobody(_: str) -> None: ...
 
 
 def _due_in(state: RunState, now: datetime) -> float | None:
@@ -112,15 +106,15 @@ def due_turn(run_id: str, version: int) -> str:
     return f"{own_turn(run_id, version)}:due"
 
 
+@dataclass(slots=True)
 class Nudging:
     """Queues turns that are due, and those that an agent may have died before it queued them."""
 
-    def __init__(self, store: SharedStore, queue: Queue, kill_switch: KillSwitch, clock: Clock) -> None:
-        self._store = store
-        self._queue = queue
-        self._kill_switch = kill_switch
-        self._clock = clock
-        self._queued: dict[str, float] = {}
+    store: SharedStore
+    queue: Queue
+    kill_switch: KillSwitch
+    clock: Clock
+    _queued: dict[str, float] = field(init=False, default_factory=dict)
 
     async def keep(self) -> NoReturn:
         while True:
@@ -131,40 +125,40 @@ class Nudging:
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        if self._kill_switch.holds:
+        if self.kill_switch.holds:
             return
-        for run_id, version in await self._store.due_turns(self._clock.now(), DUE_AT_ONCE):
+        for run_id, version in await self.store.due_turns(self.clock.now(), DUE_AT_ONCE):
             await self._put(run_id, due_turn(run_id, version))
-        for run_id, seq in self._store.unfollowed():
+        for run_id, seq in self.store.unfollowed():
             await self._put(run_id, own_turn(run_id, seq))
-            self._store.saw_turn(own_turn(run_id, seq))
+            self.store.saw_turn(own_turn(run_id, seq))
 
     async def _put(self, run_id: str, turn: str) -> None:
         now = asyncio.get_running_loop().time()
         self._queued = {known: at for known, at in self._queued.items() if now - at < QUEUED_AGAIN_S}
         if turn not in self._queued:
-            await self._queue.put(run_id, turn)
+            await self.queue.put(run_id, turn)
             self._queued[turn] = now
 
 
+@dataclass(slots=True)
 class RemoteCommits:
     """Invalidates cached runs and model calls in flight when another agent commits. Nothing rests on hearing of it: the
     store's version makes good a commit that was missed."""
 
-    def __init__(self, turns: Turns, model_caller: ModelCaller, store: RunStore, background: Background) -> None:
-        self._turns = turns
-        self._model_caller = model_caller
-        self._store = store
-        self._background = background
+    turns: Turns
+    model_caller: ModelCaller
+    store: RunStore
+    background: Background
 
     def hear(self, told: Elsewhere) -> None:
-        self._turns.forget(told.run_id, told.seq)
-        if self._model_caller.calls_of(told.run_id):
-            self._background.start(self._look(told.run_id))
+        self.turns.forget(told.run_id, told.seq)
+        if self.model_caller.calls_of(told.run_id):
+            self.background.start(self._look(told.run_id))
 
     async def _look(self, run_id: str) -> None:
-        run = await self._store.load(run_id)
+        run = await self.store.load(run_id)
         asks = run.state.calling if run else None
-        for call, since in self._model_caller.calls_of(run_id).items():
-            if asks is None or asks.call != call or await self._store.superseded(run_id, call, since):
-                self._model_caller.abandon(run_id, call)
+        for call, since in self.model_caller.calls_of(run_id).items():
+            if asks is None or asks.call != call or await self.store.superseded(run_id, call, since):
+                self.model_caller.abandon(run_id, call)

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
+from dataclasses import field
 from datetime import datetime, timedelta
 
 from agent_service.background import Background
@@ -31,6 +32,7 @@ from agent_service.run.turn import Turns
 from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
+from schemas.values import dataclass
 
 DUE_EVERY_S = 0.5
 DUE_AT_ONCE = 200
@@ -44,46 +46,37 @@ FORGETTABLE = timedelta(seconds=60)
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class Recovery:
-    def __init__(
-        self,
-        turns: Turns,
-        store: RunStore,
-        publisher: Publisher,
-        background: Background,
-        kill_switch: KillSwitch,
-        *,
-        slots: int,
-    ) -> None:
-        self._kill_switch = kill_switch
-        self._turns = turns
-        self._store = store
-        self._publisher = publisher
-        self._background = background
-        self._slots = asyncio.Semaphore(slots)
-        self._resumed: set[str] = set()
-        self._unheard: dict[str, RunState] = {}
-        self.nameless: set[str] = set()
-        """Places of results that answered earlier attempts without naming them, of the last `say_again`."""
+    turns: Turns
+    store: RunStore
+    publisher: Publisher
+    background: Background
+    kill_switch: KillSwitch
+    slots: asyncio.Semaphore
+    _resumed: set[str] = field(init=False, default_factory=set)
+    _unheard: dict[str, RunState] = field(init=False, default_factory=dict)
+    nameless: set[str] = field(init=False, default_factory=set)
+    """Places of results that answered earlier attempts without naming them, of the last `say_again`."""
 
     async def resume_all(self) -> int:
-        for run_id, seqs in await self._store.undispatched(MOST_LEFT):
-            self._turns.outbox.found(run_id, seqs)
-        self._resumed = set(self._turns.outbox.left)
+        for run_id, seqs in await self.store.undispatched(MOST_LEFT):
+            self.turns.outbox.found(run_id, seqs)
+        self._resumed = set(self.turns.outbox.left)
         self.try_again()
         return len(self._resumed)
 
     def try_again(self) -> None:
-        outbox = self._turns.outbox
-        for run_id in set(outbox.left) - (outbox.held if self._kill_switch.holds else set()):
-            self._background.start(self.resume(run_id, outbox.take(run_id)))
+        outbox = self.turns.outbox
+        for run_id in set(outbox.left) - (outbox.held if self.kill_switch.holds else set()):
+            self.background.start(self.resume(run_id, outbox.take(run_id)))
 
     async def say_again(self, forgotten_at: datetime, now: datetime) -> int:
         """Publishes again what the bus may have forgotten at `forgotten_at`; returns of how many runs. Later decisions,
         and runs resumed at start, are said by themselves: an executor without a consumer would hear them twice. Raises
         TryAgain when the bus is away.
         """
-        run_ids = await self._store.unsettled(forgotten_at - FORGETTABLE)
+        run_ids = await self.store.unsettled(forgotten_at - FORGETTABLE)
         self._unheard.clear()
         self.nameless.clear()
         for some in (run_ids[i : i + SAID_AT_ONCE] for i in range(0, len(run_ids), SAID_AT_ONCE)):
@@ -101,30 +94,30 @@ class Recovery:
             run_id, state = self._unheard.popitem()
             with contextlib.suppress(VersionMoved, Damaged):  # its answer has come; or it is left alone
                 for result in results.unheard(state, at=now):
-                    led_to = await self._turns.take(run_id, ToolReturned(at=now, result=result), made_of=state)
+                    led_to = await self.turns.take(run_id, ToolReturned(at=now, result=result), made_of=state)
                     state = led_to.state or state
 
     async def expires(self, now: datetime) -> bool:
-        for run_id in await self._store.due(now, MOST_LEFT):
+        for run_id in await self.store.due(now, MOST_LEFT):
             run = await self._readable(run_id)
             if run and run.state.status is Status.PAUSED:
                 return True
         return False
 
     async def fire_due(self, now: datetime) -> None:
-        if self._kill_switch.holds:
+        if self.kill_switch.holds:
             return
-        for run_id in await self._store.due(now, DUE_AT_ONCE):
-            self._background.start(self.fire(run_id, now))
+        for run_id in await self.store.due(now, DUE_AT_ONCE):
+            self.background.start(self.fire(run_id, now))
 
     def let_go(self, run_ids: Sequence[str], now: datetime) -> None:
         for run_id in run_ids:
-            self._background.start(self.fire(run_id, now))
+            self.background.start(self.fire(run_id, now))
 
     async def fire(self, run_id: str, now: datetime) -> None:
         due = True
         while due:
-            led_to = await self._turns.take(run_id, TimerFired(at=now))
+            led_to = await self.turns.take(run_id, TimerFired(at=now))
             due_at = led_to.state.due_at if led_to.state and not led_to.ignored else None
             due = due_at is not None and due_at <= now
 
@@ -140,28 +133,28 @@ class Recovery:
 
     async def resume(self, run_id: str, seqs: set[int]) -> None:
         """A few at a time, so that the service answers meanwhile."""
-        async with self._slots:
+        async with self.slots:
             try:
                 run = await self._readable(run_id)
                 owed = await self._owed(run.state, seqs) if run else None
             except Damaged as error:
-                self._store.quarantine(error)
+                self.store.quarantine(error)
             except TryAgain:
-                self._turns.dispatching.put_off(run_id, seqs)
+                self.turns.dispatching.put_off(run_id, seqs)
                 raise
             else:
                 if run and owed:
                     told, asks = owed
-                    await self._turns.resume(run.state, seqs, lambda: told, asks=asks)
+                    await self.turns.resume(run.state, seqs, lambda: told, asks=asks)
 
     async def _owed(self, state: RunState, seqs: set[int]) -> tuple[tuple[Publish, ...], bool]:
         """What the run owes where it stands, what its entries `seqs` told besides, and whether it asks the model."""
-        entries = await self._store.entries(state.run_id, min(seqs, default=state.version) - 1)
+        entries = await self.store.entries(state.run_id, min(seqs, default=state.version) - 1)
         records = [entry.record() for entry in entries if entry.seq in seqs and entry.seq <= state.version]
         told = {one.key: one for record in records for one in _told_by(state, record)}
         told |= {one.key: one for one in messages.outstanding(state)}
         calling = state.calling
-        return tuple(told.values()), calling is not None and await self._store.may_ask(state.run_id, calling.call)
+        return tuple(told.values()), calling is not None and await self.store.may_ask(state.run_id, calling.call)
 
     async def _say(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:
         run = await self._readable(run_id)
@@ -174,15 +167,15 @@ class Recovery:
         try:
             if not has_moved and run_id not in self._resumed:
                 for message in messages.outstanding(run.state):
-                    await self._publisher.publish(run_id, message, at=run.state.updated_at)
-            await self._turns.children.look_after(run.state)
+                    await self.publisher.publish(run_id, message, at=run.state.updated_at)
+            await self.turns.children.look_after(run.state)
         except Stopped as error:
-            self._turns.dispatching.begin(run_id, (run.state.version,))
-            self._turns.dispatching.put_off(run_id, (run.state.version,), error)
+            self.turns.dispatching.begin(run_id, (run.state.version,))
+            self.turns.dispatching.put_off(run_id, (run.state.version,), error)
 
     async def _readable(self, run_id: str) -> Run | None:
         try:
-            return await self._store.load(run_id)
+            return await self.store.load(run_id)
         except Damaged:
             return None
 
@@ -192,24 +185,22 @@ def _told_by(state: RunState, record: Record) -> list[Publish]:
     return messages.of(state, record) if newest else messages.alone(state, record, entry=record.entry.seq)
 
 
+@dataclass(slots=True)
 class Starter:
     """Begins queued runs, `slots` at a time, oldest first: when the intake accepts one, and from time to time for what
     a crash or a missing catalog left.
     """
 
-    def __init__(
-        self, intake: Intake, store: RunStore, background: Background, kill_switch: KillSwitch, *, slots: int
-    ) -> None:
-        self._kill_switch = kill_switch
-        self._intake = intake
-        self._store = store
-        self._background = background
-        self._slots = slots
-        self._under_way: set[str] = set()
-        self._outage = Outage("what runs begin with", log)
+    intake: Intake
+    store: RunStore
+    background: Background
+    kill_switch: KillSwitch
+    slots: int
+    _under_way: set[str] = field(init=False, default_factory=set)
+    _outage: Outage = field(init=False, default_factory=lambda: Outage("what runs begin with", log))
 
     async def run(self) -> None:
-        news = self._intake.accepted
+        news = self.intake.accepted
         while True:
             news.clear()
             try:
@@ -221,22 +212,22 @@ class Starter:
                     await news.wait()
 
     async def _look(self) -> None:
-        if self._kill_switch.holds or len(self._under_way) >= self._slots:
+        if self.kill_switch.holds or len(self._under_way) >= self.slots:
             return
-        for run_id in await self._store.queued(self._slots + len(self._under_way)):
-            if run_id not in self._under_way and len(self._under_way) < self._slots:
+        for run_id in await self.store.queued(self.slots + len(self._under_way)):
+            if run_id not in self._under_way and len(self._under_way) < self.slots:
                 self._under_way.add(run_id)
-                self._background.start(self._first_turn(run_id))
+                self.background.start(self._first_turn(run_id))
 
     async def _first_turn(self, run_id: str) -> None:
-        was_last = len(self._under_way) >= self._slots
+        was_last = len(self._under_way) >= self.slots
         try:
-            await self._intake.begin(run_id)
+            await self.intake.begin(run_id)
         except TryAgain as error:
             self._outage.goes_on(str(error))
         else:
             self._outage.over()
             if was_last:
-                self._intake.accepted.set()  # others may wait for its place
+                self.intake.accepted.set()  # others may wait for its place
         finally:
             self._under_way.discard(run_id)

@@ -17,16 +17,17 @@ from groundwork.service.keys import Key, KeyRing, public_of, signature, verifies
 from schemas import keys, subjects
 from schemas.events import ToolRequest, ToolResult
 from schemas.signing import AgentKey, AgentKeys, Endorsement, endorsed, header, read_header, signed
+from schemas.values import dataclass
 
 OF_CAPABILITIES, OF_HEADS = "capability", "head"
 
 
+@dataclass(slots=True)
 class Capabilities:
-    def __init__(self, ring: KeyRing) -> None:
-        self._ring = ring
+    ring: KeyRing
 
     def of_request(self, proves: tuple[str, ...]) -> str:
-        return self._ring.mac(OF_CAPABILITIES, *proves)
+        return self.ring.mac(OF_CAPABILITIES, *proves)
 
     def proves(self, request: ToolRequest) -> bool:
         named = request.run_id, request.step, request.attempt, request.tool, request.task, request.round
@@ -48,7 +49,7 @@ class Capabilities:
         return bare, "none"
 
     def _proves(self, given: str, request: tuple[str, ...]) -> bool:
-        return self._ring.checks(given, OF_CAPABILITIES, *request)
+        return self.ring.checks(given, OF_CAPABILITIES, *request)
 
 
 def _named(result: ToolResult, attempt: int) -> tuple[str, ...]:

@@ -47,8 +47,8 @@ async def test_effects_that_break_are_tried_again_and_not_for_ever() -> None:
         await turns.take(RUN_ID, RunStarted(at=NOON, skills=()))
         for _ in range(2):
             async with asyncio.TaskGroup() as group:
-                also: Any = (store, publisher, Background(group), KillSwitch())
-                Recovery(turns, *also, slots=1).try_again()
+                also: Any = (store, publisher, Background(group), KillSwitch(), asyncio.Semaphore(1))
+                Recovery(turns, *also).try_again()
         run = await store.load(RUN_ID)
     assert run
     assert (run.state.status, run.state.ending_class) == (Status.FAILED, "internal")

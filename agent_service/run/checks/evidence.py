@@ -199,10 +199,10 @@ class Told:
         return _APART.join((*(text for output in self.outputs for text in texts_of(output, quote)), *self.texts))
 
 
+@dataclass(slots=True)
 class Evidence:
-    def __init__(self, store: RunStore, artifacts: Artifacts) -> None:
-        self._store = store
-        self._artifacts = artifacts
+    store: RunStore
+    artifacts: Artifacts
 
     async def seen(self, state: RunState, decision: Decision) -> tuple[Seen, ...]:
         claims = decision.met if isinstance(decision, Reflection) else ()
@@ -240,13 +240,13 @@ class Evidence:
         return {"summary": kept}
 
     async def _results(self, state: RunState) -> AsyncIterator[ToolResult]:
-        for entry in reversed(await self._store.entries(state.run_id)):
+        for entry in reversed(await self.store.entries(state.run_id)):
             event = entry.decoded() if entry.kind == ToolReturned.__name__ else None
             if isinstance(event, ToolReturned) and event.result.status == "ok":
                 yield event.result
 
     async def _artifact(self, state: RunState, path: str) -> Told:
-        content = await self._artifacts.get(state.run_id, path)
+        content = await self.artifacts.get(state.run_id, path)
         if content is None:
             return Told(why=f"{path} {GONE}")
         if is_text(content):
@@ -259,7 +259,7 @@ class Evidence:
     ) -> Told:
         texts, missing = list[str](), list[str]()
         for path in (path for path in _named_artifacts(output) if path in state.artifacts):
-            content = await self._artifacts.get(state.run_id, path)
+            content = await self.artifacts.get(state.run_id, path)
             texts += [content.decode("utf-8", "replace")] if content is not None else []
             missing += [path] if content is None else []
         why = f"{', '.join(missing)} {GONE}" if missing else ""

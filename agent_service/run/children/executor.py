@@ -34,6 +34,7 @@ from schemas import catalog, keys, subjects
 from schemas.catalog import ChildUsage
 from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
 from schemas.fields import flaws_of
+from schemas.values import dataclass
 
 LONGEST_STEM, LONGEST_SUFFIX = 48, 10
 DIGEST_DIGITS = 16
@@ -50,29 +51,21 @@ class Runs(Protocol):
     async def take(self, run_id: str, event: CancelRequested) -> Any: ...
 
 
+@dataclass(slots=True)
 class ChildRuns:
-    def __init__(
-        self,
-        runs: Runs,
-        publisher: Publisher,
-        capabilities: Capabilities,
-        artifacts: KeptArtifacts,
-        kill_switch: KillSwitch,
-        clock: Clock,
-    ) -> None:
-        self._runs = runs
-        self._publisher = publisher
-        self._capabilities = capabilities
-        self._artifacts = artifacts
-        self._kill_switch = kill_switch
-        self._clock = clock
+    runs: Runs
+    publisher: Publisher
+    capabilities: Capabilities
+    artifacts: KeptArtifacts
+    kill_switch: KillSwitch
+    clock: Clock
 
     async def receive(self, arrival: Arrival) -> None:
         """Takes a request: its child is durable when this returns, unless the request was withdrawn. Raises Unreadable
         (dead letter), its kind UnknownRun may pass by itself, Damaged and TryAgain.
         """
         request = self._read(arrival)
-        parent = await self._runs.current(request.run_id)
+        parent = await self.runs.current(request.run_id)
         if parent is None:
             raise UnknownRun(request.run_id)
         name = (request.step, request.task or "", request.round or 0)
@@ -100,15 +93,15 @@ class ChildRuns:
         """Wakes the child, lets one that has ended answer, or cancels one that is not wanted by now."""
         run_id = limits.run_id_of(parent.run_id, pending)
         try:
-            child = await self._runs.current(run_id)
+            child = await self.runs.current(run_id)
         except Damaged as error:
             log.warning("a child is left alone", extra={"run_id": parent.run_id, "why": str(error)})
             await self._tell(lost(asked_by(parent, pending), run_id, str(error), at=pending.requested_at))
             return
         if child is None and pending in limits.wanted(parent):
             await self._wake(parent, pending)
-            child = await self._runs.current(run_id)
-        now = await self._runs.current(parent.run_id) or parent  # it may have ended meanwhile, or asked again
+            child = await self.runs.current(run_id)
+        now = await self.runs.current(parent.run_id) or parent  # it may have ended meanwhile, or asked again
         if child is None:
             return
         if any(one.name == pending.name for one in limits.wanted(now)):
@@ -117,22 +110,22 @@ class ChildRuns:
             await self._cancel(now, pending, run_id)
 
     async def _wake(self, parent: RunState, pending: Pending) -> None:
-        self._kill_switch.check()
+        self.kill_switch.check()
         try:
-            event = wake(parent, pending, at=self._clock.now())
+            event = wake(parent, pending, at=self.clock.now())
         except BadCall as error:
             await self._tell(refused(asked_by(parent, pending), str(error), at=pending.requested_at))
             return
-        anew = self._clock.new_run_id()  # unlike any other acceptance of it
+        anew = self.clock.new_run_id()  # unlike any other acceptance of it
         with suppress(WakeConflict):  # it was accepted meanwhile
-            _, accepted = await self._runs.accept(event, anew)
-            await self._runs.follow(accepted)
+            _, accepted = await self.runs.accept(event, anew)
+            await self.runs.follow(accepted)
 
     async def _cancel(self, parent: RunState, pending: Pending, run_id: str) -> None:
         what = f"has ended ({parent.status})" if parent.final else f"gave up its step {pending.step}"
         reason = f"the run {parent.run_id} {what}, and waits for it no more"
-        event = CancelRequested(at=self._clock.now(), reason=reason, by=f"run {parent.run_id}")
-        await self._runs.take(run_id, event)
+        event = CancelRequested(at=self.clock.now(), reason=reason, by=f"run {parent.run_id}")
+        await self.runs.take(run_id, event)
 
     async def _answer(self, child: RunState) -> None:
         result = ended(child)
@@ -146,19 +139,19 @@ class ChildRuns:
         await self._tell(result)
 
     async def _tell(self, result: ToolResult) -> None:
-        await self._publisher.publish(result.run_id, told(result), at=result.completed_at)
+        await self.publisher.publish(result.run_id, told(result), at=result.completed_at)
 
     async def _bring(self, parent_run_id: str, run_id: str, path: str) -> dict[str, JsonValue] | None:
         """Copies an artifact to the parent. None where it is gone, or was replaced."""
         try:
-            content = await self._artifacts.get(run_id, path)
+            content = await self.artifacts.get(run_id, path)
         except Replaced:
             return None
         if content is None:
             return None
         sha256 = hashlib.sha256(content).hexdigest()
         brought = name_for(path, sha256)
-        await self._artifacts.put(parent_run_id, brought, content)
+        await self.artifacts.put(parent_run_id, brought, content)
         return {"path": brought, "size": len(content), "sha256": sha256, "of": path}
 
     def _read(self, arrival: Arrival) -> ToolRequest:
@@ -167,7 +160,7 @@ class ChildRuns:
             request = Envelope[ToolRequest].model_validate_json(arrival.body).payload
         except ValidationError as error:
             raise Unreadable(f"not a valid {arrival.subject}: {flaws_of(error)}") from error
-        if not self._capabilities.proves(request):
+        if not self.capabilities.proves(request):
             raise Unreadable(f"it brings no capability of a request of run {request.run_id}: it counts for nothing")
         return request
 

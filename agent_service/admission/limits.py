@@ -1,9 +1,7 @@
 """The limits that all runs share: room, rate, budget, and quotas of callers. Entries of the journal update them.
 
-A caller is a token of the API, or a sender as NATS names it; its quota bounds wakes in a minute, runs at a time, bytes
-and money in a day (UTC). The day's use and the open runs survive restarts; the minute does not. A child run is no
-caller's wake, and spends its caller's money. Processes count each other's wakes. Only a new run is
-checked for room, long before anything is full; runs under way never are.
+A quota bounds wakes in a minute, runs at a time, bytes and money in a day (UTC). All but the minute survives restarts.
+A child run is no caller's wake, and spends its caller's money. Only a new run is checked for room, long before any end.
 """
 
 import asyncio

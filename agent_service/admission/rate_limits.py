@@ -1,7 +1,7 @@
 """Requests and tokens per minute over all runs, first come first served in each process.
 
-A long wait becomes a durable timer instead of a task. When the provider says "too many", all runs hold back. Processes
-that share a store count each other's calls by their journal entries.
+A long wait becomes a durable timer. When the provider says "too many", all runs hold back. Processes that share a store
+count each other's calls by their journal entries.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""The history of a run: a fold of its entries into items. It grows entry by entry, and decides nothing.
-
-Each of its methods is what an event or a fact does to the items.
-"""
+"""The history of a run: a fold of its entries into items. Each method is what an event or a fact does to them."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -1,8 +1,6 @@
 """Items: what a run did and waited for, each from when until when.
 
-    accepted · phase (a model call, or the plan that came along) · step > task > attempt · wait · person · ending
-
-`items.Items` opens and closes them; `history.History` says when.
+accepted · phase (a model call, or the plan that came along) · step > task > attempt · wait · person · ending
 """
 
 from collections import defaultdict

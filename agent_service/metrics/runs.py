@@ -1,8 +1,7 @@
 """Metrics of runs: endings, steps, attempts, model calls and their cost, continuations, and waits for people.
 
-A change costs microseconds on the thread of the turns. Durations come from the journal's instants, so they span a
-restart; that of a model call which a restart interrupted is left out. Model calls have the names that the GenAI
-conventions of OpenTelemetry have for them.
+Durations come from the journal's instants, so they span a restart; that of a model call which a restart interrupted is
+left out. Model calls have the names of OpenTelemetry's GenAI conventions.
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""Metrics of wakes, messages, results and dead letters, and of what is published.
-
-Error classes are a fixed list: a tool's wording would make a series of each word.
-"""
+"""Metrics of wakes, messages, results and dead letters. Error classes are a fixed list: a series for each of them."""
 
 import time
 from collections.abc import Iterator

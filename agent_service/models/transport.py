@@ -1,6 +1,6 @@
-"""The HTTP client under a model's SDK (no proxies of the environment, no redirects, the key as it is now), and streams.
+"""The HTTP client under a model's SDK (no proxies of the environment, no redirects), and streams of replies.
 
-The time limit is for silence only: whatever comes of a reply is a sign of life.
+The time limit is for silence only.
 """
 
 import json

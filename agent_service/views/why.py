@@ -1,7 +1,4 @@
-"""The diagnosis of a run: what it waits for, where its message is on the bus, and what to do about it.
-
-Nothing is guessed: a verdict names what was found, and says what could not be looked at.
-"""
+"""The diagnosis of a run: what it waits for, where its message is on the bus, and what to do. Nothing is guessed."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field

@@ -1,8 +1,7 @@
 """What a reply decides, or everything that is wrong with it, so that one repair can mend it. Pure.
 
 A part that the question does not ask for is left alone, and so is a text beside the parts. A plan that cannot be used
-spoils neither the framing nor the reflection beside it. Unproven claims of a reflection are no flaw here: they are
-refused without a repair.
+spoils neither the framing nor the reflection beside it. Unproven claims are refused later, without a repair.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -9,8 +9,8 @@
 Rules: no clock, counter or id before the tail; rendered from durable state alone. Framing sees what people said and
 facts, not results: a result must not word a new objective. A verifier sees the claim and nothing of the work.
 
-Templates, and what else words a prompt, are versioned by one hash. Values are put in, never evaluated. What others
-wrote goes through `harmless`, so that it cannot close the tags around it, and all of it through `visible`.
+Templates and code that words are versioned by one hash. What others wrote goes through `harmless`, so that it cannot
+close the tags around it, and all through `visible`.
 """
 
 from functools import partial

@@ -1,10 +1,8 @@
 """What a model may reply: one JSON object for every question of a run, and another for verifications.
 
 Every part may be left out; the question says which are wanted. So a run's calls share one schema and cached prompt.
-
-Structured outputs of providers want: no open object, no recursion, few unions. So what would be null is left out, and
-`arguments_json` is text, because a tool's arguments are an open object, which is taken too; a long text in them has its
-own field. Lengths are cut here, not refused.
+Structured outputs of providers want no open object, no recursion, few unions: what would be null is left out, and
+`arguments_json` is text (an object is taken too), with a field for a long text in it. Lengths are cut, not refused.
 """
 
 import hashlib

@@ -4,10 +4,8 @@
       wait queued
       chat MODEL                    a model call
       execute_tool TOOL             a step, with all of its attempts
-        attempt 1                   the parent of its executor's spans
-        attempt 2 …
+        attempt 1, attempt 2 …      the parents of its executor's spans
         execute_tool TOOL           a task of it, and each time that it is asked again
-          attempt 1 …
       wait approval, wait question, wait person, wait model_retry, wait time
       invoke_agent agentic-loop     from when an answer opened an escalated run again to its next end
 

@@ -50,13 +50,9 @@ def cut(text: str, limit: int, *, where: str = "") -> str:
     if len(encoded) <= limit:
         return text
     head = encoded[:limit].decode(errors="ignore")
-    rest = f"; the whole is the artifact {where}, which goes on at {_end_of(head)}" if where else ""
-    return marked(head, len(text), rest)
-
-
-def _end_of(head: str) -> str:
     lines = head.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return f"line {len(lines)}, character {len(lines[-1]) + 1}"
+    place = f"line {len(lines)}, character {len(lines[-1]) + 1}"
+    return marked(head, len(text), f"; the whole is the artifact {where}, which goes on at {place}" if where else "")
 
 
 FOLDER = "artifacts"

@@ -182,7 +182,8 @@ async def attend(folder: CallFolder, *, deadline_at: datetime, grace_s: float, g
         await _signal_until_gone(folder, signal.SIGKILL, seconds=grace_s)
     if folder.number("exit") is None and folder.number("began") is not None:
         await asyncio.to_thread(end_marked, mark_of(folder.path), within_s=grace_s)
-    return _ending(folder.noted("stopped")) or ("overdue" if was_overdue else "ended")
+    stopped = next((ending for ending in get_args(Ending) if ending == folder.noted("stopped")), None)
+    return stopped or ("overdue" if was_overdue else "ended")
 
 
 async def _gone(folder: CallFolder) -> None:
@@ -191,10 +192,6 @@ async def _gone(folder: CallFolder) -> None:
     while folder.running():  # noqa: ASYNC110 - another process holds the lock
         # A tenth of the time waited, so that looking never delays a call by much more than that.
         await asyncio.sleep(min(LONGEST_PAUSE, max(SHORTEST_PAUSE, (clock() - began) / 10)))
-
-
-def _ending(noted: str) -> Ending | None:
-    return next((ending for ending in get_args(Ending) if ending == noted), None)
 
 
 async def _signal_until_gone(folder: CallFolder, number: signal.Signals, *, seconds: float) -> None:

@@ -229,26 +229,19 @@ def _complaints(error: ValidationError) -> Iterable[str]:
 
 
 def _unanswered(remains: Remains, exit_code: int, complaint: str) -> ToolOutcome:
-    crash = _exception(remains)
-    message = f"{crash}the plugin {complaint} ({_ended(exit_code)}){'' if crash else _quote(remains)}{_hint(remains)}"
+    ended, crashes = f"exit code {exit_code}", [line for line in remains.stderr.splitlines() if EXCEPTION.match(line)]
+    if exit_code > 128 and exit_code - 128 in set(signal.Signals):
+        ended = f"ended by {signal.Signals(exit_code - 128).name}"
+    message = f"the plugin {complaint} ({ended})"
+    message = f"{_shown(crashes[-1], remains)}: {message}" if crashes else f"{message}{_quote(remains)}"
+    message += _hint(remains)
     if exit_code == NEVER_RETRY:
         return failed("configuration", message, retryable=False)
     return failed("bad_output", message, retryable=exit_code not in CANNOT_START)
 
 
-def _ended(exit_code: int) -> str:
-    if exit_code > 128 and exit_code - 128 in set(signal.Signals):
-        return f"ended by {signal.Signals(exit_code - 128).name}"
-    return f"exit code {exit_code}"
-
-
 def _hint(remains: Remains) -> str:
     return f" ({OUT_OF_REACH})" if any(sign in remains.stderr + remains.unbegun.encode() for sign in REFUSALS) else ""
-
-
-def _exception(remains: Remains) -> str:
-    found = [line for line in remains.stderr.splitlines() if EXCEPTION.match(line)]
-    return f"{_shown(found[-1], remains)}: " if found else ""
 
 
 def _quote(remains: Remains) -> str:

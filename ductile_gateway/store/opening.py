@@ -105,19 +105,14 @@ async def check_shared(log: SharedLog) -> None:
 async def kept_copy(log: SharedLog, folder: Path, on_commit: OnCommit = ignore, *, me: str = "") -> AsyncIterator[Rows]:
     """Over a copy that goes on from what this folder has of the last time, and has all when this is entered. Raises as
     `open_shared`."""
-    _leave_what_is_old(folder / COPY)
+    files = [folder / f"{COPY}{suffix}" for suffix in ("", "-wal", "-shm")]
+    if epoch_seconds() - max((file.stat().st_mtime for file in files if file.exists()), default=0.0) > KEPT_S:
+        for file in files:
+            file.unlink(missing_ok=True)
     opening = open_file(folder / COPY, MIGRATIONS, on_commit, durable=False)
-    async with opening as file, asyncio.TaskGroup() as group:
-        replica = Replica(log, file, copy, forget=lambda connection: connection.execute("DELETE FROM rows"))
+    async with opening as copied, asyncio.TaskGroup() as group:
+        replica = Replica(log, copied, copy, forget=lambda connection: connection.execute("DELETE FROM rows"))
         copying = group.create_task(replica.run())
         await replica.caught_up()
-        yield Rows(InStream(log, file, replica.wait), by=me)
+        yield Rows(InStream(log, copied, replica.wait), by=me)
         copying.cancel()
-
-
-def _leave_what_is_old(path: Path) -> None:
-    there = [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm")]
-    kept = [one.stat().st_mtime for one in there if one.exists()]
-    if kept and epoch_seconds() - max(kept) > KEPT_S:
-        for one in there:
-            one.unlink(missing_ok=True)

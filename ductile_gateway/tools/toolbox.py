@@ -17,7 +17,7 @@ from ductile_gateway.ductile.catalog import DuctileTools, without_call_id
 from ductile_gateway.ductile.jobs import Queue, ToldOfSent
 from ductile_gateway.ductile.settings import DuctileSettings, full_name
 from ductile_gateway.plugins.boxes import box_of, plugin_environment
-from ductile_gateway.plugins.folders import Discovered, InstalledPlugin, PluginLacks, discover_plugins
+from ductile_gateway.plugins.folders import InstalledPlugin, PluginLacks, discover_plugins
 from ductile_gateway.plugins.manifest import Described
 from ductile_gateway.plugins.runner import InProcessTools, LocalPlugins, in_process_manifests
 from ductile_gateway.settings import GatewaySettings
@@ -55,9 +55,12 @@ async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools
         return await _of_ductiles(settings, known)
     if settings.runner == "in_process":
         return _drawn(settings, in_process_manifests())
-    here = _discover(settings)
+    if not (plugins := settings.plugins).folders:
+        raise Misconfigured("gateway.plugins.folders names no folder: name those that hold the plugins")
+    search = plugin_environment(plugins.environment)["PATH"]
+    here = discover_plugins(plugins.folders, plugins.config, search=search)
     manifests = {name: plugin.manifest for name, plugin in here.plugins.items()}
-    named = {choice.plugin or tool for tool, choice in (settings.choices() or {}).items()} | {*settings.plugins.config}
+    named = {choice.plugin or tool for tool, choice in (settings.choices() or {}).items()} | {*plugins.config}
     lacking = {why: refusal.plugin for why, refusal in here.left_out.items() if isinstance(refusal, PluginLacks)}
     problems = tuple(why for why in here.left_out if not lacking.get(why) or lacking[why] in named)
     return _drawn(settings, manifests, plugins=here.plugins, problems=problems, lacking=tuple(lacking))
@@ -167,14 +170,6 @@ def _drawn(
 ) -> Tools:
     catalog, flaws = draw_catalog(manifests, settings.choices(), timeout_s=settings.timeout_s)
     return Tools(catalog, (*problems, *flaws), **found)
-
-
-def _discover(settings: GatewaySettings) -> Discovered:
-    plugins = settings.plugins
-    if not plugins.folders:
-        raise Misconfigured("gateway.plugins.folders names no folder: name those that hold the plugins")
-    search = plugin_environment(plugins.environment)["PATH"]
-    return discover_plugins(plugins.folders, plugins.config, search=search)
 
 
 @contextlib.asynccontextmanager

@@ -18,13 +18,12 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Mapping
 from select import PIPE_BUF
 from typing import NoReturn
 
 from ductile_gateway.plugins.box.inmate import CANNOT_RUN, Cell, become
-from ductile_gateway.plugins.box.order import MB, Limits, Order
-from ductile_gateway.plugins.box.tree import Tree, Weight, end_all_below
+from ductile_gateway.plugins.box.order import MB, Order
+from ductile_gateway.plugins.box.tree import Tree, end_all_below
 from groundwork.service import process
 
 CALL = struct.Struct("!d40s")
@@ -55,7 +54,7 @@ class _Guard:
 
     def run(self) -> None:
         process.take_in_orphans()
-        woken = _woken_by_signals()
+        woken = woken_by_signals()
         cell = Cell(self._order)
         while (call := self._next()) and not cell.flaw:
             seconds, name, folder = call
@@ -168,14 +167,17 @@ class _Call:
 
     def _keep_limits(self) -> None:
         if time.monotonic() >= self._look_at:
-            if exceeded := _exceeded(self._limits, self._tree.weigh()) or self._overfull():
+            limits, weight, most = self._limits, self._tree.weigh(), self._limits.file_mb * MB
+            used = {
+                "processes": weight.tasks > limits.processes,
+                "memory_mb": weight.memory_bytes > limits.memory_mb * MB,
+                "cpu_s": weight.cpu_s > limits.cpu_s,
+                "file_mb": sum(_size(folder, most) for folder in self._cell.order.own) > most,
+            }
+            if exceeded := next((name for name, is_exceeded in used.items() if is_exceeded), ""):
                 self._stop(exceeded, grace_s=0)
                 end_all_below(os.getpid())
             self._look_at = time.monotonic() + NEXT_LOOK_S
-
-    def _overfull(self) -> str:
-        most = self._limits.file_mb * MB
-        return "file_mb" if sum(_size(folder, most) for folder in self._cell.order.own) > most else ""
 
     def _stop(self, reason: str, *, grace_s: float) -> None:
         if not self._stopped_for:
@@ -187,7 +189,8 @@ class _Call:
     def _bury(self) -> None:
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             if ended[0] == self._plugin:
-                self._code = _as_a_shell_tells(ended[1])
+                code = os.waitstatus_to_exitcode(ended[1])
+                self._code = code if code >= 0 else BY_A_SIGNAL - code  # as a shell tells it
                 return
 
     def _end_the_rest(self) -> None:
@@ -246,22 +249,14 @@ class _Stream:
         return content
 
 
-def _woken_by_signals() -> int:
+def woken_by_signals() -> int:
+    """What a signal makes readable."""
     woken, wakes = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(wakes, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
     return woken
-
-
-def _exceeded(limits: Limits, weight: Weight) -> str:
-    used: Mapping[str, bool] = {
-        "processes": weight.tasks > limits.processes,
-        "memory_mb": weight.memory_bytes > limits.memory_mb * MB,
-        "cpu_s": weight.cpu_s > limits.cpu_s,
-    }
-    return next((name for name, is_exceeded in used.items() if is_exceeded), "")
 
 
 def _size(folder: str, most: int) -> int:
@@ -290,11 +285,6 @@ def _emptied(folder: str) -> bool:
     except (OSError, RecursionError):
         return False
     return True
-
-
-def _as_a_shell_tells(status: int) -> int:
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else BY_A_SIGNAL - code
 
 
 def _note(folder: int, name: str, content: object) -> None:

@@ -13,7 +13,7 @@ import struct
 import time
 from typing import NoReturn
 
-from ductile_gateway.plugins.box.guard import serve
+from ductile_gateway.plugins.box.guard import serve, woken_by_signals
 from ductile_gateway.plugins.box.order import Order
 from ductile_gateway.plugins.box.tree import end_all_below
 from groundwork.service import process
@@ -37,11 +37,7 @@ class _Guardhouse:
         self._is_open = True
 
     def run(self) -> None:
-        woken, wakes = os.pipe()
-        os.set_blocking(woken, False)
-        os.set_blocking(wakes, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        woken = woken_by_signals()
         while self._is_open or self._places:
             line = self._gateway.fileno()
             ready = select.select([woken, line] if self._is_open else [woken], [], [])[0]

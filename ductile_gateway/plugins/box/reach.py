@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 
 SYSTEM = (
@@ -52,11 +51,11 @@ class Reach:
 
     def allowed(self, places: Iterable[Path]) -> tuple[str, ...]:
         """Those that are there, without what is closed: of a folder that holds it then the other things in it."""
-        return outermost(chain.from_iterable(map(self._open, map(Path, map(os.path.realpath, places)))))
-
-    def _open(self, place: Path) -> Iterator[Path]:
-        apart = [folder for folder in self.apart if folder != place and folder.is_relative_to(place)]
-        return _without((*self.closed, *apart), [place])
+        found = list[Path]()
+        for place in map(Path, map(os.path.realpath, places)):
+            apart = (folder for folder in self.apart if folder != place and folder.is_relative_to(place))
+            found += _without((*self.closed, *apart), [place])
+        return outermost(found)
 
 
 def drawn(

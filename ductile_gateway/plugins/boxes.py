@@ -54,14 +54,14 @@ class Boundary:
         return self.files != "none" or self.user is not None
 
     def told(self) -> str:
-        whose = f"as {self.user_name}" if self.user else "as root" if os.getuid() == 0 else "as the gateway's own user"
+        whose = self.user_name if self.user else "root" if os.getuid() == 0 else "the gateway's own user"
         files = {
-            "view": "stores, settings and other calls are hidden from them by mounts",
-            "landlock": f"files end at their own by landlock (ABI {self.abi}{self._missing()})"
-            f"{', and sockets of the machine are hidden' if self.hides else ''}",
-            "none": "files end where those of their user do",
+            "view": "mounts hide stores, settings and other calls",
+            "landlock": f"landlock (ABI {self.abi}{self._missing()}) confines each to its own files"
+            f"{', and sockets of this machine are hidden' if self.hides else ''}",
+            "none": "each may read and write what its user may",
         }
-        return f"{files[self.files]}; {whose}, with limits of what a call may use"
+        return f"{files[self.files]}; they run as {whose}, within limits"
 
     def _missing(self) -> str:
         gaps = {"signals": SIGNALS_SINCE, "cutting files short": CUTTING_SINCE}

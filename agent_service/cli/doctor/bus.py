@@ -191,7 +191,7 @@ async def _login(link: NatsLink) -> AsyncIterator[Finding]:
         text = f"{name}: may not publish {', '.join(refused)}"
         yield wrong("permissions", text, remedy="allow it to publish them")
     else:
-        yield ok("permissions", f"{name}: may publish all that the agent publishes")
+        yield ok("permissions", f"{name}: may publish everything that the agent sends")
     yield clock(info.get("server") or {}, datetime.now(UTC))
 
 

@@ -78,7 +78,7 @@ def tokens(http: HttpSettings) -> Finding:
     except Misconfigured as error:
         return wrong("tokens", str(error), remedy="correct agent.http")
     named = (f"{token.name} ({'/'.join(sorted(token.scopes))})" for token in http.tokens)
-    return ok("tokens", ", ".join(named) or f"none: {http.host} is this machine's own, everybody on it may call")
+    return ok("tokens", ", ".join(named) or f"none: everyone on this machine may call, at {http.host}")
 
 
 def secrets(file: Path | None) -> Iterator[Finding]:

@@ -132,7 +132,9 @@ def build(
         for tell in chain(told, followers):
             tell(change)
 
-    model_caller = ModelCaller(model, Evidence(store, proven), clock, kill_switch, limits, slots=settings.turns)
+    model_caller = ModelCaller(
+        model, Evidence(store, proven), clock, kill_switch, limits, asyncio.Semaphore(settings.turns)
+    )
     turns = Turns(store, publisher, model_caller, clock, committed, proven, capabilities, kill_switch)
     oversight, own, rules = settings.oversight(), settings.own_tools(), settings.tool_rules
     skills = NatsSkills(

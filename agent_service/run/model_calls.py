@@ -8,6 +8,7 @@ are checked against the tool's JSON Schema here: a flaw is told to the model and
 import asyncio
 import json
 from contextlib import suppress
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -47,33 +48,23 @@ class _Admitted:
     """How many words of people its prompt tells."""
 
 
+@dataclass(slots=True)
 class ModelCaller:
-    def __init__(
-        self,
-        model: Model,
-        evidence: Evidence,
-        clock: Clock,
-        kill_switch: KillSwitch,
-        limits: SharedLimits,
-        *,
-        slots: int,
-    ) -> None:
-        self._model = model
-        self._spending = limits.spending
-        self._kill_switch = kill_switch
-        self._evidence = evidence
-        self._clock = clock
-        self._rate_limiter = limits.rate_limiter
-        self._slots = asyncio.Semaphore(slots)
-        self._wanted: dict[tuple[str, int], int] = {}
-        """The version of the run that asked for each call in flight."""
-        self._calls: dict[tuple[str, int], asyncio.Task[Any]] = {}
-        self._admitted: dict[tuple[str, int], _Admitted] = {}
-        self._trouble: tuple[datetime, str] | None = None
+    model: Model
+    evidence: Evidence
+    clock: Clock
+    kill_switch: KillSwitch
+    limits: SharedLimits
+    slots: asyncio.Semaphore
+    _wanted: dict[tuple[str, int], int] = field(init=False, default_factory=dict)
+    """The version of the run that asked for each call in flight."""
+    _calls: dict[tuple[str, int], asyncio.Task[Any]] = field(init=False, default_factory=dict)
+    _admitted: dict[tuple[str, int], _Admitted] = field(init=False, default_factory=dict)
+    _trouble: tuple[datetime, str] | None = field(init=False, default=None)
 
     @property
     def trouble(self) -> str:
-        if self._trouble is None or self._clock.now() - self._trouble[0] > TROUBLE_FOR:
+        if self._trouble is None or self.clock.now() - self._trouble[0] > TROUBLE_FOR:
             return ""
         return self._trouble[1]
 
@@ -84,7 +75,7 @@ class ModelCaller:
             return None
         self._wanted[key] = state.version
         try:
-            async with self._slots:
+            async with self.slots:
                 return await self._ask(key, state, calling) if key in self._wanted else None
         finally:
             self._wanted.pop(key, None)
@@ -92,12 +83,12 @@ class ModelCaller:
     def reserve(self, state: RunState, calling: Asking) -> CallReserved | None:
         """The first half of a call, at once. None where it has to wait or breaks, which `think` deals with."""
         caller, wanted = state.brief.caller, (state.run_id, calling.call)
-        is_free = not (self._slots.locked() or self._kill_switch.holds or wanted in self._wanted)
-        if not (is_free and self._rate_limiter.is_open and self._spending.is_open(caller)):
+        is_free = not (self.slots.locked() or self.kill_switch.holds or wanted in self._wanted)
+        if not (is_free and self.limits.rate_limiter.is_open and self.limits.spending.is_open(caller)):
             return None
         with suppress(Exception):
             question = self._question(state, calling)
-            call = self._model.prepare(question)
+            call = self.model.prepare(question)
             return self._admitted_as(call, call.estimate, question) if call.estimate else None
         return None
 
@@ -117,7 +108,7 @@ class ModelCaller:
         self._wanted.pop((run_id, call), None)
         admitted = self._admitted.pop((run_id, call), None)
         if admitted:
-            self._rate_limiter.settle(admitted.tokens, 0)
+            self.limits.rate_limiter.settle(admitted.tokens, 0)
         task = self._calls.get((run_id, call))
         if task is not None:
             task.cancel()
@@ -141,25 +132,25 @@ class ModelCaller:
         admitted = self._admitted.get(key)
         if admitted and question.state.version <= admitted.version:
             return None  # its first half is on its way into the journal; its maker makes the second
-        self._kill_switch.check()
+        self.kill_switch.check()
         if admitted and question.state.reserve:
             del self._admitted[key]
             return await self._second_half(admitted, question)
-        call = self._model.prepare(question)
+        call = self.model.prepare(question)
         if call.estimate is None:
             return await self._event(await call.make(), question, words=question.state.words)
         tokens = call.estimate.reserve.tokens
-        await self._spending.admit(question.state, call.estimate.reserve.cost_usd)
-        await self._rate_limiter.admit(tokens)
+        await self.limits.spending.admit(question.state, call.estimate.reserve.cost_usd)
+        await self.limits.rate_limiter.admit(tokens)
         self._check_again(tokens)
         return self._admitted_as(call, call.estimate, question)
 
     def _check_again(self, admitted: int) -> None:
         """Raises Stopped."""
         try:
-            self._kill_switch.check()
+            self.kill_switch.check()
         except Stopped:
-            self._rate_limiter.settle(admitted, 0)
+            self.limits.rate_limiter.settle(admitted, 0)
             raise
 
     async def _second_half(self, admitted: _Admitted, question: Question) -> CallEvent:
@@ -171,15 +162,15 @@ class ModelCaller:
         except ModelError as error:
             used = error.lost[0] if error.lost else 0
             if error.error_class in HELD_BACK and error.retry_after_s is not None:
-                self._rate_limiter.hold(error.retry_after_s, str(error))
+                self.limits.rate_limiter.hold(error.retry_after_s, str(error))
             raise
         finally:
-            self._rate_limiter.settle(admitted.tokens, used)
+            self.limits.rate_limiter.settle(admitted.tokens, used)
         return await self._event(answer, question, words=admitted.words)
 
     def _question(self, state: RunState, calling: Asking) -> Question:
         return Question(
-            state=state, call=calling.call, phase=calling.phase, with_plan=state.brief.fused, now=self._clock.now()
+            state=state, call=calling.call, phase=calling.phase, with_plan=state.brief.fused, now=self.clock.now()
         )
 
     def _admitted_as(self, call: ModelCall, estimate: Estimate, question: Question) -> CallReserved:
@@ -188,7 +179,7 @@ class ModelCaller:
             call=call, tokens=tokens, version=state.version, words=state.words
         )
         return CallReserved(
-            at=self._clock.now(),
+            at=self.clock.now(),
             call=question.call,
             model=estimate.model,
             reserve=estimate.reserve,
@@ -198,9 +189,9 @@ class ModelCaller:
 
     def _unavailable(self, error: ModelError, call: int) -> ModelUnavailable:
         if error.error_class in UNUSABLE:
-            self._trouble = self._clock.now(), str(error)
+            self._trouble = self.clock.now(), str(error)
         return ModelUnavailable(
-            at=self._clock.now(),
+            at=self.clock.now(),
             call=call,
             remedy=error.remedy,
             error_class=error.error_class,
@@ -213,7 +204,7 @@ class ModelCaller:
         brief, flaw = question.state.brief, _unstorable(answer)
         decision, plan = (Unusable(reason=flaw), None) if flaw else (answer.decision, answer.plan)
         return ModelReplied(
-            at=self._clock.now(),
+            at=self.clock.now(),
             call=question.call,
             model=answer.model,
             usage=answer.usage,
@@ -222,7 +213,7 @@ class ModelCaller:
             provenance=answer.provenance,
             words=words,
             prompt_bytes=answer.prompt_bytes,
-            seen=await self._evidence.seen(question.state, decision) if _claims(decision) else (),
+            seen=await self.evidence.seen(question.state, decision) if _claims(decision) else (),
         )
 
 

@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import field
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -41,6 +42,7 @@ from agent_service.store.sqlite import RunStore
 from agent_service.trust.proofs import Capabilities
 from groundwork.service.errors import Fatal, TryAgain
 from schemas import subjects
+from schemas.values import dataclass
 
 REMEMBERED_RUNS = 4096
 CONFLICTS_BEFORE_GIVING_UP = 10
@@ -54,42 +56,44 @@ OnCommit = Callable[[ChangeRecord], object]
 """Hears of every durable commit."""
 
 
+async def _nothing_more(run_id: str) -> None:
+    del run_id  # what is undone is taken up from the store
+
+
+@dataclass(slots=True)
 class Turns:
-    def __init__(
-        self,
-        store: RunStore,
-        publisher: Publisher,
-        model_caller: ModelCaller,
-        clock: Clock,
-        on_commit: OnCommit,
-        artifacts: KeptArtifacts,
-        capabilities: Capabilities,
-        kill_switch: KillSwitch,
-    ) -> None:
-        self.children = ChildRuns(self, publisher, capabilities, artifacts, kill_switch, clock)
-        self._store = store
-        self._publisher = publisher
-        self._model_caller = model_caller
-        self._clock = clock
-        self._on_commit = on_commit
-        self._breaks: Counter[str] = Counter()
-        self._known: OrderedDict[str, Run] = OrderedDict()
-        self._reserved: dict[tuple[str, int], Transition] = {}
-        """By the entry that asks for a model call: what its reserve led to, where both were committed at once."""
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self.outbox = Outbox(store.told)
-        self.dispatching: Dispatching = self.outbox
-        self.again: Callable[[str], Awaitable[None]] = _nothing_more
-        """Does what earlier deliveries of the message in hand left undone."""
-        self.accepted = asyncio.Event()
-        """Set whenever a run was accepted."""
+    store: RunStore
+    publisher: Publisher
+    model_caller: ModelCaller
+    clock: Clock
+    on_commit: OnCommit
+    artifacts: KeptArtifacts
+    capabilities: Capabilities
+    kill_switch: KillSwitch
+    children: ChildRuns = field(init=False)
+    outbox: Outbox = field(init=False)
+    dispatching: Dispatching = field(init=False)
+    again: Callable[[str], Awaitable[None]] = field(init=False, default=_nothing_more)
+    """Does what earlier deliveries of the message in hand left undone."""
+    accepted: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    """Set whenever a run was accepted."""
+    _breaks: Counter[str] = field(init=False, default_factory=Counter)
+    _known: OrderedDict[str, Run] = field(init=False, default_factory=OrderedDict)
+    _reserved: dict[tuple[str, int], Transition] = field(init=False, default_factory=dict)
+    """By the entry that asks for a model call: what its reserve led to, where both were committed at once."""
+    _locks: WeakValueDictionary[str, asyncio.Lock] = field(init=False, default_factory=WeakValueDictionary)
+
+    def __post_init__(self) -> None:
+        told = self.publisher, self.capabilities, self.artifacts, self.kill_switch, self.clock
+        self.children = ChildRuns(self, *told)
+        self.dispatching = self.outbox = Outbox(self.store.told)
 
     async def accept(self, event: WakeAccepted, digest: str) -> tuple[str, Transition | None]:
         """A durable run's id, and what is to be performed (nothing for a known wake). `digest`: of the request. Raises
         WakeConflict for a known wake id with another one, and TryAgain."""
         transition = decide(None, event)
         commit = journal.commit_of(None, transition)
-        run_id = await self._store.accept(commit, digest)
+        run_id = await self.store.accept(commit, digest)
         if run_id != event.run_id:
             return run_id, None
         self._committed(None, commit)
@@ -98,11 +102,11 @@ class Turns:
 
     async def state(self, run_id: str) -> RunState | None:
         """Raises Damaged."""
-        run = self._known.get(run_id) or await self._store.load(run_id)
+        run = self._known.get(run_id) or await self.store.load(run_id)
         return run.state if run else None
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
-        return await self._store.tombstone(run_id)
+        return await self.store.tombstone(run_id)
 
     async def current(self, run_id: str) -> RunState | None:
         """Wherever it was moved on last. Raises Damaged, TryAgain."""
@@ -126,7 +130,7 @@ class Turns:
         """The first half of a turn; `follow` is the other half."""
         async with self._locks.setdefault(run_id, asyncio.Lock()):
             for _ in range(CONFLICTS_BEFORE_GIVING_UP):
-                run = self._known.get(run_id) or await self._store.load(run_id)
+                run = self._known.get(run_id) or await self.store.load(run_id)
                 if run and made_of and run.state.version != made_of.version:
                     await self._check(event, made_of)
                 transition = decide(run.state if run else None, event)
@@ -145,18 +149,18 @@ class Turns:
     async def _commit(self, run: Run, transition: Transition) -> None:
         """With the reserve of the call that it asks for, unless something has to be waited for."""
         commit, then = journal.commit_of(run, transition), run.state
-        calling = commit.state.calling if CallAsked in transition.kinds and self._store.takes_several else None
-        reserve = self._model_caller.reserve(commit.state, calling) if calling else None
+        calling = commit.state.calling if CallAsked in transition.kinds and self.store.takes_several else None
+        reserve = self.model_caller.reserve(commit.state, calling) if calling else None
         if reserve is None:
-            await self._store.commit(commit)
+            await self.store.commit(commit)
             self._committed(then, commit)
             return
         reserved = decide(commit.state, reserve)
         second = journal.commit_of(commit.run, reserved)
         try:
-            await self._store.commit(commit, second)
+            await self.store.commit(commit, second)
         except BaseException:
-            self._model_caller.abandon(commit.state.run_id, reserve.call)
+            self.model_caller.abandon(commit.state.run_id, reserve.call)
             raise
         self._committed(then, commit)
         self._committed(commit.state, second)
@@ -167,13 +171,13 @@ class Turns:
         is waited for, and a call may be another process's by now.
         """
         run_id, made_at = made_of.run_id, made_of.version
-        if not isinstance(event, CallEvent) or await self._store.superseded(run_id, event.call, made_at):
+        if not isinstance(event, CallEvent) or await self.store.superseded(run_id, event.call, made_at):
             raise VersionMoved(f"run {run_id} stands elsewhere than at version {made_at}, which this was made of")
 
     async def _is_outdated(self, run: Run | None) -> bool:
         if run is None or self._known.get(run.state.run_id) is not run:
             return False
-        if await self._store.is_current(run.state.run_id, run.state.version):
+        if await self.store.is_current(run.state.run_id, run.state.version):
             return False
         self._known.pop(run.state.run_id, None)
         return True
@@ -197,7 +201,7 @@ class Turns:
         try:
             await self._tell(state, said())
             calling = state.calling  # a call that was put off is asked for again by its timer
-            answer = await self._model_caller.think(state, calling) if asks and calling else None
+            answer = await self.model_caller.think(state, calling) if asks and calling else None
         except TryAgain as error:
             self.dispatching.put_off(state.run_id, seqs, error)
             return None
@@ -239,7 +243,7 @@ class Turns:
     async def _end(self, run_id: str, error: Exception, over: str) -> Transition:
         log.error("broke, the run ends", exc_info=error, extra={"run_id": run_id, "over": over})
         why = f"a fault of the agent ({type(error).__name__}) over {over}: report it with what the agent's log says"
-        return await self.commit(run_id, TurnBroke(at=self._clock.now(), reason=why))
+        return await self.commit(run_id, TurnBroke(at=self.clock.now(), reason=why))
 
     async def _keep(self, state: RunState, answer: CallEvent) -> Transition | None:
         run_id, kept = state.run_id, None
@@ -253,15 +257,15 @@ class Turns:
             except VersionMoved:
                 log.info("another process makes the call", extra={"run_id": run_id, "call": answer.call})
             if kept is None or kept.ignored:
-                self._model_caller.abandon(run_id, answer.call)  # its second half is not made
+                self.model_caller.abandon(run_id, answer.call)  # its second half is not made
             return kept
 
     async def _tell(self, state: RunState, said: Iterable[Publish]) -> None:
         if isinstance(state.waiting, Ended | NeedsPerson):
-            self._model_caller.abandon_all(state.run_id, state.calls)
+            self.model_caller.abandon_all(state.run_id, state.calls)
         for message in said:
             if not (message.subject.startswith(subjects.TOOL_REQUEST) and await self._has_ended(state)):
-                await self._publisher.publish(state.run_id, message, at=state.updated_at)
+                await self.publisher.publish(state.run_id, message, at=state.updated_at)
         if state.final or state.brief.may_have_children:
             await self.children.after(state)
 
@@ -275,7 +279,7 @@ class Turns:
         self.dispatching.begin(commit.state.run_id, (commit.state.version,))
         self._remember(commit.run)
         try:
-            self._on_commit(ChangeRecord.of(commit, before))
+            self.on_commit(ChangeRecord.of(commit, before))
         except Exception:  # who looks on must not break what it looks at
             log.exception("a commit could not be told of", extra={"run_id": commit.state.run_id})
 
@@ -288,10 +292,6 @@ class Turns:
             del self._known[run_id]
         elif len(self._known) > REMEMBERED_RUNS:
             self._known.popitem(last=False)
-
-
-async def _nothing_more(run_id: str) -> None:
-    del run_id  # what is undone is taken up from the store
 
 
 def _told_by(transitions: Iterable[Transition]) -> list[Publish]:

@@ -232,7 +232,8 @@ async def open_house(
         spending = Spending(clock)
         quotas = Quotas(clock, spending, settings.quota_of)
         limits = SharedLimits(RateLimiter(), spending, quotas)
-        model_caller = ModelCaller(outside, Evidence(archive, MemoryArtifacts()), clock, kill_switch, limits, slots=4)
+        evidence, slots = Evidence(archive, MemoryArtifacts()), asyncio.Semaphore(4)
+        model_caller = ModelCaller(outside, evidence, clock, kill_switch, limits, slots)
 
         def committed(change: ChangeRecord) -> None:
             log_line.write(change)

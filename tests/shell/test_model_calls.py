@@ -1,5 +1,6 @@
 """One model call, as it is made: in two halves, and always told as an event."""
 
+import asyncio
 from functools import partial
 from typing import Any, cast
 
@@ -41,7 +42,7 @@ class Mind:
 def model_caller(mind: Mind, *, rate_limiter: RateLimiter | None = None, clock: FakeClock | None = None) -> ModelCaller:
     clock = clock or FakeClock(NOON)
     limits = SharedLimits.none(clock, rate_limiter or RateLimiter())
-    return ModelCaller(mind, cast("Any", None), clock, KillSwitch(), limits, slots=4)
+    return ModelCaller(mind, cast("Any", None), clock, KillSwitch(), limits, asyncio.Semaphore(4))
 
 
 async def asked(thinks: ModelCaller, run: Script) -> Event | None:

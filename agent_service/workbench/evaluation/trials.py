@@ -186,7 +186,7 @@ class World:
         artifacts, kill_switch, ring = self.gateway.artifacts, KillSwitch(), KeyRing.fresh()
         limits, capabilities = SharedLimits.none(bus, RateLimiter()), Capabilities(ring)
         evidence = Evidence(store, artifacts)
-        caller = ModelCaller(self.model, evidence, bus, kill_switch, limits, slots=1)
+        caller = ModelCaller(self.model, evidence, bus, kill_switch, limits, asyncio.Semaphore(1))
         publisher = Publisher(bus, lambda _: True, capabilities, Signing(ring, folder), lambda _: "", kill_switch)
         self._turns = Turns(store, publisher, caller, bus, self._committed, artifacts, capabilities, kill_switch)
         new_runs = NewRuns(

@@ -6,7 +6,8 @@ After a crash the next pass of any process removes what is left. A run that cann
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import date, datetime
 from typing import Protocol
@@ -14,20 +15,46 @@ from typing import Protocol
 from agent_service.archive.retention import ArtifactsGone, Behind, Ended, Over, Place
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
-from agent_service.run.changes import Aside, PastCall, call_told
+from agent_service.run.changes import Aside, PastCall
 from agent_service.run.journal import Run
 from agent_service.run.ports import Dismissal
 from agent_service.store.database import load_queries
-from agent_service.store.rows import entry_of, halt_of, tombstone_of
+from agent_service.store.rows import halt_of, tombstone_of
 from agent_service.store.words import LEVEL, BareSaid, GoneSaid, HaltSaid, SeenSaid, Word
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from schemas import subjects
 from schemas.status import Halt
 
+log = logging.getLogger(__name__)
+
 FASTER = "another agent has just stopped everything, or let it go on: look again"
-LATE_PLACES = 30_000
-"""Positions that are looked at, at most, for calls of late."""
+
+
+class Quarantine:
+    """Runs whose stored rows are damaged, in memory only: after a repair and a restart all is tried."""
+
+    def __init__(self) -> None:
+        self._why: dict[str, Damaged] = {}
+
+    def __len__(self) -> int:
+        return len(self._why)
+
+    def add(self, found: Damaged) -> None:
+        if found.run_id not in self._why:
+            self._why[found.run_id] = found
+            log.error("run left alone", extra={"run_id": found.run_id, "why": str(found)})
+
+    def check(self, run_id: str) -> None:
+        if found := self._why.get(run_id):
+            raise type(found)(found.run_id, found.what)
+
+    def why(self, run_id: str) -> str:
+        found = self._why.get(run_id)
+        return found.what if found else ""
+
+    def without(self, run_ids: Iterable[str]) -> list[str]:
+        return [run_id for run_id in run_ids if run_id not in self._why]
 
 
 class Carrier(Protocol):
@@ -45,6 +72,7 @@ class Carrier(Protocol):
     async def load(self, run_id: str) -> Run | None: ...
     def version(self, run_id: str) -> int: ...
     def newest(self) -> int: ...
+    async def calls(self, since: datetime) -> Sequence[PastCall]: ...
 
     async def total(self) -> int:
         """Bytes that all takes."""
@@ -110,9 +138,8 @@ class Taken(_Beside):
         return {run_id: Aside(caller or "", usd) for run_id, caller, usd in rows}
 
     async def calls(self, since: datetime) -> Sequence[PastCall]:
-        rows = await self._database.read(self._sql["calls"], (LATE_PLACES, microseconds(since)))
-        entries = [entry_of(run_id, row) for run_id, *row in rows]
-        return [(entry.at, entry.run_id, call) for entry in entries if (call := call_told(entry.decoded()))]
+        """What entries since then tell of model calls, in order."""
+        return await self._carrier.calls(since)
 
 
 class Forgetting(_Beside):

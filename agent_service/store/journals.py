@@ -4,22 +4,23 @@ import asyncio
 import json
 from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable
+from dataclasses import field
 
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
 from agent_service.core.waiting import FINAL
 from agent_service.errors import Changed
 from agent_service.run.arrival import IN_HAND, own_turn
 from agent_service.run.journal import GENESIS, Commit, Run, growth_of
+from agent_service.store.beside import Quarantine
 from agent_service.store.database import load_queries
 from agent_service.store.rows import Loaded
-from agent_service.store.sqlite import Quarantine
 from agent_service.store.words import SNAPSHOT_EVERY, EntryFact, RunRow, entry_in, fact_of, row_in
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
-from schemas.values import replace
+from schemas.values import dataclass, replace
 
 REMEMBERED_JOURNALS = 512
 ANSWERS = frozenset(kind.__name__ for kind in (ModelReplied, ModelUnavailable))
@@ -100,22 +101,19 @@ class Journal:
         return [by for seq, of, by in self._reserved if seq > since and of == call]
 
 
+@dataclass(slots=True)
 class JournalCache:
     """Those of runs, read from their messages when they are asked for, and remembered."""
 
-    def __init__(
-        self, database: SqliteFile, log: SharedLog, quarantine: Quarantine, caught_up: Callable[[], Awaitable[None]]
-    ) -> None:
-        self._database = database
-        self._log = log
-        self._quarantine = quarantine
-        self._caught_up = caught_up
-        self._sql = load_queries()
-        self.known: OrderedDict[str, Journal] = OrderedDict()
+    database: SqliteFile
+    log: SharedLog
+    quarantine: Quarantine
+    caught_up: Callable[[], Awaitable[None]]
+    known: OrderedDict[str, Journal] = field(default_factory=OrderedDict)
 
     async def of(self, run_id: str, *, newest: bool = False) -> Journal | None:
         """As far as the index knows it to go; `newest`: as far as it goes. Raises Newer, Changed, Damaged, TryAgain."""
-        self._quarantine.check(run_id)
+        self.quarantine.check(run_id)
         if (journal := self.known.get(run_id)) is None:
             if not (found := await self._indexed(run_id)):
                 return None
@@ -128,19 +126,19 @@ class JournalCache:
 
     async def expect_newest(self, journal: Journal) -> None:
         """Raises Newer, and Changed."""
-        newest = await self._log.newest(journal.subject)
+        newest = await self.log.newest(journal.subject)
         if newest and newest.seq != journal.position:
             row = row_in(newest)
             journal.expected = max(journal.expected, row.seq if row else entry_in(newest, journal.run_id).entry.seq)
 
     async def _indexed(self, run_id: str) -> tuple[int, str, int] | None:
         """A run's version and wake, and where the newest message is that says all of it."""
-        if not (found := self._database.look_up(self._sql["indexed"], (run_id,))):
-            await self._caught_up()
-            found = self._database.look_up(self._sql["indexed"], (run_id,))
+        if not (found := self.database.look_up(load_queries()["indexed"], (run_id,))):
+            await self.caught_up()
+            found = self.database.look_up(load_queries()["indexed"], (run_id,))
         for version, wake_id, line in found:
             return version, wake_id, json.loads(line).get("whole_at", 0)
-        newest = await self._log.newest(subjects.stored_under_any_wake(run_id))
+        newest = await self.log.newest(subjects.stored_under_any_wake(run_id))
         if newest and row_in(newest) is None:  # no row for the index: who wrote it may be newer
             entry_in(newest, run_id)
         return None
@@ -149,7 +147,7 @@ class JournalCache:
         """Raises Newer, Changed, and TryAgain where no server has what is known to be there."""
         async with journal.reading:
             for _ in range(LOOKS):
-                for fact in await self._log.read(journal.subject, journal.position or max(0, journal.whole_at - 1)):
+                for fact in await self.log.read(journal.subject, journal.position or max(0, journal.whole_at - 1)):
                     self._add(journal, fact)
                 if journal.version >= max(journal.expected, 1):
                     return
@@ -160,7 +158,7 @@ class JournalCache:
         try:
             journal.add(entry_in(fact, journal.run_id), row_in(fact), fact.seq)
         except Changed as error:
-            self._quarantine.add(error)
+            self.quarantine.add(error)
             raise
 
     async def whole(self, run_id: str) -> Journal:

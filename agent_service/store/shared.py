@@ -18,7 +18,6 @@ from agent_service.run.arrival import IN_HAND, Message, own_turn
 from agent_service.run.changes import Elsewhere, PastCall
 from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.ports import Place
-from agent_service.store.beside import Taken
 from agent_service.store.journals import Journal, JournalCache, told
 from agent_service.store.rows import Loaded
 from agent_service.store.sqlite import Held, RunStore, moved, the_same
@@ -58,7 +57,6 @@ class SharedStore(RunStore):
         """Entries of this process, by hash: their positions once they are in the index, 0 before that, ACKNOWLEDGED."""
         self._began_at = float("inf")
         """The position up to which nothing is news."""
-        self.taken = SharedTaken(self, log)
         self.on_elsewhere: Callable[[Elsewhere], object] = _nobody
         self.on_halt: Callable[[Halt], object] = _nobody
 
@@ -189,6 +187,11 @@ class SharedStore(RunStore):
         some = [run_id for (run_id,) in await self._database.read(self._sql["with_artifacts"])]
         return {run_id: run.state.artifacts for run_id in some if (run := await self.load(run_id))}
 
+    async def calls(self, since: datetime) -> Sequence[PastCall]:
+        late = max(0, await self._log.end() - LATE_FACTS)
+        rows = [(fact, row_in(fact)) for fact in await self._log.read(subjects.STORED_RUNS, late) if fact.at >= since]
+        return [(fact.at, fact.subject.rpartition(".")[2], row.call) for fact, row in rows if row and row.call]
+
     async def place_of(self, subject: str) -> int:
         if (newest := await self._log.newest(subject)) is None:
             return 0
@@ -313,17 +316,6 @@ class SharedStore(RunStore):
 
     def _expect_turn(self, run_id: str, seq: int) -> None:
         self._expected[own_turn(run_id, seq)] = monotonic() + self.followed_within_s, run_id, seq
-
-
-class SharedTaken(Taken):
-    def __init__(self, store: SharedStore, log: SharedLog) -> None:
-        super().__init__(store)
-        self._log = log
-
-    async def calls(self, since: datetime) -> Sequence[PastCall]:
-        late = max(0, await self._log.end() - LATE_FACTS)
-        rows = [(fact, row_in(fact)) for fact in await self._log.read(subjects.STORED_RUNS, late) if fact.at >= since]
-        return [(fact.at, fact.subject.rpartition(".")[2], row.call) for fact, row in rows if row and row.call]
 
 
 def _nobody(_: object) -> None: ...

@@ -7,7 +7,6 @@ writes: one that refuses after it wrote would have its whole group rolled back a
 import asyncio
 import contextlib
 import json
-import logging
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import date, datetime
@@ -18,10 +17,11 @@ from typing import Self
 from agent_service.archive.retention import ArtifactsGone, Tombstone
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
+from agent_service.run.changes import PastCall, call_told
 from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.lines import EVERY_RUN, RunLine, Sum, Wanted
 from agent_service.run.ports import Place
-from agent_service.store.beside import Forgetting, Halts, Inbox, Taken
+from agent_service.store.beside import Forgetting, Halts, Inbox, Quarantine, Taken
 from agent_service.store.database import load_queries, open_database
 from agent_service.store.index import Indexing
 from agent_service.store.listing import read_list, read_sums
@@ -43,38 +43,11 @@ from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from groundwork.sqlite.group_commit import OnCommit, ignore
 from schemas.values import replace
 
-log = logging.getLogger(__name__)
-
-
-class Quarantine:
-    """Runs whose stored rows are damaged, in memory only: after a repair and a restart all is tried."""
-
-    def __init__(self) -> None:
-        self._why: dict[str, Damaged] = {}
-
-    def __len__(self) -> int:
-        return len(self._why)
-
-    def add(self, found: Damaged) -> None:
-        if found.run_id not in self._why:
-            self._why[found.run_id] = found
-            log.error("run left alone", extra={"run_id": found.run_id, "why": str(found)})
-
-    def check(self, run_id: str) -> None:
-        if found := self._why.get(run_id):
-            raise type(found)(found.run_id, found.what)
-
-    def why(self, run_id: str) -> str:
-        found = self._why.get(run_id)
-        return found.what if found else ""
-
-    def without(self, run_ids: Iterable[str]) -> list[str]:
-        return [run_id for run_id in run_ids if run_id not in self._why]
-
-
 Held = Callable[[], Awaitable[None]]
 
 NO_LIMIT = -1
+LATE_PLACES = 30_000
+"""Positions that are looked at, at most, for calls of late."""
 TOLD_WITHIN_S = 1.0
 """How much later it is written how far a run has been told, unless a commit of the run takes it along."""
 
@@ -283,6 +256,11 @@ class RunStore:
         """Whether another process has reserved model call `call` after entry `since`, by what is known after `load`."""
         del run_id, call, since
         return False
+
+    async def calls(self, since: datetime) -> Sequence[PastCall]:
+        rows = await self._database.read(self._sql["calls"], (LATE_PLACES, microseconds(since)))
+        entries = [entry_of(run_id, row) for run_id, *row in rows]
+        return [(entry.at, entry.run_id, call) for entry in entries if (call := call_told(entry.decoded()))]
 
     async def place_of(self, subject: str) -> int:
         del subject

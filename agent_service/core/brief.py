@@ -2,15 +2,13 @@
 
 from dataclasses import field
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
 from agent_service.core.phases import Action
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.values import dataclass, replace
-
-N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,17 +98,14 @@ class Spent:
     @property
     def paid(self) -> float | None:
         """What was or perhaps was paid; null when a price is unknown."""
-        return added(self.cost_usd, self.lost_cost_usd)
+        return None if self.cost_usd is None or self.lost_cost_usd is None else self.cost_usd + self.lost_cost_usd
 
     def plus(self, **more: float | None) -> "Spent":
-        now = vars(self)
-        sums: dict[str, Any] = {name: added(now[name], amount) for name, amount in more.items()}
+        """A sum is unknown where one of the two is."""
+        sums: dict[str, Any] = dict(vars(self))
+        for name, amount in more.items():
+            sums[name] = None if amount is None or sums[name] is None else sums[name] + amount
         return replace(self, **sums)
-
-
-def added(one: N | None, other: N | None) -> N | None:
-    """Unknown where one of them is."""
-    return None if one is None or other is None else one + other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

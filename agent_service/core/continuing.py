@@ -6,7 +6,7 @@ a plan; a paused run begins nothing. A step over budget waits only for possible 
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from pydantic import JsonValue
@@ -31,7 +31,7 @@ from agent_service.core.waiting import (
     without_requests,
 )
 from agent_service.sentences import Text, say
-from schemas.catalog import ToolCommand, ToolOffer
+from schemas.catalog import ToolCommand
 from schemas.clipping import clipped
 from schemas.continuation import Continuation, ContinuationInvalid, MultiStep, PluginTask, RetrieveTask, read
 from schemas.events import MAX_MESSAGE_BYTES, ToolError, ToolResult
@@ -284,14 +284,15 @@ def wish_of(continuation: Continuation) -> str:
 
 
 def _task(state: RunState, asker: Pending, asked: RetrieveTask | PluginTask, place: tuple[int, int]) -> Pending:
-    before = f"{asker.id}." if asker.id else ""
-    query, profile = "", ""
+    before, brief = f"{asker.id}." if asker.id else "", state.brief
+    told: dict[str, str] = {}
     match asked:
         case RetrieveTask(query=query):
-            profile = asked.profile or state.brief.limits.continuations.continuation_retrieval_profile
-            action = _retrieval(state.brief, query, profile)
+            profile = asked.profile or brief.limits.continuations.continuation_retrieval_profile
+            told = {"query": query, "profile": profile}
+            action = _retrieval(brief, told)
         case PluginTask():
-            action = _call(state.brief, asker.action, asked)
+            action = _call(brief, asker.action, asked)
     return acting.a_request(
         state,
         asker.step,
@@ -299,58 +300,51 @@ def _task(state: RunState, asker: Pending, asked: RetrieveTask | PluginTask, pla
         task=f"{before}{asked.id}",
         round=place[0],
         place=place,
-        needs=tuple(f"{before}{need}" for need in asked.depends_on),
+        needs=tuple([f"{before}{need}" for need in asked.depends_on]),
         kind=asked.action,
-        query=query,
-        profile=profile,
         reason=asked.reason or "",
+        **told,
     )
 
 
-def _flaws(brief: Brief, task: Pending) -> Iterator[Text]:
-    skill = brief.skill(task.action.tool)
+def _flaws(brief: Brief, task: Pending) -> tuple[Text, ...]:
+    skill, tool = brief.skill(task.action.tool), task.action.tool
     if task.kind == "retrieve" and skill is None:
-        yield say("no_retrieval", tool=task.action.tool)
-        return
+        return (say("no_retrieval", tool=tool),)
     if not task.action.command:
-        has = ", ".join(command.name for command in skill.commands) if skill else ""
-        yield say("no_command", tool=task.action.tool, commands=has)
-        return
-    yield from acting.flaws_of_action(brief, task.action)
+        has = ", ".join([command.name for command in skill.commands]) if skill else ""
+        return (say("no_command", tool=tool, commands=has),)
+    return acting.flaws_of_action(brief, task.action)
 
 
-def _retrieval(brief: Brief, query: str, profile: str) -> Action:
+def _retrieval(brief: Brief, told: dict[str, str]) -> Action:
     tool, _, command = brief.limits.continuations.retrieval_tool.partition(".")
     skill = brief.skill(tool)
     reads = [one.name for one in skill.commands if one.tier == "read"] if skill else []
-    named = command or next(iter(reads), "")
-    return Action(tool=tool, command=named, arguments={"query": query, "profile": profile})
+    return Action(tool=tool, command=command or next(iter(reads), ""), arguments={**told})
 
 
 def _call(brief: Brief, asking: Action, asked: PluginTask) -> Action:
-    skill = brief.skill(asked.plugin)
-    command = asked.command or _usual(skill, asking) if skill else asked.command or HANDLE
-    offered = next((one for one in skill.commands if one.name == command), None) if skill else None
-    return Action(tool=asked.plugin, command=command, arguments=_arguments(offered, asked.input))
-
-
-def _usual(skill: ToolOffer, asking: Action) -> str:
-    names = [command.name for command in skill.commands]
-    if skill.name == asking.tool:
-        return asking.command
-    if HANDLE in names:
-        return HANDLE
-    return names[0] if len(names) == 1 else ""
+    skill, command = brief.skill(asked.plugin), asked.command or ""
+    names = [one.name for one in skill.commands] if skill else [HANDLE]
+    if not command and asked.plugin == asking.tool:
+        command = asking.command
+    elif not command:
+        command = HANDLE if HANDLE in names else names[0] if len(names) == 1 else ""
+    action = Action(tool=asked.plugin, command=command, arguments={})
+    return replace(action, arguments=_arguments(brief.command(action), asked.input))
 
 
 def _arguments(command: ToolCommand | None, given: str | dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """A text is the one required text argument of the tool, else `input`."""
     if isinstance(given, dict):
         return given
     schema = command.input_schema if command else {}
     known, required = schema.get("properties"), schema.get("required")
     if isinstance(known, dict) and "input" not in known and isinstance(required, list) and len(required) == 1:
-        name, field = required[0], known.get(str(required[0]))
-        if isinstance(name, str) and isinstance(field, dict) and field.get("type") == "string":
+        name = str(required[0])
+        field = known.get(name)
+        if isinstance(field, dict) and field.get("type") == "string":
             return {name: given}
     return {"input": given}
 

@@ -183,13 +183,9 @@ def _older(state: RunState, kept_steps: int) -> tuple[StepRecord, ...]:
 
 
 def shrunk(state: RunState) -> RunState | None:
-    """Shrunk as far as possible without a model: all but the newest plan's steps, else all but the newest step. None
-    when there is nothing to give up.
-    """
-    steps = _steps(state)
-    newest = len(state.plan.actions) if state.plan else 1
-    kept = newest if len(steps) > newest else 1
-    return compacted(state, state.facts, kept_steps=kept) if len(steps) > 1 else None
+    """Without a model: its older half is given up. None where there is nothing to give up."""
+    steps = len(_steps(state))
+    return compacted(state, state.facts, kept_steps=steps // 2) if steps > 1 else None
 
 
 def _sized(note: N) -> N:

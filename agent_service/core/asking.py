@@ -5,10 +5,9 @@ cost is set aside first, so a crash cannot hide it. Waiting charges nothing. Not
 beyond its bound. An unusable decision is asked for again, with the reason. A run ends with exactly one final status.
 """
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from agent_service.core import acting, limits, notes
-from agent_service.core.brief import Limits
 from agent_service.core.events import CallReserved, ModelUnavailable
 from agent_service.core.facts import CallAsked, CallLost, CallPutOff, PersonAsked
 from agent_service.core.facts import Ended as EndedFact
@@ -220,14 +219,10 @@ def ask_person(
 ) -> RunState:
     """`patience_s`: how long the run waits, unless its deadline is earlier; null for a stop, which has no timer."""
     since = state.updated_at
-    until = None if patience_s is None else expires_at(state.brief.limits, since, patience_s)
+    until = None if patience_s is None else since + timedelta(seconds=patience_s)
     waiting = NeedsPerson(ask=ask, since=since, entry=state.version, expires_at=until, held=held)
-    return with_facts(state, PersonAsked(ask=ask, expires_at=until), waiting=waiting, summary=summary)
-
-
-def expires_at(granted: Limits, since: datetime, patience_s: float) -> datetime:
-    until = since + timedelta(seconds=patience_s)
-    return min(until, granted.deadline_at) if granted.deadline_named else until
+    asked = replace(state, waiting=waiting, summary=summary)
+    return with_facts(asked, PersonAsked(ask=ask, expires_at=asked.due_at))
 
 
 def with_lost_call(state: RunState) -> RunState:

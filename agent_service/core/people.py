@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from agent_service.core import acting, approving, asking, continuing, limits, notes, planning
 from agent_service.core.events import SignalReceived
-from agent_service.core.facts import PersonAsked, Reopened, Ruled
+from agent_service.core.facts import Reopened, Ruled
 from agent_service.core.framing import adopt
 from agent_service.core.phases import Framing, Phase, Plan
 from agent_service.core.state import Ruling, RunState, with_facts
@@ -84,10 +84,10 @@ def _flaw(state: RunState, event: SignalReceived) -> Text:
 
 
 def _flaw_of_ruling(state: RunState, approval: Approval, event: SignalReceived) -> Text:
-    signal, waiting, subject = event.signal, state.waiting, approval.subject_hash
+    signal, subject = event.signal, approval.subject_hash
     step = _step_of(state, approval) or None
     if signal.kind == "approve":
-        until = waiting.expires_at if isinstance(waiting, NeedsPerson) else None
+        until = state.due_at
         if until and (event.said_at or event.at) >= until:
             return say("approved_too_late", until=instant(until))
         if signal.arguments_hash is None:
@@ -101,7 +101,7 @@ def _hear_when_asked(state: RunState, waiting: NeedsPerson, event: SignalReceive
     signal, ask = event.signal, waiting.ask
     ruling, remark = signal.kind in RULINGS, signal.kind == "message"
     if remark if isinstance(ask, Stop) else not (ruling or signal.message):
-        return _asked_longer(told(state, event), waiting)
+        return told(state, event)
     after = told(limits.extend_deadline(state, waiting.since), event)
     running = replace(after, waiting=_held(waiting, event.at))
     match ask:
@@ -130,19 +130,6 @@ def _held(waiting: NeedsPerson, at: datetime) -> Waiting:
 def _heeding(state: RunState, before: RunState) -> RunState:
     """A ruling's words stop no task, unless people had said something `before` that the model was not told."""
     return state if continuing.is_unheard(before) else replace(state, heeded=state.words)
-
-
-def _asked_longer(state: RunState, waiting: NeedsPerson) -> RunState:
-    """A deadline that was raised may leave a person more time."""
-    ask, granted = waiting.ask, state.brief.limits
-    if isinstance(ask, Stop):
-        return state
-    patience_s = granted.answer_s if isinstance(ask, Question) else granted.approval_s
-    until = asking.expires_at(granted, waiting.since, patience_s)
-    if until == waiting.expires_at:
-        return state
-    longer = replace(waiting, expires_at=until, entry=state.version)
-    return with_facts(state, PersonAsked(ask=ask, expires_at=until), waiting=longer)
 
 
 def on_expiry(state: RunState) -> RunState:

@@ -318,7 +318,8 @@ class RunState:
             case Ended():
                 return None
             case NeedsPerson(expires_at=at):
-                return at
+                limits = self.brief.limits
+                return min(at, limits.deadline_at) if at and limits.deadline_named else at
             case Sleeping(until=at) | Thinking(retry_at=datetime() as at):
                 return min(self.over_at, at)
             case Acting(timed=timed):

@@ -312,8 +312,9 @@ Held = Annotated[Thinking | Acting | Planned, Field(discriminator="kind")]
 class NeedsPerson:
     """Paused: waits for a person to allow something, to answer a question, or to let a stopped run go on.
 
-    `entry` is the number of the entry that asked. `expires_at` is null for a stop. `held`: what goes on once it is
-    decided; null where the model is asked, or the plan is carried out.
+    `entry` is the number of the entry that asked. `expires_at`, or a deadline that the caller named, ends the wait;
+    it is null for a stop. `held`: what goes on once it is decided; null where the model is asked, or the plan is
+    carried out.
 
     Came here: a plan, a framing or a task needs an approval, the model asked instead of acting, a budget is spent under
         `on_budget: pause`, or the model will not answer for long.

@@ -162,9 +162,6 @@ class History(Requests):
     @heard(facts.PersonAsked)
     def _person_asked(self, fact: facts.PersonAsked) -> None:
         ask = fact.ask
-        if PAUSE in self.open and not isinstance(ask, Stop):  # the same is asked for longer
-            self.open[PAUSE].until = fact.expires_at
-            return
         self.close(CALL, "cancelled")
         self.close(SLEEP, "ok")
         kind, why = ("person", ask.ending_class) if isinstance(ask, Stop) else (ask.kind, "")

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from datetime import datetime
 
 from pydantic import JsonValue
 
@@ -43,10 +42,10 @@ def human_task(state: RunState) -> HumanTask | None:
     if state.final and state.brief.as_step:
         return None
     match state.waiting:
-        case NeedsPerson(ask=Approval() as approval, expires_at=at):
-            return _for_approval(state, approval, at)
-        case NeedsPerson(ask=Question() as question, expires_at=at):
-            return _for_answer(state, question, at)
+        case NeedsPerson(ask=Approval() as approval):
+            return _for_approval(state, approval)
+        case NeedsPerson(ask=Question() as question):
+            return _for_answer(state, question)
         case NeedsPerson(ask=Stop() as stop) if stop.ending_class.startswith(OF_BUDGETS):
             return _of(state, "budget", reason=str(stop.reason), step=state.step)
         case Ended(stop=stop, held=Acting(pendings=pendings)) as ended if stop.ending_class == "in_doubt":
@@ -62,8 +61,8 @@ def _of(state: RunState, kind: str, **fields: object) -> HumanTask:
     return HumanTask.model_validate(about | fields)
 
 
-def _for_approval(state: RunState, asked: Approval, expires_at: datetime | None) -> HumanTask:
-    fields = {"reason": str(asked.reason), "arguments_hash": asked.subject_hash, "expires_at": expires_at}
+def _for_approval(state: RunState, asked: Approval) -> HumanTask:
+    fields = {"reason": str(asked.reason), "arguments_hash": asked.subject_hash, "expires_at": state.due_at}
     match asked.proposal:
         case Plan(action=action):
             about = _named(asked.step or state.step + 1, asked.task, asked.round)
@@ -99,7 +98,7 @@ def _why_asked(state: RunState) -> str:
     return f"the model asks{settles if steps else ''}; {NEVER}"
 
 
-def _for_answer(state: RunState, question: Question, expires_at: datetime | None) -> HumanTask:
+def _for_answer(state: RunState, question: Question) -> HumanTask:
     ask = question.ask
     return _of(
         state,
@@ -109,7 +108,7 @@ def _for_answer(state: RunState, question: Question, expires_at: datetime | None
         choices=ask.choices,
         tried=ask.tried or None,
         would_change=ask.would_change or None,
-        expires_at=expires_at,
+        expires_at=state.due_at,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent_service.core import asking, people, planning
-from agent_service.core.events import CancelRequested, ModelReplied, RunStarted, Transition
+from agent_service.core.events import CallReserved, CancelRequested, ModelReplied, RunStarted, Transition
 from agent_service.core.facts import RequestSent
 from agent_service.core.phases import Framing, Refusal, Unusable
 from agent_service.core.results import Judgement, Relation
@@ -244,8 +244,8 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (spending.no_call_is_made_that_could_break_a_limit, "limits._reached", FREE),
     (
         spending.a_reserve_is_followed_by_its_call_or_by_the_end_of_the_budget,
-        "asking.on_reserved",
-        instead(lambda state, _event: state),
+        "decide.DECIDERS",
+        decided(CallReserved, instead(lambda state, _event: state)),
     ),
     (order.no_key_is_used_twice, "acting.retry", behind(same_attempt)),
     (order.a_run_is_completed_only_with_proof_of_every_item, "thinking._done", BELIEVED),
@@ -276,7 +276,11 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
         planned_with_a_flaw,
     ),
     (deciding.a_framing_is_taken_up_only_when_it_was_asked_for_and_is_sound, "phases:Framing.flaws", always(())),
-    (deciding.a_refusal_hands_the_run_to_a_person, "thinking.on_reply", before(refused_as_unusable)),
+    (
+        deciding.a_refusal_hands_the_run_to_a_person,
+        "decide.DECIDERS",
+        decided(ModelReplied, before(refused_as_unusable)),
+    ),
     (deciding.a_claim_that_is_not_shown_is_refused_and_only_once, "framing._of_done", FOUND_ANYWAY),
     (deciding.done_is_looked_at_where_that_is_wanted, "framing._is_affordable", always(False)),
     (deciding.what_a_person_says_voids_what_is_claimed, "people.told", claim_left),

@@ -73,15 +73,9 @@ def a_compaction_gives_up_older_steps_and_nothing_else(story: Story) -> None:
         assert said_by_people(now) == said_by_people(before)
         kept, finished = steps_of(now), finished_by(change)
         too_long = isinstance(change.event, ModelUnavailable)
-        most = newest_steps(after(change), before) if too_long else kept_steps(after(change))
+        most = len(steps_of(before)) // 2 if too_long else kept_steps(after(change))
         assert len(kept) == min(most, len(steps_of(before)) + finished)
         assert kept[: len(kept) - finished] == steps_of(before)[len(steps_of(before)) - len(kept) + finished :]
-
-
-def newest_steps(state: RunState, before: tuple[Note, ...]) -> int:
-    """Those of the newest plan, while there are others to give up before them."""
-    planned = len(state.plan.actions) if state.plan else 1
-    return planned if len(steps_of(before)) > planned else 1
 
 
 def kept_steps(state: RunState) -> int:

@@ -9,10 +9,9 @@ import difflib
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 import yaml
@@ -61,13 +60,8 @@ LACKING: Mapping[type[BaseModel], Mapping[str, str]] = {
 }
 
 
-class Language(StrEnum):
-    PYTHON = "python"
-    BASH = "bash"
-    NODE = "node"
-
-
-PROGRAMS = {Language.PYTHON: "run.py", Language.BASH: "run.sh", Language.NODE: "run.mjs"}
+Language = Literal["python", "bash", "node"]
+PROGRAMS: Mapping[Language, str] = {"python": "run.py", "bash": "run.sh", "node": "run.mjs"}
 
 
 def check(settings: GatewaySettings) -> Exit:
@@ -151,7 +145,7 @@ def check_command(
 @commands.command(epilog=examples(f"{NAME} new weather", f"{NAME} new weather --lang bash"))
 def new(
     name: Annotated[str, typer.Argument(help="What the tool is called.", metavar="NAME")],
-    lang: Annotated[Language, typer.Option(help="The language of its program.")] = Language.PYTHON,
+    lang: Annotated[Language, typer.Option(help="The language of its program.")] = "python",
     tools: Annotated[
         Path,
         typer.Option("--tools", help="The folder that holds your tools; made, if it is not there.", metavar="FOLDER"),
@@ -194,7 +188,7 @@ def _contents(made: Path, language: Language) -> Iterator[tuple[Path, str]]:
     program = PROGRAMS[language]
     named = {"name": made.name, "program": program, "folder": str(made.parent)}
     templates = files(__package__).joinpath("templates")
-    for folder in (templates, templates / language.value):
+    for folder in (templates, templates / language):
         for template in (each for each in folder.iterdir() if each.is_file()):
             text = template.read_text(encoding="utf-8")
             for key, value in named.items():

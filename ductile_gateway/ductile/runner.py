@@ -28,7 +28,7 @@ from ductile_gateway.calls.call import (
     failed,
 )
 from ductile_gateway.calls.ledger import Ledger
-from ductile_gateway.ductile.api import Away, DuctileApi, Lost, open_api
+from ductile_gateway.ductile.api import Away, Lost, open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import Going, Queue, ToldOfSent
 from ductile_gateway.ductile.relay import open_relay_ingress
@@ -144,40 +144,6 @@ class DuctileRunner:
             return await self._lost(call, receipt, str(error))
 
 
-@contextlib.asynccontextmanager
-async def open_runner(
-    api: DuctileApi,
-    tools: DuctileTools,
-    settings: DuctileSettings,
-    ledger: Ledger,
-    *,
-    queue: Queue,
-    told: ToldOfSent,
-    pace: Pace | None = None,
-    relay_transport: httpx2.AsyncBaseTransport | None = None,
-) -> AsyncIterator[DuctileRunner]:
-    """`relay_transport`: in place of the network, for Ductile's relay ingress."""
-    pace = pace or Pace(most_s=settings.poll_most_s)
-    events = DuctileEvents(api)
-    watch = JobWatch(api, events, ledger, pace, settings.secrets())
-    starts, relayed = ApiStarts(api, tools, settings, pace), dict[str, RelayStarts]()
-    async with contextlib.AsyncExitStack() as opened:
-        if us := settings.relay:
-            timeout_s, wire = settings.request_timeout_s, relay_transport
-            opening = open_relay_ingress(settings.url, us, timeout_s=timeout_s, transport=wire)
-            events_to = RelayStarts(await opened.enter_async_context(opening), us, settings, pace)
-            relayed = dict.fromkeys(us.routes, events_to)
-        following = asyncio.create_task(events.follow()) if settings.events else None
-        try:
-            yield DuctileRunner(
-                settings=settings, ledger=ledger, watch=watch, api=starts, relayed=relayed, queue=queue, told=told
-            )
-        finally:
-            if following:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
-
-
 @dataclass(eq=False)
 class Ductiles:
     """`runners` by the name of their Ductile. Jobs that outlived the deadlines of their calls are all looked at every
@@ -253,11 +219,36 @@ async def open_ductiles(
     *,
     queues: Mapping[str, Queue],
     told: ToldOfSent,
+    pace: Pace | None = None,
+    transport: httpx2.AsyncBaseTransport | None = None,
+    relay_transport: httpx2.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[Ductiles]:
-    async with contextlib.AsyncExitStack() as stack:
-        runners = dict[str, DuctileRunner]()
-        for name, settings in every.items():
-            api, found = await stack.enter_async_context(open_api(settings)), tools.get(name, DuctileTools())
-            opening = open_runner(api, found, settings, ledger, queue=queues[name], told=told)
-            runners[name] = await stack.enter_async_context(opening)
-        yield Ductiles(runners, ledger, min(settings.poll_most_s for settings in every.values()))
+    """`transport`, `relay_transport`: in place of the network, for Ductile's API and its relay ingress."""
+    runners, heard = dict[str, DuctileRunner](), list[DuctileEvents]()
+    async with contextlib.AsyncExitStack() as opened:
+        for name, its in every.items():
+            api = await opened.enter_async_context(open_api(its, transport))
+            kept, events = pace or Pace(most_s=its.poll_most_s), DuctileEvents(api)
+            relayed = dict[str, RelayStarts]()
+            if us := its.relay:
+                opening = open_relay_ingress(its.url, us, timeout_s=its.request_timeout_s, transport=relay_transport)
+                starts = RelayStarts(await opened.enter_async_context(opening), us, its, kept)
+                relayed = dict.fromkeys(us.routes, starts)
+            if its.events:
+                heard.append(events)
+            runners[name] = DuctileRunner(
+                settings=its,
+                ledger=ledger,
+                watch=JobWatch(api, events, ledger, kept, its.secrets()),
+                api=ApiStarts(api, tools.get(name, DuctileTools()), its, kept),
+                relayed=relayed,
+                queue=queues[name],
+                told=told,
+            )
+        following = [asyncio.create_task(events.follow()) for events in heard]
+        try:
+            yield Ductiles(runners, ledger, min(its.poll_most_s for its in every.values()))
+        finally:
+            for task in following:
+                task.cancel()
+            await asyncio.gather(*following, return_exceptions=True)

@@ -12,10 +12,9 @@ import httpx2
 
 from ductile_gateway.calls.call import CALL_ID, Intent, Receipt, ToolCall, ToolOutcome, Verdict
 from ductile_gateway.calls.ledger import Ledger
-from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import Queue
-from ductile_gateway.ductile.runner import DuctileRunner, Ductiles, open_runner
+from ductile_gateway.ductile.runner import DuctileRunner, Ductiles, open_ductiles
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.watch import Pace
 from ductile_gateway.ports import Begin
@@ -75,19 +74,19 @@ async def gateway(
     settings = settings_for(ductile, **changed)
     async with (
         embedded(store)() as stores,
-        open_api(settings, transport) as api,
-        open_runner(
-            api,
-            tools,
-            settings,
+        open_ductiles(
+            {"": settings},
+            {"": tools},
             stores.ledger,
-            pace=pace,
-            queue=queue,
+            queues={"": queue},
             told=lambda *_: None,
+            pace=pace,
+            transport=transport,
             relay_transport=wire,
-        ) as runner,
+        ) as several,
     ):
-        yield Recorded(runner, stores.ledger, Ductiles({"": runner}, stores.ledger, pace.most_s))
+        several.every_s = pace.most_s
+        yield Recorded(several.runners[""], stores.ledger, several)
 
 
 def outcome(verdict: Verdict) -> ToolOutcome:

@@ -16,7 +16,7 @@ from agent_service.run.ports import Answer, ModelCall, Question
 from agent_service.workbench.evaluation.played import BEGIN, WAITS_S, WaitingModel
 from agent_service.workbench.evaluation.scenario import follower_of
 from agent_service.workbench.evaluation.trials import Mind, Trial, evaluate, play, scripted
-from ductile_gateway.cli.tools import Language, make
+from ductile_gateway.cli.tools import make
 from tests.evaluation.small import SMALL, seen_of, small
 from tests.models.model_house import framing
 
@@ -47,7 +47,7 @@ def busy(times: int, wait_s: float | None = None) -> Failing:
 
 
 async def test_a_plugin_of_a_folder_takes_part_as_it_is(tmp_path: Path) -> None:
-    make("words", Language.BASH, tmp_path / "tools")
+    make("words", "bash", tmp_path / "tools")
     rules: list[dict[str, Any]] = copy.deepcopy(SMALL["script"]["rules"])
     rules[1]["plan"] = {"action": {"tool": "words", "command": "handle", "arguments": {"text": "it is on"}}}
     own = {"plugin": "words", "folder": str(tmp_path / "tools")}

@@ -11,7 +11,7 @@ import pytest
 
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.cli.main import EXAMPLE
-from ductile_gateway.cli.tools import Language, make
+from ductile_gateway.cli.tools import make
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.toolbox import follow_folders
 from tests.gateway.served import ROOT
@@ -77,11 +77,11 @@ async def test_a_tool_that_is_new_changed_or_gone_while_the_gateway_runs_is_so_o
     def names() -> list[str]:
         return [offer.name for offer in offers.catalog.tools]
 
-    one, offers = make("one", Language.PYTHON, tmp_path), Offers()
+    one, offers = make("one", "python", tmp_path), Offers()
     settings = GatewaySettings.model_validate({"plugins": {"folders": [str(tmp_path)]}})
     following = asyncio.create_task(follow_folders(settings, offers, dict[str, object]().update))
     await until(lambda: offers.catalog.revision)
-    make("two", Language.BASH, tmp_path)
+    make("two", "bash", tmp_path)
     await until(lambda: names() == ["one", "two"])
     changed(one / "manifest.yaml", "type: read", "type: write")
     await until(lambda: offers.catalog.tools[0].commands[0].tier == "write")

@@ -9,8 +9,7 @@ import asyncio
 import json
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,21 +36,12 @@ from agent_service.core.waiting import Status
 from agent_service.history.results import NamedArtifact
 from agent_service.run.changes import as_decided
 from agent_service.settings import AgentSettings
-from agent_service.store.marks import (
-    Mark,
-    is_moved_away,
-    mark_in,
-    mark_moved_away,
-    put_mark,
-    refuse_unless_here,
-    take_mark_away,
-)
+from agent_service.store.marks import left
 from agent_service.store.opening import log_of_runs
 from agent_service.views.folder.workspace import MAX_BYTES
 from agent_service.views.pages import pages_of
 from groundwork.archive.format import Archive, Writer, writing
 from groundwork.archive.series import KEYS, SUFFIX, Series
-from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Exit, Failure, Misconfigured, NotDone
 from groundwork.service.store_folder import ID_FILE, known_id
 
@@ -121,7 +111,11 @@ async def backup(config: Path | None, place: str, *, with_keys: bool = False, ke
 async def export_all(config: Path | None, place: Path) -> Report:
     """Of a store that is left: no agent may run, and none begins on it again. Raises Misconfigured and TryAgain."""
     loaded = settings.load(config)
-    async with alone(loaded) as link, _left(loaded, link), records(config) as kept:
+    async with (
+        alone(loaded) as link,
+        left(loaded.store, log_of_runs(link) if loaded.shared else None),
+        records(config) as kept,
+    ):
         made = Made(what="every run", file=str(file_in(place, AGENT)))
         with writing(Path(made.file), kept.ring) as archive:
             runs, _ = await _add_runs(kept, archive, made)
@@ -148,27 +142,6 @@ async def export(config: Path | None, name: str, place: Path | None = None) -> R
     made.runs = {run.run_id: run.status.value for run in runs}
     made.left_out = {f"{run.run_id}/{path}": why for run in runs for path, why in run.left_out.items()}
     return made.outcome("" if kept.ring else "! it is not signed, for the file with the agent's keys is not there")
-
-
-@asynccontextmanager
-async def _left(loaded: AgentSettings, link: NatsLink) -> AsyncIterator[None]:
-    """Inside, and afterwards unless it fails, no agent begins on the store."""
-    log = log_of_runs(link)
-    before = await mark_in(log) if loaded.shared else Mark(state="left" if is_moved_away(loaded.store) else "here")
-    if before.state == "coming":
-        await refuse_unless_here(log)
-    if loaded.shared:
-        mark = await put_mark(log, Mark(state="left"), before)
-    else:
-        mark_moved_away(loaded.store)
-    try:
-        yield
-    except BaseException:
-        if loaded.shared:
-            await put_mark(log, before, mark)
-        elif before.state == "here":
-            take_mark_away(loaded.store)
-        raise
 
 
 async def _add_runs(

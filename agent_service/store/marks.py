@@ -5,6 +5,8 @@
 A log without a mark has its runs here. Each step is said before the next, so the same command finishes a restore.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -77,9 +79,25 @@ def refuse_moved_away(folder: Path) -> None:
         )
 
 
-def mark_moved_away(folder: Path) -> None:
-    store_folder.write(folder / FILE, "{}\n")
-
-
 def take_mark_away(folder: Path) -> None:
     (folder / FILE).unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def left(folder: Path, log: SharedLog | None) -> AsyncIterator[None]:
+    """Inside, and afterwards unless it fails, no agent begins on the log, or without one on the store in the folder."""
+    before = await mark_in(log) if log else Mark(state="left" if is_moved_away(folder) else "here")
+    if log:
+        if before.state == "coming":
+            await refuse_unless_here(log)
+        mark = await put_mark(log, Mark(state="left"), before)
+    else:
+        store_folder.write(folder / FILE, "{}\n")
+    try:
+        yield
+    except BaseException:
+        if log:
+            await put_mark(log, before, mark)
+        elif before.state == "here":
+            take_mark_away(folder)
+        raise

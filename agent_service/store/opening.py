@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from agent_service.store.database import FILE, open_database
-from agent_service.store.index import Indexing
 from agent_service.store.marks import refuse_unless_here
 from agent_service.store.shared import SharedStore
 from agent_service.store.sqlite import Held, ours
+from agent_service.store.words import Indexing
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import Misconfigured

@@ -23,7 +23,6 @@ from agent_service.run.lines import EVERY_RUN, RunLine, Sum, Wanted
 from agent_service.run.ports import Place
 from agent_service.store.beside import Forgetting, Halts, Inbox, Quarantine, Taken
 from agent_service.store.database import load_queries, open_database
-from agent_service.store.index import Indexing
 from agent_service.store.listing import read_list, read_sums
 from agent_service.store.rows import (
     Loaded,
@@ -36,7 +35,7 @@ from agent_service.store.rows import (
     rows_of,
     tombstone_of,
 )
-from agent_service.store.words import Word
+from agent_service.store.words import Indexing, Word
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.errors import Full
 from groundwork.sqlite.file import SqliteFile, instant, microseconds

@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 from typing import Literal, NoReturn
 
 from agent_service.store.database import open_database
-from agent_service.store.index import Indexing
 from agent_service.store.shared import SharedStore
+from agent_service.store.words import Indexing
 from groundwork.nats.following import Batch
 from groundwork.nats.publishing import StoredMessage, matches
 from groundwork.nats.shared_log import ALL, Extent, Moved, SharedLog

@@ -20,10 +20,9 @@ from agent_service.errors import Remedy, WakeConflict
 from agent_service.run.journal import Commit
 from agent_service.run.ports import Dismissal
 from agent_service.store.database import FILE
-from agent_service.store.index import OF_A_RUN
 from agent_service.store.shared import SharedStore
 from agent_service.store.sqlite import RunStore
-from agent_service.store.words import LEVEL, GoneSaid
+from agent_service.store.words import LEVEL, OF_A_RUN, GoneSaid
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 from schemas.events import ToolOutput, ToolResult

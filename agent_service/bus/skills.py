@@ -44,12 +44,6 @@ class Told:
         return Told(self.executor, (*self.offers, *other.offers), (*self.flaws, *other.flaws))
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
-    offers: Mapping[str, ToolOffer]
-    conflicts: tuple[str, ...] = ()
-
-
 class _Answer(Wire):
     executor: ToolName | None = None
     tools: tuple[JsonValue, ...] = Field(max_length=1000)
@@ -74,13 +68,16 @@ def told_by(executor: str, tools: Iterable[JsonValue]) -> Told:
     return Told(executor, tuple(offers), tuple(flaws))
 
 
-def merge(told: Iterable[Told], before: Mapping[str, ToolOffer], present: frozenset[str]) -> Merged:
-    """`told`: newest of each executor, by first answers. `before`: merged so far. `present`: not silent."""
+def merge(
+    told: Iterable[Told], before: Mapping[str, ToolOffer], present: frozenset[str]
+) -> tuple[dict[str, ToolOffer], tuple[str, ...]]:
+    """The offers by name, and the conflicts. `told`: newest of each executor, by first answers. `before`: merged so
+    far. `present`: not silent."""
     offered: defaultdict[str, list[ToolOffer]] = defaultdict(list)
     for offer in (offer for one in told for offer in one.offers):
         offered[offer.name].append(offer)
     chosen = {name: _chosen(offered[name], before.get(name), present) for name in sorted(offered)}
-    return Merged(chosen, tuple(conflict for name in chosen for conflict in _conflicts(chosen[name], offered[name])))
+    return chosen, tuple(conflict for name in chosen for conflict in _conflicts(chosen[name], offered[name]))
 
 
 def _chosen(offers: Sequence[ToolOffer], before: ToolOffer | None, present: frozenset[str]) -> ToolOffer:
@@ -152,7 +149,7 @@ class NatsSkills:
         self._declared = told_by(UNNAMED, declared)
         self._told: dict[str, Told] = {}
         self._answered_in: dict[str, int] = {}
-        self._merged = Merged({})
+        self._offers: dict[str, ToolOffer] = {}
         self._catalog = Catalog(tools=())
         self._asked_at = float("-inf")
         self._round = self._gathered = 0
@@ -167,7 +164,7 @@ class NatsSkills:
             async with self._asking:
                 if self._is_stale() and self._gathered == gathered:  # else another has just asked
                     await self._ask()
-        if not self._merged.offers and (self.problems or not self._told):
+        if not self._offers and (self.problems or not self._told):
             raise TryAgain("; ".join(self.problems) or NO_EXECUTOR)
         return self._catalog
 
@@ -193,18 +190,16 @@ class NatsSkills:
             await self._link.subscribe(inbox, self._on_answer)
             self._inbox = inbox
         known, self._round = set(self._told), self._round + 1
-        if await self._link.send(subjects.CATALOG, b"", reply=self._inbox) and await self._news_within(ANSWER_WITHIN_S):
-            heard_at = monotonic()
-            while (left := heard_at + self._patience_s(known) - monotonic()) > 0 and await self._news_within(left):
-                pass
+        heard_at, left = 0.0, ANSWER_WITHIN_S
+        if await self._link.send(subjects.CATALOG, b"", reply=self._inbox):
+            while left > 0 and await self._news_within(left):
+                heard_at = heard_at or monotonic()
+                is_missing = not known or any(self._answered_in[name] < self._round for name in known)
+                left = heard_at + (KNOWN_WITHIN_S if is_missing else NEW_WITHIN_S) - monotonic()
         self._gathered = self._round
         self._merge()
         if self._told or self._declared.offers:
             self._asked_at = monotonic()
-
-    def _patience_s(self, known: set[str]) -> float:
-        is_missing = not known or any(self._answered_in[name] < self._round for name in known)
-        return KNOWN_WITHIN_S if is_missing else NEW_WITHIN_S
 
     async def _news_within(self, seconds: float) -> bool:
         with suppress(TimeoutError):
@@ -237,14 +232,14 @@ class NatsSkills:
 
     def _merge(self) -> None:
         every = tuple(map(self._usable, (self._declared, *self._told.values())))
-        self._merged = merge(every, self._merged.offers, self.present())
-        offers, flaws = self._merged.offers, (flaw for told in every for flaw in told.flaws)
-        hidden = (f"{name}: the agent offers its own tool of this name" for name in offers if name in self._own)
-        problems = tuple(dict.fromkeys((*flaws, *self._merged.conflicts, *hidden)))
+        self._offers, conflicts = merge(every, self._offers, self.present())
+        flaws = (flaw for told in every for flaw in told.flaws)
+        hidden = (f"{name}: the agent offers its own tool of this name" for name in self._offers if name in self._own)
+        problems = tuple(dict.fromkeys((*flaws, *conflicts, *hidden)))
         for problem in set(problems).difference(self.problems):
             log.warning("a tool offer is left out", extra={"why": problem})
         self.problems = problems
-        self._catalog = Catalog(tools=tuple(map(self._oversight.over, {**offers, **self._own}.values())))
+        self._catalog = Catalog(tools=tuple(map(self._oversight.over, {**self._offers, **self._own}.values())))
 
 
 def unoffered(

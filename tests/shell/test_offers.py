@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
-from agent_service.bus.skills import Merged, Told, merge, read_answer
+from agent_service.bus.skills import Told, merge, read_answer
 from agent_service.settings import load
 from agent_service.trust.oversight import Oversight, undeclared
 from groundwork.service.errors import Misconfigured
 from schemas.catalog import ToolCommand, ToolOffer
 
+Merged = tuple[dict[str, ToolOffer], tuple[str, ...]]
+"""The offers by name, and the conflicts."""
 ONE, OTHER = {"name": "say", "tier": "read"}, {"name": "say", "tier": "write"}
 
 
@@ -24,25 +26,25 @@ def told(executor: str | None, *tools: Any) -> Told:
 
 def merged(*answers: Told, before: Merged | None = None, silent: str = "") -> Merged:
     present = frozenset(answer.executor for answer in answers) - {silent}
-    return merge(answers, before.offers if before else {}, present)
+    return merge(answers, before[0] if before else {}, present)
 
 
 def owners(result: Merged) -> dict[str, Any]:
-    return {name: offer.executor for name, offer in result.offers.items()}
+    return {name: offer.executor for name, offer in result[0].items()}
 
 
 def test_offers_of_several_executors_stand_side_by_side_sorted_by_name() -> None:
     result = merged(told("b", tool("walk")), told("a", tool("talk")), told(None, tool("sing")))
     assert list(owners(result).items()) == [("sing", "unnamed"), ("talk", "a"), ("walk", "b")]
-    assert result.conflicts == ()
+    assert result[1] == ()
 
 
 def test_different_tools_of_one_name_are_told_with_both_executors_and_the_first_keeps_it() -> None:
     first = merged(told("b", tool()), told("a", tool(command=OTHER)))
     turned = merged(told("a", tool(command=OTHER)), told("b", tool()), before=first)
     for result in (first, turned):
-        assert (owners(result), result.offers["talk"].commands[0].tier) == ({"talk": "b"}, "read")
-        (conflict,) = result.conflicts
+        assert (owners(result), result[0]["talk"].commands[0].tier) == ({"talk": "b"}, "read")
+        (conflict,) = result[1]
         assert "tool talk of a is left out: b offered another" in conflict
 
 

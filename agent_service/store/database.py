@@ -28,8 +28,8 @@ def load_queries(file: str = "queries.sql") -> dict[str, str]:
 
 FILE = "runs.db"
 SMALL = 16 << 20
-"""Bytes of a file that is checked at the start: damage to a larger one is found when it is read, or by `agentic doctor
---deep`."""
+"""Bytes of a file that is checked at the start: damage to a larger one is found when it is read, or by `agentic verify
+--all`."""
 MIGRATIONS = files(__package__) / "migrations"
 
 

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import nats.errors
@@ -46,21 +46,15 @@ class Batch:
     at: datetime = _LONG_AGO
 
 
+@dataclass(frozen=True, slots=True)
 class Following:
     """`start`: where its consumer begins that is behind nothing."""
 
-    def __init__(
-        self,
-        link: NatsLink,
-        stream: str,
-        *,
-        subject: str = ">",
-        headers_only: bool = False,
-        start: Mapping[str, object] = FROM_THE_FIRST,
-    ) -> None:
-        self._link, self._stream = link, stream
-        self._what = {"filter_subjects": [subject], "headers_only": headers_only}
-        self._start = start
+    _link: NatsLink
+    _stream: str
+    subject: str = ">"
+    headers_only: bool = False
+    start: Mapping[str, object] = field(default_factory=lambda: FROM_THE_FIRST)
 
     async def batches(self, after: int) -> AsyncGenerator[Batch, None]:
         """What is behind sequence `after`. Raises Misconfigured where there is no such stream."""
@@ -121,8 +115,9 @@ class Following:
         config = {
             "name": name,
             "deliver_subject": inbox,
-            **(behind if after else self._start),
-            **self._what,
+            **(behind if after else self.start),
+            "filter_subjects": [self.subject],
+            "headers_only": self.headers_only,
             "ack_policy": "none",
             "max_deliver": 1,
             "flow_control": True,

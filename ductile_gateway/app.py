@@ -52,15 +52,14 @@ log = logging.getLogger(__name__)
 def run(config: Path | None, *, take_over: bool = False) -> Exit:
     """Until it is told to stop. Raises Misconfigured for settings that cannot be used: until they are read there is no
     log to say it in."""
-    file = settings_file(config)
-    settings = load(file)
+    settings = load(settings_file(config))
 
     async def until_told() -> None:
         with cancelled_by_signals(lambda: None, OF_A_SERVICE):
             await serve(settings, take_over=take_over)
         log.info("stopped")
 
-    return serving.serve(file, settings.log, settings.secrets(), until_told)
+    return serving.serve(settings.log, settings.secrets(), until_told)
 
 
 async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:

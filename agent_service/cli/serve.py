@@ -12,7 +12,6 @@ from groundwork.service.errors import Exit
 
 def serve(config: Path | None, *, take_over: bool = False) -> Exit:
     """Raises Misconfigured for settings that cannot be used: until they are read there is no log to say it in."""
-    file = whereabouts.own(config)
-    loaded = settings.load(file)
+    loaded = settings.load(whereabouts.own(config))
     work = partial(app.serve, loaded, take_over=take_over)
-    return serving.serve(file, loaded.log, loaded.secrets(), work, aside=FOR_MACHINES)
+    return serving.serve(loaded.log, loaded.secrets(), work, aside=FOR_MACHINES)

@@ -12,32 +12,27 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import uvloop
 
 from groundwork.service import json_log, process, program
-from groundwork.service.config_file import LogSettings, secrets_in
+from groundwork.service.config_file import LogSettings
 from groundwork.service.errors import Exit, Misconfigured, complaint_of
-from groundwork.service.secret import equal_ones
 from groundwork.service.store_folder import once_free
 
 log = logging.getLogger(__name__)
 
 
 def serve(
-    file: Path | None,
     log_settings: LogSettings,
     secrets: Collection[str],
     work: Callable[[], Coroutine[Any, Any, None]],
     *,
     aside: Collection[str] = (),
 ) -> Exit:
-    """`file`: of the settings. `secrets` never appear in the log; `aside` are fields left out of text for people."""
+    """`secrets` never appear in the log; `aside` are fields left out of text for people."""
     json_log.set_up(log_settings.level.upper(), log_settings.format, redact=secrets, aside=aside)
-    for told in equal_ones(secrets_in(file, os.environ)) if file else ():
-        log.warning("%s: give each its own", told)
     program.collect_seldom()
     process.hide_memory()
     try:

@@ -30,9 +30,8 @@ from groundwork.service.machine import new_uuid, utc_now
 from schemas import subjects
 from schemas.envelope import MSG_ID, RUN_ID, SIGNATURE, rejection, without_capability
 
-CONTROL_SLOTS = 16
-STARTS_SLOTS = 16
-CHILDREN_SLOTS = 16
+SLOTS = 16
+"""Messages in hand at the same time that cause no turn, of each source."""
 HEARD_WITHIN_S = 30.0
 LOOK_EVERY_S = 0.05
 ANNOUNCED_WITHIN_S = 2.0
@@ -121,10 +120,10 @@ class NatsIntake:
         self._running: asyncio.Task[None] | None = None
         self._incoming = incoming
         self._receivers: dict[Source, Receiver] = {STARTS: intake, RESULTS: intake, CONTROL: intake, CHILDREN: children}
-        at_once = {RESULTS: slots, STARTS: STARTS_SLOTS, CONTROL: CONTROL_SLOTS, CHILDREN: CHILDREN_SLOTS}
         if turns is not None:
-            self._receivers[TURNS], at_once[TURNS] = turns, slots
-        self._loops = {source: self._loop(link, source, slots=most) for source, most in at_once.items()}
+            self._receivers[TURNS] = turns
+        of_turns = dict.fromkeys((RESULTS, TURNS), slots)
+        self._loops = {source: self._loop(source, slots=of_turns.get(source, SLOTS)) for source in self._receivers}
 
     @property
     def trouble(self) -> str:
@@ -174,9 +173,9 @@ class NatsIntake:
         all_here = info.get("num_ack_pending", 0) <= self._loops[source].in_hand
         return info.get("num_pending") == 0 and (self._shared or all_here)
 
-    def _loop(self, link: NatsLink, source: Source, *, slots: int) -> PullLoop:
+    def _loop(self, source: Source, *, slots: int) -> PullLoop:
         buried = DeadLetters(source.dead_letters, max_deliveries=MAX_DELIVERIES, notify=self._reject)
-        settling = Settling(link, source.stream, source.durable, partial(self._handle, source), buried)
+        settling = Settling(self._link, source.stream, source.durable, partial(self._handle, source), buried)
         return PullLoop(settling, slots=slots)
 
     async def _handle(self, source: Source, delivery: Delivery) -> None:

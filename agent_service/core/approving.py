@@ -35,9 +35,9 @@ MOST_REFUSED = 5
 """In a row: then the run hands itself to a person."""
 
 
-def is_allowed(state: RunState, proposal: Plan | Framing) -> bool:
-    named = (hash_of(proposal), "approved", state.step + 1 if isinstance(proposal, Plan) else 0, state.words)
-    return any((r.subject_hash, r.verdict, r.step, r.words) == named for r in state.rulings)
+def is_allowed(state: RunState, plan: Plan) -> bool:
+    named = (hash_of(plan), "approved", state.step + 1, state.words)
+    return named in [(one.subject_hash, one.verdict, one.step, one.words) for one in state.rulings]
 
 
 def why_needed(state: RunState, action: Action) -> Text:

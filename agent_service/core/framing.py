@@ -192,7 +192,8 @@ def to_look_up(state: RunState, claim: Met) -> tuple[str, ...]:
     item = next((item for item in state.done_items if item.id == claim.item), None)
     if item is None or item.proof is None or not _says_something(claim.quote):
         return ()
-    return tuple(place for place in places_of(state, item, claim) if not _unfit(state, item, place, claim))
+    places = [(place, _step_at(state, place)) for place in places_of(state, item, claim)]
+    return tuple([place for place, step in places if not _unfit(state, item, place, claim, step)])
 
 
 def places_of(state: RunState, item: DoneItem, claim: Met) -> tuple[str, ...]:
@@ -222,7 +223,8 @@ def _says_something(text: str) -> bool:
 
 
 def _flaw(state: RunState, item: DoneItem, place: str, claim: Met, looked_up: Mapping[tuple[str, str], Seen]) -> Text:
-    unfit, step = _unfit(state, item, place, claim), _step_at(state, place)
+    step = _step_at(state, place)
+    unfit = _unfit(state, item, place, claim, step)
     if unfit or item.proof is None:
         return unfit
     if not _says_something(claim.quote):
@@ -241,8 +243,7 @@ def sent_with(state: RunState, place: str) -> dict[str, JsonValue] | None:
     return step.sent if step else None
 
 
-def _unfit(state: RunState, item: DoneItem, place: str, claim: Met) -> Text:
-    step = _step_at(state, place)
+def _unfit(state: RunState, item: DoneItem, place: str, claim: Met, step: StepRecord | None) -> Text:
     known = (step and step.status == "ok") or place in state.artifacts
     if item.proof and place == PERSON:
         known = bool(state.messages)
@@ -260,7 +261,10 @@ def shown_by(proof: Proof) -> Text:
 
 
 def _step_at(state: RunState, place: str) -> StepRecord | None:
-    return next((record for record in state.completed if place == f"{STEP}{record.step}"), None)
+    for record in state.completed:
+        if place == f"{STEP}{record.step}":
+            return record
+    return None
 
 
 def _fits(proof: Proof, place: str, step: StepRecord | None) -> bool:

@@ -209,7 +209,7 @@ def _approved(state: RunState, ask: Approval, *, by: str) -> RunState:
         case Framing() as framing:  # and what came along with it, unless a person said something since
             return adopt(state, framing, state.first_choice if state.words == state.shown else None)
         case Plan() as plan if not ask.step:
-            return planning.carry_out(state, plan)
+            return planning.carry_out(state, plan, allowed=True)
     return continuing.ruled(state, ask, by=by)
 
 

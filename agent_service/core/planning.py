@@ -49,13 +49,14 @@ def _take_plan(state: RunState, plan: Plan, asking: Asking) -> RunState:
     return carry_out(replace(state, plan=plan, outline=plan.outline or state.outline), plan)
 
 
-def carry_out(state: RunState, plan: Plan) -> RunState:
+def carry_out(state: RunState, plan: Plan, *, allowed: bool = False) -> RunState:
+    """`allowed`: by a person, just now."""
     if reached := limits.reached_before_a_step(state):
         kept = replace(became(state, "refused", reached[0], reached[1:]), waiting=Planned(plan=plan))
         return out_of_budget(kept, reached, question=Asking(call=state.calls + 1, phase=Phase.PLAN))
     if flaws := _flaws_of_reads(state, plan):  # less is left than when it was planned
         return ask(state, Phase.PLAN, feedback=tuple(flaws))
-    why = approving.why_needed(state, plan.action)
+    why = "" if allowed else approving.why_needed(state, plan.action)
     if why and not approving.is_allowed(state, plan):
         return approving.ask_approval(state, plan, why)
     return acting.dispatch(state, plan)

@@ -69,7 +69,7 @@ async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: 
     if not settings.shared:
         await asyncio.to_thread(ahead, settings.store)  # refused before anybody is made to end for it
     async with AsyncExitStack() as ours:
-        shared, lease_s = settings.shared, settings.lease_s
+        shared = settings.shared
         laying = laid(
             ROLE,
             settings.nats,
@@ -78,8 +78,7 @@ async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: 
             name=subjects.SERVICE_AGENT,
             shared=shared,
             take_over=take_over,
-            lease_s=lease_s,
-            missed_after_s=lease_s,  # its messages are others' after `ack_wait`
+            lease_s=settings.lease_s,
         )
         ground = await ours.enter_async_context(laying)
         if ground.predecessor:

@@ -43,6 +43,8 @@ WAITING_IN_HAND = 128
 """Requests that wait for their turn, beside those that run: the fairness between runs is among these."""
 LOOKED_AT = 8
 JOINS_AFTER_S = 0.5
+MISSED_AFTER_S = 4.0
+"""One of several is taken for dead that has not renewed its lease for so long."""
 RESULTS_LOOKED_AT_S = 5.0
 """How often it is asked whether results are lost that were just published: they are published again for a minute."""
 
@@ -123,7 +125,7 @@ async def _laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnComm
         name=subjects.SERVICE_GATEWAY,
         shared=settings.shared,
         take_over=take_over,
-        lease_s=settings.lease_s,
+        lease_s=min(settings.lease_s, MISSED_AFTER_S) if settings.shared else settings.lease_s,
         hand_over_s=HAND_OVER_S + settings.grace_s,
     )
     if settings.shared:

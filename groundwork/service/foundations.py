@@ -19,8 +19,6 @@ from groundwork.service.store_folder import HAND_OVER_S, AlreadyRunning, claimed
 
 CONNECT_WITHIN_S = 5.0
 LOOK_S = 0.2
-MISSED_AFTER_S = 4.0
-"""One of several is taken for dead that has not renewed its lease for so long, or shorter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +43,10 @@ async def laid(
     take_over: bool,
     lease_s: float,
     hand_over_s: float = HAND_OVER_S,
-    missed_after_s: float = MISSED_AFTER_S,
 ) -> AsyncIterator[Ground]:
     """`store`: a folder, made if absent; of several that are `shared`, each has one of its own in it. `check` raises
-    Misconfigured for an unusable bus. `take_over`: end the owner, and wait `hand_over_s` for what it leaves.
-    `missed_after_s`: of one of several. Raises Failure; and Taken, in an ExceptionGroup."""
+    Misconfigured for an unusable bus. `take_over`: end the owner, and wait `hand_over_s` for what it leaves. Raises
+    Failure; and Taken, in an ExceptionGroup."""
     folder, before = store, None
     async with contextlib.AsyncExitStack() as ours:
         try:
@@ -63,7 +60,7 @@ async def laid(
                 folder = ours.enter_context(claimed(store))
             elif not take_over:
                 await ours.enter_async_context(locked(folder, within_s=0.0))
-            owner = Owner.here(folder, ttl_s=min(lease_s, missed_after_s) if shared else lease_s)
+            owner = Owner.here(folder, ttl_s=lease_s)
         if shared:
             lease = await ours.enter_async_context(joined(link, role, owner))
         else:

@@ -3,6 +3,7 @@
 A sentence is worded where it is told, and where the text of an error becomes a result for the model. Pure.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from datetime import datetime
@@ -27,7 +28,7 @@ class Sentence:
                 values[name] = str(value)
             elif isinstance(value, tuple):
                 values[name] = "; ".join(map(str, value))
-        return form.format_map(values) if isinstance(form, str) else form(values)
+        return _worded(form, values) if isinstance(form, str) else form(values)
 
 
 Text = str | Sentence
@@ -44,15 +45,14 @@ def instant(at: datetime) -> str:
 
 
 Values = Mapping[str, str | int | float | None]
+_OPTIONAL, _NAMED = re.compile(r"\[([^\]]*)\]"), re.compile(r"\{(\w+)")
 
 
-def _and(name: str, form: str) -> Callable[[Values], str]:
-    """`form`, and behind it what the value `name` says, if it says anything."""
-
-    def worded(values: Values) -> str:
-        return form.format_map(values) + (f": {values[name]}" if values[name] else "")
-
-    return worded
+def _worded(form: str, values: Values) -> str:
+    """What stands in brackets is left out where a value in it is empty."""
+    if "[" in form:
+        form = _OPTIONAL.sub(lambda part: part[1] if all(map(values.get, _NAMED.findall(part[1]))) else "", form)
+    return form.format_map(values)
 
 
 def _either(name: str, form: str, otherwise: str) -> Callable[[Values], str]:
@@ -64,14 +64,9 @@ def _gathers(values: Values) -> str:
     return "; ".join(str(one) for one in (values["news"], asked) if one)
 
 
-def _failed(values: Values) -> str:
-    task = f" ({values['task']})" if values["task"] else ""
-    job = f", job {values['job']}" if values["job"] else ""
-    return "step {step}{}: {tool} failed ({error_class}{}): {message}".format(task, job, **values)
-
-
 _TOKENS, _COST = "{taken} of {most} tokens are spent", "{taken:.4f} of {most:.4f} USD are spent"
 _COUNTS_FOR_NOTHING = "it counts for nothing; executors must bring back what the request holds as `capability`"
+_QUOTE = "the quote for item {{item}} does not stand in {}{{place}}[ ({{why}})]: quote it word for word"
 _DOUBT = "whether step {step} ({tool}) was carried out is not known"
 
 _FORMS: dict[str, str | Callable[[Values], str]] = {
@@ -94,12 +89,8 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "waits_for_approval": "waits for approval: {why}",
     "model_unavailable": "model unavailable: {why}",
     "acts": "{actions}",
-    "act": lambda values: "step {step}: {tool} {command}".format_map(values) + _nth(values),
-    "retries": _either(
-        "task",
-        "step {step} ({task}): {tool} failed ({error_class}), attempt {attempt} follows",
-        "step {step}: {tool} failed ({error_class}), attempt {attempt} follows",
-    ),
+    "act": "step {step}: {tool} {command}[ (attempt {again})]",
+    "retries": "step {step}[ ({task})]: {tool} failed ({error_class}), attempt {attempt} follows",
     "step_ended": "step {step}: {tool} {status}",
     "task_came": "step {step}: {task} {status}",
     "asks_for_more": "step {step}: {tool} asks for more: {wish}",
@@ -109,9 +100,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "reply_discarded": "the reply was discarded, because a person wrote meanwhile",
     "done_refused": "done was refused",
     "done_doubted": "done was refused: {why}",
-    "stood_still": _either(
-        "reason", "goes on: everything was stopped by {by} ({reason})", "goes on: everything was stopped by {by}"
-    ),
+    "stood_still": "goes on: everything was stopped by {by}[ ({reason})]",
     "reopened": "reopened by an answer",
     # where untrusted content came in
     "the_request": "the request itself",
@@ -133,14 +122,14 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     # why a run ended or stopped
     "model_silent": "the model fell silent {times} times in a row, and each time it was paid for: {why}; raise "
     "agent.model.timeout_s, or lower max_tokens or the effort, then resume the run",
-    "model_refused": _and("why", "the model refused to answer ({category})"),
+    "model_refused": "the model refused to answer ({category})[: {why}]",
     "no_usable_decision": "the model gave no usable {phase} in {tries} tries: {flaws}",
     "stuck": "the same call of {tool} brought the same result three times, and was planned again",
     "done_claimed": "`done` was claimed {times} times: {flaws}",
     "unanswered": "not answered in time: {question}",
     "approval_expired": "not approved in time: {why}",
     "refused_in_a_row": "{times} times in a row: {why}",
-    "failed": _failed,
+    "failed": "step {step}[ ({task})]: {tool} failed ({error_class}[, job {job}]): {message}",
     "failed_for_good": "{what} (attempt {attempt}, the last)",
     # results that are not the awaited one
     "which": lambda values: f"step {values['step']} attempt {values['attempt'] or 'not named'}",
@@ -199,7 +188,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "asked_because": "{why}; {asked}",
     "asked_again": "{tool} is to be asked again with what it asked for",
     "tool_asks": _either("why", "{tool} asks for it, and says: {why}", "{tool} asks for it, and does not say why"),
-    "not_approved": _and("why", "{what} was not approved ({verdict})"),
+    "not_approved": "{what} was not approved ({verdict})[: {why}]",
     "nobody_decided": "no decision in time",
     "new_framing": "the new framing",
     "this_framing": "this framing",
@@ -242,10 +231,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "do_it_yourself": "{why}: do it yourself, or end",
     "too_few_steps": "too few steps are left for another agent to take any",
     "too_little_money": "too little of its tokens or money is left for another agent to think with",
-    "too_many_actions": lambda values: (
-        f"the plan has {values['planned']} actions, and "
-        f"{'one' if values['most'] == 1 else 'at most {most}'.format_map(values)} may be planned now"
-    ),
+    "too_many_actions": "the plan has {planned} actions, and at most {most} may be planned now",
     "planned_alone": "{tool} {command} has to be planned alone: {why}",
     "no_read": "it is no read",
     "same_action_twice": "the plan has the same action twice",
@@ -263,22 +249,14 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     # flaws of a claim
     "item_unknown": "there is no item {item}",
     "quote_needed": "item {item} needs a quote: some words of {place} that show it",
-    "quote_not_in_artifact": lambda values: _quote("{place}", values),
-    "quote_not_in_result": lambda values: _quote("the result of {place}", values),
-    "quote_not_in_write": lambda values: _quote("the result or the arguments of {place}", values),
-    "evidence_missing": _either(
-        "failed",
-        "evidence {evidence!r} for item {item} does not exist: step {failed} ended with an error",
-        "evidence {evidence!r} for item {item} does not exist",
-    ),
-    "evidence_unfit": _either(
-        "tool",
-        "item {item} is shown by {proof}, and {place} ({tool}) is none",
-        "item {item} is shown by {proof}, and {place} is none",
-    ),
-    "shown_by_step": _either("tool", "a step of {tool} that ended ok", "a step that ended ok"),
+    "quote_not_in_artifact": _QUOTE.format(""),
+    "quote_not_in_result": _QUOTE.format("the result of "),
+    "quote_not_in_write": _QUOTE.format("the result or the arguments of "),
+    "evidence_missing": "evidence {evidence!r} for item {item} does not exist[: step {failed} ended with an error]",
+    "evidence_unfit": "item {item} is shown by {proof}, and {place}[ ({tool})] is none",
+    "shown_by_step": "a step[ of {tool}] that ended ok",
     "shown_by_artifact": "an artifact of the run",
-    "shown_by_value": _either("tool", "a value in a result of {tool}", "a value in a result"),
+    "shown_by_value": "a value in a result[ of {tool}]",
     "shown_by_person": "what a person said",
     # what a tool asks for before it answers
     "all_of": "{flaws}",
@@ -302,21 +280,10 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "no_reason": "no reason given",
     "malformed_continuation": "the tool asks for more evidence before it can answer",
     "was_carried_out": "a person says that it was carried out",
-    "not_carried_out": lambda values: f"a person says that it was not carried out. {values['message']}".strip(),
-    "carried_out_unknown": lambda values: f"whether it was carried out is not known. {values['message']}".strip(),
+    "not_carried_out": "a person says that it was not carried out.[ {message}]",
+    "carried_out_unknown": "whether it was carried out is not known.[ {message}]",
     "request_too_large": "its arguments have {size} bytes with what is handed on, and {most} are sent",
 }
 
 
 NAMES = tuple(_FORMS)
-
-
-def _nth(values: Values) -> str:
-    return "" if values["attempt"] == 1 else " (attempt {attempt})".format_map(values)
-
-
-def _quote(place: str, values: Values) -> str:
-    why = f" ({values['why']})" if values["why"] else ""
-    return (
-        f"the quote for item {{item}} does not stand in {place}".format_map(values) + f"{why}: quote it word for word"
-    )

@@ -111,9 +111,10 @@ def send(state: RunState, request: Pending, *, by: str = "") -> RunState:
 
 
 def told_of(pending: Pending) -> dict[str, Any]:
-    """What sentences tell of a request."""
-    action = pending.action
-    return {**pending.named, "tool": action.tool, "command": action.command, "attempt": pending.attempt}
+    """What sentences tell of a request. `again`: the attempt, but for the first."""
+    action, attempt = pending.action, pending.attempt
+    again = attempt if attempt > 1 else 0
+    return {**pending.named, "tool": action.tool, "command": action.command, "attempt": attempt, "again": again}
 
 
 # Trying again

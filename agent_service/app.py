@@ -41,6 +41,8 @@ from schemas import subjects
 INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
 """The streams that are watched for what they forget."""
 HALT_LOOK_S = 60.0
+INFORMED_S, INFORMED_AMONG_S = 10.0, 30.0
+"""How often the streams are looked at, and how often where several agents do."""
 JOINS_AFTER_S = 0.5
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 
@@ -158,7 +160,8 @@ async def _start(
         agent.recovery.let_go(await agent.store.held(), agent.clock.now())
     if agent.traces:
         group.create_task(agent.traces.run())
-    inform = keep_informed(link, INFORMED, lambda: _inform_bus(agent, next(since)))
+    every_s = INFORMED_AMONG_S if agent.several else INFORMED_S
+    inform = keep_informed(link, INFORMED, lambda: _inform_bus(agent, next(since)), every_s=every_s)
     for work in (agent.folders.run(), inform):
         group.create_task(work)
 

@@ -18,7 +18,8 @@ from groundwork.service.errors import Failure, TryAgain
 from schemas import subjects
 
 OF_STORES = (subjects.STREAM_RUNS, subjects.STREAM_LEDGER, subjects.STREAM_TURNS)
-LOOK_S, LOOK_AGAIN_S = 30.0, 1.0
+LOOK_S, LOOK_AMONG_S, LOOK_AGAIN_S = 30.0, 120.0, 1.0
+"""How often is looked, how often where several agents do, and how often while something is wrong."""
 ANSWER_WITHIN_S = 2.0
 NEARLY_FULL = 0.8
 LEAST_FREE_BYTES, LEAST_FREE = 256 * 1024 * 1024, 0.05
@@ -43,7 +44,7 @@ async def keep_room(room: Room, link: NatsLink, folder: Path, *, shared: bool = 
         await asyncio.sleep(LOOK_AGAIN_S)
         if not trouble:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S - LOOK_AGAIN_S):
+                async with asyncio.timeout(LOOK_AMONG_S if shared else LOOK_S):
                     await link.stuck.wait()
 
 

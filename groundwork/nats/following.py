@@ -147,8 +147,8 @@ def _in_order(waiting: Sequence[Msg], expected: int) -> tuple[list[StoredMessage
     return found, True
 
 
-LOOK_S, LOOK_AGAIN_S = 60.0, 0.5
-"""How often the streams are asked, and how often after it was away, until they answer and are informed."""
+LOOK_AGAIN_S = 0.5
+"""How often the streams are asked after it was away, until they answer and are informed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class Sight:
 
 
 async def keep_informed(
-    link: NatsLink, streams: Collection[str], inform: Callable[[], Awaitable[None]], *, every_s: float = LOOK_S
+    link: NatsLink, streams: Collection[str], inform: Callable[[], Awaitable[None]], *, every_s: float
 ) -> None:
     """Call `inform` now, and whenever one of the streams may have forgotten, until it raises no TryAgain. For ever."""
     before: dict[str, Sight] = {}

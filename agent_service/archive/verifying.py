@@ -137,18 +137,13 @@ async def journal_of(kept: Records, run_id: str) -> tuple[list[Flaw], list[Entry
     """The entries, and what is wrong with them, or else with the run's row."""
     try:
         async with kept.at_one_instant():
-            loaded, goal, entries = (
-                await kept.store.stored(run_id),
-                await kept.store.goal(run_id),
-                await kept.entries(run_id),
-            )
+            row, entries = await kept.store.row(run_id), await kept.entries(run_id)
+            run = await kept.store.stored(run_id)
     except Damaged as error:
         return [changed(JOURNAL, error.what)], []
-    try:
-        run = loaded.run() if loaded else None
     except ValueError as error:
         return [changed(JOURNAL, f"the state of the run cannot be read: {str(error).splitlines()[0]}")], entries
-    if loaded is None or run is None:
+    if run is None:
         return [changed(JOURNAL, "the run has entries and no state")], entries
     version = run.state.version
     flaw = flaw_in_journal(entries, run_id)
@@ -159,15 +154,11 @@ async def journal_of(kept: Records, run_id: str) -> tuple[list[Flaw], list[Entry
     if flaw:
         return [changed(JOURNAL, flaw)], entries
     state = as_decided(entries)
-    row = {
-        "version": (loaded.seq, state.version),
-        "status": (loaded.status, state.status.value),
-        "due_at": (loaded.due_at, microseconds(state.due_at) if state.due_at else None),
-        "summary": (loaded.summary, str(state.summary)),
-        "goal": (goal, state.brief.goal),
-    }
-    row |= {part.name: (getattr(run.state, part.name), getattr(state, part.name)) for part in fields(state)} | row
-    differing = [name for name, (found, given) in row.items() if found != given]
+    due_at = microseconds(state.due_at) if state.due_at else None
+    given_row = state.version, state.status.value, due_at, str(state.summary), state.brief.goal
+    told = {part.name: (getattr(run.state, part.name), getattr(state, part.name)) for part in fields(state)}
+    told |= dict(zip(("version", "status", "due_at", "summary", "goal"), zip(row, given_row, strict=True), strict=True))
+    differing = [name for name, (found, given) in told.items() if found != given]
     return [changed(ROW, f"its {name} is not what its journal gives") for name in differing], entries
 
 

@@ -10,10 +10,9 @@ from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailab
 from agent_service.core.waiting import FINAL
 from agent_service.errors import Changed
 from agent_service.run.arrival import IN_HAND, own_turn
-from agent_service.run.journal import GENESIS, Commit, Run, growth_of
+from agent_service.run.journal import GENESIS, Commit, Run, decode_state, growth_of
 from agent_service.store.beside import Quarantine
 from agent_service.store.database import load_queries
-from agent_service.store.rows import Loaded
 from agent_service.store.words import SNAPSHOT_EVERY, EntryFact, RunRow, entry_in, fact_of, row_in
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import SharedLog
@@ -76,21 +75,9 @@ class Journal:
     def run(self) -> Run:
         """Raises ValueError."""
         if self._run is None:
-            self._run = self.loaded().run()
+            items = [(field, item) for field, items in self._items.items() for item in items]
+            self._run = Run(state=decode_state(self._state, self._brief, items), head=self.head)
         return self._run
-
-    def loaded(self) -> Loaded:
-        return Loaded(
-            run_id=self.run_id,
-            seq=self.version,
-            status=self.row.status.value if self.row else "",
-            due_at=self.row.due_at if self.row else None,
-            summary="",
-            head=bytes.fromhex(self.head),
-            state=self._state.encode(),
-            brief=self._brief.encode(),
-            items=tuple((field.encode(), item.encode()) for field, items in self._items.items() for item in items),
-        )
 
     def under_way(self, call: int) -> str | None:
         """The message that set something aside for a model call without a reply yet."""

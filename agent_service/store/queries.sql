@@ -63,10 +63,10 @@ UPDATE runs SET told = ?2 WHERE run_id = ?1 AND told < ?2 AND ?2 <= version;
 -- name: load
 -- The run and the items of its growing fields, as of one instant: the run first, its items by number. As bytes, so that
 -- what is no text is the fault of this run alone.
-SELECT 0 AS number, CAST(state AS BLOB), CAST(brief AS BLOB), head, version, status, summary, due_at
+SELECT 0 AS number, CAST(state AS BLOB), CAST(brief AS BLOB), head
 FROM runs JOIN whole_briefs USING (run_id) WHERE run_id = ?1
 UNION ALL
-SELECT rowid, CAST(item AS BLOB), CAST(field AS BLOB), NULL, NULL, NULL, NULL, NULL FROM items WHERE run_id = ?1;
+SELECT rowid, CAST(item AS BLOB), CAST(field AS BLOB), NULL FROM items WHERE run_id = ?1;
 
 -- name: undispatched
 SELECT run_id, told, version FROM runs WHERE told < version ORDER BY run_id LIMIT ?;
@@ -90,8 +90,8 @@ SELECT version FROM runs WHERE run_id = ?;
 -- name: head
 SELECT version, head FROM runs WHERE run_id = ?;
 
--- name: goal
-SELECT goal FROM runs WHERE run_id = ?;
+-- name: row
+SELECT version, status, due_at, summary, goal FROM runs WHERE run_id = ?;
 
 -- name: newest
 SELECT max((SELECT coalesce(max(position), 0) FROM journal), (SELECT coalesce(max(last), 0) FROM gone));

@@ -9,7 +9,7 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -35,37 +35,11 @@ class Rows:
     spent: tuple[str, str, float, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    run_id: str
-    seq: int
-    status: str
-    due_at: int | None
-    summary: str
-    head: bytes
-    state: bytes
-    brief: bytes
-    items: tuple[tuple[bytes, bytes], ...]
-
-    @classmethod
-    def of(cls, run_id: str, rows: Iterable[tuple[Any, ...]]) -> Self:
-        """The rows that the statement `load` gives, at least one."""
-        (_, state, brief, head, version, status, summary, due_at), *grown = sorted(rows)
-        return cls(
-            run_id=run_id,
-            seq=version,
-            status=status,
-            due_at=due_at,
-            summary=summary,
-            head=head,
-            state=state,
-            brief=brief,
-            items=tuple([(field, item) for _, item, field, *_ in grown]),
-        )
-
-    def run(self) -> Run:
-        items = [(field.decode(), item.decode()) for field, item in self.items]
-        return Run(state=decode_state(self.state.decode(), self.brief.decode(), items), head=self.head.hex())
+def run_of(rows: Iterable[tuple[Any, ...]]) -> Run:
+    """The rows that the statement `load` gives, at least one. Raises ValueError."""
+    (_, state, brief, head), *grown = sorted(rows)
+    items = [(field.decode(), item.decode()) for _, item, field, _ in grown]
+    return Run(state=decode_state(state.decode(), brief.decode(), items), head=head.hex())
 
 
 PER_ENTRY = 500

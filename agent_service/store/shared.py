@@ -12,14 +12,14 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any
 
-from agent_service.errors import Damaged, VersionMoved
+from agent_service.errors import VersionMoved
 from agent_service.run.arrival import IN_HAND, Message, own_turn
 from agent_service.run.changes import Elsewhere, PastCall
 from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.ports import Place
 from agent_service.store.journals import Journal, JournalCache, told
-from agent_service.store.rows import Loaded
 from agent_service.store.sqlite import Held, RunStore, moved, the_same
 from agent_service.store.words import ROW, GoneSaid, HaltSaid, RunRow, Word, encoded, entry_in, row_in, word_in
 from groundwork.nats.publishing import StoredMessage, matches
@@ -30,7 +30,6 @@ from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.replica import Replica
 from schemas import subjects
 from schemas.status import Halt
-from schemas.values import replace
 
 FOLLOWED_WITHIN_S = 5.0
 """An entry that no message led to is followed by its turn within it, or its agent died before it queued that."""
@@ -83,14 +82,10 @@ class SharedStore(RunStore):
             return await self._taken_by(wake_id, digest)
         return run_id
 
-    async def load(self, run_id: str) -> Run | None:
-        """Raises Damaged, and Newer for a run that a newer version of the agent has moved on."""
+    async def stored(self, run_id: str) -> Run | None:
+        """Raises ValueError, its kind Damaged, and Newer for one that a newer version of the agent has moved on."""
         journal = await self._journals.of(run_id)
-        try:
-            return journal.run() if journal else None
-        except ValueError as error:
-            self.quarantine(Damaged(run_id, "its state or brief"))
-            raise Damaged(run_id, "its state or brief") from error
+        return journal.run() if journal else None
 
     async def commit(self, *commits: Commit) -> None:
         (commit,) = commits
@@ -169,16 +164,12 @@ class SharedStore(RunStore):
     def newest(self) -> int:
         return self._index.reached
 
-    async def stored(self, run_id: str) -> Loaded | None:
-        if (journal := await self._journals.of(run_id)) is None:
-            return None
-        with contextlib.suppress(ValueError):
-            return replace(journal.loaded(), summary=str(journal.run().state.summary))
-        return journal.loaded()
-
-    async def goal(self, run_id: str) -> str:
-        run = await self.load(run_id)
-        return run.state.brief.goal if run else ""
+    async def row(self, run_id: str) -> tuple[Any, ...]:
+        """As the header of its newest message says, which has only the beginnings of summary and goal."""
+        journal, run = await self._journals.of(run_id), await self.stored(run_id)
+        if run is None or journal is None or (row := journal.row) is None:
+            return ()
+        return row.seq, row.status.value, row.due_at, str(run.state.summary), run.state.brief.goal
 
     async def positions(self, run_id: str) -> tuple[int, ...]:
         return tuple((await self._journals.whole(run_id)).positions.values())

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from datetime import date, datetime
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from agent_service.archive.retention import ArtifactsGone, Tombstone
 from agent_service.core.waiting import Status
@@ -25,7 +25,6 @@ from agent_service.store.beside import Forgetting, Halts, Inbox, Quarantine, Tak
 from agent_service.store.database import load_queries, open_database
 from agent_service.store.listing import read_list, read_sums
 from agent_service.store.rows import (
-    Loaded,
     OwnRow,
     Rows,
     Writing,
@@ -33,6 +32,7 @@ from agent_service.store.rows import (
     entry_of,
     row_of_run,
     rows_of,
+    run_of,
     tombstone_of,
 )
 from agent_service.store.words import Indexing, Word
@@ -115,21 +115,22 @@ class RunStore:
     async def load(self, run_id: str) -> Run | None:
         """Raises Damaged for a run that cannot be read, which is in quarantine from then on."""
         self._quarantine.check(run_id)
-        return await self._loaded(run_id)
-
-    async def _loaded(self, run_id: str) -> Run | None:
-        loaded = await self.stored(run_id)
-        if loaded is None:
-            return None
         try:
-            return loaded.run()
+            return await self.stored(run_id)
+        except Damaged:
+            raise
         except ValueError as error:
             self.quarantine(Damaged(run_id, "its state or brief"))
             raise Damaged(run_id, "its state or brief") from error
 
-    async def stored(self, run_id: str) -> Loaded | None:
+    async def stored(self, run_id: str) -> Run | None:
+        """Raises ValueError for one that cannot be read."""
         rows = await self._database.read(self._sql["load"], (run_id,))
-        return Loaded.of(run_id, rows) if rows else None
+        return run_of(rows) if rows else None
+
+    async def row(self, run_id: str) -> tuple[Any, ...]:
+        """Version, status, `due_at`, summary and goal, as its row says."""
+        return next(iter(await self._database.read(self._sql["row"], (run_id,))), ())
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
         rows = self._database.look_up(self._sql["tombstone"], (run_id,))
@@ -143,9 +144,6 @@ class RunStore:
     def quarantine(self, found: Damaged) -> None:
         """Leave the run alone until the next start: not due, not queued, no commits."""
         self._quarantine.add(found)
-
-    async def goal(self, run_id: str) -> str:
-        return "".join(goal for (goal,) in await self._database.read(self._sql["goal"], (run_id,)))
 
     async def artifacts(self) -> dict[str, Sequence[str]]:
         """By run, of those that have any that are kept."""

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.topology import topology
 from agent_service.cli.doctor import machine
-from agent_service.cli.doctor.bus import clock, replicas
+from agent_service.cli.doctor.bus import clock, replicas, room
 from agent_service.cli.doctor.report import examine, on_this_machine, settings_in_force
 from agent_service.cli.doctor.tools import of_the_gateway
 from agent_service.models.settings import ModelSettings, PhaseSettings
@@ -56,6 +56,11 @@ def copies(*late: dict[str, Any], leader: str | None = "n1") -> Finding:
     return replicas([stream])
 
 
+def stream(taken: int, most: int, discard: str) -> Finding:
+    config = {"name": "OBJ_agentic-artifacts", "max_bytes": most, "discard": discard}
+    return room([{"config": config, "state": {"bytes": taken}}])
+
+
 JUDGED: list[tuple[Finding, Wanted]] = [
     (at("2026-11-21T12:00:03.123456789Z"), ("ok", "within", "")),
     (at("2026-11-21T11:58:00Z"), ("warning", "2:00 ahead of", "")),
@@ -63,6 +68,9 @@ JUDGED: list[tuple[Finding, Wanted]] = [
     (at(None), ("warning", "does not report its time", "")),
     (copies({"lag": 1805}), ("warning", "AGENTIC_REQUESTS on n3 is 1805 behind", "restart those behind")),
     (copies({}), ("warning", "AGENTIC_REQUESTS on n3 is not up to date", "restart those behind")),
+    (stream(80, 100, "new"), ("warning", "is 80 % full", "--change")),
+    (stream(100, 100, "old"), ("ok", "", "")),
+    (stream(100, -1, "new"), ("ok", "", "")),
     (copies({}, leader=None), ("wrong", "no server leads AGENTIC_REQUESTS", "copies are damaged: restart them")),
 ]
 

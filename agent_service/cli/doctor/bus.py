@@ -9,6 +9,7 @@ from typing import Any
 from agent_service.bus import findings
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.messages import CONTROL, RESULTS, STARTS
+from agent_service.bus.room import of_stream
 from agent_service.bus.topology import CHANGE, OPERATORS_CHOICE, ROLE, expected, lacking_work
 from agent_service.cli.doctor.machine import id_of
 from agent_service.cli.doctor.tools import gateway
@@ -108,6 +109,7 @@ async def _streams(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Fin
     clustered = [info for info in infos if info.get("cluster")]
     if any(info["config"].get("num_replicas", 1) > 1 for info in clustered):
         yield replicas(clustered)
+    yield room(infos)
     yield await findings.dead_letters(NatsDeadLetters(link))
 
 
@@ -175,6 +177,13 @@ def replicas(infos: Iterable[Json]) -> Finding:
         text = f"{'; '.join(late[:NAMED])}{more}: with one server more away nothing can be stored"
         return warning("replicas", text, remedy=BEHIND)
     return ok("replicas", f"each stream has all its copies, led by {', '.join(sorted(leaders))}")
+
+
+def room(streams: Iterable[Json]) -> Finding:
+    if full := [text for info in streams for text in of_stream(info)]:
+        remedy = "delete finished runs sooner, or make room: `agentic setup --max-gib N --change`"
+        return warning("room", "; ".join(full), remedy=remedy)
+    return ok("room", "no stream with a size limit is nearly full")
 
 
 async def _login(link: NatsLink) -> AsyncIterator[Finding]:

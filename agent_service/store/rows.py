@@ -32,7 +32,7 @@ class Rows:
     entry: tuple[Any, ...]
     dropped: tuple[tuple[str, str, int], ...]
     added: tuple[tuple[str, str, str], ...]
-    spent: tuple[str, str, float, int]
+    spent: tuple[str, str, float, int] | None
 
 
 def run_of(rows: Iterable[tuple[Any, ...]]) -> Run:
@@ -93,7 +93,7 @@ def rows_of(commit: Commit, position: int | None = None) -> Rows:
         ),
         dropped=tuple(dropped),
         added=tuple(added),
-        spent=spent_with(commit),
+        spent=spent_with(commit) if commit.paid_usd or entry.seq == 1 else None,
     )
 
 
@@ -200,7 +200,7 @@ class Writing:
                 connection.executemany(self._sql["drop_items"], rows.dropped)
             if rows.added:
                 connection.executemany(self._sql["add_item"], rows.added)
-            if rows.spent[2] or rows.spent[3]:
+            if rows.spent and (rows.spent[2] or rows.spent[3]):
                 connection.execute(self._sql["spend"], rows.spent)
 
     def _cut(self, text: str, connection: sqlite3.Connection) -> Cut:

@@ -192,7 +192,7 @@ class Storm:
 
     async def leader(self, strikes: Callable[[Node], None]) -> None:
         """Of the stream without which no run goes on."""
-        strikes(await self.fleet.cluster.leader(self._stream(subjects.STREAM)))
+        strikes(await self.fleet.cluster.leader(subjects.STREAM_RUNS))
         await asyncio.sleep(ELECTION_S)
         await self.fleet.cluster.heal()
 
@@ -211,13 +211,10 @@ class Storm:
     async def stream_full(self) -> None:
         """A stream that refuses what it has no room for takes nothing more, until it is given room."""
         async with self.fleet.cluster.linked() as link:
-            info = await link.jetstream.stream_info(self._stream(subjects.STREAM_STARTS))
+            info = await link.jetstream.stream_info(subjects.STREAM_RUNS)
             await _change(link, info.config, max(1, info.state.bytes))
             await asyncio.sleep(FULL_S)
             await _change(link, info.config, info.config.max_bytes or -1)
-
-    def _stream(self, otherwise: str) -> str:
-        return subjects.STREAM_RUNS if self.fleet.options.store == "jetstream" else otherwise
 
 
 async def _change(link: NatsLink, config: StreamConfig, max_bytes: int) -> None:
@@ -339,7 +336,6 @@ class Plan:
     """`runs`: at least so many. Each of the faults comes `times` times. `older`: a checkout that all run until they are
     rolled. `keep`: a folder for logs and stores, which is not there yet."""
 
-    store: str = "jetstream"
     agents: int = 3
     gateways: int = 2
     runs: int = 3000
@@ -359,7 +355,7 @@ async def figures(plan: Plan, folder: Path) -> dict[str, Any]:
         folder=folder / "fleet",
         agents=plan.agents,
         gateways=plan.gateways,
-        store="jetstream" if plan.store == "jetstream" else "sqlite",
+        store="jetstream",
         script=script(plan.wait_s),
         plugins=(folder / "plugins",),
         written=(calls,),

@@ -8,8 +8,8 @@ beyond its bound. An unusable decision is asked for again, with the reason. A ru
 from datetime import timedelta
 
 from agent_service.core import acting, limits, notes
-from agent_service.core.events import CallReserved, ModelUnavailable
-from agent_service.core.facts import CallAsked, CallLost, CallPutOff, PersonAsked
+from agent_service.core.events import ModelUnavailable
+from agent_service.core.facts import CallAsked, CallLost, CallPutOff, CallReserved, PersonAsked
 from agent_service.core.facts import Ended as EndedFact
 from agent_service.core.phases import Phase, Plan, Reflection, Unusable
 from agent_service.core.state import RunState, became, with_facts

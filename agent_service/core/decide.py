@@ -11,7 +11,6 @@ from typing import Any
 
 from agent_service.core import asking, limits, people, planning, results, thinking
 from agent_service.core.events import (
-    CallReserved,
     CancelRequested,
     Event,
     ModelReplied,
@@ -26,7 +25,7 @@ from agent_service.core.events import (
     TurnBroke,
     WakeAccepted,
 )
-from agent_service.core.facts import Stands
+from agent_service.core.facts import CallReserved, Stands
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
 from agent_service.core.waiting import (
@@ -71,6 +70,17 @@ def _why_ignored(state: RunState, event: Event) -> Text:
     if isinstance(event, WakeAccepted):
         return say("accepted_already")
     return say("has_ended", status=state.status) if state.final else say("started_already")
+
+
+def with_reserve(transition: Transition, reserved: CallReserved) -> Transition | None:
+    """The same, with what the call may spend that it asks for; None where that could break a budget."""
+    state, (*facts, stands) = transition.state, transition.facts
+    if state is None or not isinstance(state.waiting, Thinking):
+        return None
+    if limits.reached_before_a_call(state, reserved.reserve):
+        return None
+    asked = replace(state, waiting=replace(state.waiting, reserve=reserved.reserve))
+    return Transition(state=asked, event=transition.event, facts=(*facts, reserved, stands))
 
 
 # Who decides

@@ -5,10 +5,9 @@ from functools import cached_property
 from typing import Literal, TypeVar
 
 from agent_service.core.brief import Brief
-from agent_service.core.facts import Fact
+from agent_service.core.facts import CallReserved, Fact
 from agent_service.core.phases import Decision, Next, Unusable
 from agent_service.core.state import Doubt, Ruling, RunState
-from agent_service.core.waiting import Reserve
 from agent_service.sentences import Text
 from schemas.catalog import ToolOffer
 from schemas.events import Signal, ToolResult
@@ -78,18 +77,6 @@ class Provenance:
     stop_reason: str = ""
     cache_miss: str = ""
     provider: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallReserved:
-    """The most that call `call` may spend is set aside; the call is made next. `model` is the one that is asked."""
-
-    at: datetime
-    call: int
-    model: str
-    reserve: Reserve
-    prompt_hash: str = ""
-    schema_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +186,11 @@ class Outcome:
     @cached_property
     def kinds(self) -> frozenset[type[Fact]]:
         return frozenset(map(type, self.facts))
+
+    @property
+    def reserved(self) -> CallReserved | None:
+        """What it sets aside for a model call."""
+        return self.event if isinstance(self.event, CallReserved) else self.first(CallReserved)
 
     def all(self, kind: type[F]) -> tuple[F, ...]:
         return tuple([fact for fact in self.facts if isinstance(fact, kind)])

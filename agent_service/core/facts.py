@@ -10,7 +10,7 @@ from pydantic import Field
 
 from agent_service.core.brief import Limits, Spent
 from agent_service.core.phases import Met, Phase
-from agent_service.core.waiting import Approval, Name, OfRequest, Pending, Question, Status, Stop
+from agent_service.core.waiting import Approval, Name, OfRequest, Pending, Question, Reserve, Status, Stop
 from agent_service.sentences import Text
 from schemas.events import ToolError
 from schemas.values import dataclass
@@ -24,6 +24,21 @@ class CallAsked:
     call: int
     phase: Phase
     told: tuple[Text, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallReserved:
+    """The most that call `call` may spend is set aside; the call is made next. `model` is the one that is asked. It is
+    an event where the call had to wait, and a fact of the entry that asks where it had not.
+    """
+
+    kind: Literal["call_reserved"] = "call_reserved"
+    at: datetime
+    call: int
+    model: str
+    reserve: Reserve
+    prompt_hash: str = ""
+    schema_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +213,7 @@ class Stands:
 
 Fact = Annotated[
     CallAsked
+    | CallReserved
     | CallPutOff
     | CallLost
     | Decided

@@ -69,8 +69,8 @@ class History(Requests):
     def _run_started(self, _: events.RunStarted) -> None:
         self.started = self.record
 
-    @heard(events.CallReserved)
-    def _call_reserved(self, event: events.CallReserved) -> None:
+    @heard(facts.CallReserved)
+    def _call_reserved(self, event: facts.CallReserved) -> None:
         record = self.record
         if record.first(facts.PersonAsked) or record.first(facts.Ended):  # it could break a budget, and is not made
             return
@@ -79,8 +79,8 @@ class History(Requests):
             self.close(CALL, "error", error=lost)
         call = self._open_call(event.call)
         call.text, call.model = str(words.said(event)), event.model
-        # the prompt is made before the reserve for it is committed
-        call.about = {"asked_in": record.entry.seq - 1, "asked_at": record.at, "prompt_hash": event.prompt_hash}
+        asked_in = record.entry.seq - (event is record.event)  # the prompt is made before the reserve is committed
+        call.about = {"asked_in": asked_in, "asked_at": event.at, "prompt_hash": event.prompt_hash}
 
     def _open_call(self, call: int) -> Item:
         """An answer counts also where the call was put off."""

@@ -63,7 +63,7 @@ OUTCOMES = {
 SENTENCES: dict[type[Any], str] = {
     events.WakeAccepted: "accepted| from {by}|: {brief.goal}",
     events.RunStarted: "started with {skills:number} tools|: {skills:names}",
-    events.CallReserved: "sets {reserve.tokens} tokens aside ({reserve.cost_usd:usd}) for call {call} to {model}",
+    facts.CallReserved: "sets {reserve.tokens} tokens aside ({reserve.cost_usd:usd}) for call {call} to {model}",
     events.ModelUnavailable: "{:unavailable}|: {message}",
     events.CancelRequested: "cancel| by {by}|: {reason}",
     events.SignalReceived: "{signal.kind:signal}| by {by}|: {signal.message}| ({signal.outcome:plain})",

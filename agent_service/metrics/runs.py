@@ -8,7 +8,6 @@ import logging
 from datetime import datetime, timedelta
 
 from agent_service.core.events import (
-    CallReserved,
     CancelRequested,
     ModelReplied,
     ModelUnavailable,
@@ -16,7 +15,7 @@ from agent_service.core.events import (
     TimerFired,
     ToolReturned,
 )
-from agent_service.core.facts import AttemptAnswered, CallPutOff, Finished, Reopened, RetrySet
+from agent_service.core.facts import AttemptAnswered, CallPutOff, CallReserved, Finished, Reopened, RetrySet
 from agent_service.core.phases import Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval, NeedsPerson, Question, Status
@@ -135,8 +134,8 @@ class RunMetrics:
                 self._called(change, silence.error_class)
                 if change.first(CallPutOff):
                     self._retries.add("llm", silence.error_class)
-            case CallReserved() as reserved:
-                self._made[run.run_id] = reserved
+        if reserved := change.reserved:
+            self._made[run.run_id] = reserved
         if not run.calling and (change.ended or change.paused):
             self._asked.pop(run.run_id, None)
             self._made.pop(run.run_id, None)

@@ -5,9 +5,9 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Protocol, Self
 
-from agent_service.core.decide import decide
-from agent_service.core.events import CallReserved, Event, ModelReplied, ModelUnavailable
-from agent_service.core.facts import Ended, PersonAsked
+from agent_service.core.decide import decide, with_reserve
+from agent_service.core.events import Event, ModelReplied, ModelUnavailable, Transition
+from agent_service.core.facts import CallAsked, CallReserved, Ended, PersonAsked
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.run.journal import RULES, Commit, Entry, Record, facts_text, opened, paid_with
@@ -135,7 +135,7 @@ def retell(entries: Iterable[Entry]) -> Iterator[ChangeRecord]:
     before: RunState | None = None
     for entry in entries:
         event = entry.decoded()
-        transition = decide(before, event)
+        transition = _with_its_reserve(decide(before, event), entry)
         after, led_to = transition.state, transition.facts
         if after is None or transition.ignored or (after.run_id, after.version) != (entry.run_id, entry.seq):
             raise ValueError(f"entry {entry.seq} changes nothing by the rules of this version ({transition.ignored})")
@@ -144,6 +144,13 @@ def retell(entries: Iterable[Entry]) -> Iterator[ChangeRecord]:
         about: dict[str, Any] = {"paid_usd": paid_with(event, led_to), "opened": opened(before, after)}
         yield ChangeRecord(entry=entry, event=event, facts=led_to, before=before, after=after, **about)
         before = after
+
+
+def _with_its_reserve(decided: Transition, entry: Entry) -> Transition:
+    """An entry that asks for a model call has set something aside for it where the call could be made at once."""
+    led_to = entry.led_to() if CallAsked in decided.kinds else ()
+    reserved = next((fact for fact in led_to if isinstance(fact, CallReserved)), None)
+    return (with_reserve(decided, reserved) if reserved else None) or decided
 
 
 def as_decided(entries: Iterable[Entry]) -> RunState:

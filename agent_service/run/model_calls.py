@@ -17,7 +17,8 @@ from pydantic_core import PydanticSerializationError
 
 from agent_service.admission.limits import SharedLimits
 from agent_service.core.brief import Brief
-from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
+from agent_service.core.events import ModelReplied, ModelUnavailable
+from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Decision, Next, Plan, Reflection, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Asking
@@ -43,7 +44,8 @@ TROUBLE_FOR = timedelta(seconds=60)
 class _Admitted:
     call: ModelCall
     tokens: int
-    version: int
+    stored_in: int
+    """The entry that sets it aside."""
     words: int
     """How many words of people its prompt tells."""
 
@@ -89,7 +91,7 @@ class ModelCaller:
         with suppress(Exception):
             question = self._question(state, calling)
             call = self.model.prepare(question)
-            return self._admitted_as(call, call.estimate, question) if call.estimate else None
+            return self._admitted_as(call, call.estimate, question, state.version) if call.estimate else None
         return None
 
     @property
@@ -130,7 +132,7 @@ class ModelCaller:
 
     async def _next_half(self, key: tuple[str, int], question: Question) -> CallEvent | None:
         admitted = self._admitted.get(key)
-        if admitted and question.state.version <= admitted.version:
+        if admitted and question.state.version < admitted.stored_in:
             return None  # its first half is on its way into the journal; its maker makes the second
         self.kill_switch.check()
         if admitted and question.state.reserve:
@@ -143,7 +145,7 @@ class ModelCaller:
         await self.limits.spending.admit(question.state, call.estimate.reserve.cost_usd)
         await self.limits.rate_limiter.admit(tokens)
         self._check_again(tokens)
-        return self._admitted_as(call, call.estimate, question)
+        return self._admitted_as(call, call.estimate, question, question.state.version + 1)
 
     def _check_again(self, admitted: int) -> None:
         """Raises Stopped."""
@@ -173,10 +175,10 @@ class ModelCaller:
             state=state, call=calling.call, phase=calling.phase, with_plan=state.brief.fused, now=self.clock.now()
         )
 
-    def _admitted_as(self, call: ModelCall, estimate: Estimate, question: Question) -> CallReserved:
+    def _admitted_as(self, call: ModelCall, estimate: Estimate, question: Question, entry: int) -> CallReserved:
         state, tokens = question.state, estimate.reserve.tokens
         self._admitted[state.run_id, question.call] = _Admitted(
-            call=call, tokens=tokens, version=state.version, words=state.words
+            call=call, tokens=tokens, stored_in=entry, words=state.words
         )
         return CallReserved(
             at=self.clock.now(),

@@ -23,9 +23,9 @@ from functools import partial
 from weakref import WeakValueDictionary
 
 from agent_service.archive.retention import Tombstone
-from agent_service.core.decide import decide
-from agent_service.core.events import CallReserved, Event, Outcome, Transition, TurnBroke, WakeAccepted
-from agent_service.core.facts import CallAsked
+from agent_service.core.decide import decide, with_reserve
+from agent_service.core.events import Event, Outcome, Transition, TurnBroke, WakeAccepted
+from agent_service.core.facts import CallAsked, CallReserved
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, NeedsPerson
 from agent_service.errors import Damaged, VersionMoved
@@ -79,8 +79,6 @@ class Turns:
     """Set whenever a run was accepted."""
     _breaks: Counter[str] = field(init=False, default_factory=Counter)
     _known: OrderedDict[str, Run] = field(init=False, default_factory=OrderedDict)
-    _reserved: dict[tuple[str, int], Transition] = field(init=False, default_factory=dict)
-    """By the entry that asks for a model call: what its reserve led to, where both were committed at once."""
     _locks: WeakValueDictionary[str, asyncio.Lock] = field(init=False, default_factory=WeakValueDictionary)
 
     def __post_init__(self) -> None:
@@ -139,32 +137,33 @@ class Turns:
                     return transition
                 if run and not transition.ignored:
                     try:
-                        await self._commit(run, transition)
+                        return await self._commit(run, transition)
                     except VersionMoved:
                         self._known.pop(run_id, None)
-                    else:
-                        return transition
         raise TryAgain(f"run {run_id}: others keep moving it on")
 
-    async def _commit(self, run: Run, transition: Transition) -> None:
+    async def _commit(self, run: Run, transition: Transition) -> Transition:
         """With the reserve of the call that it asks for, unless something has to be waited for."""
-        commit, then = journal.commit_of(run, transition), run.state
-        calling = commit.state.calling if CallAsked in transition.kinds and self.store.takes_several else None
-        reserve = self.model_caller.reserve(commit.state, calling) if calling else None
-        if reserve is None:
-            await self.store.commit(commit)
-            self._committed(then, commit)
-            return
-        reserved = decide(commit.state, reserve)
-        second = journal.commit_of(commit.run, reserved)
+        call = self._reserve(transition.state) if CallAsked in transition.kinds else None
+        reserved = with_reserve(transition, call) if call else None
+        commit = journal.commit_of(run, reserved or transition)
         try:
-            await self.store.commit(commit, second)
+            await self.store.commit(commit)
         except BaseException:
-            self.model_caller.abandon(commit.state.run_id, reserve.call)
+            self._give_back(commit.state, call)
             raise
-        self._committed(then, commit)
-        self._committed(commit.state, second)
-        self._reserved[commit.state.run_id, commit.state.version] = reserved
+        if reserved is None:
+            self._give_back(commit.state, call)
+        self._committed(run.state, commit)
+        return reserved or transition
+
+    def _reserve(self, state: RunState | None) -> CallReserved | None:
+        calling = state.calling if state and self.store.asks_at_once else None
+        return self.model_caller.reserve(state, calling) if state and calling else None
+
+    def _give_back(self, state: RunState, call: CallReserved | None) -> None:
+        if call:
+            self.model_caller.abandon(state.run_id, call.call)
 
     async def _check(self, event: Event, made_of: RunState) -> None:
         """Raises VersionMoved for an event of an earlier state that does not hold now: a result's worth depends on what
@@ -186,12 +185,8 @@ class Turns:
         if transition and transition.state and transition.ignored:
             await self.again(transition.state.run_id)
         while transition and transition.state and not transition.ignored and self.dispatching.is_here:
-            asked = transition.state
-            newest = self._reserved.pop((asked.run_id, asked.version), transition)
-            at_once = [transition] if newest is transition else [transition, newest]
-            said = partial(_told_by, at_once)
-            seqs = range(asked.version, asked.version + len(at_once))
-            transition = await self._carry_out(newest.state or asked, seqs, said, asks=asks_the_model(newest))
+            state, said = transition.state, partial(messages.of, transition.state, transition)
+            transition = await self._carry_out(state, (state.version,), said, asks=asks_the_model(transition))
 
     async def resume(self, state: RunState, seqs: Collection[int], said: Says, *, asks: bool) -> None:
         """Carries out what entries `seqs` left undone, and goes on with the run's turn. `asks`: the model, too."""
@@ -292,10 +287,6 @@ class Turns:
             del self._known[run_id]
         elif len(self._known) > REMEMBERED_RUNS:
             self._known.popitem(last=False)
-
-
-def _told_by(transitions: Iterable[Transition]) -> list[Publish]:
-    return [message for one in transitions if one.state for message in messages.of(one.state, one)]
 
 
 def asks_the_model(outcome: Outcome) -> bool:

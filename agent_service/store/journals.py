@@ -6,7 +6,8 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import field
 
-from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
+from agent_service.core.events import ModelReplied, ModelUnavailable
+from agent_service.core.facts import CallReserved
 from agent_service.core.waiting import FINAL
 from agent_service.errors import Changed
 from agent_service.run.arrival import IN_HAND, own_turn

@@ -19,11 +19,11 @@ ON CONFLICT (run_id) DO UPDATE SET status = excluded.status, version = excluded.
 WHERE excluded.version > runs.version;
 
 -- name: advance_run
--- Compare and swap: no row is changed when the run is not at the version before its ?12 new entries.
+-- Compare and swap: no row is changed when the run is not at the version before.
 UPDATE runs
 SET status = ?1, version = ?2, head = ?3, summary = ?4, touched_at = max(touched_at, ?5), due_at = ?6,
     told = max(told, ?7), line = ?8, state = ?9, bytes = bytes + ?10
-WHERE run_id = ?11 AND version = ?2 - ?12;
+WHERE run_id = ?11 AND version = ?2 - 1;
 
 -- name: leave_alone
 -- A run that a newer version moved on: it is due for that.

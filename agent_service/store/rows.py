@@ -181,11 +181,11 @@ class Writing:
         self._append(entries, connection)
         return True
 
-    def advance(self, run: OwnRow, entries: Sequence[Rows], connection: sqlite3.Connection) -> bool:
-        """A run's next entries; False where it is not at the entry before them, and nothing is written."""
-        if connection.execute(self._sql["advance_run"], (*run, len(entries))).rowcount == 0:
+    def advance(self, run: OwnRow, rows: Rows, connection: sqlite3.Connection) -> bool:
+        """A run's next entry; False where it is not at the entry before, and nothing is written."""
+        if connection.execute(self._sql["advance_run"], run).rowcount == 0:
             return False
-        self._append(entries, connection)
+        self._append((rows,), connection)
         return True
 
     def _append(self, entries: Iterable[Rows], connection: sqlite3.Connection) -> None:

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 class SharedStore(RunStore):
     """`held` raises unless this process may commit. `on_elsewhere`, `on_halt` hear what other processes commit."""
 
-    takes_several = False
+    asks_at_once = False
 
     def __init__(self, database: SqliteFile, log: SharedLog, index: Replica, *, held: Held) -> None:
         super().__init__(database, held)
@@ -87,8 +87,7 @@ class SharedStore(RunStore):
         journal = await self._journals.of(run_id)
         return journal.run() if journal else None
 
-    async def commit(self, *commits: Commit) -> None:
-        (commit,) = commits
+    async def commit(self, commit: Commit) -> None:
         entry = commit.entry
         self._quarantine.check(entry.run_id)
         await self._permitted()

@@ -64,8 +64,8 @@ class RunStore:
     another agent has the bus.
     """
 
-    takes_several = True
-    """Whether several entries can be one commit."""
+    asks_at_once = True
+    """Whether who commits an entry makes the model call that it asks for."""
     me = ""
 
     def __init__(self, database: SqliteFile, held: Held = ours) -> None:
@@ -149,10 +149,9 @@ class RunStore:
         """By run, of those that have any that are kept."""
         return {of: json.loads(paths) for of, paths in await self._database.read(self._sql["artifacts"])}
 
-    async def commit(self, *commits: Commit) -> None:
-        """All or none, of one run and in order. Raises VersionMoved when another entry has the place of one, TryAgain,
-        and Damaged for a run in quarantine."""
-        run_id = commits[0].entry.run_id
+    async def commit(self, commit: Commit) -> None:
+        """Raises VersionMoved when another entry has its place, TryAgain, and Damaged for a run in quarantine."""
+        run_id = commit.entry.run_id
         self._quarantine.check(run_id)
         try:
             await self._held()
@@ -160,10 +159,9 @@ class RunStore:
             pass  # it was held before, and nothing leaves until it is held again
         except Failure as error:
             raise TryAgain(str(error)) from error
-        run = row_of_run(commits, self._told.pop(run_id, 0))
-        entries = [rows_of(commit) for commit in commits]
-        if not await self._database.write(partial(self._writing.advance, run, entries)):
-            raise moved(commits[0].entry)
+        run = row_of_run((commit,), self._told.pop(run_id, 0))
+        if not await self._database.write(partial(self._writing.advance, run, rows_of(commit))):
+            raise moved(commit.entry)
 
     def told(self, run_id: str, seq: int) -> None:
         """Entries up to `seq` are dispatched. Written later, in a batch; a crash may lose it."""

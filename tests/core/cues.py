@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from agent_service.core.brief import Brief, Continuations, Limits
 from agent_service.core.events import (
-    CallReserved,
     CancelRequested,
     Event,
     ModelReplied,
@@ -26,6 +25,7 @@ from agent_service.core.events import (
     WakeAccepted,
 )
 from agent_service.core.events import Proof as Capable
+from agent_service.core.facts import CallReserved
 from agent_service.core.framing import places_in
 from agent_service.core.phases import (
     Action,

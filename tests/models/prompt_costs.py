@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent_service.core.events import CallReserved, ModelReplied, ModelUsage, Seen
+from agent_service.core.events import ModelReplied, ModelUsage, Seen
+from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Phase, Reflection
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Asking

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.core.events import CallReserved, CancelRequested, SignalReceived
+from agent_service.core.events import CancelRequested, SignalReceived
+from agent_service.core.facts import CallReserved
 from agent_service.core.waiting import Reserve
 from agent_service.errors import Damaged, Newer, VersionMoved
 from agent_service.run.arrival import IN_HAND, Message, own_turn

@@ -12,7 +12,6 @@ from random import Random
 
 import pytest
 
-from agent_service.errors import VersionMoved
 from agent_service.run.journal import flaw_in_chain
 from agent_service.run.lines import Wanted
 from agent_service.store.database import FILE, load_queries, open_database
@@ -24,7 +23,7 @@ from groundwork.sqlite.file import SqliteFile
 from tests.kit.disks import watched_disk
 from tests.kit.runs import DIGEST, accepted, run_id, started, whole_run
 from tests.kit.waiting import until
-from tests.ports.stores import as_loaded, stored, undispatched
+from tests.ports.stores import stored, undispatched
 
 PAGE = 4096
 
@@ -228,16 +227,6 @@ async def test_an_agent_that_may_have_lost_its_bus_takes_nothing_new_and_goes_on
         with pytest.raises(TryAgain, match=str(taken)):
             await store.commit(others[2])
         assert len(await store.entries(run_id(1))) == 3
-
-
-async def test_entries_of_one_commit_are_stored_together_or_not_at_all(store: RunStore) -> None:
-    first, second, third, fourth, *_ = whole_run(1)
-    await stored(store, [first])
-    with pytest.raises(VersionMoved):
-        await store.commit(second, fourth)
-    assert await store.load(run_id(1)) == as_loaded(first)
-    await store.commit(second, third)
-    assert await store.load(run_id(1)) == as_loaded(third)
 
 
 async def test_runs_of_which_not_all_is_known_to_be_done_are_named_oldest_first(store: RunStore) -> None:

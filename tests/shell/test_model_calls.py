@@ -8,7 +8,8 @@ import pytest
 
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
-from agent_service.core.events import CallReserved, Event, ModelUsage
+from agent_service.core.events import Event, ModelUsage
+from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Plan, Unusable
 from agent_service.core.waiting import Reserve
 from agent_service.errors import ModelError

@@ -19,7 +19,8 @@ from agent_service.admission.spending import Spending
 from agent_service.admission.takings import Amounts, NoOthers, Takings
 from agent_service.bus.buckets import NatsValues
 from agent_service.bus.topology import topology
-from agent_service.core.events import CallReserved, Event
+from agent_service.core.events import Event
+from agent_service.core.facts import CallReserved
 from agent_service.core.waiting import Reserve
 from agent_service.errors import ModelError, OverQuota
 from agent_service.run.changes import Aside, ChangeRecord, Elsewhere, call_told

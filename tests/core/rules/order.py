@@ -4,13 +4,13 @@ from itertools import pairwise
 
 from agent_service.core.decide import TABLE
 from agent_service.core.events import (
-    CallReserved,
     CancelRequested,
     ModelReplied,
     ModelUnavailable,
     SignalReceived,
     ToolReturned,
 )
+from agent_service.core.facts import CallReserved
 from agent_service.core.waiting import NeedsPerson, Status, Stop
 from tests.core.rules.reading import Story, after, entries, finals, granted, is_entry, name_of, reopened, requests_of
 

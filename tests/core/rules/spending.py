@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, ModelUsage
+from agent_service.core.events import ModelReplied, ModelUnavailable, ModelUsage
+from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Reflection, Verdict
 from agent_service.core.waiting import Reserve, Status
 from tests.core.rules.reading import (

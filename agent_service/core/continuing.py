@@ -217,12 +217,7 @@ def _flaw(state: RunState, ready: Pending) -> tuple[str, Text] | None:
         return "too_large", say("request_too_large", size=size, most=MAX_SENT)
     if flaws := (*approving.flaws_of(state, action), *acting.flaws_of_doubt(state, action)):
         return "not_approved", say("all_of", flaws=flaws)
-    return OVERRULED if brief.writes(action) and is_unheard(state) else None
-
-
-def is_unheard(state: RunState) -> bool:
-    """Whether people said something that the model was not told, and that is no ruling's."""
-    return state.words > max(state.shown, state.heeded)
+    return OVERRULED if brief.writes(action) and state.words > state.shown else None
 
 
 def _is_needed(one: Evidence, by: Pending) -> bool:

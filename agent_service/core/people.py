@@ -115,21 +115,15 @@ def _hear_when_asked(state: RunState, waiting: NeedsPerson, event: SignalReceive
         if ask.step:
             return continuing.ruled(running, ask, refused=continuing.OVERRULED)
         return asking.think_anew(running, feedback=(VOID,))
-    heeding = _heeding(running, before=state)
     if signal.kind == "approve":
-        return _ruled(heeding, ask, "approved", by=event.by)
-    return _ruled(heeding, ask, "rejected", by=event.by, reason="" if signal.untrusted else signal.message or "")
+        return _ruled(running, ask, "approved", by=event.by)
+    return _ruled(running, ask, "rejected", by=event.by, reason="" if signal.untrusted else signal.message or "")
 
 
 def _held(waiting: NeedsPerson, at: datetime) -> Waiting:
     """What goes on after the pause, which counts against no graph's time."""
     held = waiting.held
     return held.later(at - waiting.since) if isinstance(held, Acting) else held or Deciding()
-
-
-def _heeding(state: RunState, before: RunState) -> RunState:
-    """A ruling's words stop no task, unless people had said something `before` that the model was not told."""
-    return state if continuing.is_unheard(before) else replace(state, heeded=state.words)
 
 
 def on_expiry(state: RunState) -> RunState:
@@ -234,7 +228,7 @@ def _reopen(state: RunState, ended: Ended, event: SignalReceived) -> RunState | 
         return flaw
     heard = limits.with_more_attempts(told(limits.extend_deadline(state, ended.at), event))
     running = replace(
-        _heeding(heard, before=state),
+        heard,
         waiting=held.later(event.at - ended.at) if isinstance(held, Acting) else held or Deciding(),
         claim=None,
         proposed=None,

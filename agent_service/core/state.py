@@ -184,7 +184,7 @@ class RunState:
     """`version` is the number of the last journal entry.
 
     Words of people are messages, answers and reasons of rulings. `words` counts them, `shown` those that the prompt of
-    the newest reply told of, `heeded` those that came by then with rulings, which stop no task.
+    the newest reply told of.
 
     `claim` is the reflection that is verified: it says `done`, or reframes. `proposed` is the framing that is verified.
     `first_choice` came along with a framing that a verifier or a person looks at, and is taken up if they allow it.
@@ -210,7 +210,6 @@ class RunState:
     messages: tuple[str, ...] = ()
     words: int = 0
     shown: int = 0
-    heeded: int = 0
     tainted_by: Text = ""
     """Where untrusted content came in first, such as `step 2 (fetch)`; empty while there is none."""
     refusals: tuple[Text, ...] = ()

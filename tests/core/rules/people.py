@@ -51,20 +51,13 @@ def _brought_what_strangers_wrote(change: ChangeRecord) -> bool:
 
 
 def no_task_writes_past_what_a_person_said_meanwhile(story: Story) -> None:
-    said = besides = told = 0
+    said = told = 0
     for change in entries(story):
         if isinstance(change.event, ModelReplied):
             told = said if change.event.words is None else change.event.words
-        if besides > told and not (isinstance(change.event, SignalReceived) and change.event.signal.kind == "approve"):
+        if said > told and not (isinstance(change.event, SignalReceived) and change.event.signal.kind == "approve"):
             assert not [r for r in requests_of(change) if r.task and r.attempt == 1 and is_risky(story, r)]
         said += _said(change)
-        besides = said if _said(change) and not _decides(change) else besides
-
-
-def _decides(change: ChangeRecord) -> bool:
-    """Whether words came with a ruling, or with the answer that reopens a run."""
-    reopens = change.before is not None and change.before.final
-    return isinstance(change.event, SignalReceived) and (reopens or change.event.signal.kind in ("approve", "reject"))
 
 
 def what_was_refused_is_not_asked_for_again_until_somebody_says_more(story: Story) -> None:

@@ -28,7 +28,7 @@ agent:
   # approve: {{mail.send: always}}         # when a person must allow a call, whatever its tool says
   # store: .agentic/agent                # the journal of all runs: back it up, `agentic backup FILE`
   # keep_runs: {{done_days: 90, failed_days: 90, cancelled_days: 30}}    # without it for ever
-  # http:                                # on 127.0.0.1:8700, where all who are on this machine may ask
+  # http:                                # on 127.0.0.1:8700, open to everyone on this machine
   #   tokens: [{{name: me, token_file: /run/secrets/agentic}}]           # openssl rand -hex 24
 
 gateway:

@@ -102,10 +102,6 @@ def has_room(database: Path) -> bool:
     return _free(database) > 2 * MOST
 
 
-def reserved(database: Path) -> int:
-    return _size(_file_of(database))
-
-
 def _file_of(database: Path) -> Path:
     return database.with_name(f"{database.name}-reserve")
 

@@ -13,8 +13,8 @@ from agent_service.views.folder.workspace import Workspace
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.errors import Full
 from groundwork.sqlite.file import SqliteFile, open_file
-from groundwork.sqlite.reserve import CUT_OFF_AT_ONCE, SPARE_PAGES, Reserve, reserved
-from tests.kit.disks import read_only, small_disk, until_refused
+from groundwork.sqlite.reserve import CUT_OFF_AT_ONCE, SPARE_PAGES, Reserve
+from tests.kit.disks import read_only, reserved, small_disk, until_refused
 
 PAGE, ROW, STEP = 4096, 20_000, 10
 

@@ -223,3 +223,8 @@ def _passing(disk: Disk, name: str, file: int) -> Any:
         table[place] = ctypes.cast(method, ctypes.c_void_p)
     methods.value = ctypes.addressof(table)
     return table, ours
+
+
+def reserved(database: Path) -> int:
+    """Bytes that are kept for works that make room."""
+    return database.with_name(f"{database.name}-reserve").stat().st_size

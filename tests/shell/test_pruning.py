@@ -14,8 +14,7 @@ from agent_service.store.database import FILE
 from agent_service.store.sqlite import RunStore
 from agent_service.views.folder.workspace import Workspace
 from groundwork.service.errors import TryAgain
-from groundwork.sqlite.reserve import reserved
-from tests.kit.disks import small_disk
+from tests.kit.disks import reserved, small_disk
 from tests.kit.fakes import FakeClock, MemoryArtifacts
 from tests.kit.runs import NOON, whole_run
 from tests.ports.stores import stored

@@ -22,7 +22,7 @@ from agent_service.history import log_line
 from agent_service.kill_switch import Draining, Halting, KillSwitch
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.run.changes import ChangeRecord, Elsewhere
-from agent_service.run.checks.evidence import Evidence
+from agent_service.run.evidence import Evidence
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher

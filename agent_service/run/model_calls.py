@@ -19,15 +19,15 @@ from agent_service.admission.limits import SharedLimits
 from agent_service.core.brief import Brief
 from agent_service.core.events import ModelReplied, ModelUnavailable
 from agent_service.core.facts import CallReserved
-from agent_service.core.phases import Decision, Next, Plan, Reflection, Unusable
+from agent_service.core.phases import Action, Decision, Next, Plan, Reflection, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Asking
 from agent_service.errors import ModelError, Stopped
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.changes import HELD_BACK
-from agent_service.run.checks.arguments import MOST_BYTES, flaws_of_arguments
-from agent_service.run.checks.evidence import Evidence
+from agent_service.run.evidence import Evidence
 from agent_service.run.ports import Answer, Clock, Estimate, Model, ModelCall, Question
+from schemas.argument_schemas import LONGEST_FLAW, argument_flaws, validator_of
 from schemas.values import dataclass
 
 DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(
@@ -36,6 +36,9 @@ DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(
 
 CallEvent = CallReserved | ModelReplied | ModelUnavailable
 """What one half of a model call leads to."""
+MOST_BYTES = 128 * 1024
+"""Bytes of a reply: a request must fit into a message (1 MiB), and the journal is kept for ever."""
+MOST_FLAWS = 8
 UNUSABLE = frozenset({"model_auth", "model_not_found"})
 TROUBLE_FOR = timedelta(seconds=60)
 
@@ -225,6 +228,17 @@ def _checked(brief: Brief, plan: Plan) -> Plan | Unusable:
         return plan
     tools = ", ".join(dict.fromkeys(action.tool for action in plan.actions))
     return Unusable(reason=f"arguments of {tools}: {'; '.join(flaws)}", flaws=flaws)
+
+
+def flaws_of_arguments(brief: Brief, action: Action) -> tuple[str, ...]:
+    command = brief.command(action)
+    if command is None or not command.input_schema:
+        return ()
+    try:
+        validator = validator_of(command.input_schema)
+    except ValueError as error:
+        return (f"the schema of {action.tool} cannot be used: {error}"[:LONGEST_FLAW],)
+    return argument_flaws(validator, action.arguments, most=MOST_FLAWS, whole="arguments")
 
 
 def _claims(decision: Decision) -> bool:

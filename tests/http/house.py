@@ -47,7 +47,7 @@ from agent_service.kill_switch import Draining, Halting, KillSwitch
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.models.prompts.prompt import as_text
 from agent_service.run.changes import ChangeRecord, Elsewhere
-from agent_service.run.checks.evidence import Evidence
+from agent_service.run.evidence import Evidence
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.journal import Commit
 from agent_service.run.model_calls import ModelCaller

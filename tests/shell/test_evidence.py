@@ -8,7 +8,7 @@ from agent_service.bus.buckets import ProvenArtifacts
 from agent_service.core.events import Seen
 from agent_service.core.phases import Met, Proof, Reflection, Verdict
 from agent_service.errors import Replaced
-from agent_service.run.checks.evidence import PIECE, Evidence, pieces
+from agent_service.run.evidence import PIECE, Evidence, pieces
 from groundwork.service.errors import TryAgain
 from tests.core.cues import (
     ARTIFACT,

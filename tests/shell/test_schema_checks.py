@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agent_service.core.phases import Plan
-from agent_service.run.checks.arguments import flaws_of_arguments
+from agent_service.run.model_calls import flaws_of_arguments
 from tests.core.cues import FETCH, POST, frames, plan, queued, started
 from tests.core.script import Script
 

@@ -33,7 +33,7 @@ from agent_service.models.prompts.replies import (
     WaitReply,
     reply_to,
 )
-from agent_service.run.checks.arguments import MOST_BYTES, flaws_of_arguments
+from agent_service.run.model_calls import MOST_BYTES, flaws_of_arguments
 from agent_service.run.ports import Question
 from schemas.clipping import clipped
 from schemas.fields import JsonObject

@@ -22,7 +22,7 @@ from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.models.settings import open_model
 from agent_service.run.arrival import Arrival, Unreadable
 from agent_service.run.changes import ChangeRecord
-from agent_service.run.checks.evidence import Evidence
+from agent_service.run.evidence import Evidence
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher

@@ -53,6 +53,8 @@ class RunsQuery(Query):
 
     status: tuple[Status, ...] = ()
     """Of any of these; may come several times."""
+    state: Annotated[tuple[Status, ...], Field(json_schema_extra={"deprecated": True})] = ()
+    """The same, as card 105 names it."""
     text: Annotated[str, Field(max_length=200)] = ""
     """Is in the goal, the summary or the run id."""
     run: Annotated[str, Field(max_length=30)] = ""
@@ -74,7 +76,7 @@ class RunsQuery(Query):
 
     def wanted(self) -> Wanted:
         asked = self.model_dump(include={"text", "run", "tool", "since", "until", "wake_id", "caller"})
-        return Wanted(statuses=frozenset(self.status), **asked)
+        return Wanted(statuses=frozenset(self.status + self.state), **asked)
 
 
 class RunPage(BaseModel):

@@ -83,7 +83,7 @@ async def test_runs_are_listed_by_what_is_asked_of_them(client: httpx2.AsyncClie
     await house.play([accepted(3, goal="Mow the lawn.")])
     asked: list[tuple[dict[str, Any], list[int]]] = [
         ({"status": ["done", "queued"]}, [3, 1]),
-        ({"state": "done"}, [3]),
+        ({"state": "done"}, [1]),
         ({"text": "LAWN"}, [3]),
         ({"tool": "search"}, [2, 1]),
         ({"since": "2026-11-21T12:00:02.250Z"}, [3, 2]),

@@ -6,8 +6,7 @@ After a crash the next pass of any process removes what is left. A run that cann
 """
 
 import json
-import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import date, datetime
 from typing import Protocol
@@ -26,35 +25,7 @@ from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from schemas import subjects
 from schemas.status import Halt
 
-log = logging.getLogger(__name__)
-
 FASTER = "another agent has just stopped everything, or let it go on: look again"
-
-
-class Quarantine:
-    """Runs whose stored rows are damaged, in memory only: after a repair and a restart all is tried."""
-
-    def __init__(self) -> None:
-        self._why: dict[str, Damaged] = {}
-
-    def __len__(self) -> int:
-        return len(self._why)
-
-    def add(self, found: Damaged) -> None:
-        if found.run_id not in self._why:
-            self._why[found.run_id] = found
-            log.error("run left alone", extra={"run_id": found.run_id, "why": str(found)})
-
-    def check(self, run_id: str) -> None:
-        if found := self._why.get(run_id):
-            raise type(found)(found.run_id, found.what)
-
-    def why(self, run_id: str) -> str:
-        found = self._why.get(run_id)
-        return found.what if found else ""
-
-    def without(self, run_ids: Iterable[str]) -> list[str]:
-        return [run_id for run_id in run_ids if run_id not in self._why]
 
 
 class Carrier(Protocol):

@@ -12,8 +12,8 @@ from agent_service.core.waiting import FINAL
 from agent_service.errors import Changed
 from agent_service.run.arrival import IN_HAND, own_turn
 from agent_service.run.journal import GENESIS, Commit, Run, decode_state, growth_of
-from agent_service.store.beside import Quarantine
 from agent_service.store.database import load_queries
+from agent_service.store.rows import Quarantine
 from agent_service.store.words import SNAPSHOT_EVERY, EntryFact, RunRow, entry_in, fact_of, row_in
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import SharedLog

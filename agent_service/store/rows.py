@@ -7,6 +7,7 @@ JSON, and the database's views put it together again byte for byte: hashes are o
 import contextlib
 import hashlib
 import json
+import logging
 import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,12 +17,15 @@ from pydantic_core import to_json
 from agent_service.archive.retention import Tombstone
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
+from agent_service.errors import Damaged
 from agent_service.run.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
 from agent_service.run.lines import list_columns
 from agent_service.store.database import load_queries
 from groundwork.sqlite.file import instant, microseconds
 from schemas.status import Halt
 from schemas.values import dataclass
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,32 @@ def run_of(rows: Iterable[tuple[Any, ...]]) -> Run:
     (_, state, brief, head), *grown = sorted(rows)
     items = [(field.decode(), item.decode()) for _, item, field, _ in grown]
     return Run(state=decode_state(state.decode(), brief.decode(), items), head=head.hex())
+
+
+class Quarantine:
+    """Runs whose stored rows are damaged, in memory only: after a repair and a restart all is tried."""
+
+    def __init__(self) -> None:
+        self._why: dict[str, Damaged] = {}
+
+    def __len__(self) -> int:
+        return len(self._why)
+
+    def add(self, found: Damaged) -> None:
+        if found.run_id not in self._why:
+            self._why[found.run_id] = found
+            log.error("run left alone", extra={"run_id": found.run_id, "why": str(found)})
+
+    def check(self, run_id: str) -> None:
+        if found := self._why.get(run_id):
+            raise type(found)(found.run_id, found.what)
+
+    def why(self, run_id: str) -> str:
+        found = self._why.get(run_id)
+        return found.what if found else ""
+
+    def without(self, run_ids: Iterable[str]) -> list[str]:
+        return [run_id for run_id in run_ids if run_id not in self._why]
 
 
 PER_ENTRY = 500

@@ -21,11 +21,12 @@ from agent_service.run.changes import PastCall, call_told
 from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.lines import EVERY_RUN, RunLine, Sum, Wanted
 from agent_service.run.ports import Place
-from agent_service.store.beside import Forgetting, Halts, Inbox, Quarantine, Taken
+from agent_service.store.beside import Forgetting, Halts, Inbox, Taken
 from agent_service.store.database import load_queries, open_database
 from agent_service.store.listing import read_list, read_sums
 from agent_service.store.rows import (
     OwnRow,
+    Quarantine,
     Rows,
     Writing,
     asked_for,

@@ -92,10 +92,12 @@ def play(some: list[Block], cwd: Path, environ: dict[str, str], **instead: str) 
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(WITHIN_S)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)  # what follows, follows until then
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(WITHIN_S)
+        finally:  # what follows, follows until then
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
     said = "".join(file.read_text() for file in (cwd / "page.out", *sorted(cwd.glob("follow-*.out"))))
     assert process.wait() == 0, said[-6000:]
     return said

@@ -79,7 +79,8 @@ class PullAccount:
         if generation == self.generation:
             code, lacking = status.get("Status", ""), status.get("Nats-Pending-Messages")
             self.want = max(0, self.want - int(lacking)) if lacking else 0
-            self.trouble = "" if code in _USUAL_ENDS else f"{code} {status.get('Description', '')}".strip()
+            said = f"{code} {status.get('Description', '')}".splitlines()  # nats-py reads headers into it after a 503
+            self.trouble = "" if code in _USUAL_ENDS else said[0].strip()
 
     def silent(self, now: float) -> bool:
         return self.want > 0 and now - self.last > self.silence_s

@@ -214,6 +214,7 @@ def anew(account: PullAccount) -> None:
 
 
 DELETED = told(101.0, Status="409", Description="Consumer Deleted")
+UNHEARD = told(101.0, Status="503", Description="\nNats-Subject: $JS.API.CONSUMER.MSG.NEXT.S.c")
 LATE = 100.0 + SILENCE_S + 0.05
 
 
@@ -238,6 +239,7 @@ LATE = 100.0 + SILENCE_S + 0.05
         ),
         pytest.param(10, [asked(10), DELETED], 0, 10, "409 Consumer Deleted", False, id="an end of all pulls"),
         pytest.param(10, [told(101.0, Status="503"), arrived(102.0)], 0, 10, "", False, id="a message ends trouble"),
+        pytest.param(10, [asked(10), UNHEARD], 0, 10, "503", False, id="a stream that is not there"),
         pytest.param(
             10,
             [anew, asked(10), told(102.0, Status="409")],

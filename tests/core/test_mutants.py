@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agent_service.core import asking, people, planning
-from agent_service.core.events import CallReserved, CancelRequested, ModelReplied, RunStarted, Transition
-from agent_service.core.facts import RequestSent
+from agent_service.core.events import CancelRequested, ModelReplied, RunStarted, Transition
+from agent_service.core.facts import CallReserved, RequestSent
 from agent_service.core.phases import Framing, Refusal, Unusable
 from agent_service.core.results import Judgement, Relation
 from agent_service.core.state import RunState, StepNote, with_facts

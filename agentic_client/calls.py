@@ -85,8 +85,6 @@ class Wishes(TypedDict, total=False):
 
 
 Notice = Callable[[AgenticError | None], object]
-
-
 Which = str | Accepted | Run | RunLine
 
 
@@ -103,11 +101,6 @@ def path_of(run: Which, **parts: str) -> Path:
 def filled(operation: Operation, path: Path) -> str:
     quoted = {name: quote(part, safe="/" if name == "path" else "") for name, part in path.items()}
     return operation.path.format(**quoted)
-
-
-def only_over_http(operation: str) -> Invalid:
-    text = f"{operation} is not served on the bus: give the address of the agent's HTTP API"
-    return Invalid(text, code="only_over_http")
 
 
 def address_of(url: str | None) -> str:

@@ -28,11 +28,10 @@ from agentic_client.calls import (
     body_of,
     filled,
     filters_of,
-    only_over_http,
     path_of,
     token_of,
 )
-from agentic_client.errors import AgenticError, Conflict, StillRunning, Unreachable
+from agentic_client.errors import AgenticError, Conflict, Invalid, StillRunning, Unreachable
 from agentic_client.over_http import OverHttp, refuse_if_overheard
 from agentic_client.views import FINAL, Accepted, Event, File, Run, RunPage, Status, Tool, read_as
 from schemas.operations import BY_NAME, Operation
@@ -99,6 +98,8 @@ class AsyncClient:
     ) -> Json:
         """Any operation of docs/API.md, by its name in the OpenAPI document; `path` has the parts that it names."""
         one, where = BY_NAME[operation] if isinstance(operation, str) else operation, path or {}
+        if not one.endpoint:
+            self._over_http(one.name)
         asked = one, where, as_json(body) if body else body, query or {}
         return await self._patiently(lambda: self._transport.ask(*asked), where.get("run_id"))
 
@@ -107,7 +108,8 @@ class AsyncClient:
 
     def _over_http(self, operation: str) -> OverHttp:
         if self._http is None:
-            raise only_over_http(operation)
+            text = f"{operation} is not served on the bus: give the address of the agent's HTTP API"
+            raise Invalid(text, code="only_over_http")
         return self._http
 
     async def run(self, goal: str, *, timeout_s: float | None = None, **order: Unpack[Order]) -> Run:

@@ -11,7 +11,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.micro.request import ERROR_CODE_HEADER
 
-from agentic_client.calls import SILENT_AT_MOST_S, Json, Path, Query, only_over_http
+from agentic_client.calls import SILENT_AT_MOST_S, Json, Path, Query
 from agentic_client.errors import Broken, NotAllowed, Unreachable, refused
 from schemas.bounded import json_of
 from schemas.operations import Operation
@@ -32,8 +32,6 @@ class OverNats:
         self._denied = ""
 
     async def ask(self, operation: Operation, path: Path, body: Json | None, query: Query) -> Json:  # noqa: ARG002 # it answers at once
-        if not operation.endpoint:
-            raise only_over_http(operation.name)
         return await self._ask(operation.subject, {**path, **(body or {})})
 
     async def close(self) -> None:

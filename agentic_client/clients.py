@@ -5,6 +5,7 @@ import ssl
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterator
+from contextlib import aclosing
 from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
@@ -156,8 +157,8 @@ class AsyncClient:
         status, number = "", "seq" if path else "position"
         while True:
             self._check_open()
-            async with silence:
-                async for event in stream(filled(BY_NAME[operation], path), after):
+            async with silence, aclosing(stream(filled(BY_NAME[operation], path), after)) as told:
+                async for event in told:
                     after, status = event[number], event.get("status", "")
                     silence.over()
                     yield event
@@ -288,12 +289,24 @@ class Client:
         return (read_as(Event, entry) for entry in self.follow("follow_run", path_of(run), after))
 
     def follow(self, operation: str, path: Path, after: int = 0) -> Generator[Json, None, None]:
-        events = self._client.follow(operation, path, after)
+        events, steps = self._client.follow(operation, path, after), list[asyncio.Task[Any]]()
+
+        async def step(_: AsyncClient) -> Json | None:
+            steps[:] = filter(None, [asyncio.current_task()])
+            return await anext(events, None)
+
+        async def end(_: AsyncClient) -> None:
+            for last in steps:  # Ctrl-C may have left it running
+                if not last.cancelling():
+                    last.cancel()
+                await asyncio.wait(steps)
+            await events.aclose()
+
         try:
-            while (event := self.wait_for(lambda _: _next(events))) is not None:
+            while (event := self.wait_for(step)) is not None:
                 yield event
         finally:
-            self.wait_for(lambda _: _end(events))
+            self.wait_for(end)
 
     def wait_for(self, call: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
         if self._loop.is_closed():
@@ -304,14 +317,3 @@ class Client:
         except BaseException:
             future.cancel()
             raise
-
-
-async def _next(events: AsyncGenerator[Json, None]) -> Json | None:
-    return await anext(events, None)
-
-
-async def _end(events: AsyncGenerator[Json, None]) -> None:
-    """Once its last step has ended, where that was cancelled: by Ctrl-C, for one."""
-    while getattr(events, "ag_running", False):  # noqa: ASYNC110 - it tells no one that it ends
-        await asyncio.sleep(0)
-    await events.aclose()

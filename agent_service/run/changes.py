@@ -82,7 +82,7 @@ class CallTold:
 
 
 PastCall = tuple[datetime, str, CallTold]
-"""When, and of which run."""
+"""When it was made, and by what run."""
 
 
 @dataclass(frozen=True, slots=True)

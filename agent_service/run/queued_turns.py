@@ -46,7 +46,7 @@ class Queue(Protocol):
 async def _nothing(_: datetime) -> None: ...
 
 
-def _nobody(_: str) -> None: ...
+def _unheard(_: str) -> None: ...
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class QueuedTurns:
     clock: Clock
     say_again: Callable[[datetime], Awaitable[None]] = field(init=False, default=_nothing)
     """What the bus may have forgotten at an instant."""
-    on_taken_over: Callable[[str], object] = field(init=False, default=_nobody)
+    on_taken_over: Callable[[str], object] = field(init=False, default=_unheard)
 
     async def receive(self, arrival: Arrival) -> None:
         """One queued turn. Raises TryAgain."""

@@ -56,8 +56,8 @@ class SharedStore(RunStore):
         """Entries of this process, by hash: their positions once they are in the index, 0 before that, ACKNOWLEDGED."""
         self._began_at = float("inf")
         """The position up to which nothing is news."""
-        self.on_elsewhere: Callable[[Elsewhere], object] = _nobody
-        self.on_halt: Callable[[Halt], object] = _nobody
+        self.on_elsewhere: Callable[[Elsewhere], object] = _unheard
+        self.on_halt: Callable[[Halt], object] = _unheard
 
     async def begin(self) -> None:
         """From what the index has. To be awaited before anything else, once that has caught up."""
@@ -308,4 +308,4 @@ class SharedStore(RunStore):
         self._expected[own_turn(run_id, seq)] = monotonic() + self.followed_within_s, run_id, seq
 
 
-def _nobody(_: object) -> None: ...
+def _unheard(_: object) -> None: ...

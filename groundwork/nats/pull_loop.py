@@ -27,7 +27,7 @@ EXPIRES_S, EXPIRES_ALONE_S = 30.0, 5.0
 """How long a pull lasts. Alone, half of how long a bus belongs to a process that is stopped: it is given nothing any
 more when another begins. Of several, each costs the bus words while nothing happens."""
 LATE_S = 2.0
-"""How long after its end a pull of which nothing was heard is taken to be forgotten by the server."""
+"""How long after its end the server is taken to have forgotten a pull that nothing was heard from."""
 NEW_LEADER = "$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED"
 PULSE_SECONDS = 0.25
 HOLD_SECONDS = 1.5

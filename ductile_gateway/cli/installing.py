@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from ductile_gateway.installation.found import DuctileProgram, find
-from ductile_gateway.installation.installing import Proposal, installation, removal
-from ductile_gateway.installation.pages import Wishes
+from ductile_gateway.installation.configuration import DuctileProgram, read_config
+from ductile_gateway.installation.plan import ChangePlan, plan_install, plan_removal
+from ductile_gateway.installation.rendering import Options
 from groundwork.service.errors import Misconfigured
 
 commands = typer.Typer(no_args_is_help=True)
@@ -35,9 +35,9 @@ def install(
     goal: Annotated[str | None, typer.Option(help="A goal to pursue by itself, with --every or --cron.")] = None,
     every: Annotated[str | None, typer.Option(help="How often, such as 24h; at first at once.")] = None,
     cron: Annotated[str | None, typer.Option(help='When, such as "0 7 * * *".')] = None,
-    agent: Annotated[str, typer.Option(help="The agent's HTTP API.")] = Wishes.agent,
-    gateway: Annotated[str, typer.Option(help="The gateway, for Ductile's relay.")] = Wishes.gateway,
-    settings: Annotated[Path, typer.Option(help="Of agent and gateway: made if not there.")] = Wishes.settings,
+    agent: Annotated[str, typer.Option(help="The agent's HTTP API.")] = Options.agent,
+    gateway: Annotated[str, typer.Option(help="The gateway, for Ductile's relay.")] = Options.gateway,
+    settings: Annotated[Path, typer.Option(help="Of agent and gateway: made if not there.")] = Options.settings,
     ductile: Binary = None,
     generation: Generation = None,
     unchecked: Unchecked = False,
@@ -48,9 +48,9 @@ def install(
     """
     if [goal, every or cron].count(None) == 1 or (every and cron):
         raise typer.BadParameter("a goal to pursue by itself has both --goal and one of --every and --cron")
-    proposal = installation(
-        find(place),
-        Wishes(
+    plan = plan_install(
+        read_config(place),
+        Options(
             agent=agent,
             gateway=gateway,
             settings=settings,
@@ -64,7 +64,7 @@ def install(
             cron=cron,
         ),
     )
-    _carry_out(proposal, ductile, yes=yes, dry_run=dry_run, checked=not unchecked)
+    _apply(plan, ductile, yes=yes, dry_run=dry_run, checked=not unchecked)
 
 
 @commands.command()
@@ -72,24 +72,24 @@ def remove(
     place: Place, yes: Yes = False, dry_run: DryRun = False, ductile: Binary = None, unchecked: Unchecked = False
 ) -> None:
     """Remove what `install` added. What you changed since stays."""
-    _carry_out(removal(find(place)), ductile, yes=yes, dry_run=dry_run, checked=not unchecked)
+    _apply(plan_removal(read_config(place)), ductile, yes=yes, dry_run=dry_run, checked=not unchecked)
 
 
-def _carry_out(proposal: Proposal, binary: Path | None, *, yes: bool, dry_run: bool, checked: bool) -> None:
+def _apply(plan: ChangePlan, binary: Path | None, *, yes: bool, dry_run: bool, checked: bool) -> None:
     path = str(binary.absolute()) if binary else shutil.which("ductile")
     if binary and not os.access(binary, os.X_OK):
         raise Misconfigured(f"--ductile {binary} is not a program that can be run")
     program = DuctileProgram(path) if path else None
-    for kept in proposal.kept:
+    for kept in plan.kept:
         _say(f"kept: {kept}, which was changed since it was put there, or is named by what was")
-    _say(proposal.text() or "There is nothing to change.")
-    if not proposal.changes or dry_run:
+    _say(plan.text() or "There is nothing to change.")
+    if not plan.changes or dry_run:
         return
     if not (yes or sys.stdin.isatty()):
         raise Misconfigured("there is no terminal to ask: look at it with --dry-run, then give --yes")
     if yes or typer.confirm("Change it like this?"):
-        proposal.carry_out(program, checked=checked)
-        _say(proposal.next_steps(program))
+        plan.apply(program, checked=checked)
+        _say(plan.next_steps(program))
     else:
         _say("Nothing was changed.")
 

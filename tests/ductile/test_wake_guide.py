@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from agent_service.admission.callers import TokenSettings
-from ductile_gateway.installation.found import Generation, find
-from ductile_gateway.installation.pages import Wishes, rendered, values_of
+from ductile_gateway.installation.configuration import Generation, read_config
+from ductile_gateway.installation.rendering import Options, render, template_values
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.webhooks.settings import EventMapping, IngressSettings, OutboundSettings
 from tests.ductile.guide import PASSING_ON, RELAY, SAMPLES, SETTINGS, shown, shown_peer
@@ -50,9 +50,9 @@ def test_the_guide_and_what_is_added_mean_the_same_addresses_and_names(tmp_path:
     gateway, config = shown(SETTINGS)["gateway"], sample(generation, "config.yaml")
     folder = shutil.copytree(SAMPLES / f"config-{generation}", tmp_path / "ductile")
     (folder / "people.yaml").write_text("api: {auth: {tokens: [{token: t, scopes: ['*']}]}}")  # made by hand
-    found, wishes = find(folder), Wishes(outcomes=Path("/var/lib/ductile/outcomes"), webhook=True)
-    values = values_of(found, wishes, found.ours / "tokens.yaml")
-    installed, yours = (yaml.safe_load(rendered(name, values)) for name in ("agentic.yaml", "yours.yaml"))
+    found, options = read_config(folder), Options(outcomes=Path("/var/lib/ductile/outcomes"), webhook=True)
+    values = template_values(found, options, found.agentic_folder / "tokens.yaml")
+    installed, yours = (yaml.safe_load(render(name, values)) for name in ("agentic.yaml", "yours.yaml"))
     relay, ingress = OutboundSettings.model_validate(gateway["outbound"]).relay, gateway["ingress"]
     (peer,) = (installed["remote_ingress"] | yours["remote_ingress"])["peers"]
     (instance,) = (installed | yours)["instances"]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ductile_gateway.installation.found import DuctileProgram, find
-from ductile_gateway.installation.installing import installation, removal
-from ductile_gateway.installation.pages import Wishes
+from ductile_gateway.installation.configuration import DuctileProgram, read_config
+from ductile_gateway.installation.plan import plan_install, plan_removal
+from ductile_gateway.installation.rendering import Options
 from groundwork.service.errors import Misconfigured
 
 CONFIG = """\
@@ -32,8 +32,8 @@ def ductile(tmp_path: Path) -> Path:
     return folder
 
 
-def wishes(ductile: Path, **more: Any) -> Wishes:
-    return Wishes(settings=ductile.parent / "agent" / "agentic.yaml", **more)
+def options(ductile: Path, **more: Any) -> Options:
+    return Options(settings=ductile.parent / "agent" / "agentic.yaml", **more)
 
 
 def program(ductile: Path, check: str) -> DuctileProgram:
@@ -51,10 +51,10 @@ def files(folder: Path) -> dict[Path, bytes]:
 def test_what_was_added_is_taken_out_to_the_byte(ductile: Path) -> None:
     locks = program(ductile, "true")
     before = files(ductile.parent)
-    installation(find(ductile), wishes(ductile, webhook=True)).carry_out(locks)
+    plan_install(read_config(ductile), options(ductile, webhook=True)).apply(locks)
     assert (ductile / "agentic" / "plugins" / "agentic-wake" / "agent.py").is_file()
     assert (ductile / ".checksums").is_file()
-    removal(find(ductile)).carry_out(locks)
+    plan_removal(read_config(ductile)).apply(locks)
     assert files(ductile.parent) == before
     assert not (ductile / "agentic").exists()
 
@@ -71,18 +71,18 @@ def test_one_entry_is_put_first_into_any_list_of_includes_and_taken_out_of_it_ag
     ):
         config, before = ductile / "config.yaml", yaml.safe_load(text or "{}").get("include", [])
         config.write_text(text + own)
-        installation(find(ductile), wishes(ductile)).carry_out(None)
+        plan_install(read_config(ductile), options(ductile)).apply(None)
         assert yaml.safe_load(config.read_text())["include"] == ["agentic/agentic.yaml", *before]
-        removal(find(ductile)).carry_out(None)
+        plan_removal(read_config(ductile)).apply(None)
         assert config.read_text() == text + own
 
 
 def test_secrets_are_for_their_owner_alone_in_nothing_that_is_shown_and_not_in_the_environment_of_plugins(
     ductile: Path,
 ) -> None:
-    proposal = installation(find(ductile), wishes(ductile, webhook=True))
+    proposal = plan_install(read_config(ductile), options(ductile, webhook=True))
     added = proposal.text()
-    proposal.carry_out(None)
+    proposal.apply(None)
     values = [file.read_text().strip() for file in (ductile.parent / "agent" / ".agentic" / "secrets").iterdir()]
     holding = [path for path, said in files(ductile.parent).items() if any(value.encode() in said for value in values)]
     assert {file.stat().st_mode & 0o077 for file in holding} == {0}
@@ -91,32 +91,32 @@ def test_secrets_are_for_their_owner_alone_in_nothing_that_is_shown_and_not_in_t
     }
     written = b"".join(files(ductile).values())
     assert not [word for word in (b"environment_vars", b"${") if word in written]
-    shown = added + removal(find(ductile)).text()
+    shown = added + plan_removal(read_config(ductile)).text()
     assert '"plugin:ro"' in shown
     assert not [value for value in (*values, "a-secret-of-mine") if value in shown]
 
 
 def test_what_somebody_has_changed_since_is_neither_overwritten_nor_removed(ductile: Path) -> None:
-    installation(find(ductile), wishes(ductile)).carry_out(None)
+    plan_install(read_config(ductile), options(ductile)).apply(None)
     page = ductile / "agentic" / "agentic.yaml"
     page.write_text(f"{page.read_text()}# my own\n")
-    assert page in installation(find(ductile), wishes(ductile, writes=True)).kept
-    removal(find(ductile)).carry_out(None)
+    assert page in plan_install(read_config(ductile), options(ductile, writes=True)).kept
+    plan_removal(read_config(ductile)).apply(None)
     assert page.read_text().endswith("# my own\n")
     assert (ductile / "config.yaml").read_text() == CONFIG
     with pytest.raises(Misconfigured, match="kept by `remove` because it was changed"):
-        installation(find(ductile), wishes(ductile))
+        plan_install(read_config(ductile), options(ductile))
 
 
 def test_a_record_that_names_files_of_others_removes_none(ductile: Path) -> None:
-    installation(find(ductile), wishes(ductile)).carry_out(None)
+    plan_install(read_config(ductile), options(ductile)).apply(None)
     other, place = ductile.parent / "other", ductile / "agentic" / "installed.json"
     other.write_text("of somebody else")
     noted = json.loads(place.read_text())
     noted["files"][str(other)] = other.read_text()
     place.write_text(json.dumps(noted))
     with pytest.raises(Misconfigured, match=f"names {other}, which no installation writes"):
-        removal(find(ductile))
+        plan_removal(read_config(ductile))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_what_ductile_would_not_start_with_is_taken_back_and_what_was_wrong_befo
     (ductile / ".checksums").write_text("as it was\n")
     before = files(ductile)
     with pytest.raises(Misconfigured, match=told):
-        installation(find(ductile), wishes(ductile)).carry_out(program(ductile, check.format(ductile)))
+        plan_install(read_config(ductile), options(ductile)).apply(program(ductile, check.format(ductile)))
     assert files(ductile) == before
 
 
@@ -151,14 +151,14 @@ def test_what_would_not_go_together_is_refused_with_what_to_change(
 ) -> None:
     (ductile / "config.yaml").write_text(json.dumps(yaml.safe_load(CONFIG) | change))
     with pytest.raises(Misconfigured, match=told):
-        installation(find(ductile), wishes(ductile))
+        plan_install(read_config(ductile), options(ductile))
 
 
 def test_with_a_vault_no_secret_is_in_the_files_of_ductile(ductile: Path) -> None:
     config = yaml.safe_load(CONFIG)
     config["api"]["auth"]["tokens"] = [{"secret_ref": "mine", "scopes": ["*"]}]
     (ductile / "config.yaml").write_text(yaml.safe_dump(config))
-    installation(find(ductile), wishes(ductile)).carry_out(None)
+    plan_install(read_config(ductile), options(ductile)).apply(None)
     assert not list(ductile.glob("agentic/*.token"))
     open_to_accounts = [ductile / "agentic", *(ductile / "agentic" / "plugins").rglob("*")]
     assert {path.stat().st_mode & 0o044 for path in open_to_accounts} == {0o044}

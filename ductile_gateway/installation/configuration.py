@@ -1,4 +1,4 @@
-"""The configuration of a Ductile, with all files it includes, and the program `ductile`."""
+"""Configuration of a Ductile, with all files it includes, and its program."""
 
 import os
 import subprocess
@@ -20,15 +20,15 @@ Generation = Literal["m", "n"]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """`files`: all of them, the main one first, but for those in our own folder. `said`: their content, merged."""
+class DuctileConfig:
+    """`files`: without those in our own folder, the main one first. `settings`: their merged content."""
 
     main: Path
     files: list[Path] = field(default_factory=list)
-    said: dict[str, Any] = field(default_factory=dict, repr=False)
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
-    def ours(self) -> Path:
+    def agentic_folder(self) -> Path:
         return self.main.parent / "agentic"
 
     @property
@@ -38,27 +38,28 @@ class Found:
     @property
     def url(self) -> str:
         host, _, port = str(self.value("api", "listen") or "127.0.0.1:8080").rpartition(":")
-        return f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '[::]') else host}:{port}"  # noqa: S104 - what it says
+        return f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '[::]') else host}:{port}"  # noqa: S104 - compared with, not listened on
 
     @property
     def has_tokens(self) -> bool:
         return any(file.name == "tokens.yaml" for file in self.files)
 
     def value(self, *keys: str) -> Any:
-        return at(self.said, *keys)
+        return value_at(self.settings, *keys)
 
-    def taken(self) -> Iterator[str]:
+    def conflicts(self) -> Iterator[str]:
         for kind, keys in {"relay peer": ("remote_ingress", "peers"), "instance": ("instances",)}.items():
-            yield from (f"a {kind} {GATEWAY}" for each in self.value(*keys) or () if at(each, "name") == GATEWAY)
+            yield from (f"a {kind} {GATEWAY}" for each in self.value(*keys) or () if value_at(each, "name") == GATEWAY)
         plugins = {*(self.value("plugins") or {}), *self.manifests()}
         yield from (f"a plugin {name}" for name in sorted(OUR_PLUGINS & plugins))
 
     def generation(self, wanted: Generation | None) -> Generation:
-        """As only one of the two can be configured, or else as wanted. Raises Misconfigured."""
+        """Generation that the configuration implies, else the wanted one. Raises Misconfigured."""
         tokens = self.value("api", "auth", "tokens") or ()
-        if self.value("secrets") or self.value("service", "admission") or any(at(one, "secret_ref") for one in tokens):
+        has_vault = self.value("secrets") or self.value("service", "admission")
+        if has_vault or any(value_at(one, "secret_ref") for one in tokens):
             return "n"
-        if self.has_tokens or any(at(one, "token") for one in tokens):
+        if self.has_tokens or any(value_at(one, "token") for one in tokens):
             return "m"
         if wanted:
             return wanted
@@ -68,19 +69,20 @@ class Found:
         )
 
     def manifests(self) -> dict[str, Manifest]:
-        """The plugins that can be called, by name or alias; unreadable ones are left out."""
+        """Manifests by name or alias of the plugin; unreadable ones are left out."""
         roots = [self.main.parent / str(root).strip() for root in self.value("plugin_roots") or ()]
         files = [file for root in roots for file in sorted(root.glob(f"*/{MANIFEST}"))]
         found = {each.name: each for file in files if (each := _manifest(file))}
         plugins = self.value("plugins") or {}
-        return found | {name: found[uses] for name, said in plugins.items() if (uses := at(said, "uses")) in found}
+        return found | {name: found[uses] for name, one in plugins.items() if (uses := value_at(one, "uses")) in found}
 
 
 @dataclass(frozen=True, slots=True)
 class DuctileProgram:
     path: str
 
-    def flaw(self, command: str, main: Path) -> str:
+    def error_of(self, command: str, main: Path) -> str:
+        """Output of a failed `ductile config COMMAND`; empty if it succeeds. Raises Misconfigured."""
         words = [self.path, "config", command, "--config", str(main)]
         try:
             done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=60)  # noqa: S603, PLW1510
@@ -90,34 +92,34 @@ class DuctileProgram:
         return output[:2000] or f"`config {command}` ended with {done.returncode}" if done.returncode else ""
 
 
-def find(place: Path) -> Found:
+def read_config(place: Path) -> DuctileConfig:
     main = place / "config.yaml" if place.is_dir() else place
     if not main.is_file():
         raise Misconfigured(
             f"there is no {main}: give the folder of Ductile's config.yaml, such as ~/.config/ductile; "
             "where there is no Ductile yet, deploy/ductile/README.md begins with one"
         )
-    found = Found(main.resolve())
+    found = DuctileConfig(main.resolve())
     _read(found.main, found)
     return found
 
 
-def _read(file: Path, found: Found) -> None:
-    if file in found.files or file.is_relative_to(found.ours):
+def _read(file: Path, found: DuctileConfig) -> None:
+    if file in found.files or file.is_relative_to(found.agentic_folder):
         return
     found.files.append(file)
-    said = read_yaml(file)
-    _merge(found.said, said)
-    for name in included if isinstance(included := said.get("include"), list) else []:
+    content = read_yaml(file)
+    _merge(found.settings, content)
+    for name in included if isinstance(included := content.get("include"), list) else []:
         place = file.parent / os.path.expandvars(str(name))
         for each in sorted(place.glob("*.yaml")) if place.is_dir() else [place]:
-            if not each.is_relative_to(found.ours):
+            if not each.is_relative_to(found.agentic_folder):
                 _read(each.resolve(), found)
 
 
-def _merge(into: dict[str, Any], said: dict[str, Any]) -> None:
-    """As Ductile does (`internal/config/loader.go`): lists are joined, of single values the last one counts."""
-    for key, value in said.items():
+def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
+    """Merges as Ductile does (`internal/config/loader.go`): lists are joined, other values replaced."""
+    for key, value in more.items():
         before = into.get(key)
         if isinstance(before, dict) and isinstance(value, dict):
             _merge(before, value)
@@ -129,19 +131,19 @@ def _merge(into: dict[str, Any], said: dict[str, Any]) -> None:
 
 def read_yaml(file: Path) -> dict[str, Any]:
     try:
-        said = parse(file.read_text(encoding="utf-8"))
+        content = parse(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, NotYaml) as error:
         flaw = "is not text" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error}"
         raise Misconfigured(f"{file} {flaw}. An encrypted configuration is to be changed by hand") from None
-    if not isinstance(said, dict | None):
+    if not isinstance(content, dict | None):
         raise Misconfigured(f"{file} has no settings as `key: value` lines")
-    return said or {}
+    return content or {}
 
 
-def at(said: Any, *keys: str) -> Any:
+def value_at(content: Any, *keys: str) -> Any:
     for key in keys:
-        said = said.get(key) if isinstance(said, dict) else None
-    return said
+        content = content.get(key) if isinstance(content, dict) else None
+    return content
 
 
 def _manifest(file: Path) -> Manifest | None:

@@ -1,6 +1,6 @@
-"""The files of an installation, rendered from the templates in deploy/ductile/added.
+"""Files of an installation, rendered from the templates in deploy/ductile/added.
 
-No secret is a variable: Ductile (m) hands its environment to every plugin. Each secret is in a file for its reader.
+No secret is an environment variable: Ductile (m) passes its environment to every plugin. Each reader has its own file.
 """
 
 import json
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import jinja2
 
-from ductile_gateway.installation.found import Found, Generation
+from ductile_gateway.installation.configuration import DuctileConfig, Generation
 from groundwork.service.errors import Misconfigured
 from groundwork.service.program import shipped
 from schemas.values import dataclass
@@ -26,12 +26,12 @@ _READING = {
 }
 _WRITING = {"m": ["plugin:rw", "jobs:ro", "events:ro"], "n": ["plugin:rw", *_READING["n"]]}
 _NOT_TOOLS = frozenset({"health", "init"})
-"""Commands that Ductile itself calls."""
+"""Commands that only Ductile calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
-    """The options of an installation. `settings`: of agent and gateway. `every`, `cron`: when `goal` is pursued."""
+class Options:
+    """`settings`: the file of agent and gateway. `every`, `cron`: schedule of `goal`."""
 
     agent: str = "http://127.0.0.1:8700"
     gateway: str = "http://127.0.0.1:8710"
@@ -47,8 +47,8 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """A file as it is to be; without `text` there is none. `shown`: in full, others by name only."""
+class Change:
+    """Wanted content of a file; None deletes it. `shown`: a diff is printed, otherwise the name only."""
 
     path: Path
     text: str | None = field(repr=False)
@@ -56,19 +56,20 @@ class File:
     shown: bool = False
 
 
-def values_of(found: Found, wishes: Wishes, tokens: Path) -> dict[str, Any]:
-    """What templates name. `tokens`: the table of secrets (m). Raises Misconfigured."""
-    generation, folder = found.generation(wishes.generation), wishes.settings.absolute().parent / ".agentic" / "secrets"
-    names = ["gateway", "relay", "wake", "run", *["webhook"] * wishes.webhook]
-    places = {name: folder / f"{found.name}.{name}" for name in names} | {"people": folder / "people"}
+def template_values(ductile: DuctileConfig, options: Options, tokens: Path) -> dict[str, Any]:
+    """Variables of the templates. `tokens`: the file with Ductile's secrets (m). Raises Misconfigured."""
+    generation = ductile.generation(options.generation)
+    folder = options.settings.absolute().parent / ".agentic" / "secrets"
+    names = ["gateway", "relay", "wake", "run", *["webhook"] * options.webhook]
+    places = {name: folder / f"{ductile.name}.{name}" for name in names} | {"people": folder / "people"}
     return {
-        "found": found,
-        "wishes": wishes,
+        "ductile": ductile,
+        "options": options,
         "generation": generation,
-        "scopes": (_WRITING if wishes.writes else _READING)[generation],
-        "tokens_file": os.path.relpath(tokens, found.ours),
-        "tools": _commands(found, "read"),
-        "writing": _commands(found, "write"),
+        "scopes": (_WRITING if options.writes else _READING)[generation],
+        "tokens_file": os.path.relpath(tokens, ductile.agentic_folder),
+        "tools": _commands(ductile, "read"),
+        "writing": _commands(ductile, "write"),
         "places": places,
         "secrets": {
             name: place.read_text().strip() if place.exists() else randomness.token_hex(32)
@@ -77,20 +78,20 @@ def values_of(found: Found, wishes: Wishes, tokens: Path) -> dict[str, Any]:
     }
 
 
-def files_of(ours: Path, tokens: Path, values: Mapping[str, Any]) -> Iterator[File]:
-    pages = ["agentic.yaml", "yours.yaml", *["outcomes.yaml"] * bool(values["wishes"].outcomes)]
-    yield from (File(ours / name, rendered(name, values), shown=True) for name in pages)
+def ductile_files(folder: Path, tokens: Path, values: Mapping[str, Any]) -> Iterator[Change]:
+    pages = ["agentic.yaml", "yours.yaml", *["outcomes.yaml"] * bool(values["options"].outcomes)]
+    yield from (Change(folder / name, render(name, values), shown=True) for name in pages)
     if values["generation"] == "m":
-        for place in (ours / "secrets.yaml", tokens):
-            yield File(place, rendered(place.name, values), 0o600, shown=True)
-        yield from (File(ours / f"{name}.token", f"{values['secrets'][name]}\n", 0o600) for name in ("wake", "run"))
+        for place in (folder / "secrets.yaml", tokens):
+            yield Change(place, render(place.name, values), 0o600, shown=True)
+        yield from (Change(folder / f"{name}.token", f"{values['secrets'][name]}\n", 0o600) for name in ("wake", "run"))
     for plugin in ("agentic-wake", "agentic-run"):
         for file in filter(Path.is_file, sorted(shipped("deploy", "ductile", "plugins", plugin).iterdir())):
             mode = 0o755 if file.name == "run.py" else 0o644
-            yield File(ours / "plugins" / plugin / file.name, file.read_text(encoding="utf-8"), mode)
+            yield Change(folder / "plugins" / plugin / file.name, file.read_text(encoding="utf-8"), mode)
 
 
-def rendered(template: str, values: Mapping[str, Any]) -> str:
+def render(template: str, values: Mapping[str, Any]) -> str:
     environment = jinja2.Environment(
         autoescape=False,  # noqa: S701 - templates of YAML, in which every value is written as JSON
         undefined=jinja2.StrictUndefined,
@@ -104,10 +105,10 @@ def rendered(template: str, values: Mapping[str, Any]) -> str:
     return environment.from_string(text).render(values)
 
 
-def _commands(found: Found, tier: str) -> dict[str, list[str]]:
+def _commands(ductile: DuctileConfig, tier: str) -> dict[str, list[str]]:
     commands = {
         name: [each.name for each in manifest.commands if each.type == tier and each.name not in _NOT_TOOLS]
-        for name, manifest in sorted(found.manifests().items())
+        for name, manifest in sorted(ductile.manifests().items())
     }
     return {name: some for name, some in commands.items() if some}
 

@@ -166,7 +166,7 @@ _NUMBERED = re.compile(r"(.+)#([1-9][0-9]{0,5})")
 _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
-class Refused(Protocol):
+class RejectedMessage(Protocol):
     @property
     def subject(self) -> str: ...
     @property
@@ -178,7 +178,7 @@ class Refused(Protocol):
 
 
 def rejection(
-    refused: Refused, *, stream: str, reason: str, source: str, at: datetime
+    refused: RejectedMessage, *, stream: str, reason: str, source: str, at: datetime
 ) -> tuple[Envelope[Rejected], dict[str, str]]:
     """The event that says so, and its headers: in the trace of the message that was refused.
 
@@ -200,7 +200,7 @@ def next_id(msg_id: str) -> str:
     return f"{numbered[1]}#{int(numbered[2]) + 1}" if numbered else f"{msg_id}#2"
 
 
-def _told(refused: Refused, reason: str) -> Rejected:
+def _told(refused: RejectedMessage, reason: str) -> Rejected:
     message = object_in(refused.body) or {}
     payload: Json = next(
         (message[name] for name in ("payload", "data") if isinstance(message.get(name), dict)), message

@@ -56,7 +56,7 @@ def is_form(text: str) -> bool:
 
 def form_in(text: str) -> Form:
     """Raises ValueError for the first line that does not fit: `line 7: …`."""
-    lines = _Lines(text)
+    lines = _LineReader(text)
     lines.heading(RESULT)
     head = lines.fields(HEAD_FIELDS, ends_at_blank=True)
     for name in ("Status", "Plugin"):
@@ -80,7 +80,7 @@ def form_in(text: str) -> Form:
     return Form(*form, request=request | ({"tasks": tasks} if tasks else {}))
 
 
-class _Lines:
+class _LineReader:
     """`at`: how many of them are read."""
 
     def __init__(self, text: str) -> None:

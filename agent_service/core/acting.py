@@ -15,10 +15,10 @@ from pydantic import JsonValue
 
 from agent_service.core import limits, notes
 from agent_service.core.brief import Brief
-from agent_service.core.facts import AnswerStatus, AttemptAnswered, Finished, RequestSent, RetrySet
+from agent_service.core.facts import AnswerStatus, AttemptAnswered, RequestFinished, RequestSent, RetrySet
 from agent_service.core.phases import Action, Plan
 from agent_service.core.state import Child, Doubt, RunState, StepRecord, with_facts
-from agent_service.core.waiting import Acting, Name, Pending, acting_of, with_requests, without_requests
+from agent_service.core.waiting import Acting, Pending, RequestName, acting_of, with_requests, without_requests
 from agent_service.sentences import Text, say
 from schemas import subjects
 from schemas.events import ARTIFACT_PATH, Outcome, Signal, ToolError, ToolOutput, ToolResult
@@ -218,9 +218,9 @@ def finish_step(
     )
 
 
-def finished(name: Name, action: Action, status: StepStatus, output: dict[str, JsonValue]) -> Finished:
+def finished(name: RequestName, action: Action, status: StepStatus, output: dict[str, JsonValue]) -> RequestFinished:
     step, task, asked_in = name
-    return Finished(
+    return RequestFinished(
         step=step,
         task=task,
         round=asked_in,

@@ -29,7 +29,7 @@ from agent_service.core.waiting import Acting, Approval, Pending
 from agent_service.sentences import Text, say
 from schemas.catalog import ToolCommand
 
-Verdict = Literal["approved", "rejected", "expired"]
+RulingVerdict = Literal["approved", "rejected", "expired"]
 MOST_RULINGS = 50
 MOST_REFUSED = 5
 """In a row: then the run hands itself to a person."""

@@ -9,22 +9,21 @@ from datetime import timedelta
 
 from agent_service.core import acting, limits, notes
 from agent_service.core.events import ModelUnavailable
-from agent_service.core.facts import CallAsked, CallLost, CallPutOff, CallReserved, PersonAsked
-from agent_service.core.facts import Ended as EndedFact
+from agent_service.core.facts import CallAsked, CallLost, CallPostponed, CallReserved, PersonAsked, RunEnded
 from agent_service.core.phases import Phase, Plan, Reflection, Unusable
 from agent_service.core.state import RunState, became, with_facts
 from agent_service.core.waiting import (
     Acting,
     Approval,
-    Asking,
+    CallReserve,
     Deciding,
     Ended,
     Held,
-    Name,
     NeedsPerson,
+    OpenCall,
     Planned,
     Question,
-    Reserve,
+    RequestName,
     Status,
     Stop,
     Thinking,
@@ -42,10 +41,10 @@ MAX_REJECTED = 4000
 
 def ask(state: RunState, phase: Phase, *, feedback: tuple[Text, ...] = ()) -> RunState:
     """A paused run keeps the question for later."""
-    return put(state, Asking(call=state.calls + 1, phase=phase, feedback=feedback))
+    return put(state, OpenCall(call=state.calls + 1, phase=phase, feedback=feedback))
 
 
-def put(state: RunState, asking: Asking) -> RunState:
+def put(state: RunState, asking: OpenCall) -> RunState:
     if asking.phase is Phase.VERIFY and not (state.claim or state.proposed):  # a person said something since
         asking = replace(asking, phase=Phase.REFLECT)
     if state.refusals and asking.phase is not Phase.VERIFY:
@@ -87,7 +86,7 @@ def ask_to_reflect(state: RunState) -> RunState:
     return ask(state, Phase.REFLECT, feedback=(say("same_result"),) if again else ())
 
 
-def ask_again(state: RunState, asking: Asking, flaws: tuple[Text, ...], *, reply: Unusable | None = None) -> RunState:
+def ask_again(state: RunState, asking: OpenCall, flaws: tuple[Text, ...], *, reply: Unusable | None = None) -> RunState:
     """What was decided cannot be taken up; `reply` where it was no decision."""
     state, repairs = became(state, "unusable" if reply else "refused", "invalid_decision", flaws), asking.repairs + 1
     if repairs > state.brief.limits.max_repairs:
@@ -97,7 +96,7 @@ def ask_again(state: RunState, asking: Asking, flaws: tuple[Text, ...], *, reply
         if asking.phase is Phase.VERIFY:
             return unverified(state, reason)
         return escalate(state, "invalid_decision", reason)
-    repaired = Asking(
+    repaired = OpenCall(
         call=state.calls + 1,
         phase=asking.phase,
         feedback=asking.feedback,
@@ -159,18 +158,18 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> RunState:
     return _put_off(state, again, delay_s, say("model_unavailable", why=why))
 
 
-def _in_hand(state: RunState) -> Asking:
+def _in_hand(state: RunState) -> OpenCall:
     assert state.asking is not None, "the caller has matched the call"
     return state.asking
 
 
 def _put_off(state: RunState, waiting: Thinking, delay_s: float, why: Text) -> RunState:
     asking, retry_at = waiting.asking, state.updated_at + timedelta(seconds=delay_s)
-    fact = CallPutOff(call=asking.call, phase=asking.phase, retry_at=retry_at)
+    fact = CallPostponed(call=asking.call, phase=asking.phase, retry_at=retry_at)
     return with_facts(state, fact, waiting=replace(waiting, retry_at=retry_at), summary=why)
 
 
-def _shrunk(state: RunState, asking: Asking, event: ModelUnavailable) -> RunState:
+def _shrunk(state: RunState, asking: OpenCall, event: ModelUnavailable) -> RunState:
     smaller = notes.shrunk(state)
     if smaller is None:
         return end(state, Status.FAILED, event.error_class, event.message)
@@ -186,11 +185,11 @@ def complete(state: RunState, claim: Reflection) -> RunState:
     return end(replace(state, claim=None), Status.DONE, "completed", claim.outcome or claim.summary)
 
 
-def escalate(state: RunState, ending_class: str, reason: Text, *, doubted: Name | None = None) -> RunState:
+def escalate(state: RunState, ending_class: str, reason: Text, *, doubted: RequestName | None = None) -> RunState:
     return end(state, Status.ESCALATED, ending_class, reason, doubted=doubted)
 
 
-def out_of_budget(state: RunState, budget: tuple[str, Text], *, question: Asking) -> RunState:
+def out_of_budget(state: RunState, budget: tuple[str, Text], *, question: OpenCall) -> RunState:
     """End, or pause before `question`, by the run's `on_budget` rule."""
     ending_class, reason = budget
     if state.claim:
@@ -200,7 +199,7 @@ def out_of_budget(state: RunState, budget: tuple[str, Text], *, question: Asking
     return pause(state, ending_class, say("raise_to_go_on", reason=reason), question=question)
 
 
-def pause(state: RunState, ending_class: str, reason: Text, *, question: Asking) -> RunState:
+def pause(state: RunState, ending_class: str, reason: Text, *, question: OpenCall) -> RunState:
     """Wait for a person. On resume the open call is made again, the pending result waited for, or `question` asked."""
     state = with_lost_call(state)
     held, calls = state.waiting, state.calls
@@ -228,7 +227,7 @@ def ask_person(
 def with_lost_call(state: RunState) -> RunState:
     """The reply to a call with a reserve is lost."""
     match state.waiting:
-        case Thinking(reserve=Reserve() as reserve, asking=asking) as waiting:
+        case Thinking(reserve=CallReserve() as reserve, asking=asking) as waiting:
             lost = reserve.if_lost or (reserve.tokens, reserve.cost_usd)
             return with_lost(replace(state, waiting=replace(waiting, reserve=None)), asking.call, *lost)
     return state
@@ -239,7 +238,9 @@ def with_lost(state: RunState, call: int, tokens: int, cost_usd: float | None) -
     return with_facts(state, CallLost(call=call, tokens=tokens, cost_usd=cost_usd), spent=spent)
 
 
-def end(state: RunState, status: Status, ending_class: str, reason: Text, *, doubted: Name | None = None) -> RunState:
+def end(
+    state: RunState, status: Status, ending_class: str, reason: Text, *, doubted: RequestName | None = None
+) -> RunState:
     state = with_lost_call(state)
     stop, held = _stop(state, ending_class, reason), _kept(state)
     if status is Status.ESCALATED:  # an answer finds the time that it had when it began to wait for people
@@ -248,7 +249,7 @@ def end(state: RunState, status: Status, ending_class: str, reason: Text, *, dou
     elif isinstance(held, Planned):
         held = None
     waiting = Ended(status=status, stop=stop, at=state.updated_at, held=held, doubted=doubted)
-    fact = EndedFact(status=status, ending_class=ending_class, reason=reason, steps=state.step, spent=state.spent)
+    fact = RunEnded(status=status, ending_class=ending_class, reason=reason, steps=state.step, spent=state.spent)
     return with_facts(state, fact, waiting=waiting, summary=reason)
 
 

@@ -19,12 +19,12 @@ from agent_service.core.state import RunState, with_facts
 from agent_service.core.waiting import (
     AGAIN,
     Acting,
-    Evidence,
     Graph,
-    Name,
-    OfRequest,
     Pending,
+    RequestName,
+    RequestRef,
     Status,
+    TaskResult,
     asker_of,
     graph_of,
     with_requests,
@@ -89,7 +89,7 @@ def settled(state: RunState, pending: Pending, result: ToolResult) -> RunState:
     if graph and pending.grant:  # it has budgets of its own, and may have waited for people
         later = replace(graph, until=graph.until + (state.updated_at - pending.requested_at))
         waiting = with_requests(waiting, graph=later)
-    evidence = Evidence(
+    evidence = TaskResult(
         step=pending.step,
         task=pending.id,
         round=pending.place[0],
@@ -187,7 +187,7 @@ def _next(state: RunState, passed: set[tuple[int, str]]) -> Pending | None:
     return None
 
 
-def _needed(one: Pending, came: Mapping[Name, str]) -> list[str | None]:
+def _needed(one: Pending, came: Mapping[RequestName, str]) -> list[str | None]:
     return [came.get((one.step, need, one.place[0])) for need in one.needs]
 
 
@@ -220,7 +220,7 @@ def _flaw(state: RunState, ready: Pending) -> tuple[str, Text] | None:
     return OVERRULED if brief.writes(action) and state.words > state.shown else None
 
 
-def _is_needed(one: Evidence, by: Pending) -> bool:
+def _is_needed(one: TaskResult, by: Pending) -> bool:
     return one.step == by.step and one.round == by.place[0] and one.task in by.needs
 
 
@@ -240,7 +240,7 @@ def _ask(state: RunState, ready: Pending, why: Text) -> RunState:
     return approving.ask_approval(state, proposal, say("asked_because", why=why, asked=asked), held=held, of=ready)
 
 
-def ruled(state: RunState, of: OfRequest, *, by: str = "", refused: tuple[str, Text] | None = None) -> RunState:
+def ruled(state: RunState, of: RequestRef, *, by: str = "", refused: tuple[str, Text] | None = None) -> RunState:
     """A task that waited for an approval is sent, or fails, and the gathering goes on."""
     ready = next(one for one in state.requests if (one.step, one.id) == (of.step, of.id))
     ready = _again(ready, of.round) if ready.asks else ready
@@ -355,7 +355,7 @@ def as_sent(state: RunState, pending: Pending) -> Action:
     return replace(pending.action, given=handed_on) if handed_on else pending.action
 
 
-def given(evidence: Sequence[Evidence], asked: Pending, granted: Continuations) -> dict[str, JsonValue]:
+def given(evidence: Sequence[TaskResult], asked: Pending, granted: Continuations) -> dict[str, JsonValue]:
     """Results of its tasks, where it is asked again, or of what it needs."""
     if asked.task == asked.id:
         return {"evidence": _handed([one for one in evidence if _is_needed(one, asked)])} if asked.needs else {}
@@ -365,18 +365,18 @@ def given(evidence: Sequence[Evidence], asked: Pending, granted: Continuations) 
     return {"evidence": came, "continuations": asked.round - 1, "continuations_left": left}
 
 
-def _in_order(some: Iterable[Evidence]) -> list[Evidence]:
+def _in_order(some: Iterable[TaskResult]) -> list[TaskResult]:
     return sorted(some, key=lambda one: (one.round, one.place))
 
 
-def _handed(some: Sequence[Evidence]) -> list[JsonValue]:
+def _handed(some: Sequence[TaskResult]) -> list[JsonValue]:
     share, ordered = MAX_HANDED // max(1, len(some)), _in_order(some)
     while size_of(handed := [_item(one, share) for one in ordered]) > MAX_HANDED and share > LEAST_HANDED:
         share //= 2
     return [*handed]
 
 
-def _item(one: Evidence, share: int) -> dict[str, JsonValue]:
+def _item(one: TaskResult, share: int) -> dict[str, JsonValue]:
     item: dict[str, JsonValue] = {"task": one.task.rpartition(".")[2], "round": one.round, "action": one.kind}
     if one.kind == "retrieve":
         item |= {"query": clipped(one.query, share), "profile": one.profile}

@@ -12,10 +12,10 @@ from typing import Any
 from agent_service.core import asking, limits, people, planning, results, thinking
 from agent_service.core.events import (
     CancelRequested,
+    Denied,
     Event,
     ModelReplied,
     ModelUnavailable,
-    Refusal,
     RunStarted,
     SignalReceived,
     StoodStill,
@@ -25,15 +25,15 @@ from agent_service.core.events import (
     TurnBroke,
     WakeAccepted,
 )
-from agent_service.core.facts import CallReserved, Stands
+from agent_service.core.facts import CallReserved, RunStanding
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
 from agent_service.core.waiting import (
     Acting,
-    Asking,
     Deciding,
     Ended,
     NeedsPerson,
+    OpenCall,
     Queued,
     Sleeping,
     Status,
@@ -43,24 +43,24 @@ from agent_service.core.waiting import (
 from agent_service.sentences import Text, say
 from schemas.values import replace
 
-Decider = Callable[[Any, Any], RunState | Text | Refusal]
+Decider = Callable[[Any, Any], RunState | Text | Denied]
 """Gets the run, already counted one entry further. A text, or a refusal, says why the event is ignored."""
 
 
 def decide(state: RunState | None, event: Event) -> Transition:
-    led_to: RunState | Text | Refusal
+    led_to: RunState | Text | Denied
     if state is None:
         led_to = _accept(event) if isinstance(event, WakeAccepted) else say("no_such_run")
     elif type(event) in TABLE[type(state.waiting)]:
         led_to = DECIDERS[type(event)](replace(state, version=state.version + 1, updated_at=event.at), event)
     else:
         led_to = _why_ignored(state, event)
-    if isinstance(led_to, Refusal):
+    if isinstance(led_to, Denied):
         return Transition(state=state, event=event, ignored=led_to.why, refused=True)
     if not isinstance(led_to, RunState):
         return Transition(state=state, event=event, ignored=led_to)
     pending = led_to.pending
-    stands = Stands(status=led_to.waiting.status, step=pending.step if pending else 0)
+    stands = RunStanding(status=led_to.waiting.status, step=pending.step if pending else 0)
     return Transition(state=replace(led_to, happened=()), event=event, facts=(*led_to.happened, stands))
 
 
@@ -109,7 +109,7 @@ def _start(state: RunState, event: RunStarted) -> RunState:
 
 
 def _of_its_call(decider: Decider) -> Decider:
-    def decided(state: RunState, event: CallReserved | ModelReplied | ModelUnavailable) -> RunState | Text | Refusal:
+    def decided(state: RunState, event: CallReserved | ModelReplied | ModelUnavailable) -> RunState | Text | Denied:
         asked = state.asking
         return decider(state, event) if asked and event.call == asked.call else _why_ignored(state, event)
 
@@ -133,7 +133,7 @@ def _on_timer(state: RunState, event: TimerFired) -> RunState | Text:
     past = limits.past_deadline(state.brief.limits)
     if isinstance(waiting, Queued):  # there is nothing yet that could be resumed
         return asking.escalate(state, *past)
-    question = state.asking or Asking(call=state.calls + 1, phase=Phase.PLAN)
+    question = state.asking or OpenCall(call=state.calls + 1, phase=Phase.PLAN)
     return asking.out_of_budget(state, past, question=question)
 
 

@@ -36,7 +36,7 @@ class RunStarted:
     skills: tuple[ToolOffer, ...]
 
 
-Proof = Literal["named", "another", "none"]
+CapabilityCheck = Literal["named", "another", "none"]
 """The capability in a result: of the request it names, of another one in flight, or none."""
 
 
@@ -51,7 +51,7 @@ class ToolReturned:
     result: ToolResult
     malformed: bool = False
     place: str = ""
-    proof: Proof | None = None
+    proof: CapabilityCheck | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class QuoteCheck:
     """Whether `quote` stands in the whole of `evidence`, one place in the words of `Met`; `why` says why not."""
 
     evidence: str
@@ -103,7 +103,7 @@ class ModelReplied:
     plan: Next | Unusable | None = None
     provenance: Provenance | None = None
     words: int = 0
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[QuoteCheck, ...] = ()
     prompt_bytes: int = 0
 
 
@@ -177,7 +177,7 @@ F = TypeVar("F", bound=Fact)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class EventFacts:
     """An event, and the facts that it led to."""
 
     event: Event
@@ -203,7 +203,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transition(Outcome):
+class Transition(EventFacts):
     """With `ignored` set nothing changed. `refused`: the sender had no right to it."""
 
     state: RunState | None
@@ -212,7 +212,7 @@ class Transition(Outcome):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Denied:
     """Why an event is ignored whose sender had no right to it."""
 
     why: Text

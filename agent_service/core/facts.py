@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from agent_service.core.brief import Limits, Spent
-from agent_service.core.phases import Met, Phase
-from agent_service.core.waiting import Approval, Name, OfRequest, Pending, Question, Reserve, Status, Stop
+from agent_service.core.phases import ItemClaim, Phase
+from agent_service.core.waiting import Approval, CallReserve, Pending, Question, RequestName, RequestRef, Status, Stop
 from agent_service.sentences import Text
 from schemas.events import ToolError
 from schemas.values import dataclass
@@ -36,13 +36,13 @@ class CallReserved:
     at: datetime
     call: int
     model: str
-    reserve: Reserve
+    reserve: CallReserve
     prompt_hash: str = ""
     schema_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallPutOff:
+class CallPostponed:
     kind: Literal["call_put_off"] = "call_put_off"
     call: int
     phase: Phase
@@ -84,7 +84,7 @@ class ClaimsJudged:
     """`accepted` claims, with their evidence as the program names it; `refusals`: why others are not."""
 
     kind: Literal["claims_judged"] = "claims_judged"
-    accepted: tuple[Met, ...] = ()
+    accepted: tuple[ItemClaim, ...] = ()
     refusals: tuple[Text, ...] = ()
 
 
@@ -110,7 +110,7 @@ AnswerStatus = Literal["ok", "error", "budget", "continuation", "late", "refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptAnswered(OfRequest):
+class AttemptAnswered(RequestRef):
     """An attempt is over, by a result, by silence or by a person's word. `error` is null where it is not one."""
 
     kind: Literal["attempt_answered"] = "attempt_answered"
@@ -121,7 +121,7 @@ class AttemptAnswered(OfRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestDropped(OfRequest):
+class RequestDropped(RequestRef):
     """An attempt whose answer is waited for no more."""
 
     kind: Literal["request_dropped"] = "request_dropped"
@@ -137,7 +137,7 @@ class TasksAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished(OfRequest):
+class RequestFinished(RequestRef):
     """A step is over, or a task of it; `status` is `budget` only of a step."""
 
     kind: Literal["finished"] = "finished"
@@ -165,7 +165,7 @@ class PersonAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ruled(OfRequest):
+class Ruled(RequestRef):
     """`by` is empty where it expired. `step` is 0 for a framing."""
 
     kind: Literal["ruled"] = "ruled"
@@ -175,17 +175,17 @@ class Ruled(OfRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reopened:
+class RunReopened:
     """A run that had ended of `ending_class` goes on. `waits_for`: requests still out; `tasks`: still asked for."""
 
     kind: Literal["reopened"] = "reopened"
     ending_class: str
-    waits_for: tuple[Name, ...] = ()
-    tasks: tuple[Name, ...] = ()
+    waits_for: tuple[RequestName, ...] = ()
+    tasks: tuple[RequestName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class RunEnded:
     """`spent` by then, and `steps` begun."""
 
     kind: Literal["ended"] = "ended"
@@ -203,7 +203,7 @@ class LimitsRaised:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stands:
+class RunStanding:
     """Where the run stands after the entry. `step`: of the first request that is out, or 0."""
 
     kind: Literal["stands"] = "stands"
@@ -214,7 +214,7 @@ class Stands:
 Fact = Annotated[
     CallAsked
     | CallReserved
-    | CallPutOff
+    | CallPostponed
     | CallLost
     | Decided
     | ClaimsJudged
@@ -223,13 +223,13 @@ Fact = Annotated[
     | AttemptAnswered
     | RequestDropped
     | TasksAsked
-    | Finished
+    | RequestFinished
     | Slept
     | PersonAsked
     | Ruled
-    | Reopened
-    | Ended
+    | RunReopened
+    | RunEnded
     | LimitsRaised
-    | Stands,
+    | RunStanding,
     Field(discriminator="kind"),
 ]

@@ -6,7 +6,7 @@ refused once, a new framing each time. Where the verifier cannot look, `done` st
 taken up.
 
 A framing fixes the kind of evidence for each item. A claim names an item, evidence of that kind from this run, and a
-quote found in the whole of it (`Seen`). Without kinds, any step that ended ok and any artifact shows an item.
+quote found in the whole of it (`QuoteCheck`). Without kinds, any step that ended ok and any artifact shows an item.
 """
 
 import re
@@ -19,11 +19,11 @@ from agent_service.core import asking
 from agent_service.core.approving import ask_approval, hash_of, new_addressees, refusals_of, words_of_people
 from agent_service.core.asking import ask, phase_of_next
 from agent_service.core.brief import Brief
-from agent_service.core.events import Seen
+from agent_service.core.events import QuoteCheck
 from agent_service.core.limits import reached_before_a_call
-from agent_service.core.phases import Framing, Met, Next, Phase, Proof, Reflection, Unusable, Verification
+from agent_service.core.phases import Framing, ItemClaim, Next, Phase, Proof, Reflection, Unusable, Verification
 from agent_service.core.planning import take_along
-from agent_service.core.state import DoneItem, RunState, StepRecord
+from agent_service.core.state import ChecklistItem, RunState, StepRecord
 from agent_service.sentences import Text, say
 from schemas.values import replace
 
@@ -50,11 +50,11 @@ def adopt(state: RunState, framing: Framing, plan: Next | Unusable | None) -> Ru
     return take_along(framed, plan) if plan and phase is Phase.PLAN else ask(framed, phase)
 
 
-def _items(state: RunState, framing: Framing) -> tuple[DoneItem, ...]:
+def _items(state: RunState, framing: Framing) -> tuple[ChecklistItem, ...]:
     texts, proofs = framing.definition_of_done, _proofs(framing)
     first = 1 + max([int(item.id[1:]) for item in state.done_items], default=0) if proofs else 1
     both = enumerate(zip_longest(texts, proofs), start=first)
-    return tuple([DoneItem(id=f"d{n}", text=text, proof=proof) for n, (text, proof) in both])
+    return tuple([ChecklistItem(id=f"d{n}", text=text, proof=proof) for n, (text, proof) in both])
 
 
 def _proofs(framing: Framing) -> list[Proof]:
@@ -160,8 +160,8 @@ _MARKS = "`'\"<>[]. "
 
 
 def judged(
-    state: RunState, reflection: Reflection, seen: Iterable[Seen]
-) -> tuple[tuple[DoneItem, ...], tuple[Met, ...], tuple[Text, ...]]:
+    state: RunState, reflection: Reflection, seen: Iterable[QuoteCheck]
+) -> tuple[tuple[ChecklistItem, ...], tuple[ItemClaim, ...], tuple[Text, ...]]:
     """The items, the accepted claims, and why others are refused.
 
     What the reflection takes back goes first: it may be proved anew. A failed claim counts only where its item is
@@ -174,7 +174,7 @@ def judged(
     named = dict.fromkeys([*[unmet.item for unmet in reflection.unmet], *[met.item for met in reflection.met]])
     unknown = [say("item_unknown", item=name) for name in named if name not in items]
     items |= {one.item: without_tick(items[one.item]) for one in reflection.unmet if one.item in items}
-    accepted, refused = list[Met](), list[tuple[str, Text]]()
+    accepted, refused = list[ItemClaim](), list[tuple[str, Text]]()
     for claim in [met for met in reflection.met if met.item in items]:
         item = items[claim.item]
         flaws = {place: _flaw(state, item, place, claim, looked_up) for place in places_of(state, item, claim)}
@@ -188,7 +188,7 @@ def judged(
     return tuple(items.values()), tuple(accepted), (*unknown, *refusals)
 
 
-def to_look_up(state: RunState, claim: Met) -> tuple[str, ...]:
+def to_look_up(state: RunState, claim: ItemClaim) -> tuple[str, ...]:
     item = next((item for item in state.done_items if item.id == claim.item), None)
     if item is None or item.proof is None or not _says_something(claim.quote):
         return ()
@@ -196,7 +196,7 @@ def to_look_up(state: RunState, claim: Met) -> tuple[str, ...]:
     return tuple([place for place, step in places if not _unfit(state, item, place, claim, step)])
 
 
-def places_of(state: RunState, item: DoneItem, claim: Met) -> tuple[str, ...]:
+def places_of(state: RunState, item: ChecklistItem, claim: ItemClaim) -> tuple[str, ...]:
     return (claim.evidence,) if item.proof is None else places_in(claim.evidence, state.artifacts)
 
 
@@ -214,7 +214,7 @@ def places_in(evidence: str, artifacts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(places))
 
 
-def without_tick(item: DoneItem) -> DoneItem:
+def without_tick(item: ChecklistItem) -> ChecklistItem:
     return replace(item, evidence=(), quotes=())
 
 
@@ -222,7 +222,9 @@ def _says_something(text: str) -> bool:
     return any(map(str.isalnum, text))
 
 
-def _flaw(state: RunState, item: DoneItem, place: str, claim: Met, looked_up: Mapping[tuple[str, str], Seen]) -> Text:
+def _flaw(
+    state: RunState, item: ChecklistItem, place: str, claim: ItemClaim, looked_up: Mapping[tuple[str, str], QuoteCheck]
+) -> Text:
     step = _step_at(state, place)
     unfit = _unfit(state, item, place, claim, step)
     if unfit or item.proof is None:
@@ -243,7 +245,7 @@ def sent_with(state: RunState, place: str) -> dict[str, JsonValue] | None:
     return step.sent if step else None
 
 
-def _unfit(state: RunState, item: DoneItem, place: str, claim: Met, step: StepRecord | None) -> Text:
+def _unfit(state: RunState, item: ChecklistItem, place: str, claim: ItemClaim, step: StepRecord | None) -> Text:
     known = (step and step.status == "ok") or place in state.artifacts
     if item.proof and place == PERSON:
         known = bool(state.messages)
@@ -273,7 +275,7 @@ def _fits(proof: Proof, place: str, step: StepRecord | None) -> bool:
     return fits.get(proof.kind, of_its_tool or (is_artifact and not proof.tool))
 
 
-def _ticked(item: DoneItem, shown: tuple[str, ...], quote: str) -> DoneItem:
+def _ticked(item: ChecklistItem, shown: tuple[str, ...], quote: str) -> ChecklistItem:
     if item.proof is None:
         return replace(item, evidence=tuple(dict.fromkeys((*item.evidence, *shown))))
     quotes = dict(zip(item.evidence, item.quotes, strict=True)) | dict.fromkeys(shown, quote)

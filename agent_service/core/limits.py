@@ -22,7 +22,7 @@ from agent_service.core.events import ModelReplied, ModelUsage, StoodStill
 from agent_service.core.facts import LimitsRaised
 from agent_service.core.phases import Action
 from agent_service.core.state import Doubt, RunState, with_facts
-from agent_service.core.waiting import Acting, Ended, NeedsPerson, Pending, Reserve, Thinking
+from agent_service.core.waiting import Acting, CallReserve, Ended, NeedsPerson, Pending, Thinking
 from agent_service.sentences import Text, instant, say
 from schemas import catalog, subjects
 from schemas.catalog import ChildUsage
@@ -46,7 +46,7 @@ RAISED = {
 # Which one is reached
 
 
-def reached_before_a_call(state: RunState, reserve: Reserve | None = None) -> Reached | None:
+def reached_before_a_call(state: RunState, reserve: CallReserve | None = None) -> Reached | None:
     """By now, or by a call that takes all of its `reserve`."""
     limits = state.brief.limits
     if state.updated_at >= limits.deadline_at:

@@ -14,17 +14,17 @@ from pydantic import JsonValue
 
 from agent_service.core.phases import Framing, Plan, Reflection
 from agent_service.core.state import (
-    AskedFirst,
-    Kept,
+    Excerpt,
     MemoryNote,
     MessageNote,
     Note,
-    OldStep,
     Ruling,
     RulingNote,
     RunState,
     StepNote,
     StepRecord,
+    StepSummary,
+    TaskSummary,
 )
 from agent_service.core.waiting import Pending
 from schemas.values import replace
@@ -55,14 +55,14 @@ def short(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[:length]}…"
 
 
-def bounded(value: dict[str, JsonValue], length: int) -> Kept:
+def bounded(value: dict[str, JsonValue], length: int) -> Excerpt:
     """An object in about so many characters: what names a result and sums it up comes first, its excerpt last."""
     text = _as_json(value)
     if len(text) <= length:
-        return Kept(value=value)
+        return Excerpt(value=value)
     beginning, _ = _cut(dict(sorted(value.items(), key=lambda field: _ORDER.get(field[0], 1))), length)
     assert isinstance(beginning, dict), "an object stays one"
-    return Kept(value=beginning, missing=max(1, len(text) - len(json.dumps(beginning, ensure_ascii=False))))
+    return Excerpt(value=beginning, missing=max(1, len(text) - len(json.dumps(beginning, ensure_ascii=False))))
 
 
 def _cut(value: JsonValue, room: int) -> tuple[JsonValue, int]:
@@ -166,7 +166,7 @@ def compacted(state: RunState, memory: Sequence[str], *, kept_steps: int | None 
     given_up = {id(note) for note in steps[: max(0, len(steps) - kept)]}
     left = tuple(note for note in state.notes if not isinstance(note, MemoryNote) and id(note) not in given_up)
     older = [
-        OldStep(
+        StepSummary(
             step=one.step,
             tool=one.tool,
             command=one.command,
@@ -192,13 +192,13 @@ def _sized(note: N) -> N:
     return replace(note, size=len(_as_json(note)))
 
 
-def _asked_first(state: RunState, record: StepRecord) -> tuple[AskedFirst, ...]:
+def _asked_first(state: RunState, record: StepRecord) -> tuple[TaskSummary, ...]:
     if not state.evidence or record.status == "budget":
         return ()
     asked = [one for one in state.evidence if one.step == record.step][:MOST_ASKED]
     length = MAX_THOUGHT // max(1, len(asked))
     return tuple(
-        AskedFirst(task=one.task, what=short(one.query or f"{one.tool} {one.command}", length), status=one.status)
+        TaskSummary(task=one.task, what=short(one.query or f"{one.tool} {one.command}", length), status=one.status)
         for one in asked
     )
 

@@ -12,22 +12,22 @@ from datetime import datetime, timedelta
 
 from agent_service.core import acting, approving, asking, continuing, limits, notes, planning
 from agent_service.core.events import SignalReceived
-from agent_service.core.facts import Reopened, Ruled
+from agent_service.core.facts import Ruled, RunReopened
 from agent_service.core.framing import adopt
 from agent_service.core.phases import Framing, Phase, Plan
 from agent_service.core.state import Ruling, RunState, with_facts
 from agent_service.core.waiting import (
     Acting,
     Approval,
-    Asking,
     Deciding,
     Ended,
-    Name,
     NeedsPerson,
+    OpenCall,
     Pending,
     Planned,
     Question,
     Queued,
+    RequestName,
     Sleeping,
     Status,
     Stop,
@@ -148,7 +148,7 @@ def go_on(state: RunState, *, said: bool) -> RunState:
             if said and planning.writes(state, plan):
                 return asking.think_anew(running, feedback=(VOID,))
             return planning.carry_out(running, plan)
-        case Thinking(asking=Asking(phase=Phase.PLAN, feedback=feedback)) if said:
+        case Thinking(asking=OpenCall(phase=Phase.PLAN, feedback=feedback)) if said:
             return asking.think_anew(replace(state, waiting=Deciding()), feedback=feedback)
         case Acting(graphs=(_, *_)):
             return continuing.launch(state)
@@ -188,7 +188,9 @@ def _step_of(state: RunState, approval: Approval) -> int:
     return approval.step or (state.step + 1 if isinstance(approval.proposal, Plan) else 0)
 
 
-def _ruled(state: RunState, ask: Approval, verdict: approving.Verdict, *, by: str = "", reason: Text = "") -> RunState:
+def _ruled(
+    state: RunState, ask: Approval, verdict: approving.RulingVerdict, *, by: str = "", reason: Text = ""
+) -> RunState:
     """Remembers the ruling, and goes on by it."""
     step, subject = _step_of(state, ask), approving.hash_of(ask.proposal)
     ruling = Ruling(subject_hash=subject, verdict=verdict, by=by, reason=reason, step=step, words=state.words)
@@ -250,7 +252,7 @@ def _reopen(state: RunState, ended: Ended, event: SignalReceived) -> RunState | 
         then = asking.reflect(running) if over else go_on(running, said=running.words > running.shown)
     waits_for = tuple([one.name for one in then.pendings if one in acting_of(held).pendings])
     tasks = tuple([(one.step, one.id, one.place[0]) for one in then.requests if then.graphs])
-    reopened = Reopened(ending_class=ended.stop.ending_class, waits_for=waits_for, tasks=tasks)
+    reopened = RunReopened(ending_class=ended.stop.ending_class, waits_for=waits_for, tasks=tasks)
     return replace(then, happened=(reopened, *then.happened))
 
 
@@ -281,14 +283,14 @@ def _not_raised(before: RunState, running: RunState, ended: Ended) -> Text:
     return reached[1] if reached else ""
 
 
-def _meant(state: RunState, ended: Ended) -> list[Name]:
+def _meant(state: RunState, ended: Ended) -> list[RequestName]:
     """The requests that a word on the outcome can be of: the one in doubt, else writes whose outcome is not known."""
     held = acting_of(ended.held).pendings
     unknown = [one.name for one in held if one.answer is None and not acting.is_repeatable(state, one)]
     return [ended.doubted] if ended.doubted else unknown
 
 
-def _unclear(meant: list[Name]) -> Text:
+def _unclear(meant: list[RequestName]) -> Text:
     several = ", ".join([f"step {step} {task}".rstrip() for step, task, _ in meant])
     why = say("several_in_doubt", writes=several) if meant else say("nothing_in_doubt")
     return say("outcome_unclear", why=why) if len(meant) != 1 else ""

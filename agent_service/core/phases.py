@@ -104,7 +104,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class AskPerson:
     """`would_change`: what depends on the answer."""
 
     question: str
@@ -123,7 +123,7 @@ class Wait:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Met:
+class ItemClaim:
     """`evidence`: `step:<n>` of a finished step, an artifact's path, or `person`. `quote`: words that show the item."""
 
     item: str
@@ -132,7 +132,7 @@ class Met:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unmet:
+class ItemRetraction:
     item: str
     reason: str = ""
 
@@ -143,8 +143,8 @@ class Reflection:
 
     verdict: Verdict
     summary: str
-    met: tuple[Met, ...] = ()
-    unmet: tuple[Unmet, ...] = ()
+    met: tuple[ItemClaim, ...] = ()
+    unmet: tuple[ItemRetraction, ...] = ()
     facts: tuple[str, ...] = ()
     outline: tuple[str, ...] | None = None
     outcome: str | None = None
@@ -167,7 +167,7 @@ class Verification:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class ModelRefusal:
     """`category` is the provider's word for why."""
 
     category: str
@@ -186,5 +186,5 @@ class Unusable:
     flaws: tuple[str, ...] = ()
 
 
-Next = Plan | Ask | Wait
-Decision = Framing | Next | Reflection | Digest | Verification | Refusal | Unusable
+Next = Plan | AskPerson | Wait
+Decision = Framing | Next | Reflection | Digest | Verification | ModelRefusal | Unusable

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 from agent_service.core import acting, approving, limits
 from agent_service.core.asking import ask, ask_again, ask_person, escalate, out_of_budget, phase_anew, phase_of_next
 from agent_service.core.facts import Slept
-from agent_service.core.phases import Action, Ask, Next, Phase, Plan, Unusable, Wait
+from agent_service.core.phases import Action, AskPerson, Next, Phase, Plan, Unusable, Wait
 from agent_service.core.state import RunState, became, with_facts
-from agent_service.core.waiting import Asking, Deciding, Planned, Question, Sleeping
+from agent_service.core.waiting import Deciding, OpenCall, Planned, Question, Sleeping
 from agent_service.sentences import Text, instant, say
 from schemas.values import replace
 
@@ -19,17 +19,17 @@ MOST_CHOICES = 12
 
 def take_along(state: RunState, chosen: Next | Unusable, *, repairs: int = 0) -> RunState:
     """What came along with a decision that is taken up."""
-    asking = Asking(call=state.calls, phase=Phase.PLAN, repairs=repairs)
+    asking = OpenCall(call=state.calls, phase=Phase.PLAN, repairs=repairs)
     return take_next(became(state, "ok"), chosen, asking)
 
 
-def take_next(state: RunState, chosen: Next | Unusable, asking: Asking) -> RunState:
+def take_next(state: RunState, chosen: Next | Unusable, asking: OpenCall) -> RunState:
     match chosen:
         case Plan():
             return _take_plan(state, chosen, asking)
         case Unusable(reason=reason, flaws=flaws):
             return ask_again(state, asking, flaws or (reason,), reply=chosen)
-        case Ask():
+        case AskPerson():
             if not (wrong := flaws_of_question(state, chosen)):
                 return _put_question(state, chosen)
         case Wait():
@@ -39,7 +39,7 @@ def take_next(state: RunState, chosen: Next | Unusable, asking: Asking) -> RunSt
     return ask_again(state, replace(asking, phase=phase), wrong)
 
 
-def _take_plan(state: RunState, plan: Plan, asking: Asking) -> RunState:
+def _take_plan(state: RunState, plan: Plan, asking: OpenCall) -> RunState:
     if flaws := flaws_of_plan(state, plan):
         return ask_again(state, asking, flaws)
     for action in plan.actions:
@@ -53,7 +53,7 @@ def carry_out(state: RunState, plan: Plan, *, allowed: bool = False) -> RunState
     """`allowed`: by a person, just now."""
     if reached := limits.reached_before_a_step(state):
         kept = replace(became(state, "refused", reached[0], reached[1:]), waiting=Planned(plan=plan))
-        return out_of_budget(kept, reached, question=Asking(call=state.calls + 1, phase=Phase.PLAN))
+        return out_of_budget(kept, reached, question=OpenCall(call=state.calls + 1, phase=Phase.PLAN))
     if flaws := _flaws_of_reads(state, plan):  # less is left than when it was planned
         return ask(state, Phase.PLAN, feedback=tuple(flaws))
     why = "" if allowed else approving.why_needed(state, plan.action)
@@ -145,7 +145,7 @@ def wake_up(state: RunState) -> RunState:
     return ask(replace(state, waiting=Deciding()), phase_of_next(state), feedback=(told,))
 
 
-def flaws_of_question(state: RunState, question: Ask) -> tuple[Text, ...]:
+def flaws_of_question(state: RunState, question: AskPerson) -> tuple[Text, ...]:
     most, flaws = state.brief.limits.max_questions, list[Text]()
     if state.questions >= most:
         flaws.append(say("questions_used", most=most))
@@ -156,7 +156,7 @@ def flaws_of_question(state: RunState, question: Ask) -> tuple[Text, ...]:
     return tuple(flaws)
 
 
-def _put_question(state: RunState, question: Ask) -> RunState:
+def _put_question(state: RunState, question: AskPerson) -> RunState:
     """Then the model is asked what follows, or to frame if it has not."""
     ask, summary = Question(ask=question, phase=phase_anew(state)), say("asks", question=question.question)
     counted = replace(state, questions=state.questions + 1)

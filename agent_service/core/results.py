@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import Enum, auto
 
 from agent_service.core import acting, asking, continuing, limits
-from agent_service.core.events import Proof, Refusal, ToolReturned
+from agent_service.core.events import CapabilityCheck, Denied, ToolReturned
 from agent_service.core.facts import AnswerStatus, AttemptAnswered
 from agent_service.core.state import RunState, with_facts
 from agent_service.core.waiting import Acting, Ended, Graph, Pending, Status, acting_of, graph_of, with_requests
@@ -89,7 +89,7 @@ def _judge_attempt(pending: Pending, result: ToolResult, which: Text) -> Judgeme
     return Judgement(Relation.MATCH, "", pending)
 
 
-def unbelieved(state: RunState, result: ToolResult, proof: Proof | None, relation: Relation) -> Text:
+def unbelieved(state: RunState, result: ToolResult, proof: CapabilityCheck | None, relation: Relation) -> Text:
     """Why it counts for nothing: its tool echoes capabilities, and this is not the one of its request."""
     violates, skills = relation is Relation.VIOLATION, state.brief.skills
     if proof in (None, "named") or (proof == "another" and violates):
@@ -107,10 +107,10 @@ def unbelieved(state: RunState, result: ToolResult, proof: Proof | None, relatio
 # What comes
 
 
-def on_result(state: RunState, event: ToolReturned) -> RunState | Text | Refusal:
+def on_result(state: RunState, event: ToolReturned) -> RunState | Text | Denied:
     judgement = judge(state, event.result, event.place)
     if why := unbelieved(state, event.result, event.proof, judgement.relation):
-        return Refusal(why)
+        return Denied(why)
     match judgement.relation:
         case Relation.STALE:
             return judgement.reason

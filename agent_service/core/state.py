@@ -15,18 +15,18 @@ from agent_service.core.phases import Framing, Next, Plan, Proof, Reflection
 from agent_service.core.waiting import (
     Acting,
     Approval,
-    Asking,
+    CallReserve,
     Ended,
-    Evidence,
     Graph,
     NeedsPerson,
-    OfRequest,
+    OpenCall,
     Pending,
     Question,
-    Reserve,
+    RequestRef,
     Sleeping,
     Status,
     Stop,
+    TaskResult,
     Thinking,
     Waiting,
     acting_of,
@@ -38,7 +38,7 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DoneItem:
+class ChecklistItem:
     """`proof`: the kind of evidence that shows it; None for any. `quotes`: one for each `evidence`, or empty."""
 
     id: str
@@ -53,7 +53,7 @@ class DoneItem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OldStep:
+class StepSummary:
     """`status`: `budget` where the tool asked for more than a step may gather."""
 
     step: int
@@ -64,7 +64,7 @@ class OldStep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepRecord(OldStep):
+class StepRecord(StepSummary):
     """`call` is the same for the same action, `outcome` for the same result of it. `seconds`: from the request to the
     result of its last attempt. `sent`: the arguments of a write that ended ok, which may be quoted too.
     """
@@ -101,14 +101,14 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Child(OfRequest):
+class Child(RequestRef):
     """A run started as a step, or as a task of it."""
 
     run_id: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class Excerpt:
     """A JSON object, or its beginning. `missing`: characters that were cut off."""
 
     value: dict[str, JsonValue]
@@ -116,7 +116,7 @@ class Kept:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedFirst:
+class TaskSummary:
     """A sub-request whose result the tool asked for before it answered its step."""
 
     task: str
@@ -133,9 +133,9 @@ class StepNote:
     tool: str
     command: str
     status: Literal["ok", "error", "budget"]
-    arguments: Kept
-    output: Kept
-    asked: tuple[AskedFirst, ...] = ()
+    arguments: Excerpt
+    output: Excerpt
+    asked: tuple[TaskSummary, ...] = ()
     reflection: Reflection | None = None
     rationale: str = ""
     expected: str = ""
@@ -160,7 +160,7 @@ class RulingNote:
     kind: Literal["ruling"] = "ruling"
     verdict: str
     call: str = ""
-    arguments: Kept | None = None
+    arguments: Excerpt | None = None
     task: str = ""
     framing: str = ""
     reason: str = ""
@@ -172,7 +172,7 @@ class MemoryNote:
 
     kind: Literal["memory"] = "memory"
     facts: tuple[str, ...]
-    older: tuple[OldStep, ...] = ()
+    older: tuple[StepSummary, ...] = ()
     size: int = 0
 
 
@@ -203,7 +203,7 @@ class RunState:
     started_at: datetime | None = None
     framing: Framing | None = None
     original: Framing | None = None
-    done_items: tuple[DoneItem, ...] = ()
+    done_items: tuple[ChecklistItem, ...] = ()
     plan: Plan | None = None
     outline: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
@@ -235,7 +235,7 @@ class RunState:
     notes: tuple[Note, ...] = ()
     reflection: Reflection | None = None
     replies: dict[str, str] = field(default_factory=dict)
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[TaskResult, ...] = ()
     last_output: dict[str, JsonValue] | None = None
     """Of the step that finished last: the result object, or the error."""
     artifacts: tuple[str, ...] = ()
@@ -263,13 +263,13 @@ class RunState:
         return isinstance(self.waiting, Ended)
 
     @property
-    def asking(self) -> Asking | None:
+    def asking(self) -> OpenCall | None:
         waiting = self.waiting
         now = waiting.held if isinstance(waiting, NeedsPerson) else waiting
         return now.asking if isinstance(now, Thinking) else None
 
     @property
-    def calling(self) -> Asking | None:
+    def calling(self) -> OpenCall | None:
         """The model call that is made now."""
         waiting = self.waiting
         return waiting.asking if isinstance(waiting, Thinking) and waiting.retry_at is None else None
@@ -297,7 +297,7 @@ class RunState:
         return tuple([pending for pending in self.pendings if pending.retry_at is None])
 
     @property
-    def reserve(self) -> Reserve | None:
+    def reserve(self) -> CallReserve | None:
         return self.waiting.reserve if isinstance(self.waiting, Thinking) else None
 
     @property

@@ -12,21 +12,21 @@ from agent_service.core.events import ModelReplied
 from agent_service.core.facts import ClaimsJudged, Decided
 from agent_service.core.framing import judged
 from agent_service.core.phases import (
-    Ask,
+    AskPerson,
     Decision,
     Digest,
     Framing,
+    ModelRefusal,
     Phase,
     Plan,
     Reflection,
-    Refusal,
     Unusable,
     Verdict,
     Verification,
     Wait,
 )
 from agent_service.core.state import RunState, became, with_facts
-from agent_service.core.waiting import OF_BUDGETS, Asking, Deciding
+from agent_service.core.waiting import OF_BUDGETS, Deciding, OpenCall
 from agent_service.sentences import say
 from schemas.values import replace
 
@@ -53,7 +53,7 @@ def on_reply(state: RunState, reply: ModelReplied) -> RunState:
     return put(with_facts(state, *outrun, claim=None, proposed=None, summary=say("reply_discarded")), anew)
 
 
-def _taken_up(state: RunState, asking: Asking, reply: ModelReplied) -> RunState:
+def _taken_up(state: RunState, asking: OpenCall, reply: ModelReplied) -> RunState:
     state, decision = with_facts(state, *_decided(state, asking, reply)), reply.decision
     phases, take = TAKERS[type(decision)]
     if asking.phase not in phases:
@@ -61,7 +61,7 @@ def _taken_up(state: RunState, asking: Asking, reply: ModelReplied) -> RunState:
     return take(state, asking, reply, decision)
 
 
-def _decided(state: RunState, asking: Asking, reply: ModelReplied, **became: Any) -> tuple[Decided, ...]:
+def _decided(state: RunState, asking: OpenCall, reply: ModelReplied, **became: Any) -> tuple[Decided, ...]:
     """As if all was well, and nothing was made of the plan that came along."""
     step, told = state.step + (asking.phase is Phase.PLAN), {"status": "ok"} | became
     first = Decided(phase=asking.phase, step=step, attempt=asking.repairs + 1, **told)
@@ -92,23 +92,23 @@ def _goes_past(state: RunState, reply: ModelReplied) -> bool:
 # By the kind of decision
 
 
-def _refusal(state: RunState, asking: Asking, _: ModelReplied, refusal: Refusal) -> RunState:
+def _refusal(state: RunState, asking: OpenCall, _: ModelReplied, refusal: ModelRefusal) -> RunState:
     reason = say("model_refused", category=refusal.category, why=refusal.explanation)
     state = became(state, "refused", "model_refused", (reason,))
     return unverified(state, reason) if asking.phase is Phase.VERIFY else escalate(state, "model_refused", reason)
 
 
-def _framing(state: RunState, asking: Asking, reply: ModelReplied, framed: Framing) -> RunState:
+def _framing(state: RunState, asking: OpenCall, reply: ModelReplied, framed: Framing) -> RunState:
     flaws = framing.flaws_of_framing(state.brief, framed) or framing.flaws_of_reframing(state, framed)
     return ask_again(state, asking, flaws) if flaws else framing.take_framing(state, framed, reply.plan)
 
 
-def _digest(state: RunState, asking: Asking, _: ModelReplied, digest: Digest) -> RunState:
+def _digest(state: RunState, asking: OpenCall, _: ModelReplied, digest: Digest) -> RunState:
     unheard = tuple(dict.fromkeys((*state.refusals, *asking.feedback)))
     return ask_to_reflect(replace(notes.compacted(state, digest.memory), refusals=unheard))
 
 
-def _reflection(state: RunState, asking: Asking, reply: ModelReplied, reflection: Reflection) -> RunState:
+def _reflection(state: RunState, asking: OpenCall, reply: ModelReplied, reflection: Reflection) -> RunState:
     verdict = reflection.verdict
     if asking.phase in (Phase.PLAN, Phase.FRAME) and verdict is not Verdict.ESCALATE:
         return ask_again(state, asking, (say("wrong_phase", phase=asking.phase),))
@@ -133,7 +133,7 @@ def _reflection(state: RunState, asking: Asking, reply: ModelReplied, reflection
             return escalate(state, "model", reflection.summary)
     if reply.plan is None:
         return ask(state, Phase.PLAN)
-    repairs = asking.repairs if isinstance(reply.plan, Ask | Wait) else 0
+    repairs = asking.repairs if isinstance(reply.plan, AskPerson | Wait) else 0
     return planning.take_along(state, reply.plan, repairs=repairs)
 
 
@@ -155,20 +155,20 @@ def _reframed(state: RunState, reflection: Reflection) -> RunState:
     reframed, allowed = replace(state, reframes=state.reframes + 1), state.brief.limits.max_reframes
     if reframed.reframes > allowed:
         spent = ("budget_reframes", say("reframes_used", most=allowed))
-        return out_of_budget(reframed, spent, question=Asking(call=state.calls + 1, phase=Phase.PLAN))
+        return out_of_budget(reframed, spent, question=OpenCall(call=state.calls + 1, phase=Phase.PLAN))
     return ask(reframed, Phase.FRAME, feedback=(say("reframe", why=reflection.summary),))
 
 
-Taker = Callable[[RunState, Asking, ModelReplied, Any], RunState]
+Taker = Callable[[RunState, OpenCall, ModelReplied, Any], RunState]
 _ANY, _PLANNING = frozenset(Phase), frozenset({Phase.PLAN})
 _NEXT: Taker = lambda state, asking, _, chosen: planning.take_next(state, chosen, asking)  # noqa: E731 # of a table
 TAKERS: Mapping[type[Decision], tuple[frozenset[Phase], Taker]] = {
-    Refusal: (_ANY, _refusal),
+    ModelRefusal: (_ANY, _refusal),
     Unusable: (_ANY, _NEXT),
     Framing: (frozenset({Phase.FRAME}), _framing),
     Plan: (_PLANNING, _NEXT),
     Wait: (_PLANNING, _NEXT),
-    Ask: (frozenset({Phase.PLAN, Phase.FRAME}), _NEXT),
+    AskPerson: (frozenset({Phase.PLAN, Phase.FRAME}), _NEXT),
     Reflection: (_ANY - {Phase.VERIFY}, _reflection),
     Digest: (frozenset({Phase.REFLECT, Phase.COMPACT}), _digest),
     Verification: (frozenset({Phase.VERIFY}), lambda state, _, __, found: framing.take_verification(state, found)),

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, JsonValue
 
 from agent_service.core.brief import Grant, Spent
-from agent_service.core.phases import Action, Ask, Framing, Phase, Plan
+from agent_service.core.phases import Action, AskPerson, Framing, Phase, Plan
 from agent_service.sentences import Text
 from schemas.events import ToolResult
 from schemas.values import dataclass, replace
@@ -37,12 +37,12 @@ OF_BUDGETS = "budget_"
 """How the classes of spent budgets begin."""
 AGAIN = "again"
 """The name of the request that asks a tool once more; of a task: behind its id and a dot."""
-Name = tuple[int, str, int]
+RequestName = tuple[int, str, int]
 """Step, task and round of a tool request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfRequest:
+class RequestRef:
     """Of the tool request of a step, or of a task of it. `task` and `round` are empty and 0 for the step's own."""
 
     step: int = 0
@@ -50,7 +50,7 @@ class OfRequest:
     round: int = 0
 
     @property
-    def name(self) -> Name:
+    def name(self) -> RequestName:
         return self.step, self.task, self.round
 
     @property
@@ -65,7 +65,7 @@ class OfRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pending(OfRequest):
+class Pending(RequestRef):
     """A tool request of the run that is not over: a step's own, or a task that its tool asked for before it can answer.
 
     The instants are those of the newest attempt; `attempt` is 0 until the first is sent. `retry_at`: when it is sent;
@@ -124,7 +124,7 @@ def asker_of(task_id: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence(OfRequest):
+class TaskResult(RequestRef):
     """`output`: the result object, or the error."""
 
     place: int
@@ -138,7 +138,7 @@ class Evidence(OfRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reserve:
+class CallReserve:
     """The most that a model call may spend. `cost_usd` is null when the price is unknown. `if_lost`: tokens and USD
     that count when its reply is lost (its prompt, and a reply longer than any so far). Null: it counts in full.
     """
@@ -150,7 +150,7 @@ class Reserve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asking:
+class OpenCall:
     """`call` counts from 1 and is the call's identity. `feedback`: what happened since, and what a person ruled;
     `flaws`: why its last decision was refused.
     """
@@ -184,7 +184,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Approval(OfRequest):
+class Approval(RequestRef):
     """Asks a person to allow a plan whose action needs approval, or a framing that goes beyond the goal.
 
     `subject_hash`: of tool, command and arguments, with the task that it is of, or of the framing. `step` is 0 but for
@@ -202,7 +202,7 @@ class Question:
     """A question of the model to a person. The model is asked for `phase` once the answer is there."""
 
     kind: Literal["question"] = "question"
-    ask: Ask
+    ask: AskPerson
     phase: Phase
 
 
@@ -234,8 +234,8 @@ class Thinking:
     """
 
     kind: Literal["thinking"] = "thinking"
-    asking: Asking
-    reserve: Reserve | None = None
+    asking: OpenCall
+    reserve: CallReserve | None = None
     retry_at: datetime | None = None
     still_since: datetime | None = None
     status: ClassVar[Status] = Status.RUNNING
@@ -352,8 +352,8 @@ class Ended:
     stop: Stop
     at: datetime
     held: Held | None = None
-    doubted: Name | None = None
-    late: tuple[Name, ...] = ()
+    doubted: RequestName | None = None
+    late: tuple[RequestName, ...] = ()
 
     @property
     def out(self) -> tuple[Pending, ...]:

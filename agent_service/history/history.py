@@ -24,7 +24,7 @@ CALL, MODEL_WAIT, SLEEP, PAUSE = "call", "wait for the model", "wait by choice",
 
 def rests(record: Record) -> bool:
     """True when the run ended, or waits for a person or an instant."""
-    return any(isinstance(fact, facts.Ended | facts.PersonAsked | facts.Slept) for fact in record.facts)
+    return any(isinstance(fact, facts.RunEnded | facts.PersonAsked | facts.Slept) for fact in record.facts)
 
 
 class History(Requests):
@@ -72,7 +72,7 @@ class History(Requests):
     @heard(facts.CallReserved)
     def _call_reserved(self, event: facts.CallReserved) -> None:
         record = self.record
-        if record.first(facts.PersonAsked) or record.first(facts.Ended):  # it could break a budget, and is not made
+        if record.first(facts.PersonAsked) or record.first(facts.RunEnded):  # it could break a budget, and is not made
             return
         if record.first(facts.CallLost):
             lost = Failure(error_class="lost", message="its reply was lost with the process that made the call")
@@ -151,8 +151,8 @@ class History(Requests):
         told |= {"about": {"kind": kind, "why": told.pop("why", "")}, **words.titled(fact)}
         self.begin(item_id, what, kind="wait", status="waiting", **told)
 
-    @heard(facts.CallPutOff)
-    def _call_put_off(self, fact: facts.CallPutOff) -> None:
+    @heard(facts.CallPostponed)
+    def _call_put_off(self, fact: facts.CallPostponed) -> None:
         self._wait(MODEL_WAIT, fact, "model_retry", phase=fact.phase, call=fact.call, until=fact.retry_at)
 
     @heard(facts.Slept)
@@ -167,24 +167,24 @@ class History(Requests):
         kind, why = ("person", ask.ending_class) if isinstance(ask, Stop) else (ask.kind, "")
         self._wait(PAUSE, fact, kind, why=why, until=fact.expires_at)
 
-    @heard(facts.Reopened)
-    def _reopened(self, fact: facts.Reopened) -> None:
+    @heard(facts.RunReopened)
+    def _reopened(self, fact: facts.RunReopened) -> None:
         self.reopened, self._began = self.reopened + 1, self.record.at
         self._wait_again(fact)
 
-    @heard(facts.Stands)
-    def _stands(self, fact: facts.Stands) -> None:
+    @heard(facts.RunStanding)
+    def _stands(self, fact: facts.RunStanding) -> None:
         if fact.status is not Status.QUEUED:
             self.close("accepted", "ok")
-        elif self.record.first(facts.Reopened):  # it ended before its turn had come, for which it waits once more
+        elif self.record.first(facts.RunReopened):  # it ended before its turn had come, for which it waits once more
             self.go_on("accepted")
         if fact.status is Status.RUNNING:
             refused = any(ruled.verdict != "approved" for ruled in self.record.all(facts.Ruled))
             self.close(PAUSE, "refused" if refused else "ok")
         self.status = fact.status
 
-    @heard(facts.Ended)
-    def _ended(self, fact: facts.Ended) -> None:
+    @heard(facts.RunEnded)
+    def _ended(self, fact: facts.RunEnded) -> None:
         self._fail_with_run()
         for what in tuple(self.open):
             self.close(what, "cancelled")

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, PlainSerializer
 
 from agent_service.core.events import ModelReplied, ModelUsage
-from agent_service.core.facts import Decided, Ended
+from agent_service.core.facts import Decided, RunEnded
 from agent_service.core.phases import Decision, Phase
-from agent_service.core.waiting import Name
+from agent_service.core.waiting import RequestName
 from agent_service.history.plain import clipped
 from agent_service.run.journal import Record
 from schemas.events import Execution, ToolError
@@ -103,7 +103,7 @@ class Item:
     made of, `asked_at`, when, and `prompt_hash`, the templates; and `refusals` of its claims.
     """
     thought: Annotated[Thought | None, NOT_IN_TIMELINE] = None
-    end: Annotated[Ended | None, NOT_IN_TIMELINE] = None
+    end: Annotated[RunEnded | None, NOT_IN_TIMELINE] = None
     outcome: Annotated[Outcome, NOT_IN_TIMELINE] = ""
     """How a step, task or attempt ended, by the answer in the entry `answered_in`."""
     answered_in: Annotated[int, NOT_IN_TIMELINE] = 0
@@ -115,11 +115,11 @@ class Item:
     opened_in: Annotated[int, NOT_IN_TIMELINE] = 0
 
     @property
-    def name(self) -> Name:
+    def name(self) -> RequestName:
         return self.step or 0, self.task or "", self.round or 0
 
 
-def id_of(name: Name) -> str:
+def id_of(name: RequestName) -> str:
     step, task, asked_in = name
     return f"step:{step}:task:{task}:{asked_in}" if task else f"step:{step}"
 

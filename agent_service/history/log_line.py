@@ -8,7 +8,7 @@ import logging
 from typing import Any
 
 from agent_service.core.events import ModelReplied, ModelUnavailable, TimerFired, ToolReturned
-from agent_service.core.facts import AttemptAnswered, Decided, Ended, PersonAsked
+from agent_service.core.facts import AttemptAnswered, Decided, PersonAsked, RunEnded
 from agent_service.core.waiting import Status, Stop
 from agent_service.history.plain import one_line
 from agent_service.history.results import execution_of
@@ -20,7 +20,7 @@ from schemas.values import dataclass
 LONGEST_REASON = 500
 FOR_MACHINES = frozenset({"wake_id", "trace_id", "entry", "event", "logger"})
 """Fields that a person who watches the log can do without."""
-OF_TROUBLE = (Ended, PersonAsked, AttemptAnswered)
+OF_TROUBLE = (RunEnded, PersonAsked, AttemptAnswered)
 AS_ASKED = (Status.DONE, Status.CANCELLED)
 
 Fields = dict[str, Any]
@@ -48,7 +48,7 @@ def write(change: ChangeRecord) -> None:
 
 def log_line(change: ChangeRecord) -> LogLine:
     run, event, (error_class, trouble) = change.after, change.event, _wrong(change)
-    answer, ended = change.first(AttemptAnswered), change.first(Ended)
+    answer, ended = change.first(AttemptAnswered), change.first(RunEnded)
     request, spent = answer or run.pending, ended.spent if ended else None
     tokens, cost_usd = (spent.tokens, spent.cost_usd) if spent else (None, None)
     if not spent and isinstance(event, ModelReplied):
@@ -91,7 +91,7 @@ def _wrong(change: ChangeRecord) -> tuple[str | None, str]:
     event, answer = change.event, change.first(AttemptAnswered)
     for fact in change.facts:
         stop = fact.ask if isinstance(fact, PersonAsked) else fact
-        if isinstance(stop, Stop) or (isinstance(stop, Ended) and stop.status not in AS_ASKED):
+        if isinstance(stop, Stop) or (isinstance(stop, RunEnded) and stop.status not in AS_ASKED):
             return stop.ending_class, str(stop.reason)
     if isinstance(event, ModelUnavailable):
         return event.error_class, str(event.message)

@@ -5,7 +5,7 @@ from typing import Any
 from agent_service.core import facts
 from agent_service.core.limits import run_id_of
 from agent_service.core.phases import Plan
-from agent_service.core.waiting import AGAIN, Name, Pending, asker_of
+from agent_service.core.waiting import AGAIN, Pending, RequestName, asker_of
 from agent_service.history import words
 from agent_service.history.items import Failure, Item, Items, ItemStatus, heard, id_of
 from agent_service.history.plain import instant, one_line
@@ -22,7 +22,7 @@ class Requests(Items):
         self.newest_step = 0
         self.plan: Plan | None = None
 
-    def _wait_again(self, reopened: facts.Reopened) -> None:
+    def _wait_again(self, reopened: facts.RunReopened) -> None:
         """For what the run waits for again."""
         for name in (*reopened.tasks, *reopened.waits_for):
             item_id: str | None = id_of(name)
@@ -74,7 +74,7 @@ class Requests(Items):
             id_of(pending.name), kind="step", about={"route": pending.route, **why}, **told, **_of(pending)
         )
 
-    def _begin_task(self, name: Name, call: str, **told: Any) -> Item:
+    def _begin_task(self, name: RequestName, call: str, **told: Any) -> Item:
         step, task, asked_in = name
         asker = step, asker_of(task)
         above = [one for one in self.by_id.values() if one.kind in ("step", "task") and one.name[:2] == asker]
@@ -119,8 +119,8 @@ class Requests(Items):
         if fact.task.rpartition(".")[2] == AGAIN and not retried:  # nothing else tells that it is over
             self.close(item_id, status, **came)
 
-    @heard(facts.Finished)
-    def _finished(self, fact: facts.Finished) -> None:
+    @heard(facts.RequestFinished)
+    def _finished(self, fact: facts.RequestFinished) -> None:
         item_id, record = id_of(fact.name), self.record
         self.go_on(item_id)
         own = words.answer_to(record, fact)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from agent_service.core.acting import output_of, summary_of_output
 from agent_service.core.continuing import wish_of
 from agent_service.core.events import ToolReturned
-from agent_service.core.facts import AttemptAnswered, Finished
+from agent_service.core.facts import AttemptAnswered, RequestFinished
 from agent_service.run.journal import Record
 from schemas.continuation import ContinuationInvalid, read
 from schemas.events import ARTIFACT_PATH, Execution, ToolOutput, ToolResult
@@ -72,7 +72,7 @@ def named_artifacts(records: Iterable[Record]) -> tuple[NamedArtifact, ...]:
     named: dict[str, NamedArtifact] = {}
     for record in records:
         event = record.event
-        if isinstance(event, ToolReturned) and Finished in record.kinds:
+        if isinstance(event, ToolReturned) and RequestFinished in record.kinds:
             about = {"step": event.result.step, "entry": record.entry.seq}
             for described in _described(event.result.result):
                 named[described["path"]] = NamedArtifact.model_validate(described | about)

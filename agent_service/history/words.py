@@ -17,10 +17,10 @@ from agent_service.core.waiting import (
     AGAIN,
     Acting,
     Approval,
-    Name,
     NeedsPerson,
     Pending,
     Question,
+    RequestName,
     Sleeping,
     Stop,
     Thinking,
@@ -70,27 +70,27 @@ SENTENCES: dict[type[Any], str] = {
     events.TurnBroke: "the agent broke",
     events.StoodStill: "goes on|: everything was stopped by {by} since {since}|: {reason}",
     facts.CallAsked: "asked the model to {phase} (call {call})|, telling it: {told:joined}",
-    facts.CallPutOff: "the model is asked again at {retry_at}",
+    facts.CallPostponed: "the model is asked again at {retry_at}",
     facts.CallLost: "the reply to call {call} is lost, which counts as {tokens} tokens",
     facts.RequestSent: "sent {pending:attempt}|: {pending.action:call}, answer due by {pending.deadline_at}",
     facts.RetrySet: "{pending:attempt} follows at {pending.retry_at}",
-    facts.Finished: "{tool} {status:outcome}|: {summary}",
+    facts.RequestFinished: "{tool} {status:outcome}|: {summary}",
     facts.Slept: "waits until {until}|: {why}",
-    facts.Reopened: "the run goes on, reopened",
-    facts.Ended: "the run ended: {status} ({ending_class})|: {reason}",
+    facts.RunReopened: "the run goes on, reopened",
+    facts.RunEnded: "the run ended: {status} ({ending_class})|: {reason}",
     Approval: PAUSES + "a person's approval of {proposal:proposed}|: {reason}",
     Question: PAUSES + "a person's answer|: {ask.question}",
     Stop: PAUSES + "a person ({ending_class})|: {reason}",
     phases.Framing: "{goal_statement}",
     phases.Plan: "{actions:calls}|: {rationale}",
-    phases.Ask: "asks a person|: {question}",
+    phases.AskPerson: "asks a person|: {question}",
     phases.Wait: "waits|: {why}",
     phases.Reflection: "{verdict}: {summary}",
-    phases.Met: '{item}, by {evidence}|, "{quote}"',
-    phases.Unmet: "{item}|: {reason}",
+    phases.ItemClaim: '{item}, by {evidence}|, "{quote}"',
+    phases.ItemRetraction: "{item}|: {reason}",
     phases.Verification: "{holds:holds}: {reason}",
     phases.Digest: "{memory:number} facts take the place of the older notes",
-    phases.Refusal: "{:refusal}",
+    phases.ModelRefusal: "{:refusal}",
     phases.Unusable: "{reason}",
 }
 """Before the first bar, what the log has of it; each part behind one is left out where a value of it is empty."""
@@ -129,7 +129,7 @@ def bare(record: Record) -> str:
     return "; ".join(clause.bare for clause in (*_happened(record), *_led_to(record)))
 
 
-def answer_to(record: Record, over: facts.Finished) -> facts.AttemptAnswered | None:
+def answer_to(record: Record, over: facts.RequestFinished) -> facts.AttemptAnswered | None:
     """The answer of the same entry that ended it, and tells more of it: its own, or that of asking once more."""
     for answer in record.all(facts.AttemptAnswered):
         asker, _, last = answer.task.rpartition(".")
@@ -141,7 +141,7 @@ def answer_to(record: Record, over: facts.Finished) -> facts.AttemptAnswered | N
 def _led_to(record: Record) -> Iterator[Said]:
     """What the event led to, but for what became of what it brought itself."""
     for fact in record.facts:
-        if isinstance(fact, facts.Finished):
+        if isinstance(fact, facts.RequestFinished):
             if answer_to(record, fact) is None:
                 yield _named(request_of(fact.name), said(fact))
         elif isinstance(fact, facts.PersonAsked) or type(fact) in SENTENCES:
@@ -168,7 +168,7 @@ def decided(thought: Thought) -> Said:
     decision, one = thought.decision, thought.became
     if one.status != "ok":
         return Said(f"{one.phase} {one.status}", f": {'; '.join(map(str, one.why)) or said(decision)}")
-    asks = isinstance(decision, phases.Ask | phases.Wait)
+    asks = isinstance(decision, phases.AskPerson | phases.Wait)
     return said(decision) if asks else Said(DONE[one.phase], f": {said(decision)}")
 
 
@@ -204,7 +204,7 @@ def call_of(action: phases.Action) -> str:
     return f"{action.tool} {one_line(action.command, 64)}"
 
 
-def request_of(name: Name) -> str:
+def request_of(name: RequestName) -> str:
     step, task, asked_in = name
     return f"step {step}, {task} of round {asked_in}" if task else f"step {step}"
 
@@ -213,7 +213,7 @@ def attempt_of(pending: Pending) -> str:
     return f"{request_of(pending.name)} ({call_of(pending.action)}), attempt {pending.attempt}"
 
 
-def _which(name: Name, attempt: int) -> str:
+def _which(name: RequestName, attempt: int) -> str:
     return f"{request_of(name)} attempt {attempt}" if attempt > 1 else request_of(name)
 
 

@@ -15,7 +15,14 @@ from agent_service.core.events import (
     TimerFired,
     ToolReturned,
 )
-from agent_service.core.facts import AttemptAnswered, CallPutOff, CallReserved, Finished, Reopened, RetrySet
+from agent_service.core.facts import (
+    AttemptAnswered,
+    CallPostponed,
+    CallReserved,
+    RequestFinished,
+    RetrySet,
+    RunReopened,
+)
 from agent_service.core.phases import Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval, NeedsPerson, Question, Status
@@ -35,7 +42,7 @@ CHAT = "chat"
 OPERATION, PROVIDER, MODEL = "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model"
 PHASE, TOKEN_TYPE, TOOL, ERROR = "agentic.phase", "gen_ai.token.type", "gen_ai.tool.name", "error.type"
 STATE, REASON = "agentic.run.state", "agentic.run.reason"
-_OF_TOOLS = (AttemptAnswered, RetrySet, Finished)
+_OF_TOOLS = (AttemptAnswered, RetrySet, RequestFinished)
 _CONTINUED = {"continuation": "followed", "budget": "budget"}
 
 _OF_CALLS, _OF_TOOLS_USED = (OPERATION, PROVIDER, MODEL), (TOOL, "agentic.tool.outcome", ERROR)
@@ -96,7 +103,7 @@ class RunMetrics:
             self._thought(change)
             if isinstance(change.event, RunStarted):
                 self._took["queued"].record(_seconds(change.event.at - change.after.accepted_at))
-            for reopened in change.all(Reopened):
+            for reopened in change.all(RunReopened):
                 self._count["reopened"].add(reopened.ending_class)
             if change.before and type(change.before.waiting) is not type(change.after.waiting):
                 self._waited(change, change.before)
@@ -112,7 +119,7 @@ class RunMetrics:
             match fact:
                 case AttemptAnswered():
                     self._answered(change, fact, error)
-                case Finished(tool=tool, status=status, error_class=kind) if fact.task:
+                case RequestFinished(tool=tool, status=status, error_class=kind) if fact.task:
                     self._count["tasks"].add(tool, status, known_class(kind) if kind else NONE)
                 case RetrySet():
                     self._retries.add("tool", error)
@@ -132,7 +139,7 @@ class RunMetrics:
                 self._replied(change, reply)
             case ModelUnavailable() as silence:
                 self._called(change, silence.error_class)
-                if change.first(CallPutOff):
+                if change.first(CallPostponed):
                     self._retries.add("llm", silence.error_class)
         if reserved := change.reserved:
             self._made[run.run_id] = reserved

@@ -15,7 +15,7 @@ import httpx2
 from pydantic import BaseModel, Field
 
 from agent_service.core.events import ModelUsage
-from agent_service.core.phases import Phase, Refusal
+from agent_service.core.phases import ModelRefusal, Phase
 from agent_service.core.state import RunState
 from agent_service.models.call import LanguageModel, Prices, Reply, Request
 from agent_service.models.prompts.prompt import Prompt
@@ -208,11 +208,11 @@ def _take(event: dict[str, Any], message: dict[str, Any], reply: Reply) -> None:
         reply.kept_1h = (usage.cache_creation or {}).get("ephemeral_1h_input_tokens") or 0
 
 
-def _refusal(message: dict[str, Any]) -> Refusal | None:
+def _refusal(message: dict[str, Any]) -> ModelRefusal | None:
     if message.get("stop_reason") != "refusal":
         return None
     details = message.get("stop_details") or {}
-    return Refusal(category=details.get("category") or "refusal", explanation=details.get("explanation") or "")
+    return ModelRefusal(category=details.get("category") or "refusal", explanation=details.get("explanation") or "")
 
 
 def _cache_miss(message: dict[str, Any], usage: ModelUsage) -> str:

@@ -14,9 +14,9 @@ import httpx2
 
 from agent_service.core.events import ModelUsage, Provenance
 from agent_service.core.limits import USUAL_BYTES_PER_TOKEN, least_reply, lost_prompt, most_prompt
-from agent_service.core.phases import Refusal
+from agent_service.core.phases import ModelRefusal
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Reserve
+from agent_service.core.waiting import CallReserve
 from agent_service.errors import ModelError
 from agent_service.models.faults import MOST_MESSAGE, by_status, cause_of, retry_after_s, status_of, was_made
 from agent_service.models.prompts.judging import Read, read, read_cut
@@ -62,7 +62,7 @@ class Reply:
     stop_reason: str = ""
     usage: ModelUsage | None = None
     kept_1h: int = 0
-    refusal: Refusal | None = None
+    refusal: ModelRefusal | None = None
     cache_miss: str = ""
 
     def says(self, text: str) -> None:
@@ -215,7 +215,7 @@ def estimated(
 
     reply = _affordable(state, tokens, _usual(settings, question), cost_usd)
     lost, said = lost_prompt(state, model, size), min(reply, least_reply(state))
-    reserve = Reserve(
+    reserve = CallReserve(
         tokens=tokens + reply,
         cost_usd=cost_usd(reply),
         reply_tokens=reply,

@@ -16,7 +16,7 @@ import openai
 from pydantic import BaseModel, Field
 
 from agent_service.core.events import ModelUsage
-from agent_service.core.phases import Refusal
+from agent_service.core.phases import ModelRefusal
 from agent_service.core.state import RunState
 from agent_service.models.call import LanguageModel, Prices, Reply, Request
 from agent_service.models.prompts.prompt import Prompt
@@ -218,6 +218,6 @@ def _take(event: dict[str, Any], reply: Reply) -> None:
             reply.stop_reason = str(choice.get("finish_reason") or reply.stop_reason)
             if isinstance(said := delta.get("refusal"), str):
                 before = reply.refusal.explanation if reply.refusal else ""
-                reply.refusal = Refusal(category="refusal", explanation=f"{before}{said}")
+                reply.refusal = ModelRefusal(category="refusal", explanation=f"{before}{said}")
     if reply.stop_reason == "content_filter":
-        reply.refusal = reply.refusal or Refusal(category="content_filter")
+        reply.refusal = reply.refusal or ModelRefusal(category="content_filter")

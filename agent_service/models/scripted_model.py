@@ -21,7 +21,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from agent_service.core.events import ModelUsage
 from agent_service.core.phases import (
-    Ask,
+    AskPerson,
     Digest,
     Framing,
     Phase,
@@ -110,7 +110,7 @@ class Rule(_Strict):
     usage: ModelUsage = ModelUsage(cost_usd=0.0)
     frame: Framing | None = None
     plan: Plan | None = None
-    ask: Ask | None = None
+    ask: AskPerson | None = None
     wait: Wait | None = None
     reflect: Reflection | None = None
     verify: Verification | None = None

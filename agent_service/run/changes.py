@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self
 
 from agent_service.core.decide import decide, with_reserve
 from agent_service.core.events import Event, ModelReplied, ModelUnavailable, Transition
-from agent_service.core.facts import CallAsked, CallReserved, Ended, PersonAsked
+from agent_service.core.facts import CallAsked, CallReserved, PersonAsked, RunEnded
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.run.journal import RULES, Commit, Entry, Record, facts_text, opened, paid_with
@@ -54,7 +54,7 @@ class ChangeRecord(Record):
 
     @cached_property
     def ended(self) -> bool:
-        return Ended in self.kinds
+        return RunEnded in self.kinds
 
     @cached_property
     def paused(self) -> bool:

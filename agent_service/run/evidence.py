@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Iterator
 from pydantic import JsonValue
 
 from agent_service.core.acting import OF_THE_CALL
-from agent_service.core.events import Seen, ToolReturned
+from agent_service.core.events import QuoteCheck, ToolReturned
 from agent_service.core.framing import PERSON, STEP, sent_with, to_look_up
 from agent_service.core.phases import Decision, Reflection
 from agent_service.core.state import RunState
@@ -204,11 +204,12 @@ class Evidence:
     store: RunStore
     artifacts: Artifacts
 
-    async def seen(self, state: RunState, decision: Decision) -> tuple[Seen, ...]:
+    async def seen(self, state: RunState, decision: Decision) -> tuple[QuoteCheck, ...]:
         claims = decision.met if isinstance(decision, Reflection) else ()
         quoted = tuple(dict.fromkeys((place, claim.quote) for claim in claims for place in to_look_up(state, claim)))
         looks = {
-            (place, quote): Seen(evidence=place, quote=quote, found=False, why=TOO_MANY) for place, quote in quoted
+            (place, quote): QuoteCheck(evidence=place, quote=quote, found=False, why=TOO_MANY)
+            for place, quote in quoted
         }
         for place in dict.fromkeys(place for place, _ in quoted[:MOST_QUOTES]):
             quotes = [quote for named, quote in quoted[:MOST_QUOTES] if named == place]
@@ -278,10 +279,10 @@ def _brought(result: ToolResult) -> dict[str, JsonValue]:
     return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
 
 
-def _look(place: str, quote: str, found: bool, told: Told) -> Seen:
+def _look(place: str, quote: str, found: bool, told: Told) -> QuoteCheck:
     asked = any(was_asked(output, quote) for output in told.outputs)
     why = "" if found else told.why or (ASKED if asked else SHORT if is_short(quote) else "")
-    return Seen(evidence=place, quote=quote, found=found, why=why)
+    return QuoteCheck(evidence=place, quote=quote, found=found, why=why)
 
 
 async def _found(quotes: list[str], told: Told) -> set[str]:

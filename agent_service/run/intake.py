@@ -27,7 +27,7 @@ from agent_service.core.events import (
     Transition,
     WakeAccepted,
 )
-from agent_service.core.facts import Ended
+from agent_service.core.facts import RunEnded
 from agent_service.core.state import RunState
 from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.metrics.wakes import IncomingMetrics
@@ -165,7 +165,7 @@ class Intake:
             raise Unreadable(str(transition.ignored))
         if transition.ignored:
             self.incoming.stale_result(duplicate=bool(transition.state and transition.state.has_finished(said.step)))
-        elif transition.state and transition.state.final and not transition.all(Ended):
+        elif transition.state and transition.state.final and not transition.all(RunEnded):
             self.incoming.late_result()
 
     def _returned(

@@ -13,8 +13,8 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from pydantic import TypeAdapter
 
 from agent_service.core.brief import Brief
-from agent_service.core.events import Event, ModelReplied, Outcome, Transition
-from agent_service.core.facts import CallLost, Fact, Stands
+from agent_service.core.events import Event, EventFacts, ModelReplied, Transition
+from agent_service.core.facts import CallLost, Fact, RunStanding
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL
 from agent_service.errors import Damaged
@@ -98,7 +98,7 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record(Outcome):
+class Record(EventFacts):
     """An entry as it is read: its event, and the facts that the event led to."""
 
     entry: Entry
@@ -108,9 +108,9 @@ class Record(Outcome):
         return self.entry.at
 
     @property
-    def stands(self) -> Stands:
+    def stands(self) -> RunStanding:
         """Every entry ends with where the run stands."""
-        stands = self.first(Stands)
+        stands = self.first(RunStanding)
         if stands is None:
             raise ValueError(f"run {self.entry.run_id}: entry {self.entry.seq} does not say where the run stands")
         return stands
@@ -138,7 +138,7 @@ class Commit:
     """
 
     entry: Entry
-    outcome: Outcome
+    outcome: EventFacts
     state: RunState
     brief: Brief | None
     growth: tuple[Growth, ...]

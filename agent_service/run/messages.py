@@ -8,16 +8,16 @@ from pydantic_core import to_json
 
 from agent_service.core import continuing
 from agent_service.core.brief import Brief, Limits
-from agent_service.core.events import Outcome, SignalReceived, StoodStill, WakeAccepted
+from agent_service.core.events import EventFacts, SignalReceived, StoodStill, WakeAccepted
 from agent_service.core.facts import (
     AttemptAnswered,
-    CallPutOff,
+    CallPostponed,
     Decided,
-    Ended,
     PersonAsked,
-    Reopened,
     RequestSent,
     Ruled,
+    RunEnded,
+    RunReopened,
 )
 from agent_service.core.limits import budget_use
 from agent_service.core.phases import Action
@@ -66,9 +66,9 @@ def tell(subject: str, payload: dict[str, Any], key: str, **how: Any) -> Publish
 _TOLD_ALONE = (WakeAccepted, SignalReceived)
 
 
-def of(state: RunState, outcome: Outcome) -> list[Publish]:
+def of(state: RunState, outcome: EventFacts) -> list[Publish]:
     """What an entry tells; a late result nothing. `state`: the run after it."""
-    if state.final and Ended not in outcome.kinds:
+    if state.final and RunEnded not in outcome.kinds:
         return []
     said = alone(state, outcome, entry=state.version) if isinstance(outcome.event, _TOLD_ALONE) else []
     if phase := _phase(outcome):
@@ -76,17 +76,17 @@ def of(state: RunState, outcome: Outcome) -> list[Publish]:
     for fact in outcome.facts:
         if isinstance(fact, RequestSent):
             said.append(request(state, fact.pending))
-        elif isinstance(fact, PersonAsked | Ended):
+        elif isinstance(fact, PersonAsked | RunEnded):
             said += _stopped(state)
     return said
 
 
-def alone(state: RunState, outcome: Outcome, *, entry: int) -> list[Publish]:
+def alone(state: RunState, outcome: EventFacts, *, entry: int) -> list[Publish]:
     """What an entry tells that no state does. `state`: the run after it, or later."""
     if isinstance(outcome.event, WakeAccepted):
         return accepted(state, outcome.event)
     if isinstance(outcome.event, SignalReceived):
-        ended = outcome.all(Reopened)
+        ended = outcome.all(RunReopened)
         return [reopened(state, outcome.event, fact.ending_class, entry=entry) for fact in ended]
     return []
 
@@ -155,10 +155,10 @@ def progress(state: RunState, phase: ProgressPhase) -> Publish:
     return tell(subjects.PROGRESS, payload, keys.of(subjects.PROGRESS, state.run_id, state.version), rebuildable=True)
 
 
-def _phase(outcome: Outcome) -> ProgressPhase | None:
+def _phase(outcome: EventFacts) -> ProgressPhase | None:
     """The phase that an entry moved a run on in; None where there is nothing to tell of it."""
     kinds = outcome.kinds
-    if Ended in kinds:
+    if RunEnded in kinds:
         return "end"
     if Decided in kinds and (decided := outcome.first(Decided)):
         return decided.phase.value
@@ -166,7 +166,7 @@ def _phase(outcome: Outcome) -> ProgressPhase | None:
         return "act"
     if Ruled in kinds:
         return "plan"
-    if CallPutOff in kinds and (put_off := outcome.first(CallPutOff)):
+    if CallPostponed in kinds and (put_off := outcome.first(CallPostponed)):
         return put_off.phase.value
     is_act = AttemptAnswered in kinds or PersonAsked in kinds or isinstance(outcome.event, StoodStill)
     return "act" if is_act else None

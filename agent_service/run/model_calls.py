@@ -21,7 +21,7 @@ from agent_service.core.events import ModelReplied, ModelUnavailable
 from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Action, Decision, Next, Plan, Reflection, Unusable
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Asking
+from agent_service.core.waiting import OpenCall
 from agent_service.errors import ModelError, Stopped
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.changes import HELD_BACK
@@ -73,7 +73,7 @@ class ModelCaller:
             return ""
         return self._trouble[1]
 
-    async def think(self, state: RunState, calling: Asking) -> CallEvent | None:
+    async def think(self, state: RunState, calling: OpenCall) -> CallEvent | None:
         """None when the call is under way here already, or was abandoned. Raises Stopped while all is stopped."""
         key = (state.run_id, calling.call)
         if key in self._wanted:
@@ -85,7 +85,7 @@ class ModelCaller:
         finally:
             self._wanted.pop(key, None)
 
-    def reserve(self, state: RunState, calling: Asking) -> CallReserved | None:
+    def reserve(self, state: RunState, calling: OpenCall) -> CallReserved | None:
         """The first half of a call, at once. None where it has to wait or breaks, which `think` deals with."""
         caller, wanted = state.brief.caller, (state.run_id, calling.call)
         is_free = not (self.slots.locked() or self.kill_switch.holds or wanted in self._wanted)
@@ -118,7 +118,7 @@ class ModelCaller:
         if task is not None:
             task.cancel()
 
-    async def _ask(self, key: tuple[str, int], state: RunState, calling: Asking) -> CallEvent | None:
+    async def _ask(self, key: tuple[str, int], state: RunState, calling: OpenCall) -> CallEvent | None:
         question = self._question(state, calling)
         task = self._calls[key] = _this_task()
         try:
@@ -173,7 +173,7 @@ class ModelCaller:
             self.limits.rate_limiter.settle(admitted.tokens, used)
         return await self._event(answer, question, words=admitted.words)
 
-    def _question(self, state: RunState, calling: Asking) -> Question:
+    def _question(self, state: RunState, calling: OpenCall) -> Question:
         return Question(
             state=state, call=calling.call, phase=calling.phase, with_plan=state.brief.fused, now=self.clock.now()
         )

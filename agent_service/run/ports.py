@@ -10,7 +10,7 @@ from agent_service.archive.retention import Whole
 from agent_service.core.events import ModelUsage, Provenance
 from agent_service.core.phases import Decision, Next, Phase, Unusable
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Reserve
+from agent_service.core.waiting import CallReserve
 from schemas.catalog import Catalog
 from schemas.status import Halt
 from schemas.values import dataclass
@@ -80,7 +80,7 @@ class Answer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     model: str
-    reserve: Reserve
+    reserve: CallReserve
     prompt_hash: str
     schema_hash: str
 

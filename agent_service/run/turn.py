@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 
 from agent_service.archive.retention import Tombstone
 from agent_service.core.decide import decide, with_reserve
-from agent_service.core.events import Event, Outcome, Transition, TurnBroke, WakeAccepted
+from agent_service.core.events import Event, EventFacts, Transition, TurnBroke, WakeAccepted
 from agent_service.core.facts import CallAsked, CallReserved
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, NeedsPerson
@@ -289,7 +289,7 @@ class Turns:
             self._known.popitem(last=False)
 
 
-def asks_the_model(outcome: Outcome) -> bool:
+def asks_the_model(outcome: EventFacts) -> bool:
     """Each call is made in two halves: what it may cost is set aside when it is asked for, then it is made."""
     return CallAsked in outcome.kinds or isinstance(outcome.event, CallReserved)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from agent_service.core.events import Proof
+from agent_service.core.events import CapabilityCheck
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending
 from agent_service.run.messages import Publish
@@ -33,7 +33,9 @@ class Capabilities:
         named = request.run_id, request.step, request.attempt, request.tool, request.task, request.round
         return bool(request.capability) and self._proves(request.capability or "", keys.proven(*named))
 
-    def of_result(self, result: ToolResult, given: str | None, state: RunState | None) -> tuple[ToolResult, Proof]:
+    def of_result(
+        self, result: ToolResult, given: str | None, state: RunState | None
+    ) -> tuple[ToolResult, CapabilityCheck]:
         """What the capability `given` with `result` proves, and the result completed by it and without it."""
         bare = result.model_copy(update={"capability": None}) if result.capability else result
         if not given:

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from agent_service.core.framing import shown_by
-from agent_service.core.phases import Met, Plan, Proof, Unmet
+from agent_service.core.phases import ItemClaim, ItemRetraction, Plan, Proof
 from agent_service.core.state import RunState
 from agent_service.history import words
 from agent_service.history.history import History
@@ -149,7 +149,7 @@ _OURS: dict[type[Any], Callable[[Any], str]] = {
     float: "{:g}".format,
     int: str,
 }
-_TOLD: dict[type[Any], Callable[[Any], object]] = {Proof: shown_by, Met: said, Unmet: said}
+_TOLD: dict[type[Any], Callable[[Any], object]] = {Proof: shown_by, ItemClaim: said, ItemRetraction: said}
 
 
 def worded(value: Any) -> Marked:

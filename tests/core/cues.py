@@ -15,8 +15,8 @@ from agent_service.core.events import (
     ModelReplied,
     ModelUnavailable,
     ModelUsage,
+    QuoteCheck,
     RunStarted,
-    Seen,
     SignalReceived,
     StoodStill,
     TimerFired,
@@ -24,28 +24,28 @@ from agent_service.core.events import (
     TurnBroke,
     WakeAccepted,
 )
-from agent_service.core.events import Proof as Capable
+from agent_service.core.events import CapabilityCheck as Capable
 from agent_service.core.facts import CallReserved
 from agent_service.core.framing import places_in
 from agent_service.core.phases import (
     Action,
-    Ask,
+    AskPerson,
     Decision,
     Digest,
     Framing,
-    Met,
+    ItemClaim,
+    ItemRetraction,
+    ModelRefusal,
     Next,
     Plan,
     Proof,
     Reflection,
-    Refusal,
-    Unmet,
     Unusable,
     Verdict,
     Verification,
     Wait,
 )
-from agent_service.core.waiting import Approval, Pending, Reserve
+from agent_service.core.waiting import Approval, CallReserve, Pending
 from agent_service.errors import Remedy
 from agent_service.run.children import executor
 from agent_service.run.children.waking import tools_of
@@ -138,7 +138,7 @@ def replies(
     tokens: int = 100,
     cost: float | None = 0.01,
     words: int | None = None,
-    seen: tuple[Seen, ...] = (),
+    seen: tuple[QuoteCheck, ...] = (),
 ) -> Cue:
     """The model answers the call that is asked, or another one.
 
@@ -178,7 +178,7 @@ PROOF = {"d1": "step:1", "d2": "step:1", "d3": "step:1"}
 
 
 def reflection(verdict: str, met: dict[str, str] | None = None, *, facts: tuple[str, ...] = ()) -> Reflection:
-    items = tuple(Met(item=item, evidence=evidence) for item, evidence in (met or {}).items())
+    items = tuple(ItemClaim(item=item, evidence=evidence) for item, evidence in (met or {}).items())
     return Reflection(verdict=Verdict(verdict), summary="looked at the result", met=items, facts=facts)
 
 
@@ -374,7 +374,7 @@ def reserves(
 
     def cue(script: Script) -> Event:
         asked = script.state.asking.call if script.state.asking else script.state.calls
-        reserve = Reserve(tokens=tokens, cost_usd=cost, if_lost=if_lost)
+        reserve = CallReserve(tokens=tokens, cost_usd=cost, if_lost=if_lost)
         return CallReserved(at=script.now, call=call or asked, model="priced", reserve=reserve)
 
     return cue
@@ -390,7 +390,7 @@ def digests(*memory: str, **reply: Any) -> Cue:
 
 
 def refuses(category: str = "cyber", explanation: str = "") -> Cue:
-    return replies(Refusal(category=category, explanation=explanation))
+    return replies(ModelRefusal(category=category, explanation=explanation))
 
 
 def too_long() -> Cue:
@@ -420,10 +420,12 @@ def a_compacting_run(**details: Any) -> Script:
     return a_run_of(8, **({"max_notes": 2000} | details))
 
 
-QUESTION = Ask(question="Which of the two?", choices=("the old one", "the new one"), would_change="what is fetched")
+QUESTION = AskPerson(
+    question="Which of the two?", choices=("the old one", "the new one"), would_change="what is fetched"
+)
 
 
-def asks_a_person(question: Ask = QUESTION, **reply: Any) -> Cue:
+def asks_a_person(question: AskPerson = QUESTION, **reply: Any) -> Cue:
     return lambda script: _comes_next(script, question, reply)
 
 
@@ -431,7 +433,7 @@ def waits(seconds: float | None = 600.0, *, until: datetime | None = None, **rep
     return lambda script: _comes_next(script, Wait(why="the job runs", seconds=seconds, until=until), reply)
 
 
-def _comes_next(script: Script, chosen: Ask | Wait, reply: dict[str, Any]) -> Event:
+def _comes_next(script: Script, chosen: AskPerson | Wait, reply: dict[str, Any]) -> Event:
     """By itself, or with the reflection that is asked for."""
     reflecting = script.state.asking is not None and script.state.asking.phase == "reflect"
     along = replies(reflection("continue"), plan=chosen, **reply)
@@ -614,13 +616,15 @@ def framed(*proofs: Proof) -> Framing:
     return Framing(goal_statement="Report the price.", definition_of_done=items, proofs=proofs or usual)
 
 
-def claims(*met: Met, verdict: str = "continue", unmet: tuple[Unmet, ...] = (), seen: Any = True, **reply: Any) -> Cue:
+def claims(
+    *met: ItemClaim, verdict: str = "continue", unmet: tuple[ItemRetraction, ...] = (), seen: Any = True, **reply: Any
+) -> Cue:
     """A reflection that claims; every quote is found in every place that is named, unless told otherwise."""
     reflection = Reflection(verdict=Verdict(verdict), summary="looked at the result", met=met, unmet=unmet)
 
     def cue(script: Script) -> Event:
         places = {place for claim in met for place in places_in(claim.evidence, script.state.artifacts)}
-        found = [Seen(evidence=p, quote=c.quote, found=bool(seen)) for c in met for p in sorted(places)]
+        found = [QuoteCheck(evidence=p, quote=c.quote, found=bool(seen)) for c in met for p in sorted(places)]
         return made(replies(reflection, seen=tuple(found), **reply), script)
 
     return cue

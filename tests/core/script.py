@@ -17,7 +17,7 @@ from agent_service.core.decide import decide
 from agent_service.core.events import Event, Transition, WakeAccepted
 from agent_service.core.limits import wanted, withdrawn
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Asking, Pending, Reserve
+from agent_service.core.waiting import CallReserve, OpenCall, Pending
 from agent_service.run import messages
 from agent_service.run.children import executor
 from agent_service.run.children.waking import BadCall, wake
@@ -51,7 +51,7 @@ class ChangeRecord:
         return [(one.subject, json.loads(one.body)["payload"]) for one in self.messages]
 
     @property
-    def asks(self) -> Asking | None:
+    def asks(self) -> OpenCall | None:
         """What the moment asks the model."""
         state = self.transition.state
         return state.calling if state and not self.transition.ignored and asks_the_model(self.transition) else None
@@ -64,7 +64,7 @@ class ChangeRecord:
 class Script:
     def __init__(self) -> None:
         self.now = NOON
-        self.reserve: Reserve | None = None
+        self.reserve: CallReserve | None = None
         """What a random story sets aside for each model call; None for a model that costs nothing."""
         self.story: list[ChangeRecord] = []
 

@@ -18,7 +18,7 @@ from agent_service.core import planning
 from agent_service.core.brief import Continuations
 from agent_service.core.events import Event, ToolReturned
 from agent_service.core.phases import Phase, Plan, Unusable
-from agent_service.core.waiting import Acting, NeedsPerson, Reserve, Status, Stop, Thinking
+from agent_service.core.waiting import Acting, CallReserve, NeedsPerson, Status, Stop, Thinking
 from tests.core import cues
 from tests.core.cues import DEADLINE, a_run_of, due, framing, made, plan, queued, reflection, replies, returns, several
 from tests.core.script import Script
@@ -38,7 +38,7 @@ def goes_on(script: Script) -> Event:
 
 def sets_aside(script: Script, *, by: int = 0) -> Event:
     """A reserve for the call that is asked, whether one stands already or not; or for another call."""
-    reserve = script.reserve or Reserve(tokens=50, cost_usd=0.005)
+    reserve = script.reserve or CallReserve(tokens=50, cost_usd=0.005)
     asked = script.state.asking.call if script.state.asking else script.state.calls
     return made(cues.reserves(reserve.tokens, reserve.cost_usd, call=max(1, asked + by)), script)
 
@@ -436,7 +436,7 @@ WAKES: dict[str, list[Any]] = {
         Continuations(retrieval_tool="fetch", max_plugin_continuations=1, max_tasks=3),
     ],
     "steps": [0, 0, 0, 7],
-    "reserve": [None, None, Reserve(tokens=200, cost_usd=0.02), Reserve(tokens=300, cost_usd=None)],
+    "reserve": [None, None, CallReserve(tokens=200, cost_usd=0.02), CallReserve(tokens=300, cost_usd=None)],
 }
 LONG: dict[str, Any] = {"max_steps": 12, "max_attempts_of_run": 40, "max_tokens": None, "max_cost_usd": None}
 """Limits of a run that has steps behind it."""

@@ -14,7 +14,7 @@ import pytest
 from agent_service.core import asking, people, planning
 from agent_service.core.events import CancelRequested, ModelReplied, RunStarted, Transition
 from agent_service.core.facts import CallReserved, RequestSent
-from agent_service.core.phases import Framing, Refusal, Unusable
+from agent_service.core.phases import Framing, ModelRefusal, Unusable
 from agent_service.core.results import Judgement, Relation
 from agent_service.core.state import RunState, StepNote, with_facts
 from agent_service.core.waiting import Acting, Ended, Thinking
@@ -164,7 +164,7 @@ def planned_with_a_flaw(right: Any) -> Any:
 
 
 def refused_as_unusable(state: RunState, reply: Any) -> tuple[Any, ...]:
-    return state, replace(reply, decision=Unusable(reason="no")) if isinstance(reply.decision, Refusal) else reply
+    return state, replace(reply, decision=Unusable(reason="no")) if isinstance(reply.decision, ModelRefusal) else reply
 
 
 def claim_left(right: Any) -> Any:

@@ -12,8 +12,8 @@ from agent_service.core.brief import Continuations
 from agent_service.core.events import ToolReturned
 from agent_service.core.notes import facts_suffice
 from agent_service.core.phases import Action
-from agent_service.core.state import Kept, MemoryNote, RunState, StepNote
-from agent_service.core.waiting import Evidence, Pending
+from agent_service.core.state import Excerpt, MemoryNote, RunState, StepNote
+from agent_service.core.waiting import Pending, TaskResult
 from agent_service.run import journal
 from schemas.continuation import LONGEST_TEXT
 from schemas.events import MAX_MESSAGE_BYTES
@@ -23,7 +23,7 @@ from tests.core.rules.reading import after
 from tests.core.script import NOON, Script
 
 
-def noted(output: dict[str, Any]) -> Kept:
+def noted(output: dict[str, Any]) -> Excerpt:
     note = (a_waiting_run() >> returns(output=output)).state.notes[-1]
     assert isinstance(note, StepNote)
     return note.output
@@ -118,11 +118,11 @@ ASKER = Pending(
 )
 
 
-def brought(number: int, text: str) -> Evidence:
+def brought(number: int, text: str) -> TaskResult:
     output = continuing.kept({"summary": text, "artifact_path": text, "output": {"text": text}})
     asked: dict[str, Any] = {"tool": "knowledge", "command": "search", "query": text[:LONGEST_TEXT], "profile": "fast"}
     place: dict[str, Any] = {"step": 1, "task": f"t{number}", "round": 1 + number % 10, "place": number}
-    return Evidence(kind="retrieve", status="ok", output=output, **place, **asked)
+    return TaskResult(kind="retrieve", status="ok", output=output, **place, **asked)
 
 
 @pytest.mark.parametrize(

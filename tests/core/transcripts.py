@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 
 from agent_service.core.brief import Continuations
 from agent_service.core.events import SignalReceived, ToolReturned
-from agent_service.core.phases import Ask, Met, Next, Plan, Proof, Unmet, Unusable, Wait
+from agent_service.core.phases import AskPerson, ItemClaim, ItemRetraction, Next, Plan, Proof, Unusable, Wait
 from agent_service.core.state import Note, RunState
 from agent_service.run import messages
 from agent_service.run.asks import remedy
@@ -216,8 +216,8 @@ def _along(plan: str) -> Plan | Unusable | None:
 
 def _claim(verdict: str = "continue", unmet: str = "", seen: bool = True, **claims: list[str]) -> Cue:
     """Each item with its evidence and a quote, which is found (or not) in all places that are named."""
-    met = (Met(item=item, evidence=said[0], quote=said[1] if said[1:] else "") for item, said in claims.items())
-    refuted = (Unmet(item=unmet, reason="the newer page says 13"),) if unmet else ()
+    met = (ItemClaim(item=item, evidence=said[0], quote=said[1] if said[1:] else "") for item, said in claims.items())
+    refuted = (ItemRetraction(item=unmet, reason="the newer page says 13"),) if unmet else ()
     return cues.claims(*met, verdict=verdict, unmet=refuted, seen=seen)
 
 
@@ -230,7 +230,7 @@ def _many(*tools: str, **arguments: Any) -> Cue:
 
 
 def _ask(question: str = "", choices: list[str] | None = None) -> Cue:
-    asked = Ask(question=question, choices=tuple(choices or ())) if question else cues.QUESTION
+    asked = AskPerson(question=question, choices=tuple(choices or ())) if question else cues.QUESTION
     return cues.asks_a_person(asked)
 
 

@@ -39,7 +39,7 @@ from agent_service.archive.retention import KeepRunsSettings
 from agent_service.background import Background
 from agent_service.core.brief import Limits
 from agent_service.core.events import ModelUnavailable, RunStarted
-from agent_service.core.phases import Action, Ask, Decision, Plan
+from agent_service.core.phases import Action, AskPerson, Decision, Plan
 from agent_service.core.state import RunState
 from agent_service.errors import ModelError
 from agent_service.history import log_line
@@ -313,7 +313,7 @@ MAIL = ToolOffer(
     commands=(ToolCommand(name="send", tier="write", approve="always", input_schema={"type": "object"}),),
 )
 LETTER = Action(tool="mail", command="send", arguments={"to": "ann@example.org", "text": "The page is up."})
-QUESTION = Ask(question="Which sensor is meant?", choices=("hall", "cellar"), tried="Both are called door.")
+QUESTION = AskPerson(question="Which sensor is meant?", choices=("hall", "cellar"), tried="Both are called door.")
 
 
 def planned(decision: Decision, number: int = 1) -> Sequence[Commit]:

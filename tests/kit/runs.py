@@ -7,7 +7,7 @@ from typing import Any
 from agent_service.core.brief import Brief, Limits, Parent
 from agent_service.core.decide import decide
 from agent_service.core.events import Event, ModelReplied, ModelUsage, RunStarted, ToolReturned, WakeAccepted
-from agent_service.core.phases import Action, Decision, Framing, Met, Plan, Reflection, Verdict
+from agent_service.core.phases import Action, Decision, Framing, ItemClaim, Plan, Reflection, Verdict
 from agent_service.run.journal import Commit, Run, commit_of
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import ToolOutput, ToolResult
@@ -116,7 +116,7 @@ def _reflection(step: int, *, last: bool) -> tuple[Reflection, Plan | None]:
     if not last:
         found = Reflection(verdict=Verdict.CONTINUE, summary=f"part {step} is known", facts=(f"fact {step}",))
         return found, plan(step + 1)
-    met = tuple(Met(item=f"d{n}", evidence=f"step:{step}") for n in range(1, len(FRAMING.definition_of_done) + 1))
+    met = tuple(ItemClaim(item=f"d{n}", evidence=f"step:{step}") for n in range(1, len(FRAMING.definition_of_done) + 1))
     return Reflection(verdict=Verdict.DONE, summary="all is known", met=met, outcome="The answer is 42."), None
 
 

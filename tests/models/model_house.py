@@ -6,7 +6,7 @@ from typing import Any
 
 from agent_service.core.phases import Phase, Reflection, Verdict
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Asking, Thinking
+from agent_service.core.waiting import OpenCall, Thinking
 from agent_service.run.journal import Commit
 from agent_service.run.ports import Question
 from schemas.values import replace
@@ -90,7 +90,7 @@ def asked(commit: Commit, *, now: datetime = NOON) -> Question:
 
 def question(state: RunState, phase: Phase, *, now: datetime = NOON) -> Question:
     """`phase` asked of `state`, whatever it asks itself."""
-    asking = state.asking or Asking(call=state.calls + 1, phase=phase)
+    asking = state.asking or OpenCall(call=state.calls + 1, phase=phase)
     state = replace(state, waiting=Thinking(asking=replace(asking, phase=phase), reserve=state.reserve))
     return Question(state=state, call=asking.call, phase=phase, with_plan=state.brief.fused, now=now)
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent_service.core.events import ModelReplied, ModelUsage, Seen
+from agent_service.core.events import ModelReplied, ModelUsage, QuoteCheck
 from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Phase, Reflection
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Asking
+from agent_service.core.waiting import OpenCall
 from agent_service.run.ports import Model, Question
 from schemas.catalog import ToolCommand, ToolOffer
 from tests.core.cues import queued, returns, started
@@ -73,7 +73,7 @@ async def run(*, steps: int, fused: bool, settings: Mapping[str, Any]) -> tuple[
         return thoughts, told.state
 
 
-async def _thinks(model: Model, told: Script, asking: Asking) -> ModelUsage:
+async def _thinks(model: Model, told: Script, asking: OpenCall) -> ModelUsage:
     """Both halves of a call; what it used."""
     which: Any = {"state": told.state, "call": asking.call, "phase": asking.phase, "now": told.now}
     call = model.prepare(Question(**which, with_plan=told.state.brief.fused))
@@ -88,7 +88,7 @@ async def _thinks(model: Model, told: Script, asking: Asking) -> ModelUsage:
         usage=answer.usage,
         decision=answer.decision,
         plan=answer.plan,
-        seen=tuple(Seen(evidence=one.evidence, quote=one.quote, found=True) for one in met),
+        seen=tuple(QuoteCheck(evidence=one.evidence, quote=one.quote, found=True) for one in met),
         prompt_bytes=answer.prompt_bytes,
     )
     return answer.usage

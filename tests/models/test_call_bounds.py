@@ -7,7 +7,7 @@ import pytest
 
 from agent_service.core.brief import Spent
 from agent_service.core.limits import FIRST_REPLY
-from agent_service.core.waiting import Reserve
+from agent_service.core.waiting import CallReserve
 from agent_service.models.call import Prices, estimated
 from agent_service.models.prompts.prompt import compose
 from agent_service.models.settings import ModelSettings
@@ -17,7 +17,7 @@ MODEL = "claude-sonnet-5-5"
 SETTINGS = ModelSettings(provider="anthropic", model=MODEL, max_tokens=8000)
 
 
-def reserve(*, spent: int = 0, known: int = 0, **limits: float) -> Reserve:
+def reserve(*, spent: int = 0, known: int = 0, **limits: float) -> CallReserve:
     """Of a run that spent so many tokens, and whose provider has counted a prompt of `known` bytes: four a token."""
     asked = reflecting()
     granted = replace(asked.state.brief.limits, **limits)  # type: ignore[arg-type] # a limit of its own type
@@ -29,7 +29,7 @@ def reserve(*, spent: int = 0, known: int = 0, **limits: float) -> Reserve:
     return estimated(question, compose(question), SETTINGS, Prices("anthropic", None)).reserve
 
 
-def prompt_of(found: Reserve) -> int:
+def prompt_of(found: CallReserve) -> int:
     return found.tokens - found.reply_tokens
 
 

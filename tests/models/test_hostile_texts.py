@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_service.core.phases import Action, Met, Plan, Reflection, Verdict
+from agent_service.core.phases import Action, ItemClaim, Plan, Reflection, Verdict
 from agent_service.core.state import Note
 from agent_service.models.prompts.notes import block
 from agent_service.models.prompts.templating import harmless, thought
@@ -29,7 +29,7 @@ def a_story_of(text: str) -> Script:
     thinking = Reflection(
         verdict=Verdict.CONTINUE,
         summary=text,
-        met=(Met(item=text, evidence=text), *[Met(item="d1", evidence=text)] * 50),
+        met=(ItemClaim(item=text, evidence=text), *[ItemClaim(item="d1", evidence=text)] * 50),
         facts=(text,) * 50,
     )
     error = ToolError(error_class="not_found", message=text[:8000])
@@ -134,7 +134,6 @@ def test_what_is_no_tag_stays_as_it_was_written() -> None:
 
 
 def test_the_newest_thought_is_as_harmless_in_the_prompt_as_in_its_note() -> None:
-    hostile = Reflection(
-        verdict=Verdict.CONTINUE, summary="</step>", facts=("</standing>",), met=(Met(item="<a>", evidence="<b>"),)
-    )
+    claim = ItemClaim(item="<a>", evidence="<b>")
+    hostile = Reflection(verdict=Verdict.CONTINUE, summary="</step>", facts=("</standing>",), met=(claim,))
     assert tags_of(thought(hostile, "Reflection")) == []

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from agent_service.core.phases import Framing, Phase, Refusal, Unusable
+from agent_service.core.phases import Framing, ModelRefusal, Phase, Unusable
 from tests.models import fake_openai
 from tests.models.fake_openai import MODELS, Ollama, OpenAI, StreamOptions, rendered
 from tests.models.model_house import OPENING, TURN, VERIFICATION, framing, question, reflecting
@@ -93,7 +93,7 @@ async def test_a_filtered_reply_is_a_refusal_and_one_without_text_is_paid_for_an
     """Without text as where a model only thought: asking again for nothing would never end."""
     ollama.fake.complete(content='{"framing": ', finish_reason="content_filter")
     answer = await ollama.model.prepare(framing()).make()
-    assert answer.decision == Refusal(category="content_filter")
+    assert answer.decision == ModelRefusal(category="content_filter")
     for content in (None, ""):
         ollama.fake.complete(content=content)
         answer = await ollama.model.prepare(framing()).make()

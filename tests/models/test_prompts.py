@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_service.core.brief import Limits, Spent
-from agent_service.core.phases import Action, Framing, Met, Phase, Plan, Reflection, Unusable, Verdict
+from agent_service.core.phases import Action, Framing, ItemClaim, Phase, Plan, Reflection, Unusable, Verdict
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Asking, Thinking
+from agent_service.core.waiting import OpenCall, Thinking
 from agent_service.models.prompts.budget import budget_of
 from agent_service.models.prompts.judging import read
 from agent_service.models.prompts.prompt import Prompt, compose
@@ -72,7 +72,7 @@ def after_two_steps(text: str) -> RunState:
     seen = Reflection(
         verdict=Verdict.CONTINUE,
         summary=f"SUMMARY {text}",
-        met=(Met(item=f"MET {text}", evidence=f"EVIDENCE {text}"), Met(item="d1", evidence=ARTIFACT)),
+        met=(ItemClaim(item=f"MET {text}", evidence=f"EVIDENCE {text}"), ItemClaim(item="d1", evidence=ARTIFACT)),
         facts=(f"FACT {text}",),
     )
     script = Script() >> asked >> started((SEARCH,)) >> replies(framing, plan=first)
@@ -138,7 +138,7 @@ def test_without_a_step_left_no_plan_is_asked_for() -> None:
 
 def test_a_rejected_reply_is_shown_with_all_that_was_wrong(golden: Golden) -> None:
     flaws = (say("goal_blank"), "facts is no list")
-    asking = Asking(call=9, phase=Phase.REFLECT, feedback=("be brief",), flaws=flaws, rejected="{}")
+    asking = OpenCall(call=9, phase=Phase.REFLECT, feedback=("be brief",), flaws=flaws, rejected="{}")
     limits = replace(reflecting(2).state.brief.limits, max_steps=10, max_tokens=50_000, max_cost_usd=2.0)
     state = replace(reflecting(2).state, waiting=Thinking(asking=asking))
     golden("prompt repair", prompt_of(replace(state, brief=replace(state.brief, limits=limits))).tail + "\n")

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from agent_service.core.phases import Action, Digest, Framing, Phase, Plan, Proof, Reflection, Refusal, Unusable
+from agent_service.core.phases import Action, Digest, Framing, ModelRefusal, Phase, Plan, Proof, Reflection, Unusable
 from agent_service.core.phases import Verification as Verified
-from agent_service.core.waiting import Asking, Thinking
+from agent_service.core.waiting import OpenCall, Thinking
 from agent_service.errors import ModelError
 from agent_service.run.ports import Question
 from tests.models import fake_anthropic, fake_openai
@@ -100,7 +100,7 @@ async def test_a_refusal_is_told_in_the_words_of_the_provider(serve: Any) -> Non
     async with serve() as served:
         served.fake.refuse("This is not allowed.")
         decision = (await served.model.prepare(framing()).make()).decision
-    assert isinstance(decision, Refusal)
+    assert isinstance(decision, ModelRefusal)
     assert decision.category
     assert decision.explanation == "This is not allowed."
 
@@ -108,7 +108,7 @@ async def test_a_refusal_is_told_in_the_words_of_the_provider(serve: Any) -> Non
 @each_provider
 async def test_a_reply_that_was_cut_may_be_twice_as_long_the_next_time(serve: Any) -> None:
     asked = framing()
-    asking = Asking(call=asked.call + 1, phase=asked.phase, longer=True)
+    asking = OpenCall(call=asked.call + 1, phase=asked.phase, longer=True)
     again = replace(asked, state=replace(asked.state, waiting=Thinking(asking=asking)), call=asking.call)
     async with serve() as served:
         served.fake.cut('{"framing": {"goal_st')

@@ -8,7 +8,7 @@ import pytest
 
 from agent_service.core.events import CancelRequested, SignalReceived
 from agent_service.core.facts import CallReserved
-from agent_service.core.waiting import Reserve
+from agent_service.core.waiting import CallReserve
 from agent_service.errors import Damaged, Newer, VersionMoved
 from agent_service.run.arrival import IN_HAND, Message, own_turn
 from agent_service.run.journal import Commit
@@ -182,7 +182,7 @@ async def test_a_reserved_call_is_made_again_by_the_message_that_reserved_it_and
     call = begun.state.calling.call
     in_hand("loop/7")
     assert await a.store.may_ask(RUN, call), "nothing is set aside for it"
-    reserve = Reserve(tokens=2000, cost_usd=0.02, reply_tokens=500)
+    reserve = CallReserve(tokens=2000, cost_usd=0.02, reply_tokens=500)
     await a.store.commit(after(begun, CallReserved(at=NOON, call=call, model="m", reserve=reserve)))
     assert await a.store.may_ask(RUN, call)
     assert not await a.store.superseded(RUN, call, 0)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from agent_service.core.phases import Framing, Met, Proof, Reflection, Unmet, Verdict, Verification, Wait
+from agent_service.core.phases import Framing, ItemClaim, ItemRetraction, Proof, Reflection, Verdict, Verification, Wait
 from tests.core.cues import (
     FETCH,
     POST,
@@ -156,9 +156,9 @@ def proof() -> Script:
     proofs = (Proof(kind="value", tool="fetch"), Proof(kind="artifact"), Proof(kind="step"))
     framed = Framing(goal_statement="Report the price.", definition_of_done=items, proofs=proofs)
     brought = {"summary": "the price is 12", "artifact_path": "artifacts/report.md"}
-    met = (Met(item="d3", evidence="step:1"), Met(item="d2", evidence="step:1", quote="kept"))
+    met = (ItemClaim(item="d3", evidence="step:1"), ItemClaim(item="d2", evidence="step:1", quote="kept"))
     claims = Reflection(
-        verdict=Verdict.CONTINUE, summary="half of it", met=met, unmet=(Unmet(item="d1"),), facts=("it is 12",)
+        verdict=Verdict.CONTINUE, summary="half of it", met=met, unmet=(ItemRetraction(item="d1"),), facts=("it is 12",)
     )
     first = (wake(), *BEGUN[:1], replies(framed), plans(), returns(output=brought))
     return second_by_second(*first, replies(claims, plan=several("save")), returns())

@@ -5,7 +5,7 @@ from typing import Any
 
 from agent_service.core.brief import Brief
 from agent_service.core.events import ModelReplied, ModelUsage, Provenance, WakeAccepted
-from agent_service.core.phases import Action, Decision, Framing, Met, Plan, Reflection, Unusable, Verdict
+from agent_service.core.phases import Action, Decision, Framing, ItemClaim, Plan, Reflection, Unusable, Verdict
 from agent_service.run.journal import Commit, Entry, Run, commit_of
 from agent_service.store.shared import SharedStore
 from schemas.catalog import ToolCommand, ToolOffer
@@ -164,13 +164,13 @@ WRITING = Plan(
 SEEN = Reflection(
     verdict=Verdict.CONTINUE,
     summary="the page is there",
-    met=(Met(item="d1", evidence="step:1"),),
+    met=(ItemClaim(item="d1", evidence="step:1"),),
     facts=("the page has one heading",),
 )
 WRITTEN = Reflection(
     verdict=Verdict.DONE,
     summary="both paragraphs are written",
-    met=(Met(item="d2", evidence="artifacts/critique.md"), Met(item="d3", evidence="step:2")),
+    met=(ItemClaim(item="d2", evidence="artifacts/critique.md"), ItemClaim(item="d3", evidence="step:2")),
     outcome="Two paragraph critique generated in artifacts/critique.md",
 )
 GOAL = "fetch web http://mattjoyce.ai and produce a 2 para critique"
@@ -192,7 +192,7 @@ def worked_example(*, model: str = MODEL, run_id: str = RUN_ID) -> Script:
 
 def one_step(run_id: str = RUN_ID) -> Script:
     """A finished run without artifacts."""
-    met = tuple(Met(item=f"d{number}", evidence="step:1") for number in (1, 2, 3))
+    met = tuple(ItemClaim(item=f"d{number}", evidence="step:1") for number in (1, 2, 3))
     return second_by_second(
         asked_for(GOAL, run_id=run_id),
         started((FETCH, REPORT)),

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent_service.core.events import WakeAccepted
-from agent_service.core.phases import Ask
+from agent_service.core.phases import AskPerson
 from agent_service.views.inbox import DeadLetter
 from schemas import subjects
 from schemas.events import Outcome
@@ -13,7 +13,7 @@ from tests.core.cues import plan as planned
 from tests.core.script import NOON, Cue, Script
 from tests.projections.journals import asked_for, second_by_second
 
-QUESTION = Ask(
+QUESTION = AskPerson(
     question="Which of the two sensors is meant?",
     choices=("hall", "cellar"),
     tried="Both are called door.",

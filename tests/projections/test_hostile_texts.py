@@ -11,7 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from agent_service.core.events import CancelRequested, RunStarted, SignalReceived
-from agent_service.core.phases import Action, Framing, Met, Plan, Reflection, Unmet, Unusable, Verdict
+from agent_service.core.phases import Action, Framing, ItemClaim, ItemRetraction, Plan, Reflection, Unusable, Verdict
 from agent_service.history.plain import one_line
 from agent_service.history.results import FILES
 from agent_service.views.journal import entry_view
@@ -80,8 +80,8 @@ def story(text: str) -> Script:
     seen = Reflection(
         verdict=Verdict.CONTINUE,
         summary=text,
-        met=(Met(item="d1", evidence="step:1", quote=text), Met(item=text, evidence=text)),
-        unmet=(Unmet(item="d2", reason=text), Unmet(item=text)),
+        met=(ItemClaim(item="d1", evidence="step:1", quote=text), ItemClaim(item=text, evidence=text)),
+        unmet=(ItemRetraction(item="d2", reason=text), ItemRetraction(item=text)),
         facts=(text,),
         outline=(text,),
         outcome=f"o{text}",

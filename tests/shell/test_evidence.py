@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from agent_service.bus.buckets import ProvenArtifacts
-from agent_service.core.events import Seen
-from agent_service.core.phases import Met, Proof, Reflection, Verdict
+from agent_service.core.events import QuoteCheck
+from agent_service.core.phases import ItemClaim, Proof, Reflection, Verdict
 from agent_service.errors import Replaced
 from agent_service.run.evidence import PIECE, Evidence, pieces
 from groundwork.service.errors import TryAgain
@@ -69,9 +69,9 @@ class Bucket(MemoryArtifacts):
         return await super().get(run_id, path)
 
 
-async def look(run: Script, *claims: tuple[str, str], artifacts: Bucket | None = None) -> list[Seen]:
+async def look(run: Script, *claims: tuple[str, str], artifacts: Bucket | None = None) -> list[QuoteCheck]:
     """What is found of quotes, each with the place where it is claimed to stand."""
-    met = tuple(Met(item="d1", evidence=evidence, quote=quote) for evidence, quote in claims)
+    met = tuple(ItemClaim(item="d1", evidence=evidence, quote=quote) for evidence, quote in claims)
     claimed = Reflection(verdict=Verdict.CONTINUE, summary="", met=met)
     async with stored(run) as store:
         return list(await Evidence(store, artifacts or Bucket()).seen(run.state, claimed))
@@ -95,7 +95,7 @@ async def test_what_a_tool_brought_may_be_quoted_as_it_is_shown_and_what_stands_
 ) -> None:
     for quote in found + not_found:
         (seen,) = await look(a_run(output), ("step 1", quote))
-        assert seen == Seen(evidence="step:1", quote=quote, found=quote in found, why=why)
+        assert seen == QuoteCheck(evidence="step:1", quote=quote, found=quote in found, why=why)
 
 
 @pytest.mark.attack

@@ -11,7 +11,7 @@ from agent_service.admission.rate_limits import RateLimiter
 from agent_service.core.events import Event, ModelUsage
 from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Plan, Unusable
-from agent_service.core.waiting import Reserve
+from agent_service.core.waiting import CallReserve
 from agent_service.errors import ModelError
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.model_calls import ModelCaller
@@ -28,7 +28,7 @@ class Mind:
         self.outage, self.plans, self.asked = outage, plans or plan(), 0
 
     def prepare(self, question: Question) -> ModelCall:
-        reserve = Reserve(tokens=700, cost_usd=0.25)
+        reserve = CallReserve(tokens=700, cost_usd=0.25)
         estimate = Estimate(model="mind", reserve=reserve, prompt_hash="p", schema_hash="s")
         return ModelCall(estimate=estimate, make=partial(self._decide, question))
 

@@ -21,7 +21,7 @@ from agent_service.bus.buckets import NatsValues
 from agent_service.bus.topology import topology
 from agent_service.core.events import Event
 from agent_service.core.facts import CallReserved
-from agent_service.core.waiting import Reserve
+from agent_service.core.waiting import CallReserve
 from agent_service.errors import ModelError, OverQuota
 from agent_service.run.changes import Aside, ChangeRecord, Elsewhere, call_told
 from agent_service.run.journal import Commit
@@ -39,7 +39,7 @@ VALUE_S = 0.003
 CALLER = "token ci"
 TOKENS, COST_USD = 1100, 0.01
 """What each call uses, by the entries of the kit."""
-MAY = Reserve(tokens=2000, cost_usd=0.02, reply_tokens=500)
+MAY = CallReserve(tokens=2000, cost_usd=0.02, reply_tokens=500)
 
 
 class MemoryValues:

@@ -20,7 +20,7 @@ from agent_service.core.acting import name_of_call
 from agent_service.core.limits import steps_taken
 from agent_service.core.phases import Phase
 from agent_service.core.state import MessageNote, RulingNote, RunState
-from agent_service.core.waiting import Asking
+from agent_service.core.waiting import OpenCall
 from agent_service.models.prompts import notes
 from agent_service.models.prompts.budget import budget_of
 from agent_service.models.prompts.replies import reply_to, schema_hash, schema_of
@@ -89,7 +89,7 @@ def _notes(question: Question) -> tuple[str, ...]:
 
 def _tail(question: Question, size: int) -> tuple[str, str, str]:
     state = question.state
-    asking = state.asking or Asking(call=question.call, phase=question.phase)
+    asking = state.asking or OpenCall(call=question.call, phase=question.phase)
     words = partial(rendered, run=state, question=question)
     repair = words("repair", feedback=_feedback(asking), flaws=[*map(str, asking.flaws)], rejected=asking.rejected)
     if question.phase is Phase.VERIFY:
@@ -110,6 +110,6 @@ def _unmade(state: RunState) -> list[str]:
     return [] if made.intersection(map(name_of_call, actions)) else calls
 
 
-def _feedback(asking: Asking) -> tuple[str, ...]:
+def _feedback(asking: OpenCall) -> tuple[str, ...]:
     told = tuple(map(str, asking.feedback))
     return tuple(line for line in told if not line.startswith(REFRAMED)) if asking.phase is Phase.FRAME else told

@@ -14,14 +14,14 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from agent_service.core.phases import (
     Action,
-    Ask,
+    AskPerson,
     Framing,
-    Met,
+    ItemClaim,
+    ItemRetraction,
     Phase,
     Plan,
     Proof,
     Reflection,
-    Unmet,
     Verdict,
     Verification,
 )
@@ -102,14 +102,14 @@ class FramingReply(_Reply):
 
 
 class MetReply(_Reply):
-    makes = Met
+    makes = ItemClaim
     item: Text
     evidence: Text
     quote: Quote = ""
 
 
 class UnmetReply(_Reply):
-    makes = Unmet
+    makes = ItemRetraction
     item: Text
     reason: Line = ""
 
@@ -158,7 +158,7 @@ class PlanReply(_Reply):
 
 
 class AskReply(_Reply):
-    makes = Ask
+    makes = AskPerson
     question: Annotated[Long, AfterValidator(str.strip)]
     choices: Lines = []
     tried: Long = ""

@@ -14,7 +14,7 @@ import jinja2
 from agent_service.core import notes as core
 from agent_service.core.notes import MAX_ARGUMENTS, MAX_THOUGHT, in_short
 from agent_service.core.phases import Proof, Reflection
-from agent_service.core.state import DoneItem, Kept, RunState, StepRecord
+from agent_service.core.state import ChecklistItem, Excerpt, RunState, StepRecord
 from schemas.clipping import clipped, marked
 
 FOLDER = "templates"
@@ -51,7 +51,7 @@ def bounded(text: str, length: int, missing: int, rest: str = "") -> str:
     return marked(safe[:length], len(safe) + missing, rest)
 
 
-def arguments(kept: Kept) -> str:
+def arguments(kept: Excerpt) -> str:
     return bounded(canonical(kept.value), MAX_ARGUMENTS, kept.missing)
 
 
@@ -70,7 +70,7 @@ SHOWN_OF_ARGUMENTS = 600
 """Characters of a write's arguments that a verifier sees."""
 
 
-def shown_for(item: DoneItem, run: RunState) -> Iterator[tuple[str, str]]:
+def shown_for(item: ChecklistItem, run: RunState) -> Iterator[tuple[str, str]]:
     """The evidence of an item, each with what the call was, and its quote."""
     calls = {f"step:{record.step}": f" ({record.tool} {record.command}{_sent(record)})" for record in run.completed}
     for evidence, quote in zip_longest(item.evidence, item.quotes[: len(item.evidence)], fillvalue=""):

@@ -1,7 +1,7 @@
 """Rules of deciding: what a reply leads to follows from what was asked, and a refused claim counts for nothing."""
 
 from agent_service.core.events import ModelReplied, SignalReceived
-from agent_service.core.phases import Framing, Phase, Plan, Reflection, Refusal, Verdict, Verification
+from agent_service.core.phases import Framing, ModelRefusal, Phase, Plan, Reflection, Verdict, Verification
 from agent_service.core.waiting import Approval
 from schemas.events import Signal
 from tests.core.rules.reading import Story, after, entries, finals, requests_of
@@ -76,7 +76,7 @@ def _agreed_to(change: ChangeRecord) -> Framing | None:
 
 def a_refusal_hands_the_run_to_a_person(story: Story) -> None:
     for change in entries(story):
-        if isinstance(change.event, ModelReplied) and isinstance(change.event.decision, Refusal):
+        if isinstance(change.event, ModelReplied) and isinstance(change.event.decision, ModelRefusal):
             claimed = change.before is not None and change.before.claim is not None
             if asked_for(change) is Phase.VERIFY and not claimed:  # of a framing, or void by what a person said
                 assert finals(change) == []

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from agent_service.core.events import ModelReplied, ModelUnavailable, ModelUsage
 from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Reflection, Verdict
-from agent_service.core.waiting import Reserve, Status
+from agent_service.core.waiting import CallReserve, Status
 from tests.core.rules.reading import (
     Story,
     after,
@@ -91,20 +91,20 @@ def nothing_is_asked_at_or_after_the_deadline(story: Story) -> None:
             assert change.event.at < limits.deadline_at
 
 
-def lost_with(story: Story) -> Iterator[tuple[ChangeRecord, list[Reserve]]]:
+def lost_with(story: Story) -> Iterator[tuple[ChangeRecord, list[CallReserve]]]:
     """Each moment, and what was set aside up to it for calls that were begun and never answered.
 
     The journal alone tells it: a reserve that the same call's next reserve, an end or a pause finds without an answer.
     """
-    gone: list[Reserve] = []
+    gone: list[CallReserve] = []
     for change, standing in standing_before(story):
         gone += _lost_by(change, standing)
         yield change, gone
 
 
-def standing_before(story: Story) -> Iterator[tuple[ChangeRecord, Reserve | None]]:
+def standing_before(story: Story) -> Iterator[tuple[ChangeRecord, CallReserve | None]]:
     """Each moment with the reserve that stood when it came."""
-    standing: Reserve | None = None
+    standing: CallReserve | None = None
     for change in story:
         yield change, standing
         if not is_entry(change):
@@ -115,7 +115,7 @@ def standing_before(story: Story) -> Iterator[tuple[ChangeRecord, Reserve | None
             standing = None
 
 
-def _lost_by(change: ChangeRecord, standing: Reserve | None) -> Iterator[Reserve]:
+def _lost_by(change: ChangeRecord, standing: CallReserve | None) -> Iterator[CallReserve]:
     if standing is None or not is_entry(change) or _answers(change):
         return
     if isinstance(change.event, CallReserved) or after(change).status is not Status.RUNNING:
@@ -143,7 +143,7 @@ def no_call_is_made_that_could_break_a_limit(story: Story) -> None:
             assert limits.max_cost_usd is None or (cost is not None and cost <= limits.max_cost_usd + 1e-9)
 
 
-def _at_most(gone: list[Reserve], paid: list[ModelUsage]) -> tuple[int, float | None]:
+def _at_most(gone: list[CallReserve], paid: list[ModelUsage]) -> tuple[int, float | None]:
     """What is spent and lost."""
     tokens = sum(r.tokens for r in gone) + sum(usage.input_tokens + usage.output_tokens for usage in paid)
     return tokens, total([*(r.cost_usd for r in gone), *(usage.cost_usd for usage in paid)])

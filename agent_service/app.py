@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from agent_service.background import Background
 from agent_service.bootstrap import Agent, build, inform_bus
-from agent_service.bus.room import keep_room
+from agent_service.bus.capacity import watch_capacity
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
 from agent_service.core.waiting import Status
@@ -25,7 +25,7 @@ from agent_service.settings import AgentSettings
 from agent_service.store.database import ahead
 from agent_service.store.marks import refuse_moved_away
 from agent_service.store.sqlite import RunStore
-from agent_service.views.folder.keeping import Folders
+from agent_service.views.workspace.rendering import Folders
 from groundwork.nats.buckets import changes
 from groundwork.nats.following import keep_informed
 from groundwork.nats.lease import may_join_anew
@@ -142,7 +142,7 @@ async def _start(
         _keep_time(agent),
         agent.halting.keep_shown(halts),
         agent.ground.link.until_lost(),
-        keep_room(agent.room, agent.ground.link, agent.ground.folder, shared=agent.settings.shared),
+        watch_capacity(agent.room, agent.ground.link, agent.ground.folder, shared=agent.settings.shared),
         *(() if agent.several else (agent.starter.run(), agent.recovery.keep_trying())),
         *_keeping(agent),
     ):

@@ -15,8 +15,8 @@ from agent_service.admission.spending import Spending
 from agent_service.admission.takings import NoOthers, Takings
 from agent_service.archive.pruning import Pruning, RunBelongings
 from agent_service.background import Background
-from agent_service.bus.buckets import NatsArtifacts, NatsBoard, NatsValues, ProvenArtifacts
-from agent_service.bus.messages import NatsBus, NatsIntake
+from agent_service.bus.buckets import NatsArtifactStore, NatsBoard, NatsValues, ProvenArtifacts
+from agent_service.bus.messages import NatsIntake, NatsPublisher
 from agent_service.bus.skills import NatsSkills
 from agent_service.history import log_line
 from agent_service.kill_switch import Draining, Halting, KillSwitch
@@ -33,8 +33,8 @@ from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import RunStore
 from agent_service.trust.identity import SystemClock
 from agent_service.trust.proofs import Capabilities, Signing, head_told
-from agent_service.views.folder.keeping import Folders
-from agent_service.views.folder.workspace import Workspace
+from agent_service.views.workspace.files import Workspace
+from agent_service.views.workspace.rendering import Folders
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.foundations import Ground
 from groundwork.service.keys import KeyRing
@@ -116,9 +116,9 @@ def build(
     link, clock, kill_switch, folder = ground.link, SystemClock(), KillSwitch(), ground.folder
     workspaces = folder / "workspaces" if settings.shared else settings.workspaces
     capabilities, signing = Capabilities(keys), Signing(keys, folder, progress=settings.shared)
-    bus, head = NatsBus(link, signing, shared=settings.shared), partial(head_told, keys, store.head)
+    bus, head = NatsPublisher(link, signing, shared=settings.shared), partial(head_told, keys, store.head)
     publisher = Publisher(bus, sampler(), capabilities, signing, head, kill_switch)
-    artifacts, followers = NatsArtifacts(link), list[Follower]()
+    artifacts, followers = NatsArtifactStore(link), list[Follower]()
     proven = ProvenArtifacts(artifacts, store)
     folders = folders_of(store, Workspace(workspaces), artifacts, keep=settings.keep_pages)
     traces = _traces(settings, store, workspaces / ".traced")
@@ -211,7 +211,7 @@ def _traces(settings: AgentSettings, store: RunStore, mark: Path) -> "Traces | N
     if receiver is None:
         return None
     sender = cache(lambda: loaded("groundwork.telemetry.sending:SpanSender")(receiver, subjects.SERVICE_AGENT))
-    made, marked = (loaded(f"agent_service.views.spans.sending:{name}") for name in ("Traces", "Mark"))
+    made, marked = (loaded(f"agent_service.views.spans.sending:{name}") for name in ("Traces", "TraceMark"))
     content = prompt_of if settings.telemetry.content else None
     traces: Traces = made(store, lambda spans: sender().send(spans), marked(mark), keeps=sampler(), content=content)
     return traces

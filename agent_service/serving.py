@@ -18,13 +18,14 @@ from agent_service.api.service import HealthCalls, Look, Part, ServiceCalls
 from agent_service.api.sse import EventStreams, Slots
 from agent_service.background import Background
 from agent_service.bootstrap import Agent, prompt_of
-from agent_service.bus import findings
+from agent_service.bus import health
 from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
-from agent_service.bus.findings import NatsCallbacks, NatsTroubles, observe_bus, prune_rows
-from agent_service.bus.reading import NatsWhereabouts
+from agent_service.bus.gateway import NatsCallbacks, NatsTroubles, prune_rows
+from agent_service.bus.health import observe_bus
+from agent_service.bus.reading import NatsMessageLocator
 from agent_service.bus.topology import ROLE
 from agent_service.core.waiting import Status
-from agent_service.history.plain import ok, warning
+from agent_service.history.text import ok, warning
 from agent_service.metrics.levels import observe_disk, observe_limits, observe_readiness, observe_runs
 from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE
@@ -96,11 +97,11 @@ def _rooms(agent: Agent, feed: Feed, reader: JournalReader) -> Iterator[object]:
         return [of_agent, *(await _of_company(link, me)), *_of_money(agent.limits.spending)]
 
     async def nats() -> Sequence[Finding]:
-        return [findings.server(link), await findings.jetstream(link), await findings.dead_letters(letters)]
+        return [health.server(link), await health.jetstream(link), await health.dead_letters(letters)]
 
-    looks: dict[Part, Look] = {"agent": this_agent, "gateway": partial(findings.gateway, troubles), "nats": nats}
+    looks: dict[Part, Look] = {"agent": this_agent, "gateway": troubles.findings, "nats": nats}
     yield Inspection(store, reader, agent.folders, prompt_of)
-    yield WhyCalls(store, NatsWhereabouts(link), letters, skills, now.status, agent.ready)
+    yield WhyCalls(store, NatsMessageLocator(link), letters, skills, now.status, agent.ready)
     yield PeopleCalls(store, letters)
     yield HealthCalls(agent.ready, looks)
     yield OperatorCalls(store, agent.draining, agent.pruning, partial(prune_rows, link))

@@ -149,7 +149,7 @@ class Room:
         self._wakes: set[asyncio.Timeout] = set()
 
     def say(self, trouble: str, *, again_s: float = FULL_S) -> None:
-        """Set by `bus.room`. `again_s`: when callers are to come back."""
+        """Set by `bus.capacity`. `again_s`: when callers are to come back."""
         self.trouble, self._again_s = trouble, again_s
         for wake in self._wakes if trouble else ():
             wake.reschedule(0)

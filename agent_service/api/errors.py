@@ -75,11 +75,11 @@ class Code(StrEnum):
         return made
 
 
-class _Told(BaseModel):
+class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, defer_build=True)
 
 
-class FieldError(_Told):
+class FieldError(_Frozen):
     """One thing that has to change in the request: a field such as `constraints.max_loops`, or a header by its name."""
 
     field: str
@@ -87,7 +87,7 @@ class FieldError(_Told):
     code: str = Field(examples=["missing", "extra_forbidden"])
 
 
-class ErrorDetail(_Told):
+class ErrorDetail(_Frozen):
     """The first thing that is wrong."""
 
     code: str
@@ -96,7 +96,7 @@ class ErrorDetail(_Told):
     run_id: str | None = None
 
 
-class Gone(_Told):
+class Gone(_Frozen):
     """A run that was deleted: when, and by which setting."""
 
     wake_id: str
@@ -106,7 +106,7 @@ class Gone(_Told):
     rule: str
 
 
-class Problem(_Told):
+class Problem(_Frozen):
     """Why a request is not served. Nothing that was sent is repeated in it but names that could be those of fields.
 
     `code` is for programs, and `type` the same as a URI; `title` says the kind, `detail` what happened and what to do
@@ -127,7 +127,7 @@ class Problem(_Told):
     error: ErrorDetail
 
 
-class Refusal(Exception):
+class ApiError(Exception):
     """`status`: where it is not the code's. `field` names what has to change in the request, `errors` all of it."""
 
     def __init__(
@@ -172,47 +172,47 @@ class Refusal(Exception):
         return told.model_dump(mode="json", exclude_none=True)
 
 
-REFUSED = (Refusal, NotStrictJson, LimitRefused, WakeConflict, Damaged, TryAgain, Fatal)
+REFUSED = (ApiError, NotStrictJson, LimitRefused, WakeConflict, Damaged, TryAgain, Fatal)
 BROKEN_RETRY_S = 30.0
 STOPPED_RETRY_S = 30.0
 
 
-def broken() -> Refusal:
-    return Refusal(Code.BROKEN, "the agent failed at this request; its log says how")
+def broken() -> ApiError:
+    return ApiError(Code.BROKEN, "the agent failed at this request; its log says how")
 
 
-def refusal_of(error: Exception) -> Refusal:
+def refusal_of(error: Exception) -> ApiError:
     """Raises `error` again when it is none of REFUSED."""
     match error:
-        case Refusal():
+        case ApiError():
             return error
         case NotStrictJson():
-            return Refusal(Code.NOT_JSON, f"the body {error}")
+            return ApiError(Code.NOT_JSON, f"the body {error}")
         case LimitRefused():
-            return Refusal(Code.NOT_GRANTED, str(error), field=error.field)
+            return ApiError(Code.NOT_GRANTED, str(error), field=error.field)
         case WakeConflict():
-            return Refusal(Code.WAKE_ID_TAKEN, str(error), field="wake_id", run_id=error.run_id)
+            return ApiError(Code.WAKE_ID_TAKEN, str(error), field="wake_id", run_id=error.run_id)
         case Damaged():
-            return Refusal(Code.DAMAGED, str(error), run_id=error.run_id)
+            return ApiError(Code.DAMAGED, str(error), run_id=error.run_id)
         case TryAgain():
             return _later(error)
         case Fatal():
             message = "the agent needs its operator: ask again later, with the same wake_id"
-            return Refusal(Code.BROKEN, message, status=503, retry_after_s=BROKEN_RETRY_S)
+            return ApiError(Code.BROKEN, message, status=503, retry_after_s=BROKEN_RETRY_S)
     raise error
 
 
-def _later(error: TryAgain) -> Refusal:
+def _later(error: TryAgain) -> ApiError:
     told = f"not done, and nothing was stored: {error}"
     if isinstance(error, Stopped):
         then = "a person lets it go on with `agentic go-on`"
-        return Refusal(Code.STOPPED, f"{told}; {then}", retry_after_s=STOPPED_RETRY_S)
+        return ApiError(Code.STOPPED, f"{told}; {then}", retry_after_s=STOPPED_RETRY_S)
     code = Code.OVER_QUOTA if isinstance(error, OverQuota) else Code.TRY_AGAIN
-    return Refusal(code, told, retry_after_s=error.delay_s)
+    return ApiError(code, told, retry_after_s=error.delay_s)
 
 
-def unfit(field: str, why: str, run_id: str | None = None) -> Refusal:
-    return Refusal(Code.INVALID, f"{field}: {why}", field=field, run_id=run_id)
+def unfit(field: str, why: str, run_id: str | None = None) -> ApiError:
+    return ApiError(Code.INVALID, f"{field}: {why}", field=field, run_id=run_id)
 
 
 async def present(store: RunStore, run_id: str) -> Run:
@@ -223,14 +223,14 @@ async def present(store: RunStore, run_id: str) -> Run:
     return run
 
 
-async def absent(store: RunStore, run_id: str) -> Refusal:
+async def absent(store: RunStore, run_id: str) -> ApiError:
     tombstone = await store.tombstone(run_id)
-    return gone(tombstone) if tombstone else Refusal(Code.UNKNOWN_RUN, "there is no run of this id")
+    return gone(tombstone) if tombstone else ApiError(Code.UNKNOWN_RUN, "there is no run of this id")
 
 
-def gone(tombstone: Tombstone) -> Refusal:
+def gone(tombstone: Tombstone) -> ApiError:
     run_id, told = tombstone.run_id, {name: getattr(tombstone, name) for name in Gone.model_fields}
-    return Refusal(Code.GONE, str(tombstone), run_id=run_id, gone=Gone(**told))
+    return ApiError(Code.GONE, str(tombstone), run_id=run_id, gone=Gone(**told))
 
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
@@ -248,4 +248,4 @@ def named_by(key: str | None) -> Iterator[None]:
             raise
         message = f"{IDEMPOTENCY_KEY}: another request was made under this key: use a new one for a new request"
         code = Code.IDEMPOTENCY_KEY_REUSED
-        raise Refusal(code, message, field=IDEMPOTENCY_KEY, run_id=refusal.run_id) from error
+        raise ApiError(code, message, field=IDEMPOTENCY_KEY, run_id=refusal.run_id) from error

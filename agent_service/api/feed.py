@@ -15,10 +15,10 @@ from itertools import groupby
 from operator import attrgetter
 
 from agent_service.api.errors import present
-from agent_service.api.requests import Wait
+from agent_service.api.requests import LongPoll
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL, Status
-from agent_service.history.plain import View
+from agent_service.history.text import View
 from agent_service.run.changes import ChangeRecord, Elsewhere
 from agent_service.run.journal import Record
 from agent_service.run.lines import RunLine, line_of
@@ -144,7 +144,7 @@ class Feed:
         for channel in self._channels.values():
             channel.end()
 
-    async def rest(self, run_id: str, wait: Wait) -> None:
+    async def rest(self, run_id: str, wait: LongPoll) -> None:
         """Returns when the run rests, the agent stops, or the wait is over. Refuses (404) an id of no run."""
         with self.follow(run_id) as channel, suppress(TimeoutError):
             async with _while_there(wait):
@@ -220,7 +220,7 @@ def rests(status: Status) -> bool:
 
 
 @asynccontextmanager
-async def _while_there(wait: Wait) -> AsyncIterator[None]:
+async def _while_there(wait: LongPoll) -> AsyncIterator[None]:
     """Raises TimeoutError after so many seconds, or when the caller has hung up."""
 
     async def listen() -> None:

@@ -23,11 +23,11 @@ from starlette.staticfiles import StaticFiles
 
 from agent_service.admission.callers import of_token
 from agent_service.api import requests
-from agent_service.api.door import HARDENED, PAGE, Access, Door, answer, caller_of
-from agent_service.api.errors import IDEMPOTENCY_KEY, REFUSED, Code, Refusal, broken, refusal_of, unfit
+from agent_service.api.access import HARDENED, PAGE, Access, AccessMiddleware, answer, caller_of
+from agent_service.api.errors import IDEMPOTENCY_KEY, REFUSED, ApiError, Code, broken, refusal_of, unfit
 from agent_service.api.micro import Fresh, Served, served_by, taken_by
 from agent_service.api.openapi import DESCRIBED, Documents, documented
-from agent_service.api.requests import MAX_BODY_BYTES, Caller, Wait, misfits
+from agent_service.api.requests import MAX_BODY_BYTES, Caller, LongPoll, misfits
 from agent_service.api.sse import LAST_EVENT_ID, EventStream, Slots
 from agent_service.run.children.waking import WAKE_PREFIX
 from agent_service.run.intake import id_of
@@ -63,7 +63,7 @@ def create_app(
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _by_framework)
     app.add_exception_handler(Exception, _broken)
-    app.add_middleware(Door, allowed_hosts=settings.http.allowed_hosts)
+    app.add_middleware(AccessMiddleware, allowed_hosts=settings.http.allowed_hosts)
     for operation in operations:
         if operation.path:
             _add(documents, access, operation, served_by(served, operation), fresh)
@@ -146,15 +146,15 @@ async def _wait(
             description="Answer once the run has ended or waits for a person, and after so many seconds at the latest.",
         ),
     ] = 0.0,
-) -> Wait | None:
+) -> LongPoll | None:
     async def hung_up() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    return Wait(wait, hung_up) if wait else None
+    return LongPoll(wait, hung_up) if wait else None
 
 
-async def _slot(request: Request, wait: Annotated[Wait | None, Depends(_wait)]) -> AsyncIterator[None]:
+async def _slot(request: Request, wait: Annotated[LongPoll | None, Depends(_wait)]) -> AsyncIterator[None]:
     """Holds a slot for one who will wait. Refuses (429) before anything is done."""
     if wait is None:
         yield
@@ -172,7 +172,7 @@ def body_of(model: type[M]) -> Callable[[Request], Coroutine[Any, Any, M]]:
         try:
             sent = await bodies.read(request)
         except BodyRefused as error:
-            raise Refusal(Code[error.code.upper()], str(error)) from error
+            raise ApiError(Code[error.code.upper()], str(error)) from error
         return requests.read(model, sent)
 
     return body
@@ -181,12 +181,12 @@ def body_of(model: type[M]) -> Callable[[Request], Coroutine[Any, Any, M]]:
 def _check_headers(request: Request) -> None:
     headers = request.headers
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise Refusal(Code.ENCODED, "send the body as it is, without Content-Encoding")
+        raise ApiError(Code.ENCODED, "send the body as it is, without Content-Encoding")
     length = headers.get("content-length", "")
     kinds = headers.getlist("content-type")
     has_body = length not in ("", "0") or "transfer-encoding" in headers
     if (kinds or has_body) and [kind.partition(";")[0].strip().lower() for kind in kinds] != [JSON]:
-        raise Refusal(Code.NOT_JSON, f"send JSON, with `Content-Type: {JSON}`", status=415)
+        raise ApiError(Code.NOT_JSON, f"send JSON, with `Content-Type: {JSON}`", status=415)
 
 
 async def idempotency_key(
@@ -217,7 +217,7 @@ _READ: Mapping[str, Any] = {
     "key": Annotated[str | None, Depends(idempotency_key)],
     "last_event_id": Annotated[str | None, Header(alias=LAST_EVENT_ID, description="The `id` of the last event seen.")],
     "traceparent": Annotated[str | None, Header(description="A trace of the caller's, to be linked.")],
-    "wait": Annotated[Wait | None, Depends(_wait)],
+    "wait": Annotated[LongPoll | None, Depends(_wait)],
 }
 """What a parameter is read from, by its name; any other is part of the path."""
 
@@ -237,7 +237,7 @@ async def _by_framework(request: Request, error: Exception) -> JSONResponse:
         404: (Code.NOT_FOUND, "there is nothing at this path: see /docs"),
         405: (Code.METHOD_NOT_ALLOWED, "this path takes other methods: see the header Allow"),
     }.get(by.status_code, (Code.REFUSED, str(by.detail)))
-    return answer(Refusal(code, text, status=by.status_code), request.scope, dict(by.headers or {}))
+    return answer(ApiError(code, text, status=by.status_code), request.scope, dict(by.headers or {}))
 
 
 async def _broken(request: Request, _: Exception) -> JSONResponse:

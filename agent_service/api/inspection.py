@@ -10,7 +10,7 @@ from typing import Annotated, Protocol, TypeVar
 from fastapi import Response
 from pydantic import BaseModel, Field
 
-from agent_service.api.errors import Code, Refusal, gone, present, unfit
+from agent_service.api.errors import ApiError, Code, gone, present, unfit
 from agent_service.api.people import Letters
 from agent_service.api.requests import Query
 from agent_service.core.state import RunState
@@ -18,8 +18,6 @@ from agent_service.core.waiting import Pending
 from agent_service.history.results import is_artifact_path
 from agent_service.run.ports import PromptText, Question, Skills
 from agent_service.store.sqlite import RunStore
-from agent_service.views.folder.keeping import ArtifactChanged, Folders
-from agent_service.views.folder.workspace import IllegalName, Listed, Listing, TooLarge, Unsafe
 from agent_service.views.inbox import DeadLetter
 from agent_service.views.journal import (
     CallView,
@@ -31,7 +29,9 @@ from agent_service.views.journal import (
     timeline_view,
 )
 from agent_service.views.run import StepDetail, items_of_step, step_detail
-from agent_service.views.why import Seen, Whereabouts, WhyView, out_longest, why_view
+from agent_service.views.why import MessageLocation, Observations, WhyView, out_longest, why_view
+from agent_service.views.workspace.files import IllegalName, Listed, Listing, TooLarge, Unsafe
+from agent_service.views.workspace.rendering import ArtifactChanged, Folders
 from groundwork.service.errors import Failure, TryAgain
 from schemas import keys, subjects
 from schemas.envelope import RUN_ID
@@ -78,7 +78,7 @@ class FileList(BaseModel):
 
 @dataclass(slots=True)
 class Inspection:
-    """Methods raise Refusal (404, 410), and what the store raises."""
+    """Methods raise ApiError (404, 410), and what the store raises."""
 
     store: RunStore
     reader: JournalReader
@@ -108,7 +108,7 @@ class Inspection:
         run = await present(self.store, run_id)
         items = items_of_step(await self.reader.history(run_id, run.state.version), step)
         if not items:
-            raise Refusal(Code.UNKNOWN_STEP, "the run has taken no such step: see its `steps`", run_id=run_id)
+            raise ApiError(Code.UNKNOWN_STEP, "the run has taken no such step: see its `steps`", run_id=run_id)
         wanted = {item.answered_in for item in items if item.answered_in}
         found = await asyncio.gather(*(self.reader.records(run_id, seq - 1, 1) for seq in wanted))
         return step_detail(run.state, items, {record.entry.seq: record for records in found for record in records})
@@ -118,7 +118,7 @@ class Inspection:
         await present(self.store, run_id)
         made = call_view(await self.reader.changes(run_id), call, self.prompt_of)
         if made is None:
-            raise Refusal(
+            raise ApiError(
                 Code.UNKNOWN_CALL,
                 "the run has made fewer model calls: see its `usage`",
                 run_id=run_id,
@@ -138,7 +138,7 @@ class Inspection:
         if tombstone := await self.store.tombstone(run_id):
             raise gone(tombstone)
         if is_artifact_path(path) and (artifacts := await self.store.artifacts_gone(run_id)):  # a copy may be left
-            raise Refusal(Code.ARTIFACTS_GONE, str(artifacts), run_id=run_id)
+            raise ApiError(Code.ARTIFACTS_GONE, str(artifacts), run_id=run_id)
         content, name = await _of_disk(self.folders.read(run_id, path)), PurePosixPath(path)
         if content is None:
             raise _no_such_file()
@@ -153,18 +153,18 @@ async def _of_disk(reading: Awaitable[T]) -> T:
         raise _no_such_file() from error
     except TooLarge as error:
         text = "the file is too large to be sent: take it from the disk"
-        raise Refusal(Code.TOO_LARGE_TO_SEND, text) from error
+        raise ApiError(Code.TOO_LARGE_TO_SEND, text) from error
     except ArtifactChanged as error:
         text = f"{error}: it was replaced, and is not sent"
-        raise Refusal(Code.ARTIFACT_CHANGED, text) from error
+        raise ApiError(Code.ARTIFACT_CHANGED, text) from error
 
 
-def _no_such_file() -> Refusal:
-    return Refusal(Code.NO_SUCH_FILE, "the run has no such file: its workspace lists those it has")
+def _no_such_file() -> ApiError:
+    return ApiError(Code.NO_SUCH_FILE, "the run has no such file: its workspace lists those it has")
 
 
-class Finder(Protocol):
-    async def of(self, stream: str, subject: str, key: str, since: datetime) -> Whereabouts | None:
+class MessageLocator(Protocol):
+    async def of(self, stream: str, subject: str, key: str, since: datetime) -> MessageLocation | None:
         """The message of that dedupe key, sent at or after `since`; None where it is not found. Raises Failure."""
 
 
@@ -173,7 +173,7 @@ class WhyCalls:
     """`gateway` gives the gateway's status, or None where none answers."""
 
     store: RunStore
-    finder: Finder
+    finder: MessageLocator
     letters: Letters
     skills: Skills
     gateway: Callable[[], Awaitable[GatewayStatus | None]]
@@ -186,16 +186,16 @@ class WhyCalls:
         run = await present(self.store, run_id)
         return why_view(run.state, await self._seen(run.state))
 
-    async def _seen(self, run: RunState) -> Seen:
+    async def _seen(self, run: RunState) -> Observations:
         if run.final:
-            return Seen(dismissal=await self.store.inbox.dismissal(run.run_id))
+            return Observations(dismissal=await self.store.inbox.dismissal(run.run_id))
         lacks, letters, status, (trouble, request, result) = await asyncio.gather(
             self._in_time(self.readiness(), {}),
             self._in_time(self._letters_of(run.run_id), ()),
             self._in_time(self.gateway(), None),
             self._on_the_bus(run),
         )
-        return Seen(
+        return Observations(
             trouble=trouble,
             request=request,
             result=result,
@@ -205,7 +205,7 @@ class WhyCalls:
             lacks=lacks,
         )
 
-    async def _on_the_bus(self, run: RunState) -> tuple[str, Whereabouts | None, Whereabouts | None]:
+    async def _on_the_bus(self, run: RunState) -> tuple[str, MessageLocation | None, MessageLocation | None]:
         """Why the bus could not be read; the request and the result of the attempt that is waited for."""
         pending = out_longest(run)
         if pending is None:
@@ -218,7 +218,7 @@ class WhyCalls:
         except Failure as error:
             return str(error), None, None
 
-    async def _messages(self, run_id: str, pending: Pending) -> tuple[Whereabouts | None, Whereabouts | None]:
+    async def _messages(self, run_id: str, pending: Pending) -> tuple[MessageLocation | None, MessageLocation | None]:
         sub_request = (pending.task, pending.round) if pending.task else ()
         of, since = (run_id, pending.step, pending.attempt, *sub_request), pending.requested_at
         asked = subjects.tool_request(pending.route)

@@ -16,7 +16,7 @@ from nats.micro.request import Handler, Request, ServiceError
 from nats.micro.service import Service, ServiceInfo
 from pydantic import BaseModel, create_model
 
-from agent_service.api.errors import REFUSED, Refusal, broken, refusal_of
+from agent_service.api.errors import REFUSED, ApiError, broken, refusal_of
 from agent_service.api.requests import EVERY_SCOPE, Caller, Query, read
 from groundwork.nats.link import NatsLink
 from groundwork.nats.micro_service import asker, micro_service
@@ -125,7 +125,7 @@ def _answering(ask: Callable[[Request], Awaitable[BaseModel]]) -> Handler:
     return handler
 
 
-def _error(request: Request, refusal: Refusal) -> ServiceError:
+def _error(request: Request, refusal: ApiError) -> ServiceError:
     body = json.dumps(refusal.body()).encode()
     request.respond_error = partial(request.respond_error, data=body)  # type: ignore[method-assign]
     return ServiceError(str(refusal.status), str(refusal))

@@ -15,7 +15,7 @@ from jinja2 import Template
 from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import models_json_schema
 
-from agent_service.api.errors import MEDIA_TYPE, Code, Problem, Refusal
+from agent_service.api.errors import MEDIA_TYPE, ApiError, Code, Problem
 from agent_service.api.inspection import BYTES, TYPES
 from agent_service.api.requests import WakeAnswer
 from agent_service.api.service import Ready
@@ -95,7 +95,7 @@ def _problems() -> Json:
 
 
 def _problem(status: int | str, codes: list[Code]) -> Json:
-    refusal = Refusal(codes[0], codes[0].means, status=status if isinstance(status, int) else None)
+    refusal = ApiError(codes[0], codes[0].means, status=status if isinstance(status, int) else None)
     example = refusal.body() | {"instance": "urn:uuid:5a5f3ba6-5fd5-4a21-9a28-3a6b8b4a6e0f"}
     media = {"schema": {"$ref": f"{_SCHEMAS}{Problem.__name__}"}, "example": example}
     titles = "Refused, or failed" if status == "default" else "; ".join(code.means for code in codes)

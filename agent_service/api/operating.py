@@ -10,7 +10,7 @@ from agent_service.api.requests import Caller, DrainRequest, Nothing, PruneReque
 from agent_service.archive.pruning import Pruning
 from agent_service.archive.retention import Pruned
 from agent_service.core.waiting import Status
-from agent_service.history.plain import View
+from agent_service.history.text import View
 from agent_service.kill_switch import Draining, Halting
 from agent_service.run.lines import Sum
 from agent_service.store.sqlite import RunStore

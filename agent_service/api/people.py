@@ -11,11 +11,11 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import Field
 
-from agent_service.api.errors import Code, Refusal, present, unfit
+from agent_service.api.errors import ApiError, Code, present, unfit
 from agent_service.api.requests import Caller, Nothing, Query
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
-from agent_service.history.plain import View
+from agent_service.history.text import View
 from agent_service.run.ports import Dismissal
 from agent_service.store.sqlite import RunStore
 from agent_service.views.inbox import (
@@ -126,7 +126,7 @@ class PeopleCalls:
         state = (await present(self.store, run_id)).state
         if state.status is not Status.ESCALATED:
             message = f"only a run that ended escalated can be dismissed: this one is {state.status}"
-            raise Refusal(Code.NOTHING_TO_DISMISS, message, run_id=run_id)
+            raise ApiError(Code.NOTHING_TO_DISMISS, message, run_id=run_id)
         asked = Dismissal(run_id=run_id, version=state.version, by=caller.by, at=self.now())
         kept = await self.store.inbox.dismiss(asked)
         log.info("dismissed", extra={"run_id": run_id, "by": kept.by})
@@ -189,9 +189,9 @@ async def _done(deed: Awaitable[object]) -> None:
         async with _in_time():
             await deed
     except NoSuchLetter as error:
-        raise Refusal(Code.UNKNOWN_LETTER, str(error)) from error
+        raise ApiError(Code.UNKNOWN_LETTER, str(error)) from error
     except NotSentAgain as error:
-        raise Refusal(Code.NOT_SENT_AGAIN, str(error)) from error
+        raise ApiError(Code.NOT_SENT_AGAIN, str(error)) from error
 
 
 @asynccontextmanager

@@ -6,9 +6,9 @@ from typing import Annotated, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
-from agent_service.api.errors import Code, FieldError, Refusal
+from agent_service.api.errors import ApiError, Code, FieldError
 from agent_service.core.waiting import FINAL, Status
-from agent_service.history.plain import View, one_line
+from agent_service.history.text import View, one_line
 from agent_service.metrics.wakes import Transport
 from agent_service.views.run import RunView
 from groundwork.service import strict
@@ -25,7 +25,7 @@ LONGEST_FIELD = 80
 MOST_ERRORS = 20
 """Fields that one refusal names."""
 
-Said = Annotated[Text, Field(max_length=8192)]
+SignalText = Annotated[Text, Field(max_length=8192)]
 ArgumentsHash = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 M = TypeVar("M", bound=BaseModel)
@@ -46,11 +46,11 @@ class Caller:
 def check_scopes(token: str | None, scopes: frozenset[Scope], needed: Iterable[str]) -> None:
     """Refuses (403) a caller without the needed ones."""
     if not scopes.issuperset(needed):
-        raise Refusal(Code.FORBIDDEN, f"token {token} has no scope `{' '.join(needed)}`")
+        raise ApiError(Code.FORBIDDEN, f"token {token} has no scope `{' '.join(needed)}`")
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class LongPoll:
     """How long the answer may wait for a run to rest; `hung_up` returns once the caller no longer waits for it."""
 
     within_s: float
@@ -63,7 +63,7 @@ class Query(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
-class _Sent(BaseModel):
+class _Body(BaseModel):
     """A body. Its docstring and those of its fields are the API's documentation."""
 
     model_config = ConfigDict(
@@ -80,7 +80,7 @@ class CallerConstraints(Constraints):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class WakeRequest(_Sent):
+class WakeRequest(_Body):
     """Pursue a goal. The same `wake_id` with the same body always names the same run; without one, one is made."""
 
     wake_id: Id | None = None
@@ -104,32 +104,32 @@ class WakeRequest(_Sent):
         return AgenticStart.model_construct(**vars(self) | {"wake_id": None})
 
 
-class Nothing(_Sent):
+class Nothing(_Body):
     """The call says all: an empty object, or no body."""
 
 
-class StopRequest(_Sent):
+class StopRequest(_Body):
     """Stop everything."""
 
     reason: Annotated[Text, Field(max_length=1024)] | None = None
     """Why, for those who find it stopped."""
 
 
-class DrainRequest(_Sent):
+class DrainRequest(_Body):
     """End this process in good order."""
 
     within_s: Annotated[float, Field(ge=0, le=3600)] = 60.0
     """How long what is in hand may take, in seconds; the rest is given up."""
 
 
-class PruneRequest(_Sent):
+class PruneRequest(_Body):
     """Delete expired runs."""
 
     dry_run: bool = False
     """Only say what would go."""
 
 
-class CancelRequest(_Sent):
+class CancelRequest(_Body):
     """End the run."""
 
     reason: Annotated[Text, Field(max_length=1024)] | None = None
@@ -139,7 +139,7 @@ class CancelRequest(_Sent):
         return Cancel(run_id=run_id, reason=self.reason, by=self.by)
 
 
-class _Spoken(_Sent):
+class _SignalBody(_Body):
     """What a person says to a run. The same `signal_id` is heard once; without one, one is made."""
 
     model_config = ConfigDict(validate_default=True)
@@ -179,13 +179,13 @@ TAKEN_BY = {
 """Fields that only some kinds have."""
 
 
-class SignalRequest(_Spoken):
+class SignalRequest(_SignalBody):
     """A person speaks to a run: whatever `agentic.signal` can say. `approvals` and `answers` are shorter ways."""
 
     kind: SignalKind
     outcome: Outcome | None = None
     """Of an `answer` about a write in doubt: it `ran`, it `did_not_run`, or the run may `look`."""
-    message: Said | None = None
+    message: SignalText | None = None
     """What is said; a `message` needs it, and an `answer` without an outcome."""
     constraints: CallerConstraints | None = None
     """The limits from now on; `raise_budget` needs some."""
@@ -195,7 +195,7 @@ class SignalRequest(_Spoken):
     """Of `approve`, which needs it, and of `reject`: that of `asks` in the view of the run."""
 
 
-class ApprovalRequest(_Spoken):
+class ApprovalRequest(_SignalBody):
     """A person allows what a run asks for, or refuses it.
 
     `arguments_hash` and `step` are those of `asks` in the view of the run: what is asked by now under another hash is
@@ -205,10 +205,10 @@ class ApprovalRequest(_Spoken):
     kind: Literal["approve", "reject"] = Field(alias="decision")
     arguments_hash: ArgumentsHash | None = None
     step: Count | None = None
-    message: Annotated[Said | None, Field(alias="reason")] = None
+    message: Annotated[SignalText | None, Field(alias="reason")] = None
 
 
-class AnswerRequest(_Spoken):
+class AnswerRequest(_SignalBody):
     """A person answers a run: its question, or its escalation, which sets it going again.
 
     `constraints` raise budgets with it. `outcome` is for a write in doubt: it `ran` (`answer` is then what it brought),
@@ -216,7 +216,7 @@ class AnswerRequest(_Spoken):
     """
 
     outcome: Outcome | None = None
-    message: Annotated[Said | None, Field(alias="answer")] = None
+    message: Annotated[SignalText | None, Field(alias="answer")] = None
     """Is needed, unless `outcome` says it all."""
     constraints: CallerConstraints | None = None
 
@@ -260,9 +260,9 @@ class SignalAnswer(View):
 
 
 def read(model: type[M], body: bytes) -> M:
-    """`body` as what `model` says; no body is an empty object. Raises NotStrictJson, and Refusal (413, 422)."""
+    """`body` as what `model` says; no body is an empty object. Raises NotStrictJson, and ApiError (413, 422)."""
     if len(body) > MAX_BODY_BYTES:
-        raise Refusal(Code.TOO_LARGE, f"the body has more than {MAX_BODY_BYTES} bytes")
+        raise ApiError(Code.TOO_LARGE, f"the body has more than {MAX_BODY_BYTES} bytes")
     try:
         return model.model_validate(strict.read(body or b"{}"))
     except ValidationError as error:
@@ -270,11 +270,11 @@ def read(model: type[M], body: bytes) -> M:
         raise misfits([(flaw["loc"], flaw["msg"], flaw["type"]) for flaw in found]) from error
 
 
-def misfits(flaws: Sequence[tuple[Sequence[str | int], str, str]]) -> Refusal:
+def misfits(flaws: Sequence[tuple[Sequence[str | int], str, str]]) -> ApiError:
     """The refusal (422) of what pydantic found wrong in the request: where, what, and its word for it."""
     errors = list(dict.fromkeys(_field_error(*flaw) for flaw in flaws[:MOST_ERRORS]))  # two may look at one parameter
     first = errors[0]
-    return Refusal(Code.INVALID, f"{first.field}: {first.message}", field=first.field, errors=errors)
+    return ApiError(Code.INVALID, f"{first.field}: {first.message}", field=first.field, errors=errors)
 
 
 _NAME = re.compile(r"[A-Za-z_-]{1,32}\d{0,4}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from agent_service.api.errors import Code, Refusal, absent, named_by, present, unfit
+from agent_service.api.errors import ApiError, Code, absent, named_by, present, unfit
 from agent_service.api.feed import Feed
 from agent_service.api.requests import (
     AnswerRequest,
@@ -15,11 +15,11 @@ from agent_service.api.requests import (
     CallbackAnswer,
     Caller,
     CancelRequest,
+    LongPoll,
     Query,
     SignalAnswer,
     SignalRequest,
     StandingAnswer,
-    Wait,
     WakeAnswer,
     WakeRequest,
     check_scopes,
@@ -45,7 +45,7 @@ from schemas.values import dataclass
 
 SOON = timedelta(seconds=2)
 
-Spoken = SignalRequest | ApprovalRequest | AnswerRequest
+SignalBody = SignalRequest | ApprovalRequest | AnswerRequest
 
 
 class RunsQuery(Query):
@@ -116,7 +116,7 @@ class RunCalls:
         request: WakeRequest,
         key: str | None = None,
         traceparent: str | None = None,
-        wait: Wait | None = None,
+        wait: LongPoll | None = None,
     ) -> WakeAnswer:
         """The answer comes once the run is durable; it may be asked again under the same `wake_id`.
 
@@ -150,7 +150,7 @@ class RunCalls:
         if flaw:
             text = f"the gateway would never send to this callback: {flaw} (gateway.outbound.callbacks.network)"
             waking.refused_as = Code.CALLBACK_REFUSED
-            raise Refusal(Code.CALLBACK_REFUSED, text, field="callback")
+            raise ApiError(Code.CALLBACK_REFUSED, text, field="callback")
         await self.intake.admission.room.check()
 
     async def _conflict(self, error: WakeConflict, payer: str) -> Exception:
@@ -158,9 +158,9 @@ class RunCalls:
         if run and run.state.brief.caller == payer:
             return error
         text = "this wake_id names another request: use a new wake_id"
-        return Refusal(Code.WAKE_ID_TAKEN, text, field="wake_id")
+        return ApiError(Code.WAKE_ID_TAKEN, text, field="wake_id")
 
-    async def show_run(self, run_id: str, wait: Wait | None = None) -> RunView:
+    async def show_run(self, run_id: str, wait: LongPoll | None = None) -> RunView:
         """Now, or with `wait` once it has ended or waits for a person."""
         if wait:
             await self.feed.rest(run_id, wait)
@@ -210,7 +210,7 @@ class RunCalls:
         state = (await present(self.store, run_id)).state
         if state.status is not Status.CANCELLED:
             text = f"the run has ended already: it is {state.status}"
-            raise Refusal(Code.RUN_HAS_ENDED, text, run_id=run_id)
+            raise ApiError(Code.RUN_HAS_ENDED, text, run_id=run_id)
         return StandingAnswer(run_id=run_id, status=state.status)
 
     async def signal_run(
@@ -233,7 +233,7 @@ class RunCalls:
         A run that is done, failed or cancelled stays closed (409 `not_heard`)."""
         return await self._say(caller, run_id, request, key)
 
-    async def _say(self, caller: Caller, run_id: str, said: Spoken, key: str | None) -> SignalAnswer:
+    async def _say(self, caller: Caller, run_id: str, said: SignalBody, key: str | None) -> SignalAnswer:
         """Answers once it is durable, and again when it is repeated. Refuses (409) what the run did not hear."""
         key = None if said.signal_id else key
         with named_by(key):
@@ -242,7 +242,7 @@ class RunCalls:
             transition = await self.intake.signal(signal, by=caller.by)
             self._go_on(transition)
             if why := why_ignored(signal, transition):
-                raise Refusal(Code.NOT_HEARD, why, run_id=run_id)
+                raise ApiError(Code.NOT_HEARD, why, run_id=run_id)
             if transition.ignored:
                 await self._check_said_before(signal)
         state = (await present(self.store, run_id)).state
@@ -254,7 +254,7 @@ class RunCalls:
         said = [event.signal for event in events if isinstance(event, SignalReceived)]
         if all(one.model_copy(update={"by": signal.by}) != signal for one in said):
             why = "this signal_id has named another signal to this run: use a new signal_id"
-            raise Refusal(Code.SIGNAL_ID_TAKEN, why, field="signal_id", run_id=signal.run_id)
+            raise ApiError(Code.SIGNAL_ID_TAKEN, why, field="signal_id", run_id=signal.run_id)
 
     async def _present(self) -> frozenset[str]:
         with suppress(TryAgain):  # no executor has told its tools yet

@@ -11,7 +11,7 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 
 from agent_service.api.requests import Caller
-from agent_service.history.plain import View, ok, warning, wrong
+from agent_service.history.text import View, ok, warning, wrong
 from agent_service.run.ports import Skills
 from agent_service.settings import AgentSettings
 from groundwork.service.errors import Failure, TryAgain

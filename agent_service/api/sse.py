@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from fastapi import Request, Response
 from starlette.responses import StreamingResponse
 
-from agent_service.api.errors import Code, Refusal, present, unfit
+from agent_service.api.errors import ApiError, Code, present, unfit
 from agent_service.api.feed import Channel, Feed
 from agent_service.errors import Damaged
 from agent_service.store.sqlite import RunStore
@@ -44,7 +44,7 @@ class Slots:
         token = request.state.token
         if self._open.total() >= MOST_STREAMS or self._open[token] >= self._of_a_caller:
             message = f"{self._open[token]} event streams are open for this token: close one, or come back later"
-            raise Refusal(Code.TOO_MANY_STREAMS, message, retry_after_s=RETRY_AFTER_S)
+            raise ApiError(Code.TOO_MANY_STREAMS, message, retry_after_s=RETRY_AFTER_S)
         self._open[token] += 1
         try:
             yield

@@ -26,7 +26,7 @@ from agent_service.archive.retention import (
 from agent_service.core.waiting import FINAL, Status
 from agent_service.run.ports import Clock
 from agent_service.store.beside import Forgetting
-from agent_service.views.folder.workspace import Workspace
+from agent_service.views.workspace.files import Workspace
 from groundwork.service.errors import TryAgain
 
 LOOK_S = 3600.0

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from agent_service import settings
-from agent_service.bus.buckets import NatsArtifacts
+from agent_service.bus.buckets import NatsArtifactStore
 from agent_service.bus.topology import ROLE, check
-from agent_service.history import plain
-from agent_service.history.plain import Candidate
+from agent_service.history import run_names
 from agent_service.history.results import NamedArtifact, kept_artifacts
+from agent_service.history.run_names import Candidate
 from agent_service.run.journal import Entry
 from agent_service.run.lines import Wanted
 from agent_service.settings import AgentSettings
 from agent_service.store.database import open_for_reading
 from agent_service.store.opening import log_of_runs, open_shared
 from agent_service.store.sqlite import RunStore
-from agent_service.views.folder.workspace import IllegalName, TooLarge, Unsafe, Workspace, checked
+from agent_service.views.workspace.files import IllegalName, TooLarge, Unsafe, Workspace, checked
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service import foundations
@@ -76,10 +76,10 @@ class Records:
     stored: Mapping[str, str] | None = None
 
     async def named(self, name: str) -> str:
-        if plain.is_whole(name):
+        if run_names.is_run_id(name):
             return name
-        newest = await self.store.runs(Wanted(run=plain.part(name)), limit=plain.LOOKED_AT)
-        return plain.meant(name, [Candidate(line.run_id, line.status, line.goal) for line in newest])
+        newest = await self.store.runs(Wanted(run=run_names.id_part(name)), limit=run_names.MOST_CANDIDATES)
+        return run_names.resolve(name, [Candidate(line.run_id, line.status, line.goal) for line in newest])
 
     async def entries(self, run_id: str) -> list[Entry]:
         """Raises NotDone for a run that is not there."""
@@ -113,7 +113,7 @@ class Records:
 
     async def artifact(self, run_id: str, path: str) -> bytes | None:
         """Of the bus. Raises TryAgain."""
-        return await NatsArtifacts(await self._bus()).get(run_id, path)
+        return await NatsArtifactStore(await self._bus()).get(run_id, path)
 
     async def hashes(self) -> Mapping[str, str]:
         """SHA-256 in hex by key, of the artifacts on the bus as of the first call. Raises TryAgain."""

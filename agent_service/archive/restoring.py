@@ -25,10 +25,10 @@ from agent_service.archive.records import (
 )
 from agent_service.archive.runs import ARTIFACTS, IntoDatabase, Runs, copy_into_log
 from agent_service.archive.writing import AGENT, BESIDE_DATABASE, GATEWAY, OPEN, run_gateway
-from agent_service.bus.buckets import NatsArtifacts, content_type_of, key_of
+from agent_service.bus.buckets import NatsArtifactStore, content_type_of, key_of
 from agent_service.bus.reading import told_ends
 from agent_service.errors import Damaged
-from agent_service.history.plain import one_line
+from agent_service.history.text import one_line
 from agent_service.run.lines import Wanted
 from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE, open_database
@@ -260,7 +260,7 @@ async def bring_back(config: Path | None) -> Report:
                 elif digest is None:
                     lost[key] = NO_HASH
                 elif content := await asyncio.to_thread(kept.intact_copy, run_id, artifact):
-                    await NatsArtifacts(link).put(run_id, path, content)
+                    await NatsArtifactStore(link).put(run_id, path, content)
                     back.append(key)
                 else:
                     lost[key] = NOT_THE_SAME if there else NOWHERE

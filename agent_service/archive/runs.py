@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from agent_service.archive.retention import ArtifactsGone
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.history.plain import is_whole
 from agent_service.history.results import FILES, is_artifact_path
+from agent_service.history.run_names import is_run_id
 from agent_service.run.arrival import own_turn
 from agent_service.run.changes import as_decided, retell
 from agent_service.run.journal import Commit, Entry, flaw_in_chain, growth_of
@@ -45,8 +45,8 @@ from agent_service.store.words import (
     row_in,
     word_in,
 )
-from agent_service.views.folder.verify import Flaw, flaw_in_journal, verify
-from agent_service.views.folder.workspace import Listing
+from agent_service.views.workspace.files import Listing
+from agent_service.views.workspace.verify import Flaw, flaw_in_journal, verify
 from groundwork.archive.format import MANIFEST, SIGNATURE, Archive, Hash, Writer
 from groundwork.nats.shared_log import Moved, SharedLog
 from groundwork.service.errors import Misconfigured
@@ -126,7 +126,7 @@ class Runs:
             yield from ((run_id, name) for name in names if name.startswith(f"{ARTIFACTS}/"))
 
     def files(self, run_id: str) -> Listing:
-        """All but the journal; with `read` it is a folder of views.folder.verify."""
+        """All but the journal; with `read` it is a folder of views.workspace.verify."""
         return Listing(files=(), foreign=tuple(name for name in self._folders.get(run_id, ()) if name != JOURNAL))
 
     def read(self, run_id: str, path: str) -> bytes | None:
@@ -142,7 +142,7 @@ def judge(archive: Archive, *, key: str | None = None) -> Sequence[Flaw]:
     runs = Runs(archive)
     known = Counter(run.run_id for run in runs.all)
     for run_id, times in known.items():
-        if not is_whole(run_id):
+        if not is_run_id(run_id):
             flaws.append(changed(RUNS, f"{run_id[:40]!r} is not an id of a run"))
         elif times > 1:
             flaws.append(changed(RUNS, f"the run {run_id} is there more than once"))

@@ -18,12 +18,12 @@ from agent_service.archive.runs import Runs, changed, judge
 from agent_service.bus.buckets import key_of
 from agent_service.bus.reading import ToldEnd, told_ends
 from agent_service.errors import Damaged
-from agent_service.history.plain import one_line
 from agent_service.history.results import FILES, NamedArtifact, is_artifact_path
+from agent_service.history.text import one_line
 from agent_service.run.changes import as_decided
 from agent_service.run.journal import Entry
-from agent_service.views.folder.verify import JOURNAL, Flaw, flaw_in_journal
-from agent_service.views.folder.verify import verify as flaws_of
+from agent_service.views.workspace.verify import JOURNAL, Flaw, flaw_in_journal
+from agent_service.views.workspace.verify import verify as flaws_of
 from groundwork.archive.format import Archive, Manifest
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.program import installed_version

@@ -38,8 +38,8 @@ from agent_service.run.changes import as_decided
 from agent_service.settings import AgentSettings
 from agent_service.store.marks import left
 from agent_service.store.opening import log_of_runs
-from agent_service.views.folder.workspace import MAX_BYTES
 from agent_service.views.pages import pages_of
+from agent_service.views.workspace.files import MAX_BYTES
 from groundwork.archive.format import Archive, Writer, writing
 from groundwork.archive.series import KEYS, SUFFIX, Series
 from groundwork.service.errors import Exit, Failure, Misconfigured, NotDone

@@ -31,7 +31,7 @@ def key_of(run_id: str, path: str) -> str:
     return f"{run_id}/{path.removeprefix(FOLDER)}"
 
 
-class NatsArtifacts:
+class NatsArtifactStore:
     def __init__(self, link: NatsLink) -> None:
         self._bucket = ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
 

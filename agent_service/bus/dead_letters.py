@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Literal
 
 from agent_service.bus.reading import headers_of
-from agent_service.history.plain import instant, rfc3339
+from agent_service.history.text import instant, rfc3339
 from agent_service.views.inbox import (
     DeadLetter,
     NoSuchLetter,

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from agent_service.background import Background
-from agent_service.bus.tap import Overheard
+from agent_service.bus.dropped_results import DroppedResults
 from agent_service.errors import Damaged
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.run.arrival import IN_HAND, Arrival, Message, UnknownRun, Unreadable
@@ -60,7 +60,7 @@ TURNS = Source(subjects.STREAM_TURNS, subjects.DURABLE_TURNS, subjects.DEAD_LETT
 """Only where several agents share a store."""
 
 
-class NatsBus:
+class NatsPublisher:
     def __init__(self, link: NatsLink, signing: Signing | None = None, *, shared: bool = False) -> None:
         """`signing` knows earlier keys too. `shared`: in a cluster, what a stream without a leader is told is lost."""
         self._link = link
@@ -94,7 +94,7 @@ class NatsBus:
             await self._link.tell(subject, body, msg_id=key, headers=headers)
 
 
-class Receiver(Protocol):
+class MessageHandler(Protocol):
     async def receive(self, arrival: Arrival) -> None: ...
 
 
@@ -108,22 +108,21 @@ class NatsIntake:
         incoming: IncomingMetrics,
         *,
         slots: int,
-        turns: Receiver | None,
+        turns: MessageHandler | None,
     ) -> None:
         """`turns`: who takes queued turns, where other agents take messages too."""
         self._link = link
         self._shared = turns is not None
         self._intake = intake
         self._background = background
-        self._overheard = Overheard(self._take_dropped)
+        self._overheard = DroppedResults(self._take_dropped)
         self._dropped = 0
         self._running: asyncio.Task[None] | None = None
         self._incoming = incoming
-        self._receivers: dict[Source, Receiver] = {STARTS: intake, RESULTS: intake, CONTROL: intake, CHILDREN: children}
-        if turns is not None:
-            self._receivers[TURNS] = turns
+        handlers: dict[Source, MessageHandler] = dict.fromkeys((STARTS, RESULTS, CONTROL), intake)
+        self._handlers = handlers | {CHILDREN: children} | ({TURNS: turns} if turns else {})
         of_turns = dict.fromkeys((RESULTS, TURNS), slots)
-        self._loops = {source: self._loop(source, slots=of_turns.get(source, SLOTS)) for source in self._receivers}
+        self._loops = {source: self._loop(source, slots=of_turns.get(source, SLOTS)) for source in self._handlers}
 
     @property
     def trouble(self) -> str:
@@ -186,7 +185,7 @@ class NatsIntake:
         began = time.perf_counter()
         IN_HAND.set(message_of(source, delivery))  # of this message's own task
         try:
-            await self._receivers[source].receive(arrival_of(delivery))
+            await self._handlers[source].receive(arrival_of(delivery))
         except Exception as error:  # whatever it is, it is measured
             why = await self._refusal(delivery, error)
             if why is error:

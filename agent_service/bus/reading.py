@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from agent_service.trust.proofs import head_heard
-from agent_service.views.why import Holder, Whereabouts
+from agent_service.views.why import ConsumerPosition, MessageLocation
 from groundwork.nats.following import FROM_THE_FIRST, Following
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import StoredMessage, matches
@@ -49,11 +49,11 @@ MOST_LOOKED_AT = 10_000
 ANSWER_WITHIN_S = 2.0
 
 
-class NatsWhereabouts:
+class NatsMessageLocator:
     def __init__(self, link: NatsLink) -> None:
         self._link = link
 
-    async def of(self, stream: str, subject: str, key: str, since: datetime) -> Whereabouts | None:
+    async def of(self, stream: str, subject: str, key: str, since: datetime) -> MessageLocation | None:
         """The message of that key, and not one that took its id, where ours went out under `<key>#2`."""
         found, looked_at = None, 0
         async with aclosing(headers_of(self._link, stream, subject, since=since - BEFORE)) as messages:
@@ -67,10 +67,10 @@ class NatsWhereabouts:
             raise TryAgain(f"{stream} has too many messages on {subject} to look through")
         return await self._place(stream, found) if found else None
 
-    async def _place(self, stream: str, message: StoredMessage) -> Whereabouts:
+    async def _place(self, stream: str, message: StoredMessage) -> MessageLocation:
         infos = await self._consumers(stream)
         holders = (_holder(info, message.seq) for info in infos if _takes(info, message.subject))
-        return Whereabouts(stream=stream, seq=message.seq, at=message.at, holders=tuple(holders))
+        return MessageLocation(stream=stream, seq=message.seq, at=message.at, holders=tuple(holders))
 
     async def _consumers(self, stream: str) -> list[dict[str, Any]]:
         told = await self._link.ask_jetstream(f"CONSUMER.LIST.{stream}", timeout_s=ANSWER_WITHIN_S)
@@ -83,11 +83,11 @@ def _takes(info: Mapping[str, Any], subject: str) -> bool:
     return bool(config.get("durable_name")) and any(matches(pattern, subject) for pattern in patterns)
 
 
-def _holder(info: Mapping[str, Any], seq: int) -> Holder:
+def _holder(info: Mapping[str, Any], seq: int) -> ConsumerPosition:
     delivered, done = info["delivered"]["stream_seq"], info["ack_floor"]["stream_seq"]
     in_hand = int(info.get("num_ack_pending", 0))
     over = seq <= done or (seq <= delivered and not in_hand)
-    return Holder(
+    return ConsumerPosition(
         consumer=str(info["name"]),
         stands="done" if over else "in_hand" if seq <= delivered else "ahead",
         before=max(0, seq - delivered - 1),

@@ -33,31 +33,33 @@ UNREADABLE = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ExecutorOffers:
     """`flaws`: which of its offers cannot be used, and why."""
 
     executor: str
     offers: tuple[ToolOffer, ...]
     flaws: tuple[str, ...] = ()
 
-    def and_also(self, other: "Told") -> "Told":
-        return Told(self.executor, (*self.offers, *other.offers), (*self.flaws, *other.flaws))
+    def and_also(self, other: "ExecutorOffers") -> "ExecutorOffers":
+        return ExecutorOffers(self.executor, (*self.offers, *other.offers), (*self.flaws, *other.flaws))
 
 
-class _Answer(Wire):
+class _CatalogAnswer(Wire):
     executor: ToolName | None = None
     tools: tuple[JsonValue, ...] = Field(max_length=1000)
 
 
-def read_answer(body: bytes) -> Told:
+def read_answer(body: bytes) -> ExecutorOffers:
     try:
-        answer = _Answer.model_validate_json(body)
+        answer = _CatalogAnswer.model_validate_json(body)
     except ValidationError as error:
-        return Told(UNREADABLE, (), (f"an answer is not a catalog of tools: {flaws_of(error)[:LONGEST_FLAW]}",))
+        return ExecutorOffers(
+            UNREADABLE, (), (f"an answer is not a catalog of tools: {flaws_of(error)[:LONGEST_FLAW]}",)
+        )
     return told_by(answer.executor or UNNAMED, answer.tools)
 
 
-def told_by(executor: str, tools: Iterable[JsonValue]) -> Told:
+def told_by(executor: str, tools: Iterable[JsonValue]) -> ExecutorOffers:
     offers, flaws = [], []
     for tool in tools:
         try:
@@ -65,11 +67,11 @@ def told_by(executor: str, tools: Iterable[JsonValue]) -> Told:
         except ValueError as flaw:
             name = tool.get("name") if isinstance(tool, dict) else tool
             flaws.append(f"{executor} offers {str(name)[:64]!r}, which is left out: {flaw}")
-    return Told(executor, tuple(offers), tuple(flaws))
+    return ExecutorOffers(executor, tuple(offers), tuple(flaws))
 
 
 def merge(
-    told: Iterable[Told], before: Mapping[str, ToolOffer], present: frozenset[str]
+    told: Iterable[ExecutorOffers], before: Mapping[str, ToolOffer], present: frozenset[str]
 ) -> tuple[dict[str, ToolOffer], tuple[str, ...]]:
     """The offers by name, and the conflicts. `told`: newest of each executor, by first answers. `before`: merged so
     far. `present`: not silent."""
@@ -147,7 +149,7 @@ class NatsSkills:
         self._proven = proven
         self._own = {offer.name: offer for offer in own}
         self._declared = told_by(UNNAMED, declared)
-        self._told: dict[str, Told] = {}
+        self._told: dict[str, ExecutorOffers] = {}
         self._answered_in: dict[str, int] = {}
         self._offers: dict[str, ToolOffer] = {}
         self._catalog = Catalog(tools=())
@@ -219,11 +221,11 @@ class NatsSkills:
                 self._merge()
         self._news.set()
 
-    def _usable(self, told: Told) -> Told:
+    def _usable(self, told: ExecutorOffers) -> ExecutorOffers:
         allowed = tuple(filter(self._allows, told.offers))
         unproven = tuple(offer for offer in allowed if self._proven and not offer.echoes_capability)
         flaws = (*told.flaws, *(f"{offer.name} of {told.executor} {UNPROVEN}" for offer in unproven))
-        return Told(told.executor, tuple(offer for offer in allowed if offer not in unproven), flaws)
+        return ExecutorOffers(told.executor, tuple(offer for offer in allowed if offer not in unproven), flaws)
 
     def _allows(self, tool: ToolOffer) -> bool:
         calls_agents = tool.route in subjects.OUR_OWN_ROUTES

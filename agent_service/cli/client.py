@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from agent_service.cli import output
 from agent_service.cli.whereabouts import address_of
-from agent_service.history.plain import LOOKED_AT, Candidate, is_whole, meant, part
+from agent_service.history.run_names import MOST_CANDIDATES, Candidate, id_part, is_run_id, resolve
 from agentic_client.clients import AsyncClient, Client
 from agentic_client.errors import AgenticError, Broken, Unreachable
 from groundwork.service.errors import Exit, NotDone
@@ -45,10 +45,10 @@ class Agent(Client):
 
     def named(self, name: str) -> str:
         """The id of the run that `name` means. Raises NotDone for none, and for several."""
-        if is_whole(name):
+        if is_run_id(name):
             return name
-        page = self.ask("list_runs", query={"limit": LOOKED_AT, "run": part(name)})
-        return meant(name, [Candidate(run["run_id"], run["status"], run["goal"]) for run in page["runs"]])
+        page = self.ask("list_runs", query={"limit": MOST_CANDIDATES, "run": id_part(name)})
+        return resolve(name, [Candidate(run["run_id"], run["status"], run["goal"]) for run in page["runs"]])
 
 
 def _notice(error: AgenticError | None) -> None:

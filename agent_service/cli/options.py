@@ -17,7 +17,7 @@ import typer
 
 from agent_service.cli import output
 from agent_service.cli.client import Agent, Json
-from agent_service.history.plain import one_line, rfc3339
+from agent_service.history.text import one_line, rfc3339
 from groundwork.service import program
 from groundwork.service.commands import examples
 from groundwork.service.errors import NotDone

@@ -22,7 +22,7 @@ from agent_service.cli.options import (
     option,
 )
 from agent_service.cli.output import Outcome
-from agent_service.history.plain import asked
+from agent_service.history.text import ask_lines
 from groundwork.service.errors import Exit, NotDone
 
 LOOK_AGAIN_S = 0.5
@@ -90,7 +90,7 @@ def _shown(asking: Asking) -> str:
         text = f"{view['run_id']} waits for no approval: {what}"
         raise NotDone(text, Exit.REFUSED, {"code": "not_heard", "run_id": view["run_id"]})
     if not asking.as_json:
-        output.draw(render.table(asked(output.safe(asks))))
+        output.draw(render.table(ask_lines(output.safe(asks))))
     return str(asks["arguments_hash"])
 
 

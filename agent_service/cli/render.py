@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_service.cli.client import Json
-from agent_service.history.plain import asked, duration, one_line
+from agent_service.history.text import ask_lines, duration, one_line
 
 Row = tuple[str, str | Text]
 MARKS = {
@@ -188,7 +188,7 @@ def inbox(view: Json) -> RenderableType:
 def _card(item: Json) -> Iterator[Row]:
     yield "what" if item["seq"] is not None else "goal", one_line(item["title"], LONGEST_TEXT)
     why = ("why", classed(item["class"], item["text"], item["kind"]))
-    yield from (*(list(asked(item.get("asks"))) or [why]), *remedy(item["remedy"]))
+    yield from (*(list(ask_lines(item.get("asks"))) or [why]), *remedy(item["remedy"]))
 
 
 def why(view: Json) -> RenderableType:

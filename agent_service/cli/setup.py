@@ -25,7 +25,7 @@ from agent_service.cli import whereabouts
 from agent_service.cli.options import CONFIG, flag, of_files, option
 from agent_service.cli.output import Outcome
 from agent_service.cli.serve import serve as served
-from agent_service.history.plain import one_line
+from agent_service.history.text import one_line
 from groundwork.nats.topology import MODE, Deviation, Topology, check_topology
 from groundwork.nats.topology import set_up as create_all
 from groundwork.service.commands import examples

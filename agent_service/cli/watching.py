@@ -30,7 +30,7 @@ from agent_service.cli.render import (
     status,
     table,
 )
-from agent_service.history.plain import asked, duration, one_line
+from agent_service.history.text import ask_lines, duration, one_line
 from groundwork.service.errors import Exit, NotDone
 
 WIDEST, MOST_ROWS, INDENT = 110, 40, 33
@@ -60,7 +60,7 @@ def _head(view: Json) -> Iterator[Row]:
         yield "now", waits
     if view["outcome"]:
         yield "outcome", one_line(view["outcome"], LONGEST_TEXT)
-    asks = list(asked(view["asks"]))
+    asks = list(ask_lines(view["asks"]))
     if not asks and view["status"] != "done" and (view["reason"] or view["status"] == "paused"):
         yield "why", classed(view["class"], view["reason"] or view["summary"], view["status"])
     yield from (*asks, *remedy(view["remedy"]))
@@ -75,7 +75,7 @@ def now(view: Json) -> Text:
 
 def stopped(view: Json) -> list[Text]:
     """Lines after the rows of a run that ended or pauses."""
-    told = (*asked(view["asks"]), *remedy(view["remedy"]), ("spent", _spent(view)))
+    told = (*ask_lines(view["asks"]), *remedy(view["remedy"]), ("spent", _spent(view)))
     return [Text(f"{'':12}{name:<21}{text}") for name, text in told]
 
 

@@ -7,7 +7,7 @@ from agent_service.core import events, facts
 from agent_service.core.phases import Phase, Plan, Verification
 from agent_service.core.waiting import Status, Stop
 from agent_service.history import words
-from agent_service.history.items import HEARD, Failure, Item, ItemStatus, Thought, heard
+from agent_service.history.items import HEARD, Item, ItemError, ItemStatus, Thought, heard
 from agent_service.history.requests import Requests
 from agent_service.run.journal import Record
 
@@ -75,7 +75,7 @@ class History(Requests):
         if record.first(facts.PersonAsked) or record.first(facts.RunEnded):  # it could break a budget, and is not made
             return
         if record.first(facts.CallLost):
-            lost = Failure(error_class="lost", message="its reply was lost with the process that made the call")
+            lost = ItemError(error_class="lost", message="its reply was lost with the process that made the call")
             self.close(CALL, "error", error=lost)
         call = self._open_call(event.call)
         call.text, call.model = str(words.said(event)), event.model
@@ -107,14 +107,14 @@ class History(Requests):
         doubted = isinstance(decision, Verification) and not decision.holds and one.status == "ok"
         status, why = "refused" if doubted else _OF_DECISIONS[one.status], "; ".join(map(str, one.why))
         again = self.record.first(facts.CallAsked) is not None
-        error = Failure(error_class=one.error_class, message=why, retryable=again) if why else None
+        error = ItemError(error_class=one.error_class, message=why, retryable=again) if why else None
         told = {"thought": thought, "model": thought.reply.model, "text": str(words.decided(thought)), "error": error}
         self.close(CALL, status, usage=usage, **told)
 
     @heard(events.ModelUnavailable)
     def _model_unavailable(self, event: events.ModelUnavailable) -> None:
         again = event.remedy in ("try_again", "shrink")
-        error = Failure(error_class=event.error_class, message=str(event.message), retryable=again)
+        error = ItemError(error_class=event.error_class, message=str(event.message), retryable=again)
         self._open_call(event.call)
         self.close(CALL, "error", text=str(words.said(event)), error=error)
 
@@ -189,7 +189,7 @@ class History(Requests):
         for what in tuple(self.open):
             self.close(what, "cancelled")
         status = _OF_ENDINGS.get(fact.status, "error")
-        error = Failure(error_class=fact.ending_class, message=str(fact.reason)) if status == "error" else None
+        error = ItemError(error_class=fact.ending_class, message=str(fact.reason)) if status == "error" else None
         item_id = f"ending:{self.reopened}" if self.reopened else "ending"
         title = fact.status.capitalize()
         self.begin(item_id, kind="ending", title=title, text=str(fact.reason), error=error, end=fact)

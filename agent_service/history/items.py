@@ -16,7 +16,7 @@ from agent_service.core.events import ModelReplied, ModelUsage
 from agent_service.core.facts import Decided, RunEnded
 from agent_service.core.phases import Decision, Phase
 from agent_service.core.waiting import RequestName
-from agent_service.history.plain import clipped
+from agent_service.history.text import clipped
 from agent_service.run.journal import Record
 from schemas.events import Execution, ToolError
 from schemas.values import dataclass, replace
@@ -29,7 +29,7 @@ NOT_IN_TIMELINE = Field(exclude=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class ItemError:
     """Why something failed. `retryable`: whether it may be tried again."""
 
     error_class: Annotated[str, Field(alias="class")]
@@ -37,7 +37,7 @@ class Failure:
     retryable: bool = False
 
     @classmethod
-    def of(cls, error: ToolError | None) -> "Failure | None":
+    def of(cls, error: ToolError | None) -> "ItemError | None":
         if error is None:
             return None
         return cls(error_class=error.error_class, message=error.message, retryable=error.retryable)
@@ -88,7 +88,7 @@ class Item:
     ended_at: datetime | None = None
     ended_in: int | None = None
     usage: ModelUsage | None = None
-    error: Failure | None = None
+    error: ItemError | None = None
     until: datetime | None = None
     parent: str | None = None
     depth: int = 0

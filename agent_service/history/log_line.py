@@ -10,8 +10,8 @@ from typing import Any
 from agent_service.core.events import ModelReplied, ModelUnavailable, TimerFired, ToolReturned
 from agent_service.core.facts import AttemptAnswered, Decided, PersonAsked, RunEnded
 from agent_service.core.waiting import Status, Stop
-from agent_service.history.plain import one_line
 from agent_service.history.results import execution_of
+from agent_service.history.text import one_line
 from agent_service.history.words import bare
 from agent_service.run.changes import ChangeRecord
 from agent_service.trust.identity import trace_id

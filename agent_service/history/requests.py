@@ -7,9 +7,9 @@ from agent_service.core.limits import run_id_of
 from agent_service.core.phases import Plan
 from agent_service.core.waiting import AGAIN, Pending, RequestName, asker_of
 from agent_service.history import words
-from agent_service.history.items import Failure, Item, Items, ItemStatus, heard, id_of
-from agent_service.history.plain import instant, one_line
+from agent_service.history.items import Item, ItemError, Items, ItemStatus, heard, id_of
 from agent_service.history.results import execution_of, result_of, summary_of_answer
+from agent_service.history.text import instant, one_line
 
 LONGEST_QUERY = 120
 
@@ -125,9 +125,9 @@ class Requests(Items):
         self.go_on(item_id)
         own = words.answer_to(record, fact)
         text = words.came(own, result_of(record, own.step)) if own else words.said(fact)
-        error = Failure.of(own.error) if own else None
+        error = ItemError.of(own.error) if own else None
         if error is None and fact.status != "ok":
-            error = Failure(error_class=fact.error_class, message=fact.summary)
+            error = ItemError(error_class=fact.error_class, message=fact.summary)
         told: dict[str, Any] = {"outcome": fact.status, "summary": fact.summary, "error": error}
         told |= {"answered_in": record.entry.seq} if own else {}
         self.close(item_id, _status(fact.status), text=str(text), **told)
@@ -158,7 +158,7 @@ class Requests(Items):
             "text": str(words.came(fact, result)),
             "outcome": fact.status,
             "summary": summary_of_answer(fact, result),
-            "error": Failure.of(fact.error),
+            "error": ItemError.of(fact.error),
             "execution": execution_of(result),
             "answered_in": self.record.entry.seq,
         }

@@ -27,8 +27,8 @@ from agent_service.core.waiting import (
     Waiting,
 )
 from agent_service.history.items import Thought
-from agent_service.history.plain import instant, one_line
 from agent_service.history.results import execution_of, result_of, summary_of_answer
+from agent_service.history.text import instant, one_line
 from agent_service.run.journal import Record
 from agent_service.run.lines import WaitsFor, waits_for
 from schemas.events import SignalKind, ToolResult
@@ -96,7 +96,7 @@ SENTENCES: dict[type[Any], str] = {
 """Before the first bar, what the log has of it; each part behind one is left out where a value of it is empty."""
 
 
-class Said(NamedTuple):
+class Clause(NamedTuple):
     """A clause. `bare` has no words of goals, models and tools: it is all that the log has of it."""
 
     bare: str
@@ -106,11 +106,11 @@ class Said(NamedTuple):
         return self.bare + self.more
 
 
-def said(told: Any) -> Said:
+def said(told: Any) -> Clause:
     """An event, a fact, a decision, or what a person is asked, by its sentence."""
     told = told.ask if isinstance(told, facts.PersonAsked) else told
     bare, *more = [part(told) for part in _PARTS[type(told)]]
-    return Said(bare, "".join(more))
+    return Clause(bare, "".join(more))
 
 
 def titled(told: Any) -> dict[str, str]:
@@ -138,7 +138,7 @@ def answer_to(record: Record, over: facts.RequestFinished) -> facts.AttemptAnswe
     return None
 
 
-def _led_to(record: Record) -> Iterator[Said]:
+def _led_to(record: Record) -> Iterator[Clause]:
     """What the event led to, but for what became of what it brought itself."""
     for fact in record.facts:
         if isinstance(fact, facts.RequestFinished):
@@ -148,7 +148,7 @@ def _led_to(record: Record) -> Iterator[Said]:
             yield said(fact)
 
 
-def _happened(record: Record) -> Iterator[Said]:
+def _happened(record: Record) -> Iterator[Clause]:
     event = record.event
     match event:
         case events.ModelReplied(model=model):
@@ -159,24 +159,24 @@ def _happened(record: Record) -> Iterator[Said]:
             for one in answers:
                 yield _named(_which(one.name, one.attempt), came(one, result_of(record, one.step)))
             if not answers:
-                yield Said("the time has come" if isinstance(event, events.TimerFired) else "a result")
+                yield Clause("the time has come" if isinstance(event, events.TimerFired) else "a result")
         case _:
             yield said(event)
 
 
-def decided(thought: Thought) -> Said:
+def decided(thought: Thought) -> Clause:
     decision, one = thought.decision, thought.became
     if one.status != "ok":
-        return Said(f"{one.phase} {one.status}", f": {'; '.join(map(str, one.why)) or said(decision)}")
+        return Clause(f"{one.phase} {one.status}", f": {'; '.join(map(str, one.why)) or said(decision)}")
     asks = isinstance(decision, phases.AskPerson | phases.Wait)
-    return said(decision) if asks else Said(DONE[one.phase], f": {said(decision)}")
+    return said(decision) if asks else Clause(DONE[one.phase], f": {said(decision)}")
 
 
-def came(answer: facts.AttemptAnswered, result: ToolResult | None) -> Said:
+def came(answer: facts.AttemptAnswered, result: ToolResult | None) -> Clause:
     what = answer.error.message if answer.error else summary_of_answer(answer, result)
     execution = execution_of(result)
     ran = f" ({execution})" if execution and str(execution) else ""
-    return Said(f"{answer.tool} {OUTCOMES[answer.status]}", ran + (f": {what}" if what else ""))
+    return Clause(f"{answer.tool} {OUTCOMES[answer.status]}", ran + (f": {what}" if what else ""))
 
 
 def speaker(model: str) -> str:
@@ -217,7 +217,7 @@ def _which(name: RequestName, attempt: int) -> str:
     return f"{request_of(name)} attempt {attempt}" if attempt > 1 else request_of(name)
 
 
-def _named(what: str, clause: Said) -> Said:
+def _named(what: str, clause: Clause) -> Clause:
     return clause._replace(bare=f"{what}: {clause.bare}")
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from agent_service.core.state import RunState
 from agent_service.errors import Damaged
-from agent_service.history.plain import View, clipped, rfc3339
+from agent_service.history.text import View, clipped, rfc3339
 from agent_service.run.asks import Ask, Remedy, ask, how_it_stopped, remedy
 from agent_service.run.lines import waits_for
 from agent_service.views.run import reopens_until

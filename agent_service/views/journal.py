@@ -10,7 +10,7 @@ from agent_service.core.phases import Phase
 from agent_service.core.waiting import Status
 from agent_service.history.history import History
 from agent_service.history.items import Item
-from agent_service.history.plain import View
+from agent_service.history.text import View
 from agent_service.history.words import say
 from agent_service.run.changes import ChangeRecord, Journals, retell
 from agent_service.run.journal import Record

@@ -22,8 +22,8 @@ from agent_service.core.state import RunState
 from agent_service.history import words
 from agent_service.history.history import History
 from agent_service.history.items import Item, Thought
-from agent_service.history.plain import asked, clipped, duration, instant, one_line, rfc3339
 from agent_service.history.results import FILES, named_artifacts
+from agent_service.history.text import ask_lines, clipped, duration, instant, one_line, rfc3339
 from agent_service.history.words import said, waiting_for
 from agent_service.run.asks import ask, remedy
 from agent_service.run.changes import as_decided
@@ -46,7 +46,7 @@ def pages(run: RunState, records: Sequence[Record]) -> dict[str, str]:
         "history": history,
         "artifacts": named_artifacts(records),
         "waits": waiting_for(run),
-        "asks": tuple(asked(task.model_dump(mode="json") if task else None)),
+        "asks": tuple(ask_lines(task.model_dump(mode="json") if task else None)),
         "now": remedy(run),
         "WHOLE": WHOLE,
     }

@@ -13,8 +13,8 @@ from agent_service.core.state import Child, RunState
 from agent_service.core.waiting import Ended, Status
 from agent_service.history.history import History
 from agent_service.history.items import Item, as_tree
-from agent_service.history.plain import View
 from agent_service.history.results import result_of
+from agent_service.history.text import View
 from agent_service.history.words import WaitReason, executor_of, waiting_for
 from agent_service.run.asks import Ask, Remedy, ask, remedy
 from agent_service.run.journal import Record

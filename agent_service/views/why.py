@@ -8,7 +8,7 @@ from typing import Literal
 from agent_service.core.limits import run_id_of
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending, Status
-from agent_service.history.plain import View, instant
+from agent_service.history.text import View, instant
 from agent_service.history.words import WaitReason, attempt_of, executor_of, waiting_for
 from agent_service.run.asks import Remedy, remedy
 from agent_service.run.ports import Dismissal
@@ -19,7 +19,7 @@ from schemas.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class ConsumerPosition:
     """A consumer that a message is for. `stands`: it was not delivered yet, is in hand, or was dealt with.
 
     `before` counts the messages that are delivered before this one; `in_hand`, `redelivered` and `fetches` are of the
@@ -45,13 +45,13 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whereabouts:
+class MessageLocation:
     """A message in a stream."""
 
     stream: str
     seq: int
     at: datetime
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[ConsumerPosition, ...] = ()
 
     def __str__(self) -> str:
         held = "; ".join(map(str, self.holders)) or "no consumer takes its subject"
@@ -85,14 +85,14 @@ class WhyView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Observations:
     """`trouble`: why the bus could not be asked, if so. `lacks` is what is wrong with each thing that the agent needs.
     `word` is what the gateway says of the pending call.
     """
 
     trouble: str = ""
-    request: Whereabouts | None = None
-    result: Whereabouts | None = None
+    request: MessageLocation | None = None
+    result: MessageLocation | None = None
     letters: tuple[DeadLetter, ...] = ()
     present: frozenset[str] = frozenset()
     word: WaitingCall | None = None
@@ -103,7 +103,7 @@ class Seen:
 Verdict = tuple[str, Remedy | None]
 
 
-def why_view(run: RunState, seen: Seen) -> WhyView:
+def why_view(run: RunState, seen: Observations) -> WhyView:
     verdict, remedy_now = next(_verdicts(run, seen))
     return WhyView(
         run_id=run.run_id,
@@ -119,7 +119,7 @@ def out_longest(run: RunState) -> Pending | None:
     return min(run.sent, key=lambda pending: pending.requested_at, default=None)
 
 
-def _facts(run: RunState, seen: Seen) -> Iterator[tuple[str, str]]:
+def _facts(run: RunState, seen: Observations) -> Iterator[tuple[str, str]]:
     """What was found out; those without a text are none."""
     yield "run", f"{run.status}, entry {run.version} of {instant(run.updated_at)}: {run.summary}"
     yield "timer", f"the agent acts by itself at {instant(run.due_at)}" if run.due_at else ""
@@ -139,7 +139,7 @@ def _facts(run: RunState, seen: Seen) -> Iterator[tuple[str, str]]:
     yield "dismissed", f"by {seen.dismissal.by} at {instant(seen.dismissal.at)}" if seen.dismissal else ""
 
 
-def _verdicts(run: RunState, seen: Seen) -> Iterator[Verdict]:
+def _verdicts(run: RunState, seen: Observations) -> Iterator[Verdict]:
     """The first of them counts."""
     if (halt := seen.lacks.get("halt")) and run.status in UNDER_WAY:
         yield halt, GO_ON
@@ -152,7 +152,7 @@ def _verdicts(run: RunState, seen: Seen) -> Iterator[Verdict]:
     yield from _of_its_wait(run, seen)
 
 
-def _of_its_wait(run: RunState, seen: Seen) -> Iterator[Verdict]:
+def _of_its_wait(run: RunState, seen: Observations) -> Iterator[Verdict]:
     waits = waiting_for(run)
     if waits is None or run.stop:
         how = "it waits for a person" if run.status is Status.PAUSED else f"it has ended: {run.status}"
@@ -166,7 +166,7 @@ def _of_its_wait(run: RunState, seen: Seen) -> Iterator[Verdict]:
     yield f"it waits for {waits.text}{by_itself}", remedy(run)
 
 
-def _of_a_sent_attempt(run: RunState, pending: Pending, seen: Seen) -> Iterator[Verdict]:
+def _of_a_sent_attempt(run: RunState, pending: Pending, seen: Observations) -> Iterator[Verdict]:
     what, executor = attempt_of(pending), executor_of(run, pending)
     if pending.grant:
         child = run_id_of(run.run_id, pending)
@@ -186,7 +186,7 @@ def _of_a_sent_attempt(run: RunState, pending: Pending, seen: Seen) -> Iterator[
     yield _by_its_request(what, pending, seen)
 
 
-def _by_its_request(what: str, pending: Pending, seen: Seen) -> Verdict:
+def _by_its_request(what: str, pending: Pending, seen: Observations) -> Verdict:
     until = instant(pending.deadline_at)
     if seen.request is None:
         return f"the request of {what} is not on the bus: the agent says it again when it starts", LOG

@@ -20,7 +20,7 @@ from typing import Any
 
 import httpx2
 
-from agent_service.bus.room import of_disk
+from agent_service.bus.capacity import disk_trouble
 from agent_service.bus.topology import topology
 from agent_service.workbench.dev_settings import LOGIN_OF_DEV, DevOptions, write_settings
 from groundwork.nats import link as nats_link
@@ -168,7 +168,7 @@ async def _keep_nats(nats: EmbeddedNats, folder: Path) -> None:
         if nats.died:
             log.warning("NATS ended and is started again")
             nats.kill()
-        elif is_stuck and not any(of_disk(folder)):
+        elif is_stuck and not any(disk_trouble(folder)):
             log.warning("there is room again: NATS, which keeps an error of its disk, is started anew")
             await nats.stop()
             is_stuck = False

@@ -15,7 +15,7 @@ from rich.text import Text
 from agent_service import settings
 from agent_service.cli import output, whereabouts
 from agent_service.cli.render import status
-from agent_service.history.plain import one_line
+from agent_service.history.text import one_line
 from agent_service.workbench.evaluation.results import Evaluation, Played, Rates, Result, read
 from agent_service.workbench.evaluation.scenario import OWN_FOLDER, scenarios
 from agent_service.workbench.evaluation.trials import evaluate, trials_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent_service.core.phases import Action, Framing, Plan
-from agent_service.views.folder.keeping import write
+from agent_service.views.workspace.rendering import write
 from tests.browser.home import at_home
 from tests.http.house import House, secret
 from tests.kit.browser import MISSING, needs_browser

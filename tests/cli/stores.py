@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from agent_service.store.sqlite import RunStore
-from agent_service.views.folder.keeping import write
-from agent_service.views.folder.workspace import Workspace
+from agent_service.views.workspace.files import Workspace
+from agent_service.views.workspace.rendering import write
 from groundwork.service.keys import KeyRing
 from tests.core.script import Script
 from tests.ports.stores import stored

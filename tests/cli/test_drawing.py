@@ -25,7 +25,7 @@ from agent_service.run.ports import PromptText
 from agent_service.views.inbox import of_letter
 from agent_service.views.journal import call_view, entry_view, timeline_view
 from agent_service.views.run import run_view
-from agent_service.views.why import Seen, why_view
+from agent_service.views.why import Observations, why_view
 from agent_service.workbench.dev_command import shown
 from groundwork.service.errors import NotDone
 from tests.core.cues import PROOF, RUN_ID, a_retrying_run, due, reflects, returns
@@ -119,7 +119,7 @@ def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, Render
 
     made = [call_view(MOMENTS, number + 1, lambda _: PROMPT) for number in range(CALLS.state.calls)]
     calls = [sent(call) for call in made if call]
-    why = sent(why_view(CALLS.state, Seen()))
+    why = sent(why_view(CALLS.state, Observations()))
     return {
         "run": run(view_of(worked_example()), whole),
         "run-failed-step": run(*failed_step()),

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from agent_service.admission.limits import Room
-from agent_service.bus.messages import NatsBus
-from agent_service.bus.reading import NatsWhereabouts
-from agent_service.bus.room import is_leaderless, of_stream
+from agent_service.bus.capacity import is_leaderless, stream_trouble
+from agent_service.bus.messages import NatsPublisher
+from agent_service.bus.reading import NatsMessageLocator
 from agent_service.bus.topology import topology
 from agent_service.core.waiting import Status
 from agent_service.trust.proofs import Signing
-from agent_service.views.why import Holder, Whereabouts
+from agent_service.views.why import ConsumerPosition, MessageLocation
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from groundwork.service.errors import TryAgain
@@ -39,11 +39,11 @@ async def ask(bus: NatsLink, *steps: int) -> None:
         await bus.publish(REQUEST, b"{}", msg_id=keys.request("run_1", step, 1), headers={})
 
 
-async def found(bus: NatsLink, step: int, since: datetime) -> Whereabouts | None:
-    return await NatsWhereabouts(bus).of(subjects.STREAM_REQUESTS, REQUEST, keys.request("run_1", step, 1), since)
+async def found(bus: NatsLink, step: int, since: datetime) -> MessageLocation | None:
+    return await NatsMessageLocator(bus).of(subjects.STREAM_REQUESTS, REQUEST, keys.request("run_1", step, 1), since)
 
 
-def only(place: Whereabouts | None) -> Holder:
+def only(place: MessageLocation | None) -> ConsumerPosition:
     assert place is not None
     (holder,) = place.holders
     return holder
@@ -85,7 +85,7 @@ async def test_what_is_not_there_or_was_sent_long_before_is_not_found(bus: NatsL
 
 async def test_a_request_with_a_newer_capability_is_the_same_request(bus: NatsLink) -> None:
     for capability in ("k1.old", "k2.new"):
-        await NatsBus(bus).publish(REQUEST, with_capability(BODY, capability), key=KEY, headers={})
+        await NatsPublisher(bus).publish(REQUEST, with_capability(BODY, capability), key=KEY, headers={})
     assert (await bus.jetstream.stream_info(subjects.STREAM_REQUESTS)).state.messages == 1
 
 
@@ -96,7 +96,7 @@ async def test_an_ending_that_somebody_said_before_without_a_signature_is_said_w
     await bus.publish(subjects.COMPLETED, BODY, msg_id=KEY, headers={SIGNATURE: f"k1.{'A' * 86}"})
     signing = Signing(KeyRing.fresh(), tmp_path)
     headers = {SIGNATURE: signing.sign(subjects.COMPLETED, BODY)}
-    await NatsBus(bus, signing).publish(subjects.COMPLETED, BODY, key=KEY, headers=headers)
+    await NatsPublisher(bus, signing).publish(subjects.COMPLETED, BODY, key=KEY, headers=headers)
     stored = await bus.stored(subjects.STREAM, 2)
     assert stored is not None
     assert signing.made(stored.subject, stored.body, stored.headers.get(SIGNATURE))
@@ -105,7 +105,7 @@ async def test_an_ending_that_somebody_said_before_without_a_signature_is_said_w
 @pytest.mark.parametrize(("discard", "most", "told"), [("new", 100, True), ("new", 200, False), ("old", 100, False)])
 def test_only_what_refuses_new_work_when_it_is_full_is_told(discard: str, most: int, told: bool) -> None:
     info = {"config": {"name": "AGENTIC", "discard": discard, "max_bytes": most}, "state": {"bytes": 90}}
-    assert bool(list(of_stream(info))) == told
+    assert bool(list(stream_trouble(info))) == told
 
 
 async def test_a_wake_that_waits_is_refused_as_soon_as_nothing_can_be_stored() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from nats.js.errors import NotFoundError
 
-from agent_service.bus.room import CANNOT_WRITE
+from agent_service.bus.capacity import CANNOT_WRITE
 from agent_service.cli.doctor.machine import api
 from agent_service.settings import load
 from groundwork.nats.link import NatsLink

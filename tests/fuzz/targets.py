@@ -9,7 +9,7 @@ import yaml
 from pydantic import JsonValue, ValidationError
 
 from agent_service.api import requests
-from agent_service.api.errors import Refusal
+from agent_service.api.errors import ApiError
 from agent_service.models.prompts.reading import object_in
 from ductile_gateway.calls.call import ToolOutcome
 from ductile_gateway.plugins.manifest import ManifestInvalid, read_manifest
@@ -62,7 +62,7 @@ def wake(data: bytes) -> None:
     """Bodies of POST /v1/wake."""
     try:
         asked = requests.read(requests.WakeRequest, data)
-    except (Refusal, NotStrictJson):
+    except (ApiError, NotStrictJson):
         return
     json.dumps(asked.model_dump(mode="json"), allow_nan=False).encode()
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.bus.findings import NatsCallbacks
+from agent_service.bus.gateway import NatsCallbacks
 from ductile_gateway.bus.incoming import serve_questions
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus
 from ductile_gateway.bus.ownership import require

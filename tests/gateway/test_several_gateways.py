@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from pathlib import Path
 
-from agent_service.bus.findings import statuses
+from agent_service.bus.gateway import statuses
 from agent_service.bus.topology import topology
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.store.sqlite import RunStore
-from agent_service.views.folder.workspace import Workspace
+from agent_service.views.workspace.files import Workspace
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.errors import Full
 from groundwork.sqlite.file import SqliteFile, open_file

@@ -57,10 +57,10 @@ from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import RunStore
 from agent_service.trust.proofs import Capabilities, Signing
-from agent_service.views.folder.keeping import Folders
-from agent_service.views.folder.workspace import Workspace
 from agent_service.views.journal import JournalReader
-from agent_service.views.why import Whereabouts
+from agent_service.views.why import MessageLocation
+from agent_service.views.workspace.files import Workspace
+from agent_service.views.workspace.rendering import Folders
 from groundwork.http.server import BoundedProtocol
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
@@ -130,12 +130,12 @@ class MoodyArchive:
 
 
 class Nowhere:
-    """A bus that has no message. Fills the port Finder; keeps what it was asked."""
+    """A bus that has no message. Fills the port MessageLocator; keeps what it was asked."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, str]] = []
 
-    async def of(self, stream: str, subject: str, key: str, since: datetime) -> Whereabouts | None:
+    async def of(self, stream: str, subject: str, key: str, since: datetime) -> MessageLocation | None:
         del since
         self.asked.append((stream, subject, key))
         return None

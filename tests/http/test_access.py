@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from agent_service.admission.callers import HttpSettings, TokenSettings
-from agent_service.api.door import Access
+from agent_service.api.access import Access
 from agent_service.settings import load
 from groundwork.service.errors import Misconfigured
 from schemas.operations import OPERATIONS

@@ -11,7 +11,7 @@ import pytest
 from agent_service.api.http import FOLDER
 from agent_service.archive.retention import Over
 from agent_service.core.waiting import FINAL
-from agent_service.views.folder.workspace import MAX_BYTES
+from agent_service.views.workspace.files import MAX_BYTES
 from tests.http.house import House
 from tests.kit.runs import accepted, returned, run_id, started, whole_run
 

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from agent_service.api import requests
-from agent_service.api.errors import MEDIA_TYPE, Refusal
+from agent_service.api.errors import MEDIA_TYPE, ApiError
 from agent_service.api.requests import MAX_BODY_BYTES
 from tests.http.house import TOKENS, House, secret, with_a_letter
 from tests.kit.runs import run_id, whole_run
@@ -263,7 +263,7 @@ def test_a_wake_with_values_without_end_costs_little_more_than_reading_it(contex
     body = json.dumps({"goal": "x", "context": context}, separators=(",", ":")).encode()
 
     def refused() -> str:
-        with pytest.raises(Refusal) as told:
+        with pytest.raises(ApiError) as told:
             requests.read(requests.WakeRequest, body)
         return str(told.value)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from agent_service.bus.dead_letters import NatsDeadLetters
-from agent_service.bus.findings import observe_bus
+from agent_service.bus.health import observe_bus
 from agent_service.bus.topology import topology
 from agent_service.core.waiting import Status
 from agent_service.metrics.levels import observe_runs

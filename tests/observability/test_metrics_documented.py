@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from agent_service.admission.spending import Spending
-from agent_service.bus.findings import observe_bus
+from agent_service.bus.health import observe_bus
 from agent_service.kill_switch import KillSwitch
 from agent_service.metrics.levels import (
     observe_disk,

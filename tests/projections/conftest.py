@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.views.folder.workspace import Workspace
+from agent_service.views.workspace.files import Workspace
 from tests.kit import disks
 from tests.projections.fakes import RUN, SECRET
 

@@ -21,7 +21,7 @@ from agent_service.views.journal import call_view, timeline_view
 from agent_service.views.pages import pages_of
 from agent_service.views.run import StepDetail, items_of_step, run_view, step_detail
 from agent_service.views.spans.trace import stretch
-from agent_service.views.why import Seen, why_view
+from agent_service.views.why import Observations, why_view
 from groundwork.telemetry.span import Span
 from tests.core.script import Script
 from tests.projections.journals import entries_of
@@ -54,7 +54,7 @@ def standing(script: Script) -> str:
         {
             "view": dumped(run_view(run, History(changes))),
             "steps": lines(dumped(step_of(changes, step)) for step in range(1, run.step + 1)),
-            "why": lines(why(run, Seen())),
+            "why": lines(why(run, Observations())),
             "terminal": terminal(changes),
             "plan.md": without_blank_lines(pages_of(entries)["plan.md"]),
         }
@@ -121,7 +121,7 @@ def of_item(item: dict[str, Any]) -> str:
     return f"{head} {began[11:-1]}..{ended[11:-1]} {json.dumps(known, ensure_ascii=False)}"
 
 
-def why(run: RunState, seen: Seen) -> Iterator[str]:
+def why(run: RunState, seen: Observations) -> Iterator[str]:
     """Why a run stands where it stands: the verdict, what was found, and what to do."""
     view = why_view(run, seen)
     yield view.verdict

@@ -14,10 +14,10 @@ import pytest
 from agent_service.history.results import FILES
 from agent_service.run.changes import ChangeRecord, retell
 from agent_service.store.shared import SharedStore
-from agent_service.views.folder import keeping
-from agent_service.views.folder.keeping import ArtifactChanged, Folders
-from agent_service.views.folder.verify import verify
-from agent_service.views.folder.workspace import Workspace
+from agent_service.views.workspace import rendering
+from agent_service.views.workspace.files import Workspace
+from agent_service.views.workspace.rendering import ArtifactChanged, Folders
+from agent_service.views.workspace.verify import verify
 from groundwork.service.errors import TryAgain
 from tests.core.cues import RUN_ID
 from tests.core.script import Script
@@ -44,7 +44,7 @@ RUNS = tuple(map(run_id, range(1, 6)))
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in {"SOON_S": 0.001, "LATER_S": 0.05}.items():
-        monkeypatch.setattr(keeping, name, seconds)
+        monkeypatch.setattr(rendering, name, seconds)
 
 
 def keeping_in(workspace: Workspace, journals: Journals, shelf: Shelf | None = None, *, keep: int = 25) -> Folders:

@@ -11,7 +11,7 @@ import pytest
 from agent_service.history.results import FILES
 from agent_service.run.ports import Dismissal
 from agent_service.views.pages import pages_of
-from agent_service.views.why import Holder, Seen, Whereabouts
+from agent_service.views.why import ConsumerPosition, MessageLocation, Observations
 from schemas.status import WaitingCall
 from tests.core.cues import FETCH, RUN_ID, frames, plans, queued, started
 from tests.core.script import NOON, Script
@@ -52,7 +52,7 @@ def test_what_happens_to_runs_is_measured(golden: Golden) -> None:
     golden("metrics", "".join(f"{series} {round(value, 6)}\n" for series, value in seen.items()))
 
 
-def place(**holder: Any) -> Whereabouts:
+def place(**holder: Any) -> MessageLocation:
     known: dict[str, Any] = {
         "consumer": "tools",
         "stands": "in_hand",
@@ -61,7 +61,7 @@ def place(**holder: Any) -> Whereabouts:
         "redelivered": 0,
         "fetches": 0,
     }
-    return Whereabouts(stream="AGENTIC_REQUESTS", seq=3, at=NOON, holders=(Holder(**(known | holder)),))
+    return MessageLocation(stream="AGENTIC_REQUESTS", seq=3, at=NOON, holders=(ConsumerPosition(**(known | holder)),))
 
 
 def waiting() -> Script:
@@ -76,7 +76,7 @@ FOUND: dict[str, dict[str, Any]] = {
     "behind others": {"request": place(stands="ahead", before=4)},
     "about to be fetched": {"request": place(stands="ahead", fetches=1)},
     "dealt with": {"request": place(stands="done")},
-    "with no consumer": {"request": Whereabouts(stream="S", seq=1, at=NOON)},
+    "with no consumer": {"request": MessageLocation(stream="S", seq=1, at=NOON)},
     "not on the bus": {},
     "with an executor that is away": {"request": place(), "present": frozenset()},
     "with an executor that waits": {"request": place(), "word": WORD},
@@ -88,7 +88,7 @@ FOUND: dict[str, dict[str, Any]] = {
 
 
 def test_why_a_tool_is_waited_for_is_told_by_where_its_request_is(golden: Golden) -> None:
-    seen = Seen(present=frozenset({"hands"}))
+    seen = Observations(present=frozenset({"hands"}))
     run = waiting().state
     told = {name: lines(why(run, replace(seen, **found))) for name, found in FOUND.items()}
     dismissal = Dismissal(run_id=RUN_ID, version=5, by="token ops", at=NOON)

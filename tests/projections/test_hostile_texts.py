@@ -12,8 +12,8 @@ from markdown_it import MarkdownIt
 
 from agent_service.core.events import CancelRequested, RunStarted, SignalReceived
 from agent_service.core.phases import Action, Framing, ItemClaim, ItemRetraction, Plan, Reflection, Unusable, Verdict
-from agent_service.history.plain import one_line
 from agent_service.history.results import FILES
+from agent_service.history.text import one_line
 from agent_service.views.journal import entry_view
 from agent_service.views.pages import inline, pages_of
 from groundwork.service.invisible import json_visible, visible

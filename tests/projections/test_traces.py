@@ -12,7 +12,7 @@ import pytest
 from agent_service.history.history import rests
 from agent_service.run.changes import retell
 from agent_service.views.spans import sending
-from agent_service.views.spans.sending import MARGIN, Mark, Traces
+from agent_service.views.spans.sending import MARGIN, TraceMark, Traces
 from agent_service.views.spans.trace import stretch
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.settings import sampler
@@ -50,14 +50,14 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def mark(tmp_path: Path) -> Mark:
+def mark(tmp_path: Path) -> TraceMark:
     """Noted when the journals of tests were there already."""
-    made = Mark(tmp_path / ".traced")
+    made = TraceMark(tmp_path / ".traced")
     made.note(datetime.now(UTC))
     return made
 
 
-def sending_to(receiver: Receiver, journals: Journals, mark: Mark) -> Traces:
+def sending_to(receiver: Receiver, journals: Journals, mark: TraceMark) -> Traces:
     return Traces(journals, receiver.take, mark, keeps=sampler({}), content=None)
 
 
@@ -78,7 +78,7 @@ def test_stretches_from_rest_to_rest_are_the_whole_trace_and_nothing_is_told_twi
         assert len({span.span_id for span in told}) == len(told), course
 
 
-async def test_a_run_is_sent_when_it_ends_and_not_before(mark: Mark) -> None:
+async def test_a_run_is_sent_when_it_ends_and_not_before(mark: TraceMark) -> None:
     receiver = Receiver()
     async with sent(sending_to(receiver, Journals(ENTRIES), mark)) as traces:
         for change in MOMENTS[:-1]:
@@ -89,7 +89,7 @@ async def test_a_run_is_sent_when_it_ends_and_not_before(mark: Mark) -> None:
         await until(lambda: receiver.got == ALL)
 
 
-async def test_what_a_receiver_missed_while_it_was_away_is_told_when_it_is_back(mark: Mark) -> None:
+async def test_what_a_receiver_missed_while_it_was_away_is_told_when_it_is_back(mark: TraceMark) -> None:
     receiver = Receiver(away=True)
     async with sent(sending_to(receiver, Journals(ENTRIES), mark)) as traces:
         traces.committed(MOMENTS[-1])
@@ -101,7 +101,7 @@ async def test_what_a_receiver_missed_while_it_was_away_is_told_when_it_is_back(
 
 
 async def test_more_than_what_can_wait_is_told_again_from_the_mark_on(
-    mark: Mark, monkeypatch: pytest.MonkeyPatch
+    mark: TraceMark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sending, "MOST_WAITING", 0)
     monkeypatch.setattr(sending, "LONGEST_BACK", datetime.now(UTC) - EVER)
@@ -114,7 +114,7 @@ async def test_more_than_what_can_wait_is_told_again_from_the_mark_on(
 
 
 async def test_what_a_crash_left_unsent_is_told_at_the_next_start_once_the_store_can_be_read(
-    mark: Mark, monkeypatch: pytest.MonkeyPatch
+    mark: TraceMark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sending, "LONGEST_BACK", datetime.now(UTC) - EVER)
     receiver, journals = Receiver(), Journals(ENTRIES)
@@ -127,7 +127,7 @@ async def test_what_a_crash_left_unsent_is_told_at_the_next_start_once_the_store
 
 
 async def test_what_a_dead_agent_of_the_store_committed_is_told_again(
-    mark: Mark, monkeypatch: pytest.MonkeyPatch
+    mark: TraceMark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sending, "MARGIN", datetime.now(UTC) - NOON)
     receiver = Receiver()
@@ -136,7 +136,7 @@ async def test_what_a_dead_agent_of_the_store_committed_is_told_again(
         await until(lambda: receiver.got == ALL)
 
 
-async def test_a_journal_that_cannot_be_told_holds_up_no_other(mark: Mark) -> None:
+async def test_a_journal_that_cannot_be_told_holds_up_no_other(mark: TraceMark) -> None:
     receiver, journals = Receiver(), Journals(ENTRIES, entries_of(worked_example(run_id=OTHER)))
     journals.journals[OTHER][2] = replace(journals.journals[OTHER][2], event="{}")
     async with sent(sending_to(receiver, journals, mark)) as traces:
@@ -145,7 +145,7 @@ async def test_a_journal_that_cannot_be_told_holds_up_no_other(mark: Mark) -> No
         await until(lambda: receiver.got == ALL)
 
 
-async def test_the_end_waits_no_longer_for_a_receiver_than_it_may(mark: Mark) -> None:
+async def test_the_end_waits_no_longer_for_a_receiver_than_it_may(mark: TraceMark) -> None:
     hangs = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -162,9 +162,9 @@ async def test_the_end_waits_no_longer_for_a_receiver_than_it_may(mark: Mark) ->
 
 def test_without_a_mark_nothing_of_the_past_is_told_and_from_then_on_all(tmp_path: Path) -> None:
     now = datetime.now(UTC)
-    first = Mark(tmp_path / "w" / ".traced").since(now)
+    first = TraceMark(tmp_path / "w" / ".traced").since(now)
     assert first == now - MARGIN
-    assert Mark(tmp_path / "w" / ".traced").since(datetime.now(UTC)) - first < MARGIN / 1000
+    assert TraceMark(tmp_path / "w" / ".traced").since(datetime.now(UTC)) - first < MARGIN / 1000
 
 
 @pytest.mark.parametrize(

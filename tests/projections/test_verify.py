@@ -10,9 +10,9 @@ import pytest
 
 from agent_service.history.results import FILES, is_artifact_path, named_artifacts
 from agent_service.run.journal import GENESIS, RULES, Entry
-from agent_service.views.folder.verify import Flaw, verify
-from agent_service.views.folder.workspace import Workspace
 from agent_service.views.pages import pages_of
+from agent_service.views.workspace.files import Workspace
+from agent_service.views.workspace.verify import Flaw, verify
 from tests.core.cues import RUN_ID, returns
 from tests.core.script import Script
 from tests.projections.journals import CRITIQUE, PAGE, entries_of, worked_example

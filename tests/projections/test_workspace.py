@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.views.folder.workspace import Workspace
+from agent_service.views.workspace.files import Workspace
 from tests.projections.fakes import OTHER, RUN, names
 
 
@@ -67,7 +67,7 @@ def test_two_writers_at_once_leave_whole_files(root: Path) -> None:
 CRASH = """
 import os, signal, sys
 from pathlib import Path
-from agent_service.views.folder.workspace import Workspace
+from agent_service.views.workspace.files import Workspace
 
 class Files(dict):
     def items(self):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.views.folder.workspace import IllegalName, Unsafe, Workspace, checked
+from agent_service.views.workspace.files import IllegalName, Unsafe, Workspace, checked
 from tests.projections.fakes import OTHER, RUN, SECRET, names
 
 HOSTILE_PATHS = [

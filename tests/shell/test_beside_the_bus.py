@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from agent_service.bus.findings import prune_rows
-from agent_service.bus.tap import MOST_WAITING_BYTES, Overheard
+from agent_service.bus.dropped_results import MOST_WAITING_BYTES, DroppedResults
+from agent_service.bus.gateway import prune_rows
 from agent_service.trust.identity import SystemClock
 from ductile_gateway.bus.incoming import serve_questions
 from groundwork.nats.link import NatsLink
@@ -45,7 +45,7 @@ class Passing:
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, bytes]] = []
-        self.overheard = Overheard(lambda msg_id, body: self.taken.append((msg_id, body)))
+        self.overheard = DroppedResults(lambda msg_id, body: self.taken.append((msg_id, body)))
 
     async def subscribe(self, subject: str, callback: Any) -> None:
         assert subject == subjects.TOOL_RESULT

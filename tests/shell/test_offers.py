@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.bus.skills import Told, merge, read_answer
+from agent_service.bus.skills import ExecutorOffers, merge, read_answer
 from agent_service.settings import load
 from agent_service.trust.oversight import Oversight, undeclared
 from groundwork.service.errors import Misconfigured
@@ -20,11 +20,11 @@ def tool(name: str = "talk", command: dict[str, Any] = ONE) -> dict[str, Any]:
     return {"name": name, "route": name, "commands": [command]}
 
 
-def told(executor: str | None, *tools: Any) -> Told:
+def told(executor: str | None, *tools: Any) -> ExecutorOffers:
     return read_answer(json.dumps({"executor": executor, "tools": tools}).encode())
 
 
-def merged(*answers: Told, before: Merged | None = None, silent: str = "") -> Merged:
+def merged(*answers: ExecutorOffers, before: Merged | None = None, silent: str = "") -> Merged:
     present = frozenset(answer.executor for answer in answers) - {silent}
     return merge(answers, before[0] if before else {}, present)
 

@@ -12,7 +12,7 @@ from agent_service.archive.pruning import Pruning, RunBelongings
 from agent_service.archive.retention import KeepRunsSettings
 from agent_service.store.database import FILE
 from agent_service.store.sqlite import RunStore
-from agent_service.views.folder.workspace import Workspace
+from agent_service.views.workspace.files import Workspace
 from groundwork.service.errors import TryAgain
 from tests.kit.disks import reserved, small_disk
 from tests.kit.fakes import FakeClock, MemoryArtifacts

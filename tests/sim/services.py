@@ -11,7 +11,7 @@ from agent_service import app as agent_app
 from agent_service.bus.topology import topology
 from agent_service.run.changes import ChangeRecord
 from agent_service.settings import AgentSettings
-from agent_service.views.folder.keeping import Folders
+from agent_service.views.workspace.rendering import Folders
 from ductile_gateway import app as gateway_app
 from ductile_gateway.settings import GatewaySettings
 from groundwork.nats.link import connect

@@ -6,14 +6,14 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from agent_service.bus import findings
+from agent_service.bus import health
+from agent_service.bus.capacity import stream_trouble
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.messages import CONTROL, RESULTS, STARTS
-from agent_service.bus.room import of_stream
 from agent_service.bus.topology import CHANGE, OPERATORS_CHOICE, ROLE, expected, lacking_work
 from agent_service.cli.doctor.machine import id_of
 from agent_service.cli.doctor.tools import gateway
-from agent_service.history.plain import duration, ok, warning, wrong
+from agent_service.history.text import duration, ok, warning, wrong
 from agent_service.settings import AgentSettings
 from groundwork.nats import link as nats_link
 from groundwork.nats.lease import Record, Role, look, look_at_all
@@ -78,8 +78,8 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
         yield wrong("nats", str(error), remedy=remedy)
         return
     try:
-        yield findings.server(link)
-        yield (jetstream := await findings.jetstream(link))
+        yield health.server(link)
+        yield (jetstream := await health.jetstream(link))
         if jetstream.mark != "wrong":
             async for check in _streams(link, settings):
                 yield check
@@ -110,7 +110,7 @@ async def _streams(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Fin
     if any(info["config"].get("num_replicas", 1) > 1 for info in clustered):
         yield replicas(clustered)
     yield room(infos)
-    yield await findings.dead_letters(NatsDeadLetters(link))
+    yield await health.dead_letters(NatsDeadLetters(link))
 
 
 def compared(wanted: Topology, found: Sequence[Deviation]) -> Finding:
@@ -180,7 +180,7 @@ def replicas(infos: Iterable[Json]) -> Finding:
 
 
 def room(streams: Iterable[Json]) -> Finding:
-    if full := [text for info in streams for text in of_stream(info)]:
+    if full := [text for info in streams for text in stream_trouble(info)]:
         remedy = "delete finished runs sooner, or make room: `agentic setup --max-gib N --change`"
         return warning("room", "; ".join(full), remedy=remedy)
     return ok("room", "no stream with a size limit is nearly full")

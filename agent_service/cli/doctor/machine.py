@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx2
 
 from agent_service.admission.callers import HttpSettings
-from agent_service.api.door import Access
-from agent_service.bus.room import CANNOT_WRITE, RESTART
+from agent_service.api.access import Access
+from agent_service.bus.capacity import CANNOT_WRITE, RESTART
 from agent_service.errors import ModelError
-from agent_service.history.plain import ok, warning, wrong
+from agent_service.history.text import ok, warning, wrong
 from agent_service.models.scripted_model import read_script
 from agent_service.models.settings import ModelSettings, open_model
 from agent_service.settings import AgentSettings

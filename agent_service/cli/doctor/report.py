@@ -15,7 +15,7 @@ from agent_service.cli.doctor import machine
 from agent_service.cli.doctor.bus import bus
 from agent_service.cli.doctor.tools import of_the_gateway
 from agent_service.cli.options import AS_JSON, CONFIG_NEARBY, flag
-from agent_service.history.plain import ok, one_line, wrong
+from agent_service.history.text import ok, one_line, wrong
 from agent_service.settings import AgentSettings
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.commands import examples

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from agent_service.bus.findings import statuses
+from agent_service.bus.gateway import statuses
 from agent_service.bus.skills import NatsSkills, unoffered
 from agent_service.cli.doctor.machine import BEFORE
-from agent_service.history.plain import ok, warning, wrong
+from agent_service.history.text import ok, warning, wrong
 from agent_service.settings import AgentSettings
 from agent_service.trust.oversight import undeclared
 from groundwork.nats.link import NatsLink

@@ -44,7 +44,7 @@ Send = Callable[[Sequence[Span]], bool]
 """True when the receiver took the spans. Blocks until that is known."""
 
 
-class Store(Journals, Protocol):
+class TraceSource(Journals, Protocol):
     async def moved_since(self, since: datetime) -> Sequence[str]:
         """Owned runs with an entry at or after `since`."""
 
@@ -53,7 +53,7 @@ MARGIN = timedelta(seconds=60)
 """An entry's instant may be so much earlier than its commit."""
 
 
-class Mark:
+class TraceMark:
     """How far runs have been traced, as the time of an empty file. Its methods raise nothing: nothing of the past is
     caught up with where there is none.
     """
@@ -79,7 +79,9 @@ class Mark:
 
 
 class Traces:
-    def __init__(self, store: Store, send: Send, mark: Mark, *, keeps: Keeps, content: Content | None) -> None:
+    def __init__(
+        self, store: TraceSource, send: Send, mark: TraceMark, *, keeps: Keeps, content: Content | None
+    ) -> None:
         self._store = store
         self._send = send
         self._mark = mark

@@ -31,8 +31,8 @@ from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import RunStore
 from agent_service.trust.proofs import Capabilities, Signing
-from agent_service.views.folder.keeping import write
-from agent_service.views.folder.workspace import Workspace
+from agent_service.views.workspace.files import Workspace
+from agent_service.views.workspace.rendering import write
 from agent_service.workbench.evaluation.expected import REQUESTS, Expected, Observed, said_at_the_end, unmet
 from agent_service.workbench.evaluation.played import (
     Moment,

@@ -1,4 +1,4 @@
-"""Whether the bus and the disk of the store take something new: looked at now and then, and whenever they did not.
+"""Watches whether the bus and the disk of the store can take new runs; while they cannot, starts are refused.
 
 Only streams that refuse when they are full count, except AGENTIC_STARTS, which callers of the API do not fill.
 """
@@ -18,49 +18,50 @@ from groundwork.service.errors import Failure, TryAgain
 from schemas import subjects
 
 OF_STORES = (subjects.STREAM_RUNS, subjects.STREAM_LEDGER, subjects.STREAM_TURNS)
-LOOK_S, LOOK_AMONG_S, LOOK_AGAIN_S = 30.0, 120.0, 1.0
-"""How often is looked, how often where several agents do, and how often while something is wrong."""
+CHECK_S, CHECK_SHARED_S, RECHECK_S = 30.0, 120.0, 1.0
+"""Seconds between checks: of one agent, of each of several, and while there is trouble."""
 ANSWER_WITHIN_S = 2.0
 NEARLY_FULL = 0.8
 LEAST_FREE_BYTES, LEAST_FREE = 256 * 1024 * 1024, 0.05
 
 UNANSWERED_S = 5.0
-"""For how long a server that answers questions may store nothing, before it is taken to keep an error of its disk."""
+"""A server that answers requests but stores nothing for so long is taken to hold on to an error of its disk."""
 CANNOT_WRITE = "NATS cannot write: it keeps an earlier error of its disk"
 RESTART = "make room there, then restart it: `systemctl restart agentic-nats`"
 
 log = logging.getLogger(__name__)
 
 
-async def keep_room(room: Room, link: NatsLink, folder: Path, *, shared: bool = False) -> None:
-    """Keep `room.trouble` true, for ever. `folder`: the store's, which is `shared` in streams too."""
+async def watch_capacity(room: Room, link: NatsLink, folder: Path, *, shared: bool = False) -> None:
+    """Updates `room` until cancelled: periodically, and at once after a refused write.
+
+    `folder` is the store's; a `shared` store has streams, too.
+    """
     while True:
         link.stuck.clear()
-        full, leaderless = await look(link, folder, shared=shared)
-        trouble = "; ".join([*_untaken(leaderless), *full])
+        full, leaderless = await check(link, folder, shared=shared)
+        without = f"no server leads {', '.join(leaderless)}, so nothing can be stored there"
+        trouble = "; ".join([*([without] if leaderless else []), *full])
         if trouble != room.trouble:
             log.warning("no runs are accepted" if trouble else "runs are accepted again", extra={"why": trouble})
         room.say(trouble, again_s=QUEUED_S if leaderless else FULL_S)
-        await asyncio.sleep(LOOK_AGAIN_S)
+        await asyncio.sleep(RECHECK_S)
         if not trouble:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_AMONG_S if shared else LOOK_S):
+                async with asyncio.timeout(CHECK_SHARED_S if shared else CHECK_S):
                     await link.stuck.wait()
 
 
-async def look(link: NatsLink, folder: Path, *, shared: bool = False) -> tuple[list[str], list[str]]:
+async def check(link: NatsLink, folder: Path, *, shared: bool = False) -> tuple[list[str], list[str]]:
+    """Troubles of disk and streams, and the names of streams without a leader."""
     names = [*(name for name in CONSUMED if name != subjects.STREAM_STARTS), *(OF_STORES if shared else ())]
     infos = dict(zip(names, await asyncio.gather(*(_info(link, name) for name in names)), strict=True))
-    full = [*of_disk(folder), *_unable(link, infos.values()), *(f for info in infos.values() for f in of_stream(info))]
-    return full, [name for name, info in infos.items() if is_leaderless(info)]
+    full = [text for info in infos.values() for text in stream_trouble(info)]
+    troubles = [*disk_trouble(folder), *_write_trouble(link, infos.values()), *full]
+    return troubles, [name for name, info in infos.items() if is_leaderless(info)]
 
 
-def _untaken(leaderless: list[str]) -> Iterator[str]:
-    if leaderless:
-        yield f"no server leads {', '.join(leaderless)}, so nothing can be stored there"
-
-
-def _unable(link: NatsLink, infos: Iterable[dict[str, Any]]) -> Iterator[str]:
+def _write_trouble(link: NatsLink, infos: Iterable[dict[str, Any]]) -> Iterator[str]:
     alone = any(info.get("config", {}).get("num_replicas") == 1 for info in infos)
     if alone and link.unanswered_s > UNANSWERED_S:
         yield f"{CANNOT_WRITE}: {RESTART}"
@@ -71,7 +72,7 @@ async def _info(link: NatsLink, name: str) -> dict[str, Any]:
         return await link.ask_jetstream(f"STREAM.INFO.{name}", timeout_s=ANSWER_WITHIN_S)
     except TryAgain:
         return {"cluster": {}} if link.connected else {}
-    except Failure:  # there is no such stream, or it may not be asked after
+    except Failure:  # the stream does not exist, or this login may not ask for it
         return {}
 
 
@@ -79,7 +80,7 @@ def is_leaderless(info: dict[str, Any]) -> bool:
     return "cluster" in info and not info["cluster"].get("leader")
 
 
-def of_stream(info: dict[str, Any]) -> Iterator[str]:
+def stream_trouble(info: dict[str, Any]) -> Iterator[str]:
     config = info.get("config", {})
     most, has = config.get("max_bytes", -1), info.get("state", {}).get("bytes", 0)
     if config.get("discard") == "new" and most > 0 and has >= NEARLY_FULL * most:
@@ -87,7 +88,7 @@ def of_stream(info: dict[str, Any]) -> Iterator[str]:
         yield f"stream {name} is {full} full: raise its limit, `nats stream edit {name} --max-bytes=...`, or purge it"
 
 
-def of_disk(folder: Path) -> Iterator[str]:
+def disk_trouble(folder: Path) -> Iterator[str]:
     disk = shutil.disk_usage(folder)
     if disk.free < min(LEAST_FREE_BYTES, LEAST_FREE * disk.total):
         yield f"the disk of {folder} has only {disk.free >> 20} MiB left: make room on it"

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Connection
 
 from agent_service.admission.callers import HttpSettings, TokenSettings, of_token
-from agent_service.api.errors import MEDIA_TYPE, Code, Refusal
+from agent_service.api.errors import MEDIA_TYPE, ApiError, Code
 from agent_service.api.requests import EVERY_SCOPE, Caller, check_scopes
 from agent_service.trust import identity
 from groundwork.http.requests import PROBES, has_a_path, host, only, os_user
@@ -61,7 +61,7 @@ OF_THE_PAGE = HARDENED | {
 log = logging.getLogger(__name__)
 
 
-def answer(refusal: Refusal, connection: Connection, headers: dict[str, str] | None = None) -> JSONResponse:
+def answer(refusal: ApiError, connection: Connection, headers: dict[str, str] | None = None) -> JSONResponse:
     call, state = getattr(connection.get("endpoint"), "__name__", None), connection.get("state", {})
     facts = {"status": refusal.status, "code": refusal.code, "field": refusal.field, "instance": refusal.instance}
     facts |= {"call": call, "caller": state.get("token")}
@@ -70,7 +70,7 @@ def answer(refusal: Refusal, connection: Connection, headers: dict[str, str] | N
     return JSONResponse(refusal.body(), refusal.status, headers=told, media_type=MEDIA_TYPE)
 
 
-def _headers(refusal: Refusal) -> dict[str, str]:
+def _headers(refusal: ApiError) -> dict[str, str]:
     headers = {}
     if refusal.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -81,7 +81,7 @@ def _headers(refusal: Refusal) -> dict[str, str]:
     return headers
 
 
-class Door:
+class AccessMiddleware:
     def __init__(self, app: ASGIApp, allowed_hosts: Collection[str]) -> None:
         self._app = app
         self._allowed = frozenset(host.lower() for host in allowed_hosts)
@@ -107,17 +107,17 @@ class Door:
         except asyncio.CancelledError:  # the process ends
             if begun:
                 raise
-            stopped = Refusal(Code.TRY_AGAIN, STOPS, retry_after_s=2.0)
+            stopped = ApiError(Code.TRY_AGAIN, STOPS, retry_after_s=2.0)
             await answer(stopped, connection)(connection, receive, hardened)
 
-    def _refusal(self, connection: Connection) -> Refusal | None:
+    def _refusal(self, connection: Connection) -> ApiError | None:
         if not has_a_path(connection):
-            return Refusal(Code.NOT_FOUND, "there is nothing at this path")
+            return ApiError(Code.NOT_FOUND, "there is nothing at this path")
         if host(connection) not in self._allowed and connection["path"] not in PROBES:
             text = "this service does not answer to this Host: add it to `http.allowed_hosts`"
-            return Refusal(Code.WRONG_HOST, text)
+            return ApiError(Code.WRONG_HOST, text)
         if _is_of_another_site(connection):
-            return Refusal(Code.FOREIGN_ORIGIN, "requests from pages of other sites are refused")
+            return ApiError(Code.FOREIGN_ORIGIN, "requests from pages of other sites are refused")
         return None
 
 
@@ -160,7 +160,7 @@ class Access:
     def _check_bearer(self, request: Request, asked: list[str]) -> None:
         bearer = self._known(request.headers.getlist("authorization"))
         if bearer is None:
-            raise Refusal(Code.UNAUTHORIZED, "send `Authorization: Bearer <token>` with a token of this service")
+            raise ApiError(Code.UNAUTHORIZED, "send `Authorization: Bearer <token>` with a token of this service")
         request.state.token, request.state.scopes = bearer.name, bearer.scopes
         check_scopes(bearer.name, bearer.scopes, asked)
 

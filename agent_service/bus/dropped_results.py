@@ -31,7 +31,7 @@ class _Stored:
     passed: bool
 
 
-class Overheard:
+class DroppedResults:
     def __init__(self, dropped: Callable[[str, bytes], None]) -> None:
         self._dropped = dropped
         self._stored: OrderedDict[str, _Stored] = OrderedDict()

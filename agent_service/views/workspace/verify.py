@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 from agent_service.history.results import FILES, NamedArtifact, kept_artifacts
 from agent_service.run.changes import retell
 from agent_service.run.journal import Entry, flaw_in_chain
-from agent_service.views.folder.workspace import Listing, TooLarge, Unsafe
 from agent_service.views.pages import pages_of
+from agent_service.views.workspace.files import Listing, TooLarge, Unsafe
 from schemas.values import dataclass
 
 JOURNAL = "journal"

@@ -22,7 +22,7 @@ from agent_service.history.results import NamedArtifact, kept_artifacts
 from agent_service.run.changes import ChangeRecord, Journals
 from agent_service.run.journal import Entry, Run, flaw_in_chain
 from agent_service.run.ports import Artifacts
-from agent_service.views.folder.workspace import MAX_BYTES, Listing, TooLarge, Unsafe, Workspace
+from agent_service.views.workspace.files import MAX_BYTES, Listing, TooLarge, Unsafe, Workspace
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import monotonic, utc_now
@@ -45,7 +45,7 @@ MAX_ARTIFACTS, MAX_TOTAL = 100, 4 * MAX_BYTES
 log = logging.getLogger(__name__)
 
 
-class Store(Journals, Protocol):
+class RunSource(Journals, Protocol):
     async def load(self, run_id: str) -> Run | None:
         """Raises Damaged and TryAgain."""
 
@@ -68,7 +68,7 @@ class Rendered:
     version: int
 
 
-async def write(run_id: str, store: Store, workspace: Workspace, artifacts: Artifacts) -> Rendered | None:
+async def write(run_id: str, store: RunSource, workspace: Workspace, artifacts: Artifacts) -> Rendered | None:
     """Writes what differs, in a thread; None for a run without entries. Raises Changed for a broken chain, Damaged, and
     as `Workspace.write` and the ports do.
     """
@@ -120,7 +120,7 @@ class Folders:
     to be copied, once so many have ended after it.
     """
 
-    def __init__(self, store: Store, workspace: Workspace, artifacts: Artifacts, *, keep: int) -> None:
+    def __init__(self, store: RunSource, workspace: Workspace, artifacts: Artifacts, *, keep: int) -> None:
         self._store = store
         self._workspace = workspace
         self._artifacts = artifacts

@@ -18,8 +18,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 
-from agent_service.history.plain import is_whole, one_line
 from agent_service.history.results import FILES, is_artifact_path
+from agent_service.history.run_names import is_run_id
+from agent_service.history.text import one_line
 from groundwork.service import store_folder
 from schemas.values import dataclass
 
@@ -65,7 +66,7 @@ class Listing:
 
 def checked(run_id: str) -> str:
     """The run's folder below the root. Raises IllegalName for what is not `run_` and a ULID."""
-    if not is_whole(run_id):
+    if not is_run_id(run_id):
         raise IllegalName(f"{run_id[:80]!r} is not a run id (run_ and a ULID): it has no folder")
     return run_id
 
@@ -155,7 +156,7 @@ class Workspace:
         """Those that changed first come first."""
         with suppress(FileNotFoundError), os.scandir(self._root) as found:
             changed = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in found]
-            return [name for _, name in sorted(changed) if is_whole(name)]
+            return [name for _, name in sorted(changed) if is_run_id(name)]
         return []
 
     def _has(self, run_id: str, path: str, data: bytes) -> bool:

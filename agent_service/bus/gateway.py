@@ -1,0 +1,114 @@
+"""Requests to the gateway over the bus: its status, its verdict on callback addresses, pruning of its ledger."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+from nats.aio.msg import Msg
+from pydantic import ValidationError
+
+from agent_service.history.text import wrong
+from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Failure, TryAgain
+from groundwork.service.machine import monotonic
+from schemas import subjects
+from schemas.status import Finding, GatewayPruned, GatewayStatus, PruneAsked
+
+FRESH_S = 10.0
+FLAW_WITHIN_S = 3.0
+STATUS_WITHIN_S = 3.5
+PRUNED_WITHIN_S = 10.0
+HOURLY = "a gateway that runs does it once an hour"
+
+
+class NatsCallbacks:
+    def __init__(self, link: NatsLink) -> None:
+        self._link = link
+
+    async def flaw(self, url: str) -> str:
+        question = json.dumps({"url": url}).encode()
+        try:
+            answer = json.loads(await self._link.request(subjects.CALLBACK, question, timeout_s=FLAW_WITHIN_S))
+        except (Failure, ValueError):
+            return ""
+        flaw = answer.get("flaw") if isinstance(answer, dict) else None
+        return flaw if isinstance(flaw, str) else ""
+
+
+async def prune_rows(link: NatsLink, *, dry_run: bool) -> GatewayPruned:
+    """Has the gateway delete expired rows of its ledger. `trouble` of the result says why no gateway did."""
+    question = PruneAsked(dry_run=dry_run).model_dump_json().encode()
+    try:
+        answer = await link.request(subjects.PRUNE, question, timeout_s=PRUNED_WITHIN_S)
+        return GatewayPruned.model_validate_json(answer)
+    except Failure as error:
+        return GatewayPruned(rows={}, trouble=f"no gateway answers ({error}); {HOURLY}")
+    except ValidationError:
+        why = "the gateway's answer cannot be read: it is of another version"
+        return GatewayPruned(rows={}, trouble=f"{why}; {HOURLY}")
+
+
+class NatsTroubles:
+    """Fills the port Troubles. Caches the status for a few seconds, because the gateway asks its Ductile for it."""
+
+    def __init__(self, link: NatsLink, *, fresh_s: float = FRESH_S) -> None:
+        self._link = link
+        self._fresh_s = fresh_s
+        self._status: GatewayStatus | None = None
+        self._asked_at = float("-inf")
+        self._asking = asyncio.Lock()
+
+    async def of(self, executor: str, *, run_id: str, step: int) -> str:
+        status = await self.status()
+        if status is None or status.executor != executor:
+            return ""
+        waits = [call.why for call in status.waiting if (call.run_id, call.step) == (run_id, step)]
+        return "; ".join(waits) or "; ".join(
+            f"{found.name}: {found.text}" for found in status.findings if found.mark == "wrong"
+        )
+
+    async def status(self) -> GatewayStatus | None:
+        """None while no gateway answers."""
+        async with self._asking:
+            if monotonic() - self._asked_at > self._fresh_s:
+                try:
+                    self._status = merged(await statuses(self._link, within_s=STATUS_WITHIN_S))
+                except (Failure, ValidationError):
+                    self._status = None
+                self._asked_at = monotonic()
+            return self._status
+
+    async def findings(self) -> tuple[Finding, ...]:
+        status = await self.status()
+        if status is None:
+            return (wrong("gateway", "no gateway reports its status", remedy="start the gateway"),)
+        return status.findings
+
+
+async def statuses(link: NatsLink, *, within_s: float) -> Sequence[GatewayStatus]:
+    """Status of each gateway. Raises Failure if none answers in time, and ValidationError for an unreadable answer."""
+    found, unreadable = dict[str, GatewayStatus](), list[ValidationError]()
+
+    def waits_for_more(answer: Msg) -> bool:
+        try:
+            status = GatewayStatus.model_validate_json(answer.data)
+        except ValidationError as error:
+            unreadable.extend([error] if answer.data else [])  # the server's "no responders" has an empty body
+            return False
+        found[status.gateway] = status
+        return len(found) < status.gateways
+
+    try:
+        await link.request(subjects.STATUS, b"", timeout_s=within_s, goes_on=waits_for_more)
+    except TryAgain:
+        if not found:
+            raise
+    if unreadable:
+        raise unreadable[0]
+    return tuple(found.values())
+
+
+def merged(status: Sequence[GatewayStatus]) -> GatewayStatus:
+    findings = tuple(finding for one in status for finding in one.findings)
+    waiting = tuple(call for one in status for call in one.waiting)
+    return status[0].model_copy(update={"findings": findings, "waiting": waiting})

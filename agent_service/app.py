@@ -110,7 +110,7 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket, *,
             background = Background(group)
             agent = built(background)
             if agent.several:
-                loaded("agent_service.several:join_in")(agent, background)
+                loaded("agent_service.cluster:join_in")(agent, background)
             await _start(agent, background, group, listener, http=http)
     except asyncio.CancelledError:
         if agent:

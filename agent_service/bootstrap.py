@@ -9,30 +9,30 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent_service.admission.limits import Admission, Quotas, Room, SharedLimits
+from agent_service.admission.claims import LocalClaims, SharedClaims
+from agent_service.admission.limits import Admission, Capacity, Quotas, SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
-from agent_service.admission.takings import NoOthers, Takings
 from agent_service.archive.pruning import Pruning, RunBelongings
 from agent_service.background import Background
 from agent_service.bus.buckets import NatsArtifactStore, NatsBoard, NatsValues, ProvenArtifacts
 from agent_service.bus.messages import NatsIntake, NatsPublisher
 from agent_service.bus.skills import NatsSkills
 from agent_service.history import log_line
-from agent_service.kill_switch import Draining, Halting, KillSwitch
+from agent_service.kill_switch import Draining, HaltControl, KillSwitch
 from agent_service.metrics.runs import AgentMetrics
-from agent_service.run.changes import ChangeRecord, Elsewhere
-from agent_service.run.evidence import Evidence
+from agent_service.run.changes import ChangeRecord, RemoteCommit
+from agent_service.run.citations import CitationChecker
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
-from agent_service.run.ports import PromptText, Provider, Question
+from agent_service.run.ports import ModelProvider, ModelQuestion, PromptText
 from agent_service.run.recovery import Recovery, Starter
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import RunStore
 from agent_service.trust.identity import SystemClock
-from agent_service.trust.proofs import Capabilities, Signing, head_told
+from agent_service.trust.proofs import Capabilities, Signing, sealed_head
 from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.rendering import Folders
 from groundwork.service.errors import Fatal, TryAgain
@@ -44,10 +44,10 @@ from schemas import subjects
 from schemas.values import dataclass
 
 if TYPE_CHECKING:  # loaded only where the settings ask for it
-    from agent_service.several import Several
+    from agent_service.cluster import Cluster
     from agent_service.views.spans.sending import Traces
 
-Follower = Callable[[ChangeRecord | Elsewhere], None]
+Follower = Callable[[ChangeRecord | RemoteCommit], None]
 
 
 log = logging.getLogger(__name__)
@@ -60,8 +60,8 @@ class Agent:
     store: RunStore
     recovery: Recovery
     kill_switch: KillSwitch
-    room: Room
-    halting: Halting
+    room: Capacity
+    halting: HaltControl
     draining: Draining
     limits: SharedLimits
     intake: Intake
@@ -71,7 +71,7 @@ class Agent:
     """None without a receiver."""
     pruning: Pruning
     starter: Starter
-    several: "Several | None"
+    several: "Cluster | None"
     """None for one alone."""
     turns: Turns
     metrics: AgentMetrics
@@ -108,7 +108,7 @@ def build(
     ground: Ground,
     store: RunStore,
     keys: KeyRing,
-    model: Provider,
+    model: ModelProvider,
     metrics: AgentMetrics,
     folders_of: type[Folders],
     background: Background,
@@ -116,14 +116,14 @@ def build(
     link, clock, kill_switch, folder = ground.link, SystemClock(), KillSwitch(), ground.folder
     workspaces = folder / "workspaces" if settings.shared else settings.workspaces
     capabilities, signing = Capabilities(keys), Signing(keys, folder, progress=settings.shared)
-    bus, head = NatsPublisher(link, signing, shared=settings.shared), partial(head_told, keys, store.head)
+    bus, head = NatsPublisher(link, signing, shared=settings.shared), partial(sealed_head, keys, store.head)
     publisher = Publisher(bus, sampler(), capabilities, signing, head, kill_switch)
     artifacts, followers = NatsArtifactStore(link), list[Follower]()
     proven = ProvenArtifacts(artifacts, store)
     folders = folders_of(store, Workspace(workspaces), artifacts, keep=settings.keep_pages)
     traces = _traces(settings, store, workspaces / ".traced")
 
-    limits = _limits(settings, clock, Takings(NatsValues(link)) if settings.shared else NoOthers())
+    limits = _limits(settings, clock, SharedClaims(NatsValues(link)) if settings.shared else LocalClaims())
     queue = loaded("agent_service.bus.turn_queue:TurnQueue")(link, background) if settings.shared else None
     perhaps = [part.committed for part in (queue, traces) if part]
     told = (*perhaps, folders.committed, log_line.write, metrics.runs.committed, limits.committed)
@@ -133,7 +133,7 @@ def build(
             tell(change)
 
     model_caller = ModelCaller(
-        model, Evidence(store, proven), clock, kill_switch, limits, asyncio.Semaphore(settings.turns)
+        model, CitationChecker(store, proven), clock, kill_switch, limits, asyncio.Semaphore(settings.turns)
     )
     turns = Turns(store, publisher, model_caller, clock, committed, proven, capabilities, kill_switch)
     oversight, own, rules = settings.oversight(), settings.own_tools(), settings.tool_rules
@@ -145,7 +145,7 @@ def build(
         proven=rules.require_capability,
         declared=rules.declared,
     )
-    incoming, room = metrics.incoming, Room(store.counts, max_queued=settings.http.max_queued)
+    incoming, room = metrics.incoming, Capacity(store.counts, max_queued=settings.http.max_queued)
     incoming.listen_to(link)
     admission = Admission(kill_switch=kill_switch, room=room, quotas=limits.quotas)
     intake = Intake(turns, skills, capabilities, _new_runs(settings, model), admission, incoming, clock)
@@ -153,7 +153,7 @@ def build(
     recovery = Recovery(turns, store, publisher, background, kill_switch, asyncio.Semaphore(settings.turns))
 
     runs, slots = (turns, intake, recovery), settings.turns
-    several = queue and loaded("agent_service.several:Several")(store, queue, runs, kill_switch, clock)
+    several = queue and loaded("agent_service.cluster:Cluster")(store, queue, runs, kill_switch, clock)
     queued = several.turns if several else None
     receiving = NatsIntake(link, intake, turns.children, background, incoming, slots=slots, turns=queued)
     belongings = RunBelongings(workspaces, artifacts, folders.at_rest)
@@ -165,7 +165,7 @@ def build(
         kill_switch=kill_switch,
         limits=limits,
         room=room,
-        halting=Halting(kill_switch, store, NatsBoard(link), turns, clock, recovery.try_again),
+        halting=HaltControl(kill_switch, store, NatsBoard(link), turns, clock, recovery.try_again),
         intake=intake,
         receiving=receiving,
         draining=Draining(
@@ -189,7 +189,7 @@ def build(
     )
 
 
-def _limits(settings: AgentSettings, clock: SystemClock, takings: NoOthers) -> SharedLimits:
+def _limits(settings: AgentSettings, clock: SystemClock, takings: LocalClaims) -> SharedLimits:
     rates, limits = settings.model, settings.limits
     rate_limiter = RateLimiter(
         requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute, takings=takings
@@ -200,7 +200,7 @@ def _limits(settings: AgentSettings, clock: SystemClock, takings: NoOthers) -> S
     return SharedLimits(rate_limiter, spending, Quotas(clock, spending, settings.quota_of, takings=takings))
 
 
-def prompt_of(question: Question) -> PromptText:
+def prompt_of(question: ModelQuestion) -> PromptText:
     """Templates are loaded when somebody wants to see a prompt."""
     text: PromptText = loaded("agent_service.models.prompts.prompt:as_text")(question)
     return text
@@ -217,7 +217,7 @@ def _traces(settings: AgentSettings, store: RunStore, mark: Path) -> "Traces | N
     return traces
 
 
-def _new_runs(settings: AgentSettings, model: Provider) -> NewRuns:
+def _new_runs(settings: AgentSettings, model: ModelProvider) -> NewRuns:
     verify = settings.verify and model.verifies
     fused, short_rules = settings.phases == "fused", settings.model.prompt == "short"
     return NewRuns(

@@ -3,11 +3,11 @@
 VersionMoved      another turn was faster: load again, decide again
 WakeConflict      the wake id names another request: choose another id
 Damaged           one run's stored rows cannot be read: leave that run alone, the others go on
-Newer             a newer version of the agent has moved the run on: that is for its like, and not for this one
-Changed           they can, and are not what the agent wrote: the same
+NewerVersion             a newer version of the agent has moved the run on: that is for its like, and not for this one
+Tampered           they can, and are not what the agent wrote: the same
 OverQuota         its caller has to wait, or is granted more
 Stopped           everything stands still by a person's word: once it goes on, this is done by itself
-Replaced          an artifact is not what its tool made: nothing goes by it
+ArtifactReplaced          an artifact is not what its tool made: nothing goes by it
 ModelError        no answer from the model; `remedy` says what becomes of the run
 and those of both services, in groundwork/service/errors.py.
 """
@@ -41,12 +41,12 @@ class Damaged(ValueError):
         self.what = what
 
 
-class Changed(Damaged):
+class Tampered(Damaged):
     def __str__(self) -> str:
         return f"{super().__str__()}. What was changed says `agentic verify {self.run_id}`"
 
 
-class Newer(TryAgain):
+class NewerVersion(TryAgain):
     def __init__(self, run_id: str) -> None:
         super().__init__(
             f"run {run_id} was moved on by a newer version of the agent and is left alone here; agents of that version "
@@ -65,7 +65,7 @@ class OverQuota(TryAgain):
         self.which = which
 
 
-class Replaced(Exception):
+class ArtifactReplaced(Exception):
     def __init__(self, run_id: str, path: str) -> None:
         super().__init__(f"{path} of run {run_id} is not what its tool made, by its SHA-256: somebody has replaced it")
 

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from agent_service.background import Background
 from agent_service.core.events import StoodStill
 from agent_service.errors import Damaged, Stopped
-from agent_service.run.ports import Board, Clock
+from agent_service.run.ports import Clock, HaltBoard
 from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import TryAgain
 from schemas.status import Halt
@@ -64,7 +64,7 @@ SETTLED_WITHIN = timedelta(seconds=10)
 log = logging.getLogger(__name__)
 
 
-class Turns(Protocol):
+class HaltedTurns(Protocol):
     accepted: asyncio.Event
     """Set when queued runs may begin."""
 
@@ -73,13 +73,13 @@ class Turns(Protocol):
 
 
 @dataclass(slots=True)
-class Halting:
+class HaltControl:
     """`going_on` is called whenever everything goes on."""
 
     kill_switch: KillSwitch
     store: RunStore
-    board: Board
-    turns: Turns
+    board: HaltBoard
+    turns: HaltedTurns
     clock: Clock
     going_on: Callable[[], object]
     _deciding: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, SecretStr, ValidationError, field_validator
 
-from agent_service.admission.callers import BUS, UNBOUNDED, HttpSettings, QuotaSettings, of_token
+from agent_service.admission.callers import BUS, UNBOUNDED, ApiSettings, QuotaSettings, token_caller
 from agent_service.admission.granting import CAPS, LimitPolicy
 from agent_service.archive.retention import KeepRunsSettings
 from agent_service.core.brief import Continuations, Limits
@@ -139,7 +139,7 @@ class AgentSettings(Section):
     keys_file: Path | None = None
     workspaces: Path = Path(".agentic/workspaces")
     keep_pages: Annotated[int, Field(ge=1)] = 10
-    http: HttpSettings = HttpSettings.model_construct()
+    http: ApiSettings = ApiSettings.model_construct()
     bus_quota: QuotaSettings = QuotaSettings.model_construct()
     model: ModelSettings = ModelSettings.model_construct()
     llm_provider: Provider | None = None
@@ -177,7 +177,7 @@ class AgentSettings(Section):
         """Of a caller by its name: `token NAME`, or `bus` and what NATS tells."""
         if caller.startswith(BUS):
             return self.bus_quota
-        named = (self.http.quota_of(token) for token in self.http.tokens if caller == of_token(token.name))
+        named = (self.http.quota_of(token) for token in self.http.tokens if caller == token_caller(token.name))
         return next(named, UNBOUNDED)
 
     def oversight(self) -> Oversight:
@@ -209,7 +209,7 @@ def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> AgentSet
     return loaded.model_copy(update={"model": _model(loaded, environ)})
 
 
-def _refuse_token_of_ductile(http: HttpSettings, place: str, of_ductile: str) -> None:
+def _refuse_token_of_ductile(http: ApiSettings, place: str, of_ductile: str) -> None:
     """Raises Misconfigured where a token of the API also opens Ductile, as far as one file tells."""
     digest = hashlib.sha256(of_ductile.encode()).hexdigest()
     for token in http.tokens if of_ductile else ():

@@ -14,7 +14,7 @@ BUS = "bus"
 """How the names of senders on the bus begin, and the name of those whom NATS does not tell."""
 
 
-def of_token(name: str | None) -> str:
+def token_caller(name: str | None) -> str:
     """The caller that has a token; empty, which has no quota, where the API has none."""
     return f"token {name}" if name else ""
 
@@ -70,7 +70,7 @@ class TokenSettings(Section):
         return str(self.sha256)
 
 
-class HttpSettings(Section):
+class ApiSettings(Section):
     """Where the HTTP API listens, and who may call it."""
 
     host: str = "127.0.0.1"

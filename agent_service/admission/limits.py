@@ -13,13 +13,13 @@ from datetime import date, datetime, timedelta
 from typing import Self
 
 from agent_service.admission.callers import UNBOUNDED, QuotaSettings
+from agent_service.admission.claims import LOCAL, LocalClaims
 from agent_service.admission.rate_limits import MINUTE_S, Bucket, RateLimiter
 from agent_service.admission.spending import Spending
-from agent_service.admission.takings import ALONE, NoOthers
 from agent_service.core.waiting import Status
 from agent_service.errors import OverQuota
 from agent_service.kill_switch import KillSwitch
-from agent_service.run.changes import ChangeRecord, Elsewhere
+from agent_service.run.changes import ChangeRecord, RemoteCommit
 from agent_service.run.ports import Clock
 from agent_service.store.beside import Taken
 from groundwork.service.errors import TryAgain
@@ -33,7 +33,7 @@ class Quotas:
     clock: Clock
     spending: Spending
     of: Callable[[str], QuotaSettings]
-    takings: NoOthers = ALONE
+    takings: LocalClaims = LOCAL
     _turns: defaultdict[str, asyncio.Lock] = field(init=False, default_factory=lambda: defaultdict(asyncio.Lock))
     """By caller, as in what follows."""
     _minutes: dict[str, Bucket] = field(init=False, default_factory=dict)
@@ -70,7 +70,7 @@ class Quotas:
             self._of_today()[caller] += len(change.entry.event)
             self._arrived[caller] += 1
 
-    def elsewhere(self, one: Elsewhere) -> None:
+    def elsewhere(self, one: RemoteCommit) -> None:
         if not one.opened:
             return
         self._open[one.caller] += one.opened
@@ -137,7 +137,7 @@ KNOWN_WITHIN_S = 2.0
 """How long a wake may take that comes while there is trouble: one that is known already is answered all the same."""
 
 
-class Room:
+class Capacity:
     """`counts`: how many runs there are of each status; `max_queued` of them may wait to begin."""
 
     def __init__(self, counts: Callable[[], Awaitable[Mapping[Status, int]]], *, max_queued: int) -> None:
@@ -181,7 +181,7 @@ class Room:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
     kill_switch: KillSwitch
-    room: Room
+    room: Capacity
     quotas: Quotas
 
     async def check(self) -> None:
@@ -211,7 +211,7 @@ class SharedLimits:
         if change.opened:
             self.quotas.committed(change)
 
-    def elsewhere(self, one: Elsewhere) -> None:
+    def elsewhere(self, one: RemoteCommit) -> None:
         self.rate_limiter.elsewhere(one)
         if one.position > self._recalled:
             self.spending.elsewhere(one)

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import field
 from datetime import datetime
 
-from agent_service.admission.takings import ALONE, NoOthers
+from agent_service.admission.claims import LOCAL, LocalClaims
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
-from agent_service.run.changes import CallTold, ChangeRecord, Elsewhere, PastCall
+from agent_service.run.changes import CallCharge, ChangeRecord, RecordedCall, RemoteCommit
 from groundwork.service.machine import monotonic
 from schemas.values import dataclass
 
@@ -66,7 +66,7 @@ class RateLimiter:
         tokens_per_minute: int | None = None,
         now: Callable[[], float] = monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        takings: NoOthers = ALONE,
+        takings: LocalClaims = LOCAL,
     ) -> None:
         self._now = now
         self._sleep = sleep
@@ -106,13 +106,13 @@ class RateLimiter:
     def committed(self, change: ChangeRecord) -> None:
         self.others.pop(change.entry.run_id, None)
 
-    def elsewhere(self, one: Elsewhere) -> None:
+    def elsewhere(self, one: RemoteCommit) -> None:
         if one.call:
             self._count(one.run_id, one.call, one.by)
         elif one.status in FINAL:
             self.others.pop(one.run_id, None)
 
-    def recall(self, calls: Iterable[PastCall], now: datetime) -> None:
+    def recall(self, calls: Iterable[RecordedCall], now: datetime) -> None:
         """Counts the last minute's calls of all processes. `now` is the instant of `now()`."""
         then = self._now() - MINUTE_S
         self._buckets = self._full(then)
@@ -144,7 +144,7 @@ class RateLimiter:
                 return False
         return True
 
-    def _count(self, run_id: str, call: CallTold, by: str = "", at: float | None = None) -> None:
+    def _count(self, run_id: str, call: CallCharge, by: str = "", at: float | None = None) -> None:
         """Counts a call that was not made here now, but `by` another, `at` that instant."""
         if call.reserved:
             self.others[run_id] = _Other(call.tokens, by)

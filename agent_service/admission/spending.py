@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from datetime import date, timedelta
 
-from agent_service.admission.takings import ALONE, NoOthers
+from agent_service.admission.claims import LOCAL, LocalClaims
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
-from agent_service.run.changes import Aside, ChangeRecord, Elsewhere
+from agent_service.run.changes import ChangeRecord, RemoteCommit, ReservedFunds
 from agent_service.run.ports import Clock
 from schemas.values import dataclass
 
@@ -29,8 +29,8 @@ class Spending:
     clock: Clock
     usd_per_day: float | None = None
     of_caller: Callable[[str], float | None] = lambda _: None
-    takings: NoOthers = ALONE
-    aside: dict[str, Aside] = field(init=False, default_factory=dict)
+    takings: LocalClaims = LOCAL
+    aside: dict[str, ReservedFunds] = field(init=False, default_factory=dict)
     """By run, for the calls that are under way where spending has a limit."""
     _turn: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
     _day: date | None = field(init=False, default=None)
@@ -44,7 +44,9 @@ class Spending:
     def spent_usd(self) -> float:
         return sum(self._of_today().values())
 
-    def recall(self, day: date, by_caller: Mapping[str, float], aside: Mapping[str, Aside] | None = None) -> None:
+    def recall(
+        self, day: date, by_caller: Mapping[str, float], aside: Mapping[str, ReservedFunds] | None = None
+    ) -> None:
         self._day, self._spent = day, defaultdict(float, by_caller)
         self.aside |= aside or {}
 
@@ -70,7 +72,7 @@ class Spending:
         async with self._turn:
             while not await self._take(caller, state.run_id, usd + lost):
                 await self.takings.news()
-            self.aside[state.run_id] = Aside(caller, usd)
+            self.aside[state.run_id] = ReservedFunds(caller, usd)
 
     def committed(self, change: ChangeRecord) -> None:
         after = change.after
@@ -79,11 +81,11 @@ class Spending:
         if after.reserve is None and after.run_id in self.aside and not _will_be_made(change):
             del self.aside[after.run_id]
 
-    def elsewhere(self, one: Elsewhere) -> None:
+    def elsewhere(self, one: RemoteCommit) -> None:
         if one.paid_usd:
             self._of_today()[one.caller] += one.paid_usd
         if one.call and one.call.reserved:
-            self.aside[one.run_id] = Aside(one.caller, one.call.usd)
+            self.aside[one.run_id] = ReservedFunds(one.caller, one.call.usd)
         elif one.call or one.status in FINAL:
             self.aside.pop(one.run_id, None)
 

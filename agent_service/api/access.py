@@ -20,7 +20,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Connection
 
-from agent_service.admission.callers import HttpSettings, TokenSettings, of_token
+from agent_service.admission.callers import ApiSettings, TokenSettings, token_caller
 from agent_service.api.errors import MEDIA_TYPE, ApiError, Code
 from agent_service.api.requests import EVERY_SCOPE, Caller, check_scopes
 from agent_service.trust import identity
@@ -132,7 +132,7 @@ def _is_of_another_site(connection: Connection) -> bool:
 class Access:
     """Decides whether a request may do what its route does. Raises Misconfigured where everybody would be let in."""
 
-    def __init__(self, settings: HttpSettings) -> None:
+    def __init__(self, settings: ApiSettings) -> None:
         self._bearers = settings.tokens
         _refuse_shared(self._bearers)
         if not self._bearers and not is_loopback(settings.host):
@@ -175,7 +175,7 @@ class Access:
 async def caller_of(request: Request) -> Caller:
     token, user = request.state.token, os_user(request.scope)
     by = identity.by(f"token {token}" if token else "", f"os user {user}" if user else "") or UNKNOWN
-    return Caller(by=by, payer=of_token(token), transport="http", token=token, scopes=request.state.scopes)
+    return Caller(by=by, payer=token_caller(token), transport="http", token=token, scopes=request.state.scopes)
 
 
 def _refuse_shared(bearers: tuple[TokenSettings, ...]) -> None:

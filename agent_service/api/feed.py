@@ -19,10 +19,10 @@ from agent_service.api.requests import LongPoll
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL, Status
 from agent_service.history.text import View
-from agent_service.run.changes import ChangeRecord, Elsewhere
-from agent_service.run.journal import Record
+from agent_service.run.changes import ChangeRecord, RemoteCommit
+from agent_service.run.journal import JournalRecord
 from agent_service.run.lines import RunLine, line_of
-from agent_service.run.ports import Place
+from agent_service.run.ports import JournalPosition
 from agent_service.store.sqlite import RunStore
 from agent_service.views.journal import EntryView, entry_view
 from groundwork.service.errors import TryAgain
@@ -134,7 +134,7 @@ class Feed:
     def newest(self) -> int:
         return self._journal.newest()
 
-    def tell(self, told: ChangeRecord | Elsewhere) -> None:
+    def tell(self, told: ChangeRecord | RemoteCommit) -> None:
         for name in (told.run_id, "") if self._channels else ():
             if channel := self._channels.get(name):
                 channel.wake_soon()
@@ -197,13 +197,13 @@ class Feed:
 
     async def _of_all(self, after: int) -> Chunk:
         places = await self._journal.places(after, READ_AT_ONCE)
-        found: dict[int, tuple[Record, RunState]] = {}
+        found: dict[int, tuple[JournalRecord, RunState]] = {}
         for run_id, group in groupby(sorted(places, key=attrgetter("run_id", "seq")), key=attrgetter("run_id")):
             found |= await self._at(run_id, tuple(group))
         chunk = _chunk(after, ((at.position, *found[at.position]) for at in places if at.position in found))
         return chunk if chunk.frames or not places else Chunk(places[-1].position)
 
-    async def _at(self, run_id: str, places: Sequence[Place]) -> dict[int, tuple[Record, RunState]]:
+    async def _at(self, run_id: str, places: Sequence[JournalPosition]) -> dict[int, tuple[JournalRecord, RunState]]:
         first, last = places[0].seq, places[-1].seq
         try:
             run = await self._journal.load(run_id)
@@ -235,7 +235,7 @@ async def _while_there(wait: LongPoll) -> AsyncIterator[None]:
             listening.cancel()
 
 
-def _chunk(after: int, news: Iterable[tuple[int, Record, RunState | None]]) -> Chunk:
+def _chunk(after: int, news: Iterable[tuple[int, JournalRecord, RunState | None]]) -> Chunk:
     frames: list[bytes] = []
     number, final, size = after, False, 0
     for number, record, run in news:
@@ -246,7 +246,7 @@ def _chunk(after: int, news: Iterable[tuple[int, Record, RunState | None]]) -> C
     return Chunk(number, b"".join(frames), final)
 
 
-def _frame(number: int, record: Record, run: RunState | None) -> bytes:
+def _frame(number: int, record: JournalRecord, run: RunState | None) -> bytes:
     entry = entry_view(record)
     data = RunEvent(position=number, run=line_of(run), entry=entry) if run else entry
     # many readers split lines where only Unicode would, so such characters go as JSON's own escapes

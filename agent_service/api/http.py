@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
-from agent_service.admission.callers import of_token
+from agent_service.admission.callers import token_caller
 from agent_service.api import requests
 from agent_service.api.access import HARDENED, PAGE, Access, AccessMiddleware, answer, caller_of
 from agent_service.api.errors import IDEMPOTENCY_KEY, REFUSED, ApiError, Code, broken, refusal_of, unfit
@@ -204,7 +204,7 @@ async def idempotency_key(
     """The key as an id; None where none was sent. Refuses (422) what can be no key."""
     if sent is None:
         return None
-    quoted, payer = _QUOTED.fullmatch(sent), of_token(request.state.token)
+    quoted, payer = _QUOTED.fullmatch(sent), token_caller(request.state.token)
     if len(sent) > LONGEST_KEY or not (quoted or _PLAIN.fullmatch(sent)):
         why = f'must be a quoted string of visible ASCII, of {LONGEST_KEY} characters at most, such as "a-1"'
         raise unfit(IDEMPOTENCY_KEY, why)

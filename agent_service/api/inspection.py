@@ -16,7 +16,7 @@ from agent_service.api.requests import Query
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending
 from agent_service.history.results import is_artifact_path
-from agent_service.run.ports import PromptText, Question, Skills
+from agent_service.run.ports import ModelQuestion, PromptText, Skills
 from agent_service.store.sqlite import RunStore
 from agent_service.views.inbox import DeadLetter
 from agent_service.views.journal import (
@@ -83,7 +83,7 @@ class Inspection:
     store: RunStore
     reader: JournalReader
     folders: Folders
-    prompt_of: Callable[[Question], PromptText]
+    prompt_of: Callable[[ModelQuestion], PromptText]
 
     async def list_entries(self, run_id: str, query: EntriesQuery) -> EntryPage:
         """The journal of a run, for audit and replay."""

@@ -11,7 +11,7 @@ from agent_service.archive.pruning import Pruning
 from agent_service.archive.retention import Pruned
 from agent_service.core.waiting import Status
 from agent_service.history.text import View
-from agent_service.kill_switch import Draining, Halting
+from agent_service.kill_switch import Draining, HaltControl
 from agent_service.run.lines import Sum
 from agent_service.store.sqlite import RunStore
 from agent_service.trust.identity import by as told_by
@@ -138,7 +138,7 @@ class OperatorCalls:
 
 
 class SwitchCalls:
-    def __init__(self, halting: Halting, signing: Signing) -> None:
+    def __init__(self, halting: HaltControl, signing: Signing) -> None:
         self._halting = halting
         self._signing = signing
 

@@ -32,8 +32,8 @@ from agent_service.errors import Damaged, WakeConflict
 from agent_service.history.words import executor_of
 from agent_service.metrics.wakes import Waking
 from agent_service.run.intake import Intake, why_ignored
-from agent_service.run.lines import RunLine, Wanted
-from agent_service.run.ports import Callbacks, Skills, Troubles
+from agent_service.run.lines import RunFilter, RunLine
+from agent_service.run.ports import CallbackCheck, Skills, StepDiagnosis
 from agent_service.store.sqlite import RunStore
 from agent_service.views.journal import JournalReader
 from agent_service.views.run import RunView, run_view
@@ -74,9 +74,9 @@ class RunsQuery(Query):
     cursor: Annotated[str | None, Field(pattern=r"^run_[0-7][0-9A-HJKMNP-TV-Z]{25}$")] = None
     """`next_cursor` of the page before."""
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> RunFilter:
         asked = self.model_dump(include={"text", "run", "tool", "since", "until", "wake_id", "caller"})
-        return Wanted(statuses=frozenset(self.status + self.state), **asked)
+        return RunFilter(statuses=frozenset(self.status + self.state), **asked)
 
 
 class RunPage(BaseModel):
@@ -104,8 +104,8 @@ class RunCalls:
     store: RunStore
     intake: Intake
     skills: Skills
-    troubles: Troubles
-    callbacks: Callbacks
+    troubles: StepDiagnosis
+    callbacks: CallbackCheck
     background: Background
     feed: Feed
     reader: JournalReader

@@ -14,7 +14,7 @@ from agent_service.history import run_names
 from agent_service.history.results import NamedArtifact, kept_artifacts
 from agent_service.history.run_names import Candidate
 from agent_service.run.journal import Entry
-from agent_service.run.lines import Wanted
+from agent_service.run.lines import RunFilter
 from agent_service.settings import AgentSettings
 from agent_service.store.database import open_for_reading
 from agent_service.store.opening import log_of_runs, open_shared
@@ -78,7 +78,7 @@ class Records:
     async def named(self, name: str) -> str:
         if run_names.is_run_id(name):
             return name
-        newest = await self.store.runs(Wanted(run=run_names.id_part(name)), limit=run_names.MOST_CANDIDATES)
+        newest = await self.store.runs(RunFilter(run=run_names.id_part(name)), limit=run_names.MOST_CANDIDATES)
         return run_names.resolve(name, [Candidate(line.run_id, line.status, line.goal) for line in newest])
 
     async def entries(self, run_id: str) -> list[Entry]:

@@ -29,7 +29,7 @@ from agent_service.bus.buckets import NatsArtifactStore, content_type_of, key_of
 from agent_service.bus.reading import told_ends
 from agent_service.errors import Damaged
 from agent_service.history.text import one_line
-from agent_service.run.lines import Wanted
+from agent_service.run.lines import RunFilter
 from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE, open_database
 from agent_service.store.marks import Mark, is_moved_away, mark_in, put_mark, take_mark_away
@@ -215,7 +215,7 @@ async def _coming(link: NatsLink, name: str) -> AsyncIterator[None]:
 
 async def _found(store: RunStore, ring: KeyRing, link: NatsLink) -> dict[str, Any]:
     runs = sum((await store.counts()).values())
-    lines = await store.runs(Wanted(statuses=OPEN), limit=MANY)
+    lines = await store.runs(RunFilter(statuses=OPEN), limit=MANY)
     under_way = {line.run_id: one_line(f"{line.status}, step {line.steps}: {line.goal}", 120) for line in lines}
     return {"runs": runs, "under_way": under_way, **await _heard_since(store, ring, link)}
 

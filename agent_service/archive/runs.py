@@ -24,8 +24,8 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.history.results import FILES, is_artifact_path
 from agent_service.history.run_names import is_run_id
-from agent_service.run.arrival import own_turn
-from agent_service.run.changes import as_decided, retell
+from agent_service.run.changes import replay, replayed_state
+from agent_service.run.inbound import turn_id
 from agent_service.run.journal import Commit, Entry, flaw_in_chain, growth_of
 from agent_service.run.ports import Dismissal
 from agent_service.store.database import load_queries
@@ -171,7 +171,7 @@ def _of_run(runs: Runs, run: ArchivedRun, known: Counter[str]) -> Iterator[Flaw]
     if flaw := flaw_in_journal(entries, run.run_id):
         yield changed(JOURNAL, flaw)
         return
-    state, manifest = as_decided(entries), runs.archive.manifest
+    state, manifest = replayed_state(entries), runs.archive.manifest
     yield from _of_line(run, entries, state)
     yield from () if BESIDE in manifest.files else _of_children(run, state, known)
     stay = manifest.moved or bool(run.artifacts_gone) or ARTIFACTS in manifest.left_out
@@ -249,7 +249,7 @@ def commits_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[Commit]:
     if flaw := flaw_of(run, entries):
         raise ValueError(flaw)
     commits = list[Commit]()
-    for change in retell(entries):
+    for change in replay(entries):
         newest = change.entry.seq == run.version
         commit = Commit(
             entry=change.entry,
@@ -310,7 +310,7 @@ async def _append_run(log: SharedLog, run: ArchivedRun, entries: Sequence[Entry]
     if newest and (row is None or row.seq > len(commits) or row.head != commits[row.seq - 1].entry.hash):
         raise Misconfigured(f"the log has another entry of {subject}: use a stream made anew")
     for commit in commits[row.seq if row else 0 :]:
-        by = own_turn(run.run_id, run.version) if commit.entry.seq > run.dispatched_up_to else ""
+        by = turn_id(run.run_id, run.version) if commit.entry.seq > run.dispatched_up_to else ""
         newest_one = commit.entry.seq == run.version
         body = encoded(fact_of(commit, by, whole=newest_one))
         told = run.dispatched_up_to if newest_one else 0

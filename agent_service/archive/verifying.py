@@ -20,7 +20,7 @@ from agent_service.bus.reading import ToldEnd, told_ends
 from agent_service.errors import Damaged
 from agent_service.history.results import FILES, NamedArtifact, is_artifact_path
 from agent_service.history.text import one_line
-from agent_service.run.changes import as_decided
+from agent_service.run.changes import replayed_state
 from agent_service.run.journal import Entry
 from agent_service.views.workspace.verify import JOURNAL, Flaw, flaw_in_journal
 from agent_service.views.workspace.verify import verify as flaws_of
@@ -153,7 +153,7 @@ async def journal_of(kept: Records, run_id: str) -> tuple[list[Flaw], list[Entry
         flaw = flaw or f"entry {version} is not the one that the run's state was made with"
     if flaw:
         return [changed(JOURNAL, flaw)], entries
-    state = as_decided(entries)
+    state = replayed_state(entries)
     due_at = microseconds(state.due_at) if state.due_at else None
     given_row = state.version, state.status.value, due_at, str(state.summary), state.brief.goal
     told = {part.name: (getattr(run.state, part.name), getattr(state, part.name)) for part in fields(state)}

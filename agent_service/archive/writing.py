@@ -34,7 +34,7 @@ from agent_service.archive.verifying import journal_of as stored_journal
 from agent_service.bus.buckets import FOLDER
 from agent_service.core.waiting import Status
 from agent_service.history.results import NamedArtifact
-from agent_service.run.changes import as_decided
+from agent_service.run.changes import replayed_state
 from agent_service.settings import AgentSettings
 from agent_service.store.marks import left
 from agent_service.store.opening import log_of_runs
@@ -185,7 +185,7 @@ async def _add_export(kept: Records, run_id: str, archive: Writer) -> tuple[Arch
             archive.add(f"{run_id}/{path}", content)
         else:
             left_out[path] = content
-    children = [child.run_id for child in as_decided(entries).children]
+    children = [child.run_id for child in replayed_state(entries).children]
     there = [child for child in children if kept.store.version(child)]
     left_out |= {child: "there is no such run any more" for child in children if child not in there}
     return run.model_copy(update={"left_out": left_out}), there

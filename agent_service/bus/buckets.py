@@ -9,10 +9,10 @@ from contextlib import contextmanager, suppress
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from agent_service.admission.takings import Amounts
-from agent_service.errors import Replaced
+from agent_service.admission.claims import Amounts
+from agent_service.errors import ArtifactReplaced
 from agent_service.history.results import named_artifacts
-from agent_service.run.ports import KeptArtifacts
+from agent_service.run.ports import ArtifactStore
 from agent_service.store.sqlite import RunStore
 from groundwork.nats.buckets import ArtifactBucket, newest, replaced
 from groundwork.nats.link import NatsLink
@@ -57,10 +57,10 @@ class NatsArtifactStore:
 
 
 class ProvenArtifacts:
-    """Fills the port KeptArtifacts: only content with the SHA-256 that the journal recorded, for a changed bucket must
+    """Fills the port ArtifactStore: only content with the SHA-256 that the journal recorded, for a changed bucket must
     not prove a claim."""
 
-    def __init__(self, artifacts: KeptArtifacts, store: RunStore) -> None:
+    def __init__(self, artifacts: ArtifactStore, store: RunStore) -> None:
         self._artifacts = artifacts
         self._store = store
 
@@ -71,7 +71,7 @@ class ProvenArtifacts:
         records = (entry.record() for entry in await self._store.entries(run_id) if path in entry.event)
         if not all(one.is_brought_by(content) for one in named_artifacts(records) if one.path == path):
             log.error("an artifact was replaced", extra={"run_id": run_id, "path": path})
-            raise Replaced(run_id, path)
+            raise ArtifactReplaced(run_id, path)
         return content
 
     async def put(self, run_id: str, path: str, content: bytes) -> None:

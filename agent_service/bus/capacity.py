@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from agent_service.admission.limits import FULL_S, QUEUED_S, Room
+from agent_service.admission.limits import FULL_S, QUEUED_S, Capacity
 from agent_service.bus.topology import CONSUMED
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain
@@ -32,7 +32,7 @@ RESTART = "make room there, then restart it: `systemctl restart agentic-nats`"
 log = logging.getLogger(__name__)
 
 
-async def watch_capacity(room: Room, link: NatsLink, folder: Path, *, shared: bool = False) -> None:
+async def watch_capacity(room: Capacity, link: NatsLink, folder: Path, *, shared: bool = False) -> None:
     """Updates `room` until cancelled: periodically, and at once after a refused write.
 
     `folder` is the store's; a `shared` store has streams, too.

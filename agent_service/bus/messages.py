@@ -16,8 +16,8 @@ from agent_service.background import Background
 from agent_service.bus.dropped_results import DroppedResults
 from agent_service.errors import Damaged
 from agent_service.metrics.wakes import IncomingMetrics
-from agent_service.run.arrival import IN_HAND, Arrival, Message, UnknownRun, Unreadable
 from agent_service.run.children.executor import ChildRuns
+from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, InvalidMessage, UnknownRun, WorkMessage
 from agent_service.run.intake import Intake
 from agent_service.run.outbox import SOURCE
 from agent_service.trust.proofs import Signing
@@ -95,7 +95,7 @@ class NatsPublisher:
 
 
 class MessageHandler(Protocol):
-    async def receive(self, arrival: Arrival) -> None: ...
+    async def receive(self, arrival: InboundMessage) -> None: ...
 
 
 class NatsIntake:
@@ -183,7 +183,7 @@ class NatsIntake:
             self._overheard.delivered(delivery)
         why: Exception | None = None
         began = time.perf_counter()
-        IN_HAND.set(message_of(source, delivery))  # of this message's own task
+        CURRENT_MESSAGE.set(message_of(source, delivery))  # of this message's own task
         try:
             await self._handlers[source].receive(arrival_of(delivery))
         except Exception as error:  # whatever it is, it is measured
@@ -204,7 +204,7 @@ class NatsIntake:
             tried = delivery.delivered - 1
             is_late = tried >= len(UNKNOWN_RUN_DELAYS_S)
             return GiveUp(str(error)) if is_late else TryAgain(str(error), delay_s=UNKNOWN_RUN_DELAYS_S[tried])
-        return GiveUp(str(error)) if isinstance(error, Unreadable | Damaged) else error
+        return GiveUp(str(error)) if isinstance(error, InvalidMessage | Damaged) else error
 
     def _take_dropped(self, msg_id: str, body: bytes) -> None:
         if self._dropped == MOST_DROPPED:
@@ -212,12 +212,14 @@ class NatsIntake:
         log.warning("a result was not stored: another message has its id", extra={"msg_id": msg_id[:LONGEST_ID]})
         self._dropped += 1
         place = f"heard-{new_uuid().hex}"
-        self._background.start(self._receive_dropped(Arrival(subject=subjects.TOOL_RESULT, body=body, place=place)))
+        self._background.start(
+            self._receive_dropped(InboundMessage(subject=subjects.TOOL_RESULT, body=body, place=place))
+        )
 
-    async def _receive_dropped(self, arrival: Arrival) -> None:
+    async def _receive_dropped(self, arrival: InboundMessage) -> None:
         try:
             await self._intake.receive(arrival)
-        except (Unreadable, Damaged) as error:
+        except (InvalidMessage, Damaged) as error:
             log.warning("a result that was not stored is refused", extra={"why": str(error)})
         finally:
             self._dropped -= 1
@@ -234,16 +236,18 @@ def _about(delivery: Delivery, run_id: str) -> dict[str, object]:
     return {"run_id": run_id, "subject": delivery.subject}
 
 
-def message_of(source: Source, delivery: Delivery) -> Message:
+def message_of(source: Source, delivery: Delivery) -> WorkMessage:
     place = _place(delivery)
     if source is TURNS:
-        return Message.of_turn(delivery.headers.get(MSG_ID, ""), place, delivery.delivered)
-    return Message(name=f"{source.durable}/{place}", delivered=delivery.delivered)
+        return WorkMessage.of_turn(delivery.headers.get(MSG_ID, ""), place, delivery.delivered)
+    return WorkMessage(name=f"{source.durable}/{place}", delivered=delivery.delivered)
 
 
-def arrival_of(delivery: Delivery) -> Arrival:
+def arrival_of(delivery: Delivery) -> InboundMessage:
     place = _place(delivery)
-    return Arrival(subject=delivery.subject, body=delivery.body, place=place, headers=delivery.headers, at=delivery.at)
+    return InboundMessage(
+        subject=delivery.subject, body=delivery.body, place=place, headers=delivery.headers, at=delivery.at
+    )
 
 
 def _place(delivery: Delivery) -> str:

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any
 
-from agent_service.trust.proofs import head_heard
+from agent_service.trust.proofs import open_sealed_head
 from agent_service.views.why import ConsumerPosition, MessageLocation
 from groundwork.nats.following import FROM_THE_FIRST, Following
 from groundwork.nats.link import NatsLink
@@ -112,7 +112,7 @@ async def told_ends(link: NatsLink, ring: KeyRing) -> list[ToldEnd]:
     found = []
     async for message in headers_of(link, subjects.STREAM, f"{subjects.EVENTS}*"):
         run_id = message.headers.get(envelope.RUN_ID, "")
-        heard = head_heard(ring, run_id, message.headers.get(envelope.HEAD, ""))
+        heard = open_sealed_head(ring, run_id, message.headers.get(envelope.HEAD, ""))
         if heard and message.subject in subjects.ENDINGS:
             found.append(ToldEnd(run_id=run_id, subject=message.subject, seq=heard[0], head=heard[1]))
     return found

@@ -9,7 +9,7 @@ from agent_service.core.waiting import Status, Stop
 from agent_service.history import words
 from agent_service.history.items import HEARD, Item, ItemError, ItemStatus, Thought, heard
 from agent_service.history.requests import Requests
-from agent_service.run.journal import Record
+from agent_service.run.journal import JournalRecord
 
 _OF_DECISIONS: dict[facts.DecisionStatus, ItemStatus] = {
     "ok": "ok",
@@ -22,7 +22,7 @@ _OF_ENDINGS: dict[Status, ItemStatus] = {Status.DONE: "ok", Status.CANCELLED: "c
 CALL, MODEL_WAIT, SLEEP, PAUSE = "call", "wait for the model", "wait by choice", "pause"
 
 
-def rests(record: Record) -> bool:
+def rests(record: JournalRecord) -> bool:
     """True when the run ended, or waits for a person or an instant."""
     return any(isinstance(fact, facts.RunEnded | facts.PersonAsked | facts.Slept) for fact in record.facts)
 
@@ -34,17 +34,17 @@ class History(Requests):
 
     accepted: events.WakeAccepted
 
-    def __init__(self, records: Iterable[Record] = ()) -> None:
+    def __init__(self, records: Iterable[JournalRecord] = ()) -> None:
         super().__init__()
         self.seq = 0
         self.status = Status.QUEUED
         self.models: dict[str, None] = {}
-        self.started: Record | None = None
+        self.started: JournalRecord | None = None
         self.reopened = 0
         self._phase = Phase.PLAN
         self.hear(records)
 
-    def hear(self, records: Iterable[Record]) -> None:
+    def hear(self, records: Iterable[JournalRecord]) -> None:
         """Those that it has are left out: another reader has folded them meanwhile."""
         for record in (record for record in records if record.entry.seq > self.seq):
             self.record, self.closed, self.seq = record, [], record.entry.seq
@@ -52,7 +52,7 @@ class History(Requests):
                 if happen := HEARD.get(type(told)):
                     happen(self, told)
 
-    def ends(self, records: Iterable[Record]) -> Iterator[Item]:
+    def ends(self, records: Iterable[JournalRecord]) -> Iterator[Item]:
         """Hears these; each item is as it was when it was closed."""
         for record in records:
             self.hear([record])

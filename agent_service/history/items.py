@@ -17,7 +17,7 @@ from agent_service.core.facts import Decided, RunEnded
 from agent_service.core.phases import Decision, Phase
 from agent_service.core.waiting import RequestName
 from agent_service.history.text import clipped
-from agent_service.run.journal import Record
+from agent_service.run.journal import JournalRecord
 from schemas.events import Execution, ToolError
 from schemas.values import dataclass, replace
 
@@ -156,7 +156,7 @@ class Items:
     time; `closed` those that the entry in hand, `record`, closed, as they were then.
     """
 
-    record: Record
+    record: JournalRecord
 
     def __init__(self) -> None:
         self.open: dict[str, Item] = {}

@@ -11,7 +11,7 @@ from agent_service.core.acting import output_of, summary_of_output
 from agent_service.core.continuing import wish_of
 from agent_service.core.events import ToolReturned
 from agent_service.core.facts import AttemptAnswered, RequestFinished
-from agent_service.run.journal import Record
+from agent_service.run.journal import JournalRecord
 from schemas.continuation import ContinuationInvalid, read
 from schemas.events import ARTIFACT_PATH, Execution, ToolOutput, ToolResult
 from schemas.fields import Told
@@ -28,7 +28,7 @@ def execution_of(result: ToolResult | None) -> Execution | None:
     return execution if execution.model_fields_set and execution != Execution() else None
 
 
-def result_of(record: Record, step: int) -> ToolResult | None:
+def result_of(record: JournalRecord, step: int) -> ToolResult | None:
     """The result of the step in the entry; None where silence or a person's word is the answer."""
     event = record.event
     return event.result if isinstance(event, ToolReturned) and event.result.step == step else None
@@ -68,7 +68,7 @@ def is_artifact_path(path: str) -> bool:
     return ARTIFACT_PATH.fullmatch(path) is not None
 
 
-def named_artifacts(records: Iterable[Record]) -> tuple[NamedArtifact, ...]:
+def named_artifacts(records: Iterable[JournalRecord]) -> tuple[NamedArtifact, ...]:
     named: dict[str, NamedArtifact] = {}
     for record in records:
         event = record.event
@@ -79,7 +79,7 @@ def named_artifacts(records: Iterable[Record]) -> tuple[NamedArtifact, ...]:
     return tuple(named.values())
 
 
-def kept_artifacts(records: Iterable[Record]) -> dict[str, NamedArtifact]:
+def kept_artifacts(records: Iterable[JournalRecord]) -> dict[str, NamedArtifact]:
     """By path, those with a lawful name."""
     return {one.path: one for one in named_artifacts(records) if one.is_kept}
 

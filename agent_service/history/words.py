@@ -29,7 +29,7 @@ from agent_service.core.waiting import (
 from agent_service.history.items import Thought
 from agent_service.history.results import execution_of, result_of, summary_of_answer
 from agent_service.history.text import instant, one_line
-from agent_service.run.journal import Record
+from agent_service.run.journal import JournalRecord
 from agent_service.run.lines import WaitsFor, waits_for
 from schemas.events import SignalKind, ToolResult
 from schemas.values import dataclass
@@ -120,16 +120,16 @@ def titled(told: Any) -> dict[str, str]:
     return {"title": bare[0].upper() + bare[1:], "text": text}
 
 
-def say(record: Record) -> str:
+def say(record: JournalRecord) -> str:
     """The entry in one line."""
     return one_line("; ".join(map(str, (*_happened(record), *_led_to(record)))), MAX_SAYING)
 
 
-def bare(record: Record) -> str:
+def bare(record: JournalRecord) -> str:
     return "; ".join(clause.bare for clause in (*_happened(record), *_led_to(record)))
 
 
-def answer_to(record: Record, over: facts.RequestFinished) -> facts.AttemptAnswered | None:
+def answer_to(record: JournalRecord, over: facts.RequestFinished) -> facts.AttemptAnswered | None:
     """The answer of the same entry that ended it, and tells more of it: its own, or that of asking once more."""
     for answer in record.all(facts.AttemptAnswered):
         asker, _, last = answer.task.rpartition(".")
@@ -138,7 +138,7 @@ def answer_to(record: Record, over: facts.RequestFinished) -> facts.AttemptAnswe
     return None
 
 
-def _led_to(record: Record) -> Iterator[Clause]:
+def _led_to(record: JournalRecord) -> Iterator[Clause]:
     """What the event led to, but for what became of what it brought itself."""
     for fact in record.facts:
         if isinstance(fact, facts.RequestFinished):
@@ -148,7 +148,7 @@ def _led_to(record: Record) -> Iterator[Clause]:
             yield said(fact)
 
 
-def _happened(record: Record) -> Iterator[Clause]:
+def _happened(record: JournalRecord) -> Iterator[Clause]:
     event = record.event
     match event:
         case events.ModelReplied(model=model):

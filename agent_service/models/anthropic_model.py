@@ -21,7 +21,7 @@ from agent_service.models.call import LanguageModel, Prices, Reply, Request
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
 from agent_service.models.transport import check_way, connection, events
-from agent_service.run.ports import Question
+from agent_service.run.ports import ModelQuestion
 from groundwork.service.errors import Misconfigured
 
 SLOW_TOOLS_S = 240.0
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 Count = Annotated[int, Field(ge=0)]
 
 
-class _Usage(BaseModel):
+class _AnthropicUsage(BaseModel):
     """`input_tokens` is what was neither read from the cache nor written to it."""
 
     input_tokens: Count
@@ -108,7 +108,7 @@ class AnthropicApi:
             body["diagnostics"] = {"previous_message_id": question.state.replies.get(prompt.schema_hash)}
         return body
 
-    def _kept(self, question: Question) -> dict[str, str]:
+    def _kept(self, question: ModelQuestion) -> dict[str, str]:
         compacts_apart = self._settings.of(Phase.COMPACT).model != self._settings.of(Phase.REFLECT).model
         unread = {Phase.VERIFY, Phase.COMPACT} if compacts_apart else {Phase.VERIFY}
         if self._settings.cache == "off" or question.phase in unread:
@@ -171,7 +171,7 @@ def _block(text: str, kept: dict[str, str] | None = None) -> dict[str, Any]:
     return {**block, "cache_control": kept} if kept else block
 
 
-def _newest(question: Question, prompt: Prompt) -> int:
+def _newest(question: ModelQuestion, prompt: Prompt) -> int:
     """The note up to which the prompt is kept. A compaction only reads: its notes change with it."""
     last = len(prompt.notes) - 1
     return last - 1 if question.phase is Phase.COMPACT else last
@@ -203,7 +203,7 @@ def _take(event: dict[str, Any], message: dict[str, Any], reply: Reply) -> None:
             reply.stop_reason, reply.refusal = delta.get("stop_reason") or "", _refusal(delta)
             reply.hidden = False  # the sums that come with it hold all thinking
     if event.get("type") in ("message_start", "message_delta") and message.get("usage"):
-        usage = _Usage.model_validate(message["usage"])
+        usage = _AnthropicUsage.model_validate(message["usage"])
         reply.usage = usage.told()
         reply.kept_1h = (usage.cache_creation or {}).get("ephemeral_1h_input_tokens") or 0
 

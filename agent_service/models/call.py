@@ -19,11 +19,11 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import CallReserve
 from agent_service.errors import ModelError
 from agent_service.models.faults import MOST_MESSAGE, by_status, cause_of, retry_after_s, status_of, was_made
-from agent_service.models.prompts.judging import Read, read, read_cut
 from agent_service.models.prompts.prompt import Prompt, compose
+from agent_service.models.prompts.validation import Read, read, read_cut
 from agent_service.models.settings import MOST_REPLY_TOKENS, ModelSettings, PriceSettings
 from agent_service.models.transport import SaidError
-from agent_service.run.ports import Answer, Estimate, ModelCall, Question
+from agent_service.run.ports import Estimate, ModelAnswer, ModelCall, ModelQuestion
 from groundwork.service.program import loaded
 from schemas.values import dataclass, replace
 
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 class Request:
     """`reply_tokens`: the most of the reply, thinking included. `grammar`: have the provider enforce the schema."""
 
-    question: Question
+    question: ModelQuestion
     prompt: Prompt
     estimate: Estimate
     grammar: bool = True
@@ -79,7 +79,7 @@ class Reply:
                 raise ValueError(f"it is no complete reply: {name}")
 
 
-class Api(Protocol):
+class ProviderApi(Protocol):
     sdk: Any
     """The SDK's module. Both SDKs come from one generator and name their errors alike."""
 
@@ -97,13 +97,13 @@ class Api(Protocol):
 
 
 class LanguageModel:
-    def __init__(self, api: Api, settings: ModelSettings, prices: "Prices") -> None:
+    def __init__(self, api: ProviderApi, settings: ModelSettings, prices: "Prices") -> None:
         self._api = api
         self._settings = settings
         self._prices = prices
         self._without_grammar: set[tuple[str, str]] = set()
 
-    def prepare(self, question: Question) -> ModelCall:
+    def prepare(self, question: ModelQuestion) -> ModelCall:
         prompt = compose(question)
         kept_1h = self._api.kept_1h(question.state)
         estimate = estimated(question, prompt, self._settings, self._prices, kept_1h=kept_1h)
@@ -121,10 +121,10 @@ class LanguageModel:
             raise self._fault(error) from error
         return tuple(filter(None, found))
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: Request) -> ModelAnswer:
         reply = await self._ask(request)
         decision, plan = _decision(reply, request)
-        used = reply.usage or so_far(reply, request)
+        used = reply.usage or usage_so_far(reply, request)
         provenance = Provenance(
             prompt_hash=request.prompt.template_hash,
             schema_hash=request.prompt.schema_hash,
@@ -133,7 +133,7 @@ class LanguageModel:
             cache_miss=reply.cache_miss,
             provider=self._settings.known_as(),
         )
-        return Answer(
+        return ModelAnswer(
             decision=decision,
             plan=plan,
             usage=replace(used, cost_usd=self._prices.cost_usd(reply.model, used, reply.kept_1h)),
@@ -152,7 +152,7 @@ class LanguageModel:
             told = self._fault(error)
             told.lost = request.estimate.reserve.if_lost if was_made(error) else None
             if reply.usage or reply.shown:
-                used = so_far(reply, request)
+                used = usage_so_far(reply, request)
                 cost_usd = self._prices.cost_usd(reply.model or request.estimate.model, used, reply.kept_1h)
                 told.lost = used.input_tokens + used.output_tokens, cost_usd
             raise told from error
@@ -203,7 +203,7 @@ class LanguageModel:
 
 
 def estimated(
-    question: Question, prompt: Prompt, settings: ModelSettings, prices: "Prices", *, kept_1h: bool = False
+    question: ModelQuestion, prompt: Prompt, settings: ModelSettings, prices: "Prices", *, kept_1h: bool = False
 ) -> Estimate:
     """The estimate of a call, and its upper bounds in tokens and USD: the whole prompt, and the longest reply."""
     model, state = str(settings.of(question.phase).model), question.state
@@ -224,7 +224,7 @@ def estimated(
     return Estimate(model=model, reserve=reserve, prompt_hash=prompt.template_hash, schema_hash=prompt.schema_hash)
 
 
-def so_far(reply: Reply, request: Request) -> ModelUsage:
+def usage_so_far(reply: Reply, request: Request) -> ModelUsage:
     """What a call has taken, by estimate where the provider does not say."""
     state, model = request.question.state, request.estimate.model
     used = reply.usage or ModelUsage(input_tokens=lost_prompt(state, model, _bytes_of(request.prompt)))
@@ -236,7 +236,7 @@ def _bytes_of(prompt: Prompt) -> int:
     return prompt.size() + len(json.dumps(prompt.schema))
 
 
-def _usual(settings: ModelSettings, question: Question) -> int:
+def _usual(settings: ModelSettings, question: ModelQuestion) -> int:
     most = settings.of(question.phase).max_tokens or settings.max_tokens
     asking = question.state.asking
     return min(2 * most, MOST_REPLY_TOKENS) if asking and asking.longer else most

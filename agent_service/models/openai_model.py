@@ -42,7 +42,7 @@ def is_openai(url: httpx2.URL) -> bool:
     return url.host == OPENAI_HOST or url.host.endswith(f".{OPENAI_HOST}")
 
 
-class _Usage(BaseModel):
+class _OpenAIUsage(BaseModel):
     """`prompt_tokens` includes those of the cache."""
 
     prompt_tokens: Count
@@ -207,7 +207,7 @@ def _messages(system: Any, user: Any) -> dict[str, Any]:
 def _take(event: dict[str, Any], reply: Reply) -> None:
     reply.id, reply.model = event.get("id") or reply.id, event.get("model") or reply.model
     if event.get("usage"):
-        reply.usage = _Usage.model_validate(event["usage"]).told()
+        reply.usage = _OpenAIUsage.model_validate(event["usage"]).told()
     match event.get("choices"):
         case [{"delta": {**delta}, **choice}, *_]:
             for name, text in delta.items():

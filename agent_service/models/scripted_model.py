@@ -35,7 +35,7 @@ from agent_service.core.phases import (
 from agent_service.core.state import RunState
 from agent_service.errors import ModelError, Remedy
 from agent_service.models.settings import ModelSettings, ThinkingPhase
-from agent_service.run.ports import Answer, ModelCall, Question
+from agent_service.run.ports import ModelAnswer, ModelCall, ModelQuestion
 from groundwork.service.errors import Misconfigured
 from schemas.fields import flaws_of
 from schemas.values import replace
@@ -186,7 +186,7 @@ class ScriptedModel:
         self._script = script
         self._name = f"script:{script.name}"
 
-    def prepare(self, question: Question) -> ModelCall:
+    def prepare(self, question: ModelQuestion) -> ModelCall:
         return ModelCall(estimate=None, make=partial(self._decide, question))
 
     @property
@@ -196,7 +196,7 @@ class ScriptedModel:
     async def check(self) -> tuple[str, ...]:
         return ()
 
-    async def _decide(self, question: Question) -> Answer:
+    async def _decide(self, question: ModelQuestion) -> ModelAnswer:
         for rule in self._script.rules:
             names = _fit(rule, question)
             if names is not None:
@@ -204,11 +204,11 @@ class ScriptedModel:
                     await asyncio.sleep(rule.wait_s)
                 return self._answer(rule, question, names)
         if question.phase is Phase.COMPACT:  # a script need not know of it: nothing that was learned is lost
-            return Answer(decision=Digest(memory=question.state.facts), usage=_FREE, model=self._name)
+            return ModelAnswer(decision=Digest(memory=question.state.facts), usage=_FREE, model=self._name)
         message = f"{self._name} has no rule for {question.phase} after {len(question.state.completed)} steps"
         raise ModelError("fail", "script_ends", f"{message}: add one")
 
-    def _answer(self, rule: Rule, question: Question, names: dict[str, str]) -> Answer:
+    def _answer(self, rule: Rule, question: ModelQuestion, names: dict[str, str]) -> ModelAnswer:
         if rule.fault:
             raise rule.fault.error()
         first, *beside = rule.given
@@ -220,10 +220,10 @@ class ScriptedModel:
         along = getattr(rule, beside[0]) if beside and question.with_plan else None
         if rule.names_values:
             answer, along = _filled(answer, names), _filled(along, names)
-        return Answer(decision=answer, plan=along, usage=rule.usage, model=self._name)
+        return ModelAnswer(decision=answer, plan=along, usage=rule.usage, model=self._name)
 
 
-def _fit(rule: Rule, question: Question) -> dict[str, str] | None:
+def _fit(rule: Rule, question: ModelQuestion) -> dict[str, str] | None:
     state, goal = question.state, rule.when.goal
     found = goal.search(state.brief.goal) if goal is not None else None
     if rule.phase != question.phase or (goal is not None and not found) or not _holds(rule.when, state):

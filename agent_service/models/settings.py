@@ -16,7 +16,7 @@ from groundwork.service.program import loaded
 from groundwork.service.secret import Secret, fault_of, secrets_in, without_login
 
 if TYPE_CHECKING:
-    from agent_service.run.ports import Provider as ModelOfRuns
+    from agent_service.run.ports import ModelProvider as ModelOfRuns
 
 Provider = Literal["scripted", "anthropic", "openai"]
 ThinkingPhase = Literal["frame", "plan", "reflect", "compact", "verify"]

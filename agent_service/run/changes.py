@@ -10,7 +10,7 @@ from agent_service.core.events import Event, ModelReplied, ModelUnavailable, Tra
 from agent_service.core.facts import CallAsked, CallReserved, PersonAsked, RunEnded
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.run.journal import RULES, Commit, Entry, Record, facts_text, opened, paid_with
+from agent_service.run.journal import RULES, Commit, Entry, JournalRecord, facts_text, opened, paid_with
 from schemas.values import dataclass
 
 
@@ -20,7 +20,7 @@ class Journals(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangeRecord(Record):
+class ChangeRecord(JournalRecord):
     """A record with the run before and after it. `before` is None for the first. `opened`: how many more open runs its
     caller has.
     """
@@ -68,7 +68,7 @@ def _state_name(run: RunState | None) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallTold:
+class CallCharge:
     """What an entry tells limits of a model call: `tokens` and `usd` are set aside where it is `reserved`, else used.
     `hold_s`: how long the provider asked to wait, and why.
     """
@@ -81,37 +81,37 @@ class CallTold:
     why: str = ""
 
 
-PastCall = tuple[datetime, str, CallTold]
+RecordedCall = tuple[datetime, str, CallCharge]
 """When it was made, and by what run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
+class ReservedFunds:
     """What is set aside for a run's model call, of its caller's money."""
 
     caller: str
     usd: float
 
 
-HELD_BACK = frozenset({"rate_limit", "overloaded"})
+RATE_ERRORS = frozenset({"rate_limit", "overloaded"})
 """Errors of a provider after which no run asks before the time is over."""
 
 
-def call_told(event: Event) -> CallTold | None:
+def call_charge(event: Event) -> CallCharge | None:
     """None for an event of another kind."""
     match event:
         case CallReserved(reserve=reserve):
-            return CallTold(reserved=True, tokens=reserve.tokens, usd=reserve.cost_usd or 0.0)
+            return CallCharge(reserved=True, tokens=reserve.tokens, usd=reserve.cost_usd or 0.0)
         case ModelReplied(usage=usage):
-            return CallTold(reserved=False, tokens=usage.input_tokens + usage.output_tokens, replied=True)
+            return CallCharge(reserved=False, tokens=usage.input_tokens + usage.output_tokens, replied=True)
         case ModelUnavailable(error_class=error_class, retry_after_s=hold_s, message=message):
-            held = error_class in HELD_BACK and hold_s is not None
-            return CallTold(reserved=False, hold_s=hold_s if held else None, why=str(message)[:200] if held else "")
+            held = error_class in RATE_ERRORS and hold_s is not None
+            return CallCharge(reserved=False, hold_s=hold_s if held else None, why=str(message)[:200] if held else "")
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Elsewhere:
+class RemoteCommit:
     """An entry that this process did not see itself commit. `position` is its place in the journal of all runs, `by`
     the delivery or turn under which it was committed, `status` the run's after it. `size`: bytes of a caller's wake.
     """
@@ -125,10 +125,10 @@ class Elsewhere:
     paid_usd: float = 0.0
     opened: int = 0
     size: int = 0
-    call: CallTold | None = None
+    call: CallCharge | None = None
 
 
-def retell(entries: Iterable[Entry]) -> Iterator[ChangeRecord]:
+def replay(entries: Iterable[Entry]) -> Iterator[ChangeRecord]:
     """A journal from its first entry; each event is decided once more. Raises Damaged, and ValueError for what cannot
     follow or leads to other facts.
     """
@@ -153,7 +153,7 @@ def _with_its_reserve(decided: Transition, entry: Entry) -> Transition:
     return (with_reserve(decided, reserved) if reserved else None) or decided
 
 
-def as_decided(entries: Iterable[Entry]) -> RunState:
-    """The run after these entries, which begin with its first. Raises as `retell`, and ValueError without any."""
-    *_, last = retell(entries)
+def replayed_state(entries: Iterable[Entry]) -> RunState:
+    """The run after these entries, which begin with its first. Raises as `replay`, and ValueError without any."""
+    *_, last = replay(entries)
     return last.after

@@ -31,9 +31,9 @@ from agent_service.core.facts import RunEnded
 from agent_service.core.state import RunState
 from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.metrics.wakes import IncomingMetrics
-from agent_service.run.arrival import Arrival, UnknownRun, Unreadable, correlation, read
-from agent_service.run.asks import remedy
 from agent_service.run.children.waking import WAKE_PREFIX, depth_of, tools_of
+from agent_service.run.human_tasks import remedy
+from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun, correlation_of, parse
 from agent_service.run.ports import Clock, Skills
 from agent_service.run.turn import Turns
 from agent_service.trust import identity
@@ -79,13 +79,13 @@ class Intake:
     def accepted(self) -> asyncio.Event:
         return self.turns.accepted
 
-    async def receive(self, arrival: Arrival) -> None:
+    async def receive(self, arrival: InboundMessage) -> None:
         """Handles one message with its whole turn; of a start, until its run is durable. Raises TryAgain, or
-        Unreadable (dead letter), whose kind UnknownRun may pass by itself.
+        InvalidMessage (dead letter), whose kind UnknownRun may pass by itself.
         """
         try:
-            envelope = read(arrival)
-        except Unreadable as error:
+            envelope = parse(arrival)
+        except InvalidMessage as error:
             await self._end_wait(arrival, str(error))
             raise
         match envelope.payload:
@@ -152,8 +152,10 @@ class Intake:
         skills = tools_of(state.brief, offered) if state else ()
         return await self.turns.take(run_id, RunStarted(at=self.clock.now(), skills=skills))
 
-    async def _on_result(self, said: ToolResult, arrival: Arrival, key: str = "", *, malformed: bool = False) -> None:
-        """Raises Unreadable for a result that is not authentic."""
+    async def _on_result(
+        self, said: ToolResult, arrival: InboundMessage, key: str = "", *, malformed: bool = False
+    ) -> None:
+        """Raises InvalidMessage for a result that is not authentic."""
         transition = None
         # What it is worth depends on what is waited for: it is judged anew when that changes meanwhile.
         while transition is None:
@@ -162,14 +164,14 @@ class Intake:
             with suppress(VersionMoved):
                 transition = _known(said.run_id, await self.turns.take(said.run_id, event, made_of=state))
         if transition.refused:
-            raise Unreadable(str(transition.ignored))
+            raise InvalidMessage(str(transition.ignored))
         if transition.ignored:
             self.incoming.stale_result(duplicate=bool(transition.state and transition.state.has_finished(said.step)))
         elif transition.state and transition.state.final and not transition.all(RunEnded):
             self.incoming.late_result()
 
     def _returned(
-        self, said: ToolResult, state: RunState | None, arrival: Arrival, key: str, *, malformed: bool
+        self, said: ToolResult, state: RunState | None, arrival: InboundMessage, key: str, *, malformed: bool
     ) -> ToolReturned:
         given = said.capability or arrival.headers.get(CAPABILITY)
         result, proof = self.capabilities.of_result(_of_its_task(said, key), given, state)
@@ -181,26 +183,26 @@ class Intake:
             proof=proof,
         )
 
-    async def _end_wait(self, arrival: Arrival, why: str) -> None:
-        about = correlation(arrival) if arrival.subject == subjects.TOOL_RESULT else None
+    async def _end_wait(self, arrival: InboundMessage, why: str) -> None:
+        about = correlation_of(arrival) if arrival.subject == subjects.TOOL_RESULT else None
         if about is None:
             return
         error = ToolError(error_class="invalid_result", message=why, retryable=True)
         result = ToolResult(**about.model_dump(), status="error", error=error, completed_at=self.clock.now())
-        with suppress(Unreadable):
+        with suppress(InvalidMessage):
             await self._on_result(result, arrival, malformed=True)
 
     async def _on_signal(self, signal: Signal, *, by: str, said_at: datetime | None) -> None:
         try:
             transition = await self.signal(signal, by=by, said_at=said_at)
         except LimitRefused as refusal:
-            raise Unreadable(str(refusal)) from refusal
+            raise InvalidMessage(str(refusal)) from refusal
         _known(signal.run_id, transition)
         if signal.kind in RULING and (why := why_ignored(signal, transition)):
-            raise Unreadable(why)
+            raise InvalidMessage(why)
         await self.follow(transition)
 
-    async def _on_start(self, arrival: Arrival, start: AgenticStart, wake_id: str) -> None:
+    async def _on_start(self, arrival: InboundMessage, start: AgenticStart, wake_id: str) -> None:
         if start.run_id is not None:  # an agent has announced it, whose store begins it
             if await self.turns.state(start.run_id) is None:
                 raise UnknownRun(start.run_id)
@@ -216,7 +218,7 @@ class Intake:
                     _, accepted = await self.turns.accept(event, _digest(start))
                 waking.duplicate = accepted is None
         except (LimitRefused, WakeConflict) as refusal:
-            raise Unreadable(str(refusal)) from refusal
+            raise InvalidMessage(str(refusal)) from refusal
         await self.follow(accepted)
 
     async def _depth(self, start: AgenticStart) -> int:
@@ -279,7 +281,7 @@ def _is_named(result: ToolResult, dedupe_key: str) -> bool:
     return result.round is not None or keys.answers(dedupe_key, result.run_id, result.step) is not None
 
 
-def _sender(arrival: Arrival) -> str:
+def _sender(arrival: InboundMessage) -> str:
     return identity.by(BUS, repeated_by=arrival.headers.get(RETRIED_BY))
 
 
@@ -289,7 +291,7 @@ def _known(run_id: str, transition: Transition) -> Transition:
     return transition
 
 
-def _wake_id(start: AgenticStart, dedupe_key: str | None, arrival: Arrival) -> str:
+def _wake_id(start: AgenticStart, dedupe_key: str | None, arrival: InboundMessage) -> str:
     if start.wake_id:
         return start.wake_id
     external = (dedupe_key or "").removeprefix(START_PREFIX)

@@ -33,7 +33,7 @@ GROWING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LedTo:
+class StoredFacts:
     """What an entry led to by `rules`, as it is stored."""
 
     rules: int
@@ -84,21 +84,21 @@ class Entry:
     def led_to(self) -> tuple[Fact, ...]:
         """Raises Damaged."""
         try:
-            led_to: LedTo = _json(LedTo).validate_json(self.facts)
+            led_to: StoredFacts = _json(StoredFacts).validate_json(self.facts)
         except ValueError as error:
             raise Damaged(self.run_id, f"facts of entry {self.seq}") from error
         return led_to.facts
 
-    def record(self) -> "Record":
+    def record(self) -> "JournalRecord":
         """Raises as `decoded` does."""
-        return Record(entry=self, event=self.decoded(), facts=self.led_to())
+        return JournalRecord(entry=self, event=self.decoded(), facts=self.led_to())
 
     def recomputed_hash(self) -> str:
         return _chain(self.previous, self.run_id, self.seq, self.at, self.kind, self.event, self.facts)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record(EventFacts):
+class JournalRecord(EventFacts):
     """An entry as it is read: its event, and the facts that the event led to."""
 
     entry: Entry
@@ -231,7 +231,7 @@ def decode_state(state: str, brief: str, items: Iterable[tuple[str, str]] = ()) 
 
 
 def facts_text(facts: Sequence[Fact]) -> str:
-    return _json(LedTo).dump_json(LedTo(rules=RULES, facts=tuple(facts)), by_alias=True).decode()
+    return _json(StoredFacts).dump_json(StoredFacts(rules=RULES, facts=tuple(facts)), by_alias=True).decode()
 
 
 def _chain(previous: str, run_id: str, seq: int, at: datetime, kind: str, event: str, facts: str) -> str:

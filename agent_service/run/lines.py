@@ -82,7 +82,7 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RunFilter:
     """A filter; all that is set applies. `statuses`: any of them. `text`: in goal, summary or id, in any case. `run`:
     in its id. `tool`: a step used it, or is to. `since`, `until`: when it was accepted; before `until`.
     """
@@ -97,11 +97,11 @@ class Wanted:
     caller: str = ""
 
 
-EVERY_RUN = Wanted()
+EVERY_RUN = RunFilter()
 
 
 def line_of(run: RunState) -> RunLine:
-    columns = {name: value for name, value in list_columns(run).items() if name not in BESIDE_LINES}
+    columns = {name: value for name, value in list_columns(run).items() if name not in UNLISTED}
     return RunLine(
         run_id=run.run_id,
         status=run.status,
@@ -115,7 +115,7 @@ def line_of(run: RunState) -> RunLine:
     )
 
 
-BESIDE_LINES = frozenset({"tools", "artifacts", "reserved_usd"})
+UNLISTED = frozenset({"tools", "artifacts", "reserved_usd"})
 """What rows have besides: all tools that a run used, or is to use; how many artifacts it has; what is set aside for its
 model call."""
 
@@ -123,7 +123,7 @@ _line = cache(lambda: TypeAdapter(RunLine))
 
 
 def list_columns(run: RunState) -> dict[str, Any]:
-    """What lists show of a run besides its row, for JSON; and BESIDE_LINES."""
+    """What lists show of a run besides its row, for JSON; and UNLISTED."""
     tools = {done.tool for done in run.completed}
     tools.update([action.tool for action in run.plan.actions] if run.plan else ())
     waiting = run.waiting
@@ -145,7 +145,7 @@ def list_columns(run: RunState) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def line_in(row: dict[str, object], columns: str) -> RunLine:
+def parse_line(row: dict[str, object], columns: str) -> RunLine:
     """Raises ValueError."""
     return _line().validate_python({**json.loads(columns), **row}, by_name=True)
 

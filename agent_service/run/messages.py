@@ -23,7 +23,7 @@ from agent_service.core.limits import budget_use
 from agent_service.core.phases import Action
 from agent_service.core.state import RunState
 from agent_service.core.waiting import NeedsPerson, Pending, Status
-from agent_service.run.asks import human_task, remedy
+from agent_service.run.human_tasks import human_task, remedy
 from schemas import events as wire
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED

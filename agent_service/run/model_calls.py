@@ -24,9 +24,9 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import OpenCall
 from agent_service.errors import ModelError, Stopped
 from agent_service.kill_switch import KillSwitch
-from agent_service.run.changes import HELD_BACK
-from agent_service.run.evidence import Evidence
-from agent_service.run.ports import Answer, Clock, Estimate, Model, ModelCall, Question
+from agent_service.run.changes import RATE_ERRORS
+from agent_service.run.citations import CitationChecker
+from agent_service.run.ports import Clock, Estimate, Model, ModelAnswer, ModelCall, ModelQuestion
 from schemas.argument_schemas import LONGEST_FLAW, argument_flaws, validator_of
 from schemas.values import dataclass
 
@@ -56,7 +56,7 @@ class _Admitted:
 @dataclass(slots=True)
 class ModelCaller:
     model: Model
-    evidence: Evidence
+    evidence: CitationChecker
     clock: Clock
     kill_switch: KillSwitch
     limits: SharedLimits
@@ -133,7 +133,7 @@ class ModelCaller:
         finally:
             del self._calls[key]
 
-    async def _next_half(self, key: tuple[str, int], question: Question) -> CallEvent | None:
+    async def _next_half(self, key: tuple[str, int], question: ModelQuestion) -> CallEvent | None:
         admitted = self._admitted.get(key)
         if admitted and question.state.version < admitted.stored_in:
             return None  # its first half is on its way into the journal; its maker makes the second
@@ -158,7 +158,7 @@ class ModelCaller:
             self.limits.rate_limiter.settle(admitted, 0)
             raise
 
-    async def _second_half(self, admitted: _Admitted, question: Question) -> CallEvent:
+    async def _second_half(self, admitted: _Admitted, question: ModelQuestion) -> CallEvent:
         used = 0
         try:
             answer = await admitted.call.make()
@@ -166,19 +166,19 @@ class ModelCaller:
             used = answer.usage.input_tokens + answer.usage.output_tokens
         except ModelError as error:
             used = error.lost[0] if error.lost else 0
-            if error.error_class in HELD_BACK and error.retry_after_s is not None:
+            if error.error_class in RATE_ERRORS and error.retry_after_s is not None:
                 self.limits.rate_limiter.hold(error.retry_after_s, str(error))
             raise
         finally:
             self.limits.rate_limiter.settle(admitted.tokens, used)
         return await self._event(answer, question, words=admitted.words)
 
-    def _question(self, state: RunState, calling: OpenCall) -> Question:
-        return Question(
+    def _question(self, state: RunState, calling: OpenCall) -> ModelQuestion:
+        return ModelQuestion(
             state=state, call=calling.call, phase=calling.phase, with_plan=state.brief.fused, now=self.clock.now()
         )
 
-    def _admitted_as(self, call: ModelCall, estimate: Estimate, question: Question, entry: int) -> CallReserved:
+    def _admitted_as(self, call: ModelCall, estimate: Estimate, question: ModelQuestion, entry: int) -> CallReserved:
         state, tokens = question.state, estimate.reserve.tokens
         self._admitted[state.run_id, question.call] = _Admitted(
             call=call, tokens=tokens, stored_in=entry, words=state.words
@@ -205,7 +205,7 @@ class ModelCaller:
             lost=error.lost,
         )
 
-    async def _event(self, answer: Answer, question: Question, *, words: int) -> ModelReplied:
+    async def _event(self, answer: ModelAnswer, question: ModelQuestion, *, words: int) -> ModelReplied:
         brief, flaw = question.state.brief, _unstorable(answer)
         decision, plan = (Unusable(reason=flaw), None) if flaw else (answer.decision, answer.plan)
         return ModelReplied(
@@ -252,7 +252,7 @@ def _this_task() -> asyncio.Task[Any]:
     return task
 
 
-def _unstorable(answer: Answer) -> str | None:
+def _unstorable(answer: ModelAnswer) -> str | None:
     try:
         size = len(text := DECISIONS.dump_json((answer.decision, answer.plan)))
         for plan in (answer.decision, answer.plan):

@@ -12,7 +12,7 @@ from typing import Protocol
 from agent_service.errors import Stopped
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.messages import Publish
-from agent_service.run.ports import Bus
+from agent_service.run.ports import EventBus
 from agent_service.trust.identity import root_span_id, trace_id
 from agent_service.trust.proofs import Capabilities, Signing
 from groundwork.service.errors import TryAgain
@@ -26,7 +26,7 @@ SOURCE = "/agentic-loop/agent"
 log = logging.getLogger(__name__)
 
 
-class Told(Protocol):
+class OnDispatched(Protocol):
     """All that the run's entries up to `seq` ask for is done."""
 
     def __call__(self, run_id: str, seq: int) -> None: ...
@@ -38,7 +38,7 @@ class Publisher:
     capability, messages to people a signature, an ending the run's `head`.
     """
 
-    bus: Bus
+    bus: EventBus
     keeps: Keeps
     capabilities: Capabilities
     signing: Signing
@@ -93,7 +93,7 @@ class Dispatching(Protocol):
 class Outbox:
     """Entries not fully dispatched, per run, in order. `told` hears up to which all are."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: OnDispatched) -> None:
         self._told = told
         self._entries: dict[str, dict[int, bool]] = {}
         self._put_off: set[str] = set()

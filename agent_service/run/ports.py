@@ -17,7 +17,7 @@ from schemas.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JournalPosition:
     """A position in the journal of all runs, which grows in the order of storing."""
 
     position: int
@@ -35,7 +35,7 @@ class Dismissal:
     at: AwareDatetime
 
 
-class Board(Protocol):
+class HaltBoard(Protocol):
     """Shows the other services of the bus whether everything is stopped."""
 
     async def show(self, halt: Halt) -> None:
@@ -45,7 +45,7 @@ class Board(Protocol):
         """Raises TryAgain."""
 
 
-class Bus(Protocol):
+class EventBus(Protocol):
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         """Durable, under Msg-Id `key`; a duplicate is a success. Raises TryAgain after its retry budget."""
 
@@ -54,7 +54,7 @@ class Bus(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ModelQuestion:
     """`with_plan`: a framing or a reflection brings its plan along."""
 
     state: RunState
@@ -65,7 +65,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ModelAnswer:
     """`model` names who answered, honestly: a script says that it is a script."""
 
     decision: Decision
@@ -87,11 +87,11 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
-    """A prepared call. A reply that is no valid decision is an Answer too (Unusable)."""
+    """A prepared call. A reply that is no valid decision is a ModelAnswer too (Unusable)."""
 
     estimate: Estimate | None
     """None for a model that spends nothing."""
-    make: Callable[[], Coroutine[Any, Any, Answer]]
+    make: Callable[[], Coroutine[Any, Any, ModelAnswer]]
     """Raises ModelError with what to do about it."""
 
 
@@ -105,11 +105,11 @@ class PromptText:
 
 
 class Model(Protocol):
-    def prepare(self, question: Question) -> ModelCall:
+    def prepare(self, question: ModelQuestion) -> ModelCall:
         """No I/O, and the same each time. May raise ModelError."""
 
 
-class Provider(Model, Protocol):
+class ModelProvider(Model, Protocol):
     """A model whose key, address and name can be tried without a run."""
 
     @property
@@ -128,24 +128,24 @@ class Skills(Protocol):
         """Executors that answered the last catalog query."""
 
 
-class Troubles(Protocol):
+class StepDiagnosis(Protocol):
     async def of(self, executor: str, *, run_id: str, step: int) -> str:
         """Why the executor has not begun the step; empty when all is well, or it does not tell."""
 
 
-class Callbacks(Protocol):
+class CallbackCheck(Protocol):
     async def flaw(self, url: str) -> str:
         """Why nothing would be sent there; empty when it may be, and where that is not known."""
 
 
-class Artifacts(Protocol):
+class ArtifactReader(Protocol):
     """Contents too large for an event, by run and path (`artifacts/…`)."""
 
     async def get(self, run_id: str, path: str) -> bytes | None:
         """The content, or None when it does not exist."""
 
 
-class KeptArtifacts(Artifacts, Protocol):
+class ArtifactStore(ArtifactReader, Protocol):
     async def put(self, run_id: str, path: str, content: bytes) -> None:
         """An existing content stays. Raises TryAgain."""
 

@@ -17,8 +17,8 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
 from agent_service.kill_switch import KillSwitch
-from agent_service.run.arrival import IN_HAND, Arrival, own_turn
-from agent_service.run.changes import Elsewhere
+from agent_service.run.changes import RemoteCommit
+from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
 from agent_service.run.intake import Intake
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.ports import Clock
@@ -61,7 +61,7 @@ class QueuedTurns:
     """What the bus may have forgotten at an instant."""
     on_taken_over: Callable[[str], object] = field(init=False, default=_unheard)
 
-    async def receive(self, arrival: Arrival) -> None:
+    async def receive(self, arrival: InboundMessage) -> None:
         """One queued turn. Raises TryAgain."""
         self.kill_switch.check()
         told = json.loads(arrival.body)
@@ -77,7 +77,7 @@ class QueuedTurns:
         """Does what entries of the message in hand still ask for: those of earlier deliveries, and the entry that the
         turn was queued for.
         """
-        message = IN_HAND.get()
+        message = CURRENT_MESSAGE.get()
         if message is None or not message.may_have_begun:
             return
         if seqs := await self.store.led_to_by(run_id, message):
@@ -93,7 +93,7 @@ class QueuedTurns:
         elif state and (due_s := _due_in(state, now)) is not None:
             if due_s <= 0:
                 await self.recovery.fire(run_id, now)
-            elif (message := IN_HAND.get()) and message.turn == due_turn(run_id, state.version):
+            elif (message := CURRENT_MESSAGE.get()) and message.turn == due_turn(run_id, state.version):
                 raise TryAgain(f"run {run_id} is not due by the clock of this machine", due_s)
 
 
@@ -103,11 +103,11 @@ def _due_in(state: RunState, now: datetime) -> float | None:
 
 
 def due_turn(run_id: str, version: int) -> str:
-    return f"{own_turn(run_id, version)}:due"
+    return f"{turn_id(run_id, version)}:due"
 
 
 @dataclass(slots=True)
-class Nudging:
+class TurnScheduler:
     """Queues turns that are due, and those that an agent may have died before it queued them."""
 
     store: SharedStore
@@ -130,8 +130,8 @@ class Nudging:
         for run_id, version in await self.store.due_turns(self.clock.now(), DUE_AT_ONCE):
             await self._put(run_id, due_turn(run_id, version))
         for run_id, seq in self.store.unfollowed():
-            await self._put(run_id, own_turn(run_id, seq))
-            self.store.saw_turn(own_turn(run_id, seq))
+            await self._put(run_id, turn_id(run_id, seq))
+            self.store.saw_turn(turn_id(run_id, seq))
 
     async def _put(self, run_id: str, turn: str) -> None:
         now = asyncio.get_running_loop().time()
@@ -142,7 +142,7 @@ class Nudging:
 
 
 @dataclass(slots=True)
-class RemoteCommits:
+class RemoteCommitListener:
     """Invalidates cached runs and model calls in flight when another agent commits. Nothing rests on hearing of it: the
     store's version makes good a commit that was missed."""
 
@@ -151,7 +151,7 @@ class RemoteCommits:
     store: RunStore
     background: Background
 
-    def hear(self, told: Elsewhere) -> None:
+    def hear(self, told: RemoteCommit) -> None:
         self.turns.forget(told.run_id, told.seq)
         if self.model_caller.calls_of(told.run_id):
             self.background.start(self._look(told.run_id))

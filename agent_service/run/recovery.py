@@ -24,7 +24,7 @@ from agent_service.errors import Damaged, Stopped, VersionMoved
 from agent_service.kill_switch import KillSwitch
 from agent_service.run import messages
 from agent_service.run.intake import Intake
-from agent_service.run.journal import Record, Run
+from agent_service.run.journal import JournalRecord, Run
 from agent_service.run.messages import Publish
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import Clock
@@ -180,7 +180,7 @@ class Recovery:
             return None
 
 
-def _told_by(state: RunState, record: Record) -> list[Publish]:
+def _told_by(state: RunState, record: JournalRecord) -> list[Publish]:
     newest = record.entry.seq == state.version
     return messages.of(state, record) if newest else messages.alone(state, record, entry=record.entry.seq)
 

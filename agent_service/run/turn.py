@@ -37,7 +37,7 @@ from agent_service.run.journal import Commit, Run
 from agent_service.run.messages import Publish
 from agent_service.run.model_calls import CallEvent, ModelCaller
 from agent_service.run.outbox import Dispatching, Outbox, Publisher
-from agent_service.run.ports import Clock, KeptArtifacts
+from agent_service.run.ports import ArtifactStore, Clock
 from agent_service.store.sqlite import RunStore
 from agent_service.trust.proofs import Capabilities
 from groundwork.service.errors import Fatal, TryAgain
@@ -67,7 +67,7 @@ class Turns:
     model_caller: ModelCaller
     clock: Clock
     on_commit: OnCommit
-    artifacts: KeptArtifacts
+    artifacts: ArtifactStore
     capabilities: Capabilities
     kill_switch: KillSwitch
     children: ChildRuns = field(init=False)

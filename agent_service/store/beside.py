@@ -14,7 +14,7 @@ from typing import Protocol
 from agent_service.archive.retention import ArtifactsGone, Behind, Ended, Over, Place
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
-from agent_service.run.changes import Aside, PastCall
+from agent_service.run.changes import RecordedCall, ReservedFunds
 from agent_service.run.journal import Run
 from agent_service.run.ports import Dismissal
 from agent_service.store.database import load_queries
@@ -43,7 +43,7 @@ class Carrier(Protocol):
     async def load(self, run_id: str) -> Run | None: ...
     def version(self, run_id: str) -> int: ...
     def newest(self) -> int: ...
-    async def calls(self, since: datetime) -> Sequence[PastCall]: ...
+    async def calls(self, since: datetime) -> Sequence[RecordedCall]: ...
 
     async def total(self) -> int:
         """Bytes that all takes."""
@@ -104,11 +104,11 @@ class Taken(_Beside):
     def open_runs(self) -> Mapping[str, int]:
         return dict(self._database.look_up(self._sql["open_runs"]))
 
-    def set_aside(self) -> Mapping[str, Aside]:
+    def set_aside(self) -> Mapping[str, ReservedFunds]:
         rows = self._database.look_up(self._sql["set_aside"])
-        return {run_id: Aside(caller or "", usd) for run_id, caller, usd in rows}
+        return {run_id: ReservedFunds(caller or "", usd) for run_id, caller, usd in rows}
 
-    async def calls(self, since: datetime) -> Sequence[PastCall]:
+    async def calls(self, since: datetime) -> Sequence[RecordedCall]:
         """What entries since then tell of model calls, in order."""
         return await self._carrier.calls(since)
 

@@ -9,8 +9,8 @@ from dataclasses import field
 from agent_service.core.events import ModelReplied, ModelUnavailable
 from agent_service.core.facts import CallReserved
 from agent_service.core.waiting import FINAL
-from agent_service.errors import Changed
-from agent_service.run.arrival import IN_HAND, own_turn
+from agent_service.errors import Tampered
+from agent_service.run.inbound import CURRENT_MESSAGE, turn_id
 from agent_service.run.journal import GENESIS, Commit, Run, decode_state, growth_of
 from agent_service.store.database import load_queries
 from agent_service.store.rows import Quarantine
@@ -49,14 +49,14 @@ class Journal:
         self._run: Run | None = None
 
     def add(self, fact: EntryFact, row: RunRow | None, position: int) -> None:
-        """Raises Changed for an entry that does not continue the run."""
+        """Raises Tampered for an entry that does not continue the run."""
         entry = fact.entry
         if position <= self.position:
             return
         if row is None:
-            raise Changed(self.run_id, f"the header of what lies at {position} of the log of all runs")
+            raise Tampered(self.run_id, f"the header of what lies at {position} of the log of all runs")
         if (entry.seq, entry.previous) != (self.version + 1, self.head) and (self.version or not fact.whole):
-            raise Changed(self.run_id, f"entry {entry.seq} does not continue entry {self.version}")
+            raise Tampered(self.run_id, f"entry {entry.seq} does not continue entry {self.version}")
         if fact.whole or entry.seq == 1:
             self.whole_seq, self.whole_at = entry.seq, position if fact.whole else 0
             self._items.clear()
@@ -100,7 +100,7 @@ class JournalCache:
     known: OrderedDict[str, Journal] = field(default_factory=OrderedDict)
 
     async def of(self, run_id: str, *, newest: bool = False) -> Journal | None:
-        """As far as the index knows it to go; `newest`: as far as it goes. Raises Newer, Changed, Damaged, TryAgain."""
+        """The journal as the index knows it; `newest`: as the log has it. Raises NewerVersion, Damaged, TryAgain."""
         self.quarantine.check(run_id)
         if (journal := self.known.get(run_id)) is None:
             if not (found := await self._indexed(run_id)):
@@ -113,7 +113,7 @@ class JournalCache:
         return journal
 
     async def expect_newest(self, journal: Journal) -> None:
-        """Raises Newer, and Changed."""
+        """Raises NewerVersion, and Tampered."""
         newest = await self.log.newest(journal.subject)
         if newest and newest.seq != journal.position:
             row = row_in(newest)
@@ -132,7 +132,7 @@ class JournalCache:
         return None
 
     async def _read_on(self, journal: Journal) -> None:
-        """Raises Newer, Changed, and TryAgain where no server has what is known to be there."""
+        """Raises NewerVersion, Tampered, and TryAgain where no server has what is known to be there."""
         async with journal.reading:
             for _ in range(LOOKS):
                 for fact in await self.log.read(journal.subject, journal.position or max(0, journal.whole_at - 1)):
@@ -145,7 +145,7 @@ class JournalCache:
     def _add(self, journal: Journal, fact: StoredMessage) -> None:
         try:
             journal.add(entry_in(fact, journal.run_id), row_in(fact), fact.seq)
-        except Changed as error:
+        except Tampered as error:
             self.quarantine.add(error)
             raise
 
@@ -167,8 +167,8 @@ class JournalCache:
 
 def told(commit: Commit, journal: Journal, *, in_hand: bool) -> tuple[EntryFact, RunRow]:
     """A commit as it is said, and the run's row after it."""
-    entry, by = commit.entry, own_turn(commit.entry.run_id, commit.entry.seq)
-    by = str(IN_HAND.get() or by) if in_hand else by
+    entry, by = commit.entry, turn_id(commit.entry.run_id, commit.entry.seq)
+    by = str(CURRENT_MESSAGE.get() or by) if in_hand else by
     if whole := entry.seq - journal.whole_seq >= SNAPSHOT_EVERY:
         commit = replace(commit, brief=commit.state.brief, growth=growth_of(None, commit.state))
     fact = fact_of(commit, by, whole=whole)

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, time
 from typing import Any
 
 from agent_service.core.waiting import Status
-from agent_service.run.lines import RunLine, Sum, Wanted, line_in
+from agent_service.run.lines import RunFilter, RunLine, Sum, parse_line
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 
 AFTER_EVERY_ID = "~"
@@ -19,7 +19,7 @@ UNREADABLE = "its row"
 
 
 async def read_list(
-    database: SqliteFile, sql: dict[str, str], wanted: Wanted, *, limit: int, before: str | None
+    database: SqliteFile, sql: dict[str, str], wanted: RunFilter, *, limit: int, before: str | None
 ) -> Sequence[RunLine]:
     """Runs, newest first, from after run `before` on; looked for stretch by stretch, where rows must be looked into."""
     found: list[RunLine] = []
@@ -42,7 +42,7 @@ async def read_sums(database: SqliteFile, sql: dict[str, str], day: date) -> Seq
     return [Sum(*row) for row in await database.read(sql["sums"], (begins, begins + 86_400_000_000))]
 
 
-async def _stretch(database: SqliteFile, sql: dict[str, str], wanted: Wanted, below: str) -> tuple[str, str]:
+async def _stretch(database: SqliteFile, sql: dict[str, str], wanted: RunFilter, below: str) -> tuple[str, str]:
     """The lowest id to look at now, and below which to look next; empty for no bound, and for nowhere."""
     if not (wanted.text or wanted.run or wanted.tool or wanted.since or wanted.until or wanted.caller):
         return "", ""
@@ -52,7 +52,7 @@ async def _stretch(database: SqliteFile, sql: dict[str, str], wanted: Wanted, be
     return "", ""
 
 
-def _values(wanted: Wanted, below: str, lowest: str, limit: int) -> tuple[object, ...]:
+def _values(wanted: RunFilter, below: str, lowest: str, limit: int) -> tuple[object, ...]:
     statuses = json.dumps([status.value for status in wanted.statuses or Status])
     since = microseconds(wanted.since) if wanted.since else 0
     until = microseconds(wanted.until) if wanted.until else END_OF_TIME
@@ -79,6 +79,6 @@ def _line(row: tuple[Any, ...]) -> RunLine:
         "caller": caller,
     }
     try:
-        return line_in(line, columns)
+        return parse_line(line, columns)
     except (ValueError, TypeError):
         return RunLine(**line, damaged=UNREADABLE)

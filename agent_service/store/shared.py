@@ -15,10 +15,10 @@ from datetime import datetime
 from typing import Any
 
 from agent_service.errors import VersionMoved
-from agent_service.run.arrival import IN_HAND, Message, own_turn
-from agent_service.run.changes import Elsewhere, PastCall
+from agent_service.run.changes import RecordedCall, RemoteCommit
+from agent_service.run.inbound import CURRENT_MESSAGE, WorkMessage, turn_id
 from agent_service.run.journal import Commit, Entry, Run
-from agent_service.run.ports import Place
+from agent_service.run.ports import JournalPosition
 from agent_service.store.journals import Journal, JournalCache, told
 from agent_service.store.sqlite import Held, RunStore, moved, the_same
 from agent_service.store.words import ROW, GoneSaid, HaltSaid, RunRow, Word, encoded, entry_in, row_in, word_in
@@ -56,7 +56,7 @@ class SharedStore(RunStore):
         """Entries of this process, by hash: their positions once they are in the index, 0 before that, ACKNOWLEDGED."""
         self._began_at = float("inf")
         """The position up to which nothing is news."""
-        self.on_elsewhere: Callable[[Elsewhere], object] = _unheard
+        self.on_elsewhere: Callable[[RemoteCommit], object] = _unheard
         self.on_halt: Callable[[Halt], object] = _unheard
 
     async def begin(self) -> None:
@@ -83,7 +83,7 @@ class SharedStore(RunStore):
         return run_id
 
     async def stored(self, run_id: str) -> Run | None:
-        """Raises ValueError, its kind Damaged, and Newer for one that a newer version of the agent has moved on."""
+        """Raises ValueError (its kind Damaged), and NewerVersion for a run that a newer agent has moved on."""
         journal = await self._journals.of(run_id)
         return journal.run() if journal else None
 
@@ -111,9 +111,9 @@ class SharedStore(RunStore):
     def saw_turn(self, turn: str) -> None:
         self._expected.pop(turn, None)
 
-    async def led_to_by(self, run_id: str, message: Message) -> set[int]:
+    async def led_to_by(self, run_id: str, message: WorkMessage) -> set[int]:
         """Entries under earlier deliveries of a message, and the one that a turn was queued for."""
-        asked = message.turn.removeprefix(own_turn(run_id, 0)[:-1])
+        asked = message.turn.removeprefix(turn_id(run_id, 0)[:-1])
         found = {int(asked)} if asked.isdecimal() else set[int]()
         if message.delivered > 1:
             found |= {
@@ -122,7 +122,7 @@ class SharedStore(RunStore):
         return found
 
     async def may_ask(self, run_id: str, call: int) -> bool:
-        message, by = IN_HAND.get(), (await self._journals.whole(run_id)).under_way(call)
+        message, by = CURRENT_MESSAGE.get(), (await self._journals.whole(run_id)).under_way(call)
         return message is not None and (by is None or message.has(by))
 
     async def is_current(self, run_id: str, version: int) -> bool:
@@ -134,7 +134,7 @@ class SharedStore(RunStore):
 
     async def superseded(self, run_id: str, call: int, since: int) -> bool:
         journal = self._journals.known.get(run_id) or await self._journals.of(run_id)
-        return journal is not None and any(by != str(IN_HAND.get()) for by in journal.reserved(call, since))
+        return journal is not None and any(by != str(CURRENT_MESSAGE.get()) for by in journal.reserved(call, since))
 
     async def run_of(self, wake_id: str) -> str | None:
         if known := await super().run_of(wake_id):
@@ -155,10 +155,10 @@ class SharedStore(RunStore):
         said = [entry for entry in await self.entries(run_id) if entry.kind == "SignalReceived"]
         return [entry for entry in said if entry.record().event.signal.signal_id == signal_id]  # type: ignore[union-attr]
 
-    async def places(self, after: int, limit: int) -> Sequence[Place]:
+    async def places(self, after: int, limit: int) -> Sequence[JournalPosition]:
         found = await self._log.read(subjects.STORED_RUNS, after, limit)
         rows = [(fact, row_in(fact)) for fact in found]
-        return [Place(fact.seq, fact.subject.rpartition(".")[2], row.seq) for fact, row in rows if row]
+        return [JournalPosition(fact.seq, fact.subject.rpartition(".")[2], row.seq) for fact, row in rows if row]
 
     def newest(self) -> int:
         return self._index.reached
@@ -177,7 +177,7 @@ class SharedStore(RunStore):
         some = [run_id for (run_id,) in await self._database.read(self._sql["with_artifacts"])]
         return {run_id: run.state.artifacts for run_id in some if (run := await self.load(run_id))}
 
-    async def calls(self, since: datetime) -> Sequence[PastCall]:
+    async def calls(self, since: datetime) -> Sequence[RecordedCall]:
         late = max(0, await self._log.end() - LATE_FACTS)
         rows = [(fact, row_in(fact)) for fact in await self._log.read(subjects.STORED_RUNS, late) if fact.at >= since]
         return [(fact.at, fact.subject.rpartition(".")[2], row.call) for fact, row in rows if row and row.call]
@@ -271,7 +271,7 @@ class SharedStore(RunStore):
         return position
 
     def _heard(self, run_id: str, row: RunRow, position: int) -> None:
-        if row.by == own_turn(run_id, row.seq) and position > self._began_at:
+        if row.by == turn_id(run_id, row.seq) and position > self._began_at:
             self._expect_turn(run_id, row.seq)
         elif self._expected:
             self.saw_turn(row.by.partition("/")[0])
@@ -283,7 +283,7 @@ class SharedStore(RunStore):
             return
         if journal := self._journals.known.get(run_id):
             journal.expected = max(journal.expected, row.seq)
-        told = Elsewhere(
+        told = RemoteCommit(
             run_id=run_id,
             seq=row.seq,
             position=position,
@@ -305,7 +305,7 @@ class SharedStore(RunStore):
             logger.exception("what another agent stored could not be told of")
 
     def _expect_turn(self, run_id: str, seq: int) -> None:
-        self._expected[own_turn(run_id, seq)] = monotonic() + self.followed_within_s, run_id, seq
+        self._expected[turn_id(run_id, seq)] = monotonic() + self.followed_within_s, run_id, seq
 
 
 def _unheard(_: object) -> None: ...

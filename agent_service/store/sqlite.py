@@ -17,10 +17,10 @@ from typing import Any, Self
 from agent_service.archive.retention import ArtifactsGone, Tombstone
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
-from agent_service.run.changes import PastCall, call_told
+from agent_service.run.changes import RecordedCall, call_charge
 from agent_service.run.journal import Commit, Entry, Run
-from agent_service.run.lines import EVERY_RUN, RunLine, Sum, Wanted
-from agent_service.run.ports import Place
+from agent_service.run.lines import EVERY_RUN, RunFilter, RunLine, Sum
+from agent_service.run.ports import JournalPosition
 from agent_service.store.beside import Forgetting, Halts, Inbox, Taken
 from agent_service.store.database import load_queries, open_database
 from agent_service.store.listing import read_list, read_sums
@@ -197,14 +197,14 @@ class RunStore:
         ((position,),) = self._database.look_up(self._sql["newest"])
         return int(position)
 
-    async def places(self, after: int, limit: int) -> Sequence[Place]:
-        return [Place(*row) for row in self._database.look_up(self._sql["places"], (after, limit))]
+    async def places(self, after: int, limit: int) -> Sequence[JournalPosition]:
+        return [JournalPosition(*row) for row in self._database.look_up(self._sql["places"], (after, limit))]
 
     async def positions(self, run_id: str) -> tuple[int, ...]:
         """Of its entries, in the journal of all runs."""
         return tuple(position for (position,) in await self._database.read(self._sql["positions"], (run_id,)))
 
-    async def runs(self, wanted: Wanted = EVERY_RUN, *, limit: int, before: str | None = None) -> Sequence[RunLine]:
+    async def runs(self, wanted: RunFilter = EVERY_RUN, *, limit: int, before: str | None = None) -> Sequence[RunLine]:
         async with self._searching if wanted.text or wanted.tool else contextlib.nullcontext():
             lines = await read_list(self._database, self._sql, wanted, limit=limit, before=before)
         return [replace(line, damaged=self._quarantine.why(line.run_id) or line.damaged) for line in lines]
@@ -253,10 +253,10 @@ class RunStore:
         del run_id, call, since
         return False
 
-    async def calls(self, since: datetime) -> Sequence[PastCall]:
+    async def calls(self, since: datetime) -> Sequence[RecordedCall]:
         rows = await self._database.read(self._sql["calls"], (LATE_PLACES, microseconds(since)))
         entries = [entry_of(run_id, row) for run_id, *row in rows]
-        return [(entry.at, entry.run_id, call) for entry in entries if (call := call_told(entry.decoded()))]
+        return [(entry.at, entry.run_id, call) for entry in entries if (call := call_charge(entry.decoded()))]
 
     async def place_of(self, subject: str) -> int:
         del subject

@@ -20,9 +20,9 @@ from pydantic_core import from_json, to_json
 
 from agent_service.archive.retention import ArtifactsGone, Tombstone, Whole
 from agent_service.core.waiting import Status
-from agent_service.errors import Changed, Newer
-from agent_service.run.arrival import own_turn
-from agent_service.run.changes import CallTold, call_told
+from agent_service.errors import NewerVersion, Tampered
+from agent_service.run.changes import CallCharge, call_charge
+from agent_service.run.inbound import turn_id
 from agent_service.run.journal import RULES, Commit, Entry, Growth, encode_brief, encode_state
 from agent_service.run.lines import list_columns
 from agent_service.run.ports import Dismissal
@@ -74,16 +74,16 @@ def encoded(fact: EntryFact) -> bytes:
 
 
 def entry_in(fact: StoredMessage, run_id: str) -> EntryFact:
-    """Raises Newer, and Changed for what no agent wrote."""
+    """Raises NewerVersion, and Tampered for what no agent wrote."""
     try:
         read = _ENTRY.validate_json(fact.body)
         level = read.v * RULES_BELOW + min(read.entry.rules, RULES_BELOW - 1)
     except ValueError:
         level, read = _version_of(fact.body) * RULES_BELOW, None
     if level > LEVEL:
-        raise Newer(run_id)
+        raise NewerVersion(run_id)
     if read is None or read.entry.run_id != run_id or read.entry.recomputed_hash() != read.entry.hash:
-        raise Changed(run_id, f"what lies at {fact.seq} of the log of all runs")
+        raise Tampered(run_id, f"what lies at {fact.seq} of the log of all runs")
     return read
 
 
@@ -194,7 +194,7 @@ class RunRow(Said):
     opened: int = 0
     paid_usd: float = 0.0
     size: Whole = 0
-    call: CallTold | None = None
+    call: CallCharge | None = None
 
     @classmethod
     def of(
@@ -228,7 +228,7 @@ class RunRow(Said):
             opened=commit.opened,
             paid_usd=usd,
             size=asked,
-            call=call_told(commit.outcome.event),
+            call=call_charge(commit.outcome.event),
         )
 
 
@@ -303,7 +303,7 @@ class Indexing:
         if version >= row.seq or is_gone:
             return
         parent = row.line.get("parent_run_id")
-        paid, own = row.paid, row.by == own_turn(run_id, row.seq)
+        paid, own = row.paid, row.by == turn_id(run_id, row.seq)
         more = {"whole_at": row.whole_at, "own": own, "paid": paid and paid.model_dump(exclude_defaults=True)}
         line = to_json(row.line | {name: value for name, value in more.items() if value}).decode()
         run = row.status, row.seq, bytes.fromhex(row.head), row.summary, row.at, row.due_at, row.told, line

@@ -119,12 +119,12 @@ def _public(key: Key, older: Key | None) -> AgentKey:
     return AgentKey(id=key.id, public=public, made_at=made_at, endorsed_by=Endorsement(id=older.id, signature=vouched))
 
 
-def head_told(ring: KeyRing, head_of: Callable[[str], tuple[int, str]], run_id: str) -> str:
+def sealed_head(ring: KeyRing, head_of: Callable[[str], tuple[int, str]], run_id: str) -> str:
     seq, head = head_of(run_id)
     return f"{seq}.{head}.{ring.mac(OF_HEADS, run_id, str(seq), head)}"
 
 
-def head_heard(ring: KeyRing, run_id: str, told: str) -> tuple[int, str] | None:
+def open_sealed_head(ring: KeyRing, run_id: str, told: str) -> tuple[int, str] | None:
     """The entry and its hash; None unless a key of the ring made it."""
     seq, _, rest = told.partition(".")
     head, _, mac = rest.partition(".")

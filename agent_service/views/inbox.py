@@ -11,7 +11,7 @@ from pydantic import Field
 from agent_service.core.state import RunState
 from agent_service.errors import Damaged
 from agent_service.history.text import View, clipped, rfc3339
-from agent_service.run.asks import Ask, Remedy, ask, how_it_stopped, remedy
+from agent_service.run.human_tasks import OpenTask, Remedy, open_task, remedy, stop_kind
 from agent_service.run.lines import waits_for
 from agent_service.views.run import reopens_until
 from schemas import subjects
@@ -147,7 +147,7 @@ class InboxItem(View):
     title: str
     text: str
     item_class: str = Field(alias="class")
-    asks: Ask | None = None
+    asks: OpenTask | None = None
     remedy: Remedy | None = None
     actions: tuple[Action, ...] = ()
 
@@ -168,9 +168,9 @@ class InboxView(View):
 
 
 def of_run(run: RunState, at: datetime) -> InboxItem:
-    asks, waits = ask(run), waits_for(run)
+    asks, waits = open_task(run), waits_for(run)
     ended: ItemKind = "in_doubt" if run.ending_class == "in_doubt" else "escalated"
-    kind, actions = OF_PAUSES.get(how_it_stopped(run)) or (ended, _of_ended(run, at))
+    kind, actions = OF_PAUSES.get(stop_kind(run)) or (ended, _of_ended(run, at))
     return InboxItem(
         id=f"run:{run.run_id}",
         kind=kind,

@@ -12,9 +12,9 @@ from agent_service.history.history import History
 from agent_service.history.items import Item
 from agent_service.history.text import View
 from agent_service.history.words import say
-from agent_service.run.changes import ChangeRecord, Journals, retell
-from agent_service.run.journal import Record
-from agent_service.run.ports import PromptText, Question
+from agent_service.run.changes import ChangeRecord, Journals, replay
+from agent_service.run.journal import JournalRecord
+from agent_service.run.ports import ModelQuestion, PromptText
 
 HIDDEN = "(hidden)"
 REMEMBERED_RUNS = 64
@@ -48,7 +48,7 @@ def timeline_view(run_id: str, history: History) -> TimelineView:
     return TimelineView(run_id=run_id, status=history.status, items=tuple(history.tree()))
 
 
-def entry_view(record: Record) -> EntryView:
+def entry_view(record: JournalRecord) -> EntryView:
     entry, stands = record.entry, record.stands
     return EntryView(
         seq=entry.seq,
@@ -72,12 +72,12 @@ class JournalReader:
         self._journals = journals
         self._histories: OrderedDict[str, History] = OrderedDict()
 
-    async def records(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Record]:
+    async def records(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[JournalRecord]:
         return [entry.record() for entry in await self._journals.entries(run_id, after, limit)]
 
     async def changes(self, run_id: str) -> Sequence[ChangeRecord]:
         """All entries, each with the run as it was then, which only the rules tell."""
-        return tuple(retell(await self._journals.entries(run_id)))
+        return tuple(replay(await self._journals.entries(run_id)))
 
     async def history(self, run_id: str, version: int) -> History:
         """Up to the entry `version` at least."""
@@ -116,15 +116,15 @@ def made_call(changes: Sequence[ChangeRecord], number: int) -> Item | None:
     return calls[-1] if calls else None
 
 
-def question_of(made: Item, changes: Sequence[ChangeRecord]) -> Question:
+def question_of(made: Item, changes: Sequence[ChangeRecord]) -> ModelQuestion:
     """What its prompt was made of. `changes`: all of its run."""
     state, now = changes[made.about["asked_in"] - 1].after, made.about["asked_at"]
     phase = made.phase or Phase.PLAN
-    return Question(state=state, call=made.call or 0, phase=phase, with_plan=state.brief.fused, now=now)
+    return ModelQuestion(state=state, call=made.call or 0, phase=phase, with_plan=state.brief.fused, now=now)
 
 
 def call_view(
-    changes: Sequence[ChangeRecord], number: int, prompt_of: Callable[[Question], PromptText]
+    changes: Sequence[ChangeRecord], number: int, prompt_of: Callable[[ModelQuestion], PromptText]
 ) -> CallView | None:
     """None for a call that was not made."""
     made = made_call(changes, number)

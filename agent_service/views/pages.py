@@ -25,9 +25,9 @@ from agent_service.history.items import Item, Thought
 from agent_service.history.results import FILES, named_artifacts
 from agent_service.history.text import ask_lines, clipped, duration, instant, one_line, rfc3339
 from agent_service.history.words import said, waiting_for
-from agent_service.run.asks import ask, remedy
-from agent_service.run.changes import as_decided
-from agent_service.run.journal import GENESIS, Entry, Record
+from agent_service.run.changes import replayed_state
+from agent_service.run.human_tasks import open_task, remedy
+from agent_service.run.journal import GENESIS, Entry, JournalRecord
 from groundwork.service.invisible import json_visible, visible
 from groundwork.service.program import loaded
 from schemas.catalog import ToolCommand
@@ -37,9 +37,9 @@ WHOLE = 4 << 20
 _TIERS = {"read": "read, changes nothing outside and may be repeated", "write": "write, changes something outside"}
 
 
-def pages(run: RunState, records: Sequence[Record]) -> dict[str, str]:
+def pages(run: RunState, records: Sequence[JournalRecord]) -> dict[str, str]:
     """`records`: the whole journal of `run`."""
-    history, task = History(), ask(run)
+    history, task = History(), open_task(run)
     ended = tuple(history.ends(records))
     told: dict[str, Any] = {
         "run": run,
@@ -57,7 +57,7 @@ def pages(run: RunState, records: Sequence[Record]) -> dict[str, str]:
 
 def pages_of(entries: Sequence[Entry]) -> dict[str, str]:
     """The pages with the run as the rules tell it. Raises ValueError for a journal that is empty or cannot be told."""
-    return pages(as_decided(entries), [entry.record() for entry in entries])
+    return pages(replayed_state(entries), [entry.record() for entry in entries])
 
 
 def _rendered(name: str, told: Mapping[str, Any]) -> str:

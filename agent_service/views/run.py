@@ -16,8 +16,8 @@ from agent_service.history.items import Item, as_tree
 from agent_service.history.results import result_of
 from agent_service.history.text import View
 from agent_service.history.words import WaitReason, executor_of, waiting_for
-from agent_service.run.asks import Ask, Remedy, ask, remedy
-from agent_service.run.journal import Record
+from agent_service.run.human_tasks import OpenTask, Remedy, open_task, remedy
+from agent_service.run.journal import JournalRecord
 from agent_service.trust.identity import trace_id
 from schemas.catalog import ChildUsage
 from schemas.fields import BudgetUse, DoneItem
@@ -107,7 +107,7 @@ class RunView(View):
     pending: PendingView | None = None
     pendings: tuple[PendingView, ...] = ()
     waiting_for: WaitReason | None = None
-    asks: Ask | None = None
+    asks: OpenTask | None = None
     reopened: int
     reopens_until: datetime | None = None
     artifacts: tuple[str, ...]
@@ -154,7 +154,7 @@ def run_view(
 
 def _of_what_is_not_done(run: RunState, present: frozenset[str] | None, trouble: str) -> dict[str, Any]:
     pendings = pending_views(run, present, trouble)
-    told = {"waiting_for": waiting_for(run), "asks": ask(run), "reopens_until": reopens_until(run)}
+    told = {"waiting_for": waiting_for(run), "asks": open_task(run), "reopens_until": reopens_until(run)}
     return told | {"remedy": remedy(run), "pending": next(iter(pendings), None), "pendings": pendings}
 
 
@@ -213,14 +213,14 @@ def items_of_step(history: History, step: int) -> list[Item]:
     return as_tree([item for item in history.by_id.values() if item.step == step and item.kind != "phase"])
 
 
-def step_detail(run: RunState, items: Sequence[Item], answers: Mapping[int, Record]) -> StepDetail:
+def step_detail(run: RunState, items: Sequence[Item], answers: Mapping[int, JournalRecord]) -> StepDetail:
     """`answers`: the entries that `items` were answered in, by number."""
     skill = run.brief.skill(items[0].tool or "")
     parts = tuple(_part(item, answers.get(item.answered_in)) for item in items)
     return StepDetail(run_id=run.run_id, executor=skill.executor if skill else None, parts=parts)
 
 
-def _part(item: Item, answer: Record | None) -> PartView:
+def _part(item: Item, answer: JournalRecord | None) -> PartView:
     result = result_of(answer, item.step or 0) if answer and item.kind == "attempt" else None
     brought = result.result.model_dump(mode="json", exclude_none=True) if result and result.result else None
     return PartView(item=item, about=item.about, result=brought)

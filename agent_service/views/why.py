@@ -10,7 +10,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending, Status
 from agent_service.history.text import View, instant
 from agent_service.history.words import WaitReason, attempt_of, executor_of, waiting_for
-from agent_service.run.asks import Remedy, remedy
+from agent_service.run.human_tasks import Remedy, remedy
 from agent_service.run.ports import Dismissal
 from agent_service.views.inbox import DeadLetter
 from agent_service.views.run import reopens_until

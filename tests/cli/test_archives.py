@@ -17,7 +17,7 @@ from agent_service.archive.writing import backup, export
 from agent_service.bus.topology import topology
 from agent_service.settings import load
 from agent_service.store.database import FILE
-from agent_service.trust.proofs import head_told
+from agent_service.trust.proofs import sealed_head
 from agent_service.views.pages import pages_of
 from groundwork.archive import format as archive_format
 from groundwork.nats.buckets import ArtifactBucket, NoSuchArtifact
@@ -191,7 +191,7 @@ async def test_runs_that_began_or_went_on_after_the_backup_are_told_apart(
     for one, seq in ((RUN_ID, 8), (RUN_ID, 9), (run_id(2), 3)):
         said = {
             envelope.RUN_ID: one,
-            envelope.HEAD: head_told(ring, partial(lambda seq, _: (seq, "ab" * 32), seq), one),
+            envelope.HEAD: sealed_head(ring, partial(lambda seq, _: (seq, "ab" * 32), seq), one),
         }
         await link.jetstream.publish(subjects.COMPLETED, b"{}", headers=said)
     lost(config)

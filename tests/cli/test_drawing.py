@@ -19,7 +19,7 @@ from agent_service.cli.output import safe
 from agent_service.cli.watching import Story
 from agent_service.history.history import History
 from agent_service.history.log_line import log_line
-from agent_service.run.changes import retell
+from agent_service.run.changes import replay
 from agent_service.run.lines import RunLine, line_of
 from agent_service.run.ports import PromptText
 from agent_service.views.inbox import of_letter
@@ -89,7 +89,7 @@ LINES: list[dict[str, Any]] = [
     LINE | {"damaged": True},
 ]
 CALLS = retries()
-MOMENTS = list(retell(entries_of(CALLS)))
+MOMENTS = list(replay(entries_of(CALLS)))
 PROMPT = PromptText(system=("rules",), user=("y" * 500,), version="aaaa")
 
 
@@ -205,7 +205,7 @@ OF_LOG = {"ts": "2026-11-21T12:00:00Z", "logger": "agent_service.history.log_lin
 @pytest.mark.parametrize("name", ["worked", "retried-and-answered"])
 def test_what_dev_shows_of_a_run_as_it_goes_by_is_what_is_kept(name: str, golden: Callable[[str, str], None]) -> None:
     told = []
-    for change in retell(entries_of(STORIES[name]())):
+    for change in replay(entries_of(STORIES[name]())):
         made = log_line(change)
         level = "WARNING" if made.level > 20 else "INFO"
         said = {"ts": change.entry.at.isoformat(), "level": level, "msg": made.message, **made.fields}

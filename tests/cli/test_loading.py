@@ -55,7 +55,7 @@ def test_each_command_that_is_listed_is_there_and_begins_its_own_help_as_it_is_l
 
 AFTER_THE_RUNS = {
     *("fastapi", "starlette", "uvicorn", "httpx2", "typer", "rich", "jinja2", "nats.micro", "anthropic", "openai"),
-    *("prometheus_client", "agent_service.api", "agent_service.several", "agent_service.store.shared"),
+    *("prometheus_client", "agent_service.api", "agent_service.cluster", "agent_service.store.shared"),
     *(
         "agent_service.cli.main",
         "agent_service.models.scripted_model",

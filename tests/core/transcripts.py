@@ -25,7 +25,7 @@ from agent_service.core.events import SignalReceived, ToolReturned
 from agent_service.core.phases import AskPerson, ItemClaim, ItemRetraction, Next, Plan, Proof, Unusable, Wait
 from agent_service.core.state import Note, RunState
 from agent_service.run import messages
-from agent_service.run.asks import remedy
+from agent_service.run.human_tasks import remedy
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import ToolResult
 from schemas.values import replace

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.admission.limits import Room
+from agent_service.admission.limits import Capacity
 from agent_service.bus.capacity import is_leaderless, stream_trouble
 from agent_service.bus.messages import NatsPublisher
 from agent_service.bus.reading import NatsMessageLocator
@@ -109,7 +109,7 @@ def test_only_what_refuses_new_work_when_it_is_full_is_told(discard: str, most: 
 
 
 async def test_a_wake_that_waits_is_refused_as_soon_as_nothing_can_be_stored() -> None:
-    room = Room(_none, max_queued=1)
+    room = Capacity(_none, max_queued=1)
 
     async def wake() -> None:
         async with room.unless_trouble():

@@ -12,7 +12,7 @@ import pytest
 
 from agent_service.core.events import ModelUsage
 from agent_service.errors import ModelError
-from agent_service.run.ports import Answer, ModelCall, Question
+from agent_service.run.ports import ModelAnswer, ModelCall, ModelQuestion
 from agent_service.workbench.evaluation.played import BEGIN, WAITS_S, WaitingModel
 from agent_service.workbench.evaluation.scenario import follower_of
 from agent_service.workbench.evaluation.trials import Mind, Trial, evaluate, play, scripted
@@ -30,11 +30,11 @@ class Failing:
         self._error = error
         self._model = follower_of("small", small().script)
 
-    def prepare(self, question: Question) -> ModelCall:
+    def prepare(self, question: ModelQuestion) -> ModelCall:
         call = self._model.prepare(question)
         return replace(call, make=partial(self._make, call))
 
-    async def _make(self, call: ModelCall) -> Answer:
+    async def _make(self, call: ModelCall) -> ModelAnswer:
         self.asked += 1
         if self.asked <= self._times:
             raise self._error

@@ -20,9 +20,9 @@ from fastapi.routing import APIRoute
 from pydantic import SecretStr
 from starlette.types import ASGIApp
 
-from agent_service.admission.callers import HttpSettings, TokenSettings
+from agent_service.admission.callers import ApiSettings, TokenSettings
 from agent_service.admission.granting import LimitPolicy
-from agent_service.admission.limits import Admission, Quotas, Room, SharedLimits
+from agent_service.admission.limits import Admission, Capacity, Quotas, SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
 from agent_service.api.feed import Feed
@@ -43,16 +43,16 @@ from agent_service.core.phases import Action, AskPerson, Decision, Plan
 from agent_service.core.state import RunState
 from agent_service.errors import ModelError
 from agent_service.history import log_line
-from agent_service.kill_switch import Draining, Halting, KillSwitch
+from agent_service.kill_switch import Draining, HaltControl, KillSwitch
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.models.prompts.prompt import as_text
-from agent_service.run.changes import ChangeRecord, Elsewhere
-from agent_service.run.evidence import Evidence
+from agent_service.run.changes import ChangeRecord, RemoteCommit
+from agent_service.run.citations import CitationChecker
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.journal import Commit
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
-from agent_service.run.ports import ModelCall, Question
+from agent_service.run.ports import ModelCall, ModelQuestion
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import RunStore
@@ -100,7 +100,7 @@ class Outside:
 
     async def tell(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None: ...
 
-    def prepare(self, question: Question) -> ModelCall:
+    def prepare(self, question: ModelQuestion) -> ModelCall:
         raise ModelError("try_again", "unavailable", f"nobody thinks here about call {question.call}", 3600.0)
 
     async def catalog(self) -> Catalog:
@@ -182,7 +182,7 @@ class House:
             await self.elsewhere([commit])
             state, position = commit.state, self.archive.newest()
             who = {"run_id": state.run_id, "by": "another", "caller": state.brief.caller}
-            self.feed.tell(Elsewhere(seq=state.version, position=position, status=state.status, **who))  # type: ignore[arg-type] # texts
+            self.feed.tell(RemoteCommit(seq=state.version, position=position, status=state.status, **who))  # type: ignore[arg-type] # texts
 
     async def elsewhere(self, commits: Sequence[Commit]) -> None:
         """Let it happen in another process, of which this one hears nothing."""
@@ -228,11 +228,11 @@ async def open_house(
         archive: Any = MoodyArchive(store)
         feed, ring = Feed(archive, look_every_s=0.05), KeyRing.fresh()
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
-        settings = AgentSettings(http=HttpSettings(tokens=known), trace_url="http://traces/{trace_id}")
+        settings = AgentSettings(http=ApiSettings(tokens=known), trace_url="http://traces/{trace_id}")
         spending = Spending(clock)
         quotas = Quotas(clock, spending, settings.quota_of)
         limits = SharedLimits(RateLimiter(), spending, quotas)
-        evidence, slots = Evidence(archive, MemoryArtifacts()), asyncio.Semaphore(4)
+        evidence, slots = CitationChecker(archive, MemoryArtifacts()), asyncio.Semaphore(4)
         model_caller = ModelCaller(outside, evidence, clock, kill_switch, limits, slots)
 
         def committed(change: ChangeRecord) -> None:
@@ -245,11 +245,11 @@ async def open_house(
         capabilities, signing = Capabilities(ring), Signing(ring, folder / "store")
         publisher = Publisher(outside, lambda _: True, capabilities, signing, lambda _: "", kill_switch)
         turns = Turns(store, publisher, model_caller, clock, committed, MemoryArtifacts(), capabilities, kill_switch)
-        halting = Halting(kill_switch, store, MemoryBoard(), turns, clock, lambda: None)
+        halting = HaltControl(kill_switch, store, MemoryBoard(), turns, clock, lambda: None)
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         instruments = Instruments()
         incoming = IncomingMetrics(instruments)
-        room = Room(store.counts, max_queued=max_queued)
+        room = Capacity(store.counts, max_queued=max_queued)
         intake = Intake(
             turns,
             outside,

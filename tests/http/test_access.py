@@ -7,7 +7,7 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 
-from agent_service.admission.callers import HttpSettings, TokenSettings
+from agent_service.admission.callers import ApiSettings, TokenSettings
 from agent_service.api.access import Access
 from agent_service.settings import load
 from groundwork.service.errors import Misconfigured
@@ -117,15 +117,15 @@ async def test_a_token_can_be_configured_by_its_hash(tmp_path: Path) -> None:
         assert [await status(client, secret(who)) for who in ("reader", "admin")] == [200, 401]
 
 
-UNSAFE: list[tuple[str, HttpSettings]] = [
+UNSAFE: list[tuple[str, ApiSettings]] = [
     *(
-        ("token ops", HttpSettings(tokens=(TokenSettings.model_validate({"name": "ops", **given}),)))
+        ("token ops", ApiSettings(tokens=(TokenSettings.model_validate({"name": "ops", **given}),)))
         for token in ("", " ", "x", " " * 40, "fifteen letters")
         for given in ({"token": SecretStr(token)}, {"sha256": sha256(b"").hexdigest()})
     ),
     (
         "reader and waker are the same token",
-        HttpSettings(
+        ApiSettings(
             tokens=(
                 known_token("reader"),
                 TokenSettings(name="waker", scopes=frozenset({"wake"}), sha256=known_token("reader").digest()),
@@ -133,7 +133,7 @@ UNSAFE: list[tuple[str, HttpSettings]] = [
         ),
     ),
     *(
-        (r"http\.tokens", HttpSettings(host=host))
+        (r"http\.tokens", ApiSettings(host=host))
         for host in ("0.0.0.0", "::", "192.0.2.1", "agent.example.org", "")  # noqa: S104 # refused
     ),
 ]

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import BaseModel
 
-from agent_service.admission.callers import HttpSettings
+from agent_service.admission.callers import ApiSettings
 from agent_service.api.http import create_app
 from agent_service.api.micro import serve_on_bus
 from agent_service.api.requests import Caller, Nothing
@@ -52,7 +52,7 @@ class Greeter:
 async def test_an_operation_that_is_added_in_one_place_is_everywhere(
     house: House, link: NatsLink, nats_server: EmbeddedNats
 ) -> None:
-    settings = AgentSettings(http=HttpSettings(tokens=(known_token("admin"), known_token("reader"))))
+    settings = AgentSettings(http=ApiSettings(tokens=(known_token("admin"), known_token("reader"))))
     rooms, at, body = (*house.rooms, Greeter()), {"run_id": run_id(1)}, {"name": "ann"}
     service = await serve_on_bus(link, rooms, TABLE)
     async with serving(create_app(rooms, settings, slots=Slots(), operations=TABLE)) as port:

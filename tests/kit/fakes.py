@@ -38,7 +38,7 @@ def still(now: datetime = NOON) -> FakeClock:
 
 
 class MemoryArtifacts:
-    """Contents in a dict, by run and path. Fills the port KeptArtifacts."""
+    """Contents in a dict, by run and path. Fills the port ArtifactStore."""
 
     def __init__(self) -> None:
         self.contents: dict[tuple[str, str], bytes] = {}
@@ -58,7 +58,7 @@ class MemoryArtifacts:
 
 
 class MemoryBoard:
-    """Fills the port Board."""
+    """Fills the port HaltBoard."""
 
     def __init__(self) -> None:
         self.halt: Halt | None = None

@@ -1,7 +1,7 @@
 """What is measured of a story, as Prometheus reads it."""
 
 from agent_service.metrics.runs import AgentMetrics
-from agent_service.run.changes import retell
+from agent_service.run.changes import replay
 from groundwork.telemetry.metrics import Instruments
 from tests.core.script import Script
 from tests.projections.journals import entries_of
@@ -11,7 +11,7 @@ def measured(*stories: Script) -> dict[str, float]:
     """Each series that is not zero, by its text without empty labels and buckets."""
     metrics = AgentMetrics("anthropic")
     for story in stories:
-        for change in retell(entries_of(story)):
+        for change in replay(entries_of(story)):
             metrics.runs.committed(change)
     return readings(metrics.instruments)
 

@@ -8,7 +8,7 @@ from agent_service.core.phases import Phase, Reflection, Verdict
 from agent_service.core.state import RunState
 from agent_service.core.waiting import OpenCall, Thinking
 from agent_service.run.journal import Commit
-from agent_service.run.ports import Question
+from agent_service.run.ports import ModelQuestion
 from schemas.values import replace
 from tests.kit import runs
 from tests.kit.runs import NOON
@@ -82,25 +82,25 @@ TURN = reply(reflection=REFLECTION, plan=PLAN)
 DIGEST = reply(memory=["The answer is 42 (step:1)"])
 
 
-def asked(commit: Commit, *, now: datetime = NOON) -> Question:
+def asked(commit: Commit, *, now: datetime = NOON) -> ModelQuestion:
     """The question that `commit` leaves open."""
     assert commit.state.asking is not None, "the run asks nothing"
     return question(commit.state, commit.state.asking.phase, now=now)
 
 
-def question(state: RunState, phase: Phase, *, now: datetime = NOON) -> Question:
+def question(state: RunState, phase: Phase, *, now: datetime = NOON) -> ModelQuestion:
     """`phase` asked of `state`, whatever it asks itself."""
     asking = state.asking or OpenCall(call=state.calls + 1, phase=phase)
     state = replace(state, waiting=Thinking(asking=replace(asking, phase=phase), reserve=state.reserve))
-    return Question(state=state, call=asking.call, phase=phase, with_plan=state.brief.fused, now=now)
+    return ModelQuestion(state=state, call=asking.call, phase=phase, with_plan=state.brief.fused, now=now)
 
 
-def framing(number: int = 1) -> Question:
+def framing(number: int = 1) -> ModelQuestion:
     """What a new run asks first."""
     return asked(runs.started(_roomy(runs.accepted(number))))
 
 
-def reflecting(steps: int = 1, number: int = 1) -> Question:
+def reflecting(steps: int = 1, number: int = 1) -> ModelQuestion:
     """What a run asks when its newest of `steps` tool results is there."""
     commit = runs.replied(runs.started(_roomy(runs.accepted(number))), runs.FRAMING, runs.plan(1))
     for step in range(1, steps):
@@ -109,15 +109,15 @@ def reflecting(steps: int = 1, number: int = 1) -> Question:
     return asked(runs.returned(commit))
 
 
-def planning() -> Question:
+def planning() -> ModelQuestion:
     """What a framed run without a plan asks."""
     return asked(runs.replied(runs.started(runs.accepted()), runs.FRAMING))
 
 
-def separate(asked: Question) -> Question:
+def separate(asked: ModelQuestion) -> ModelQuestion:
     """The same question in a run that plans apart from framing and reflecting."""
     state = replace(asked.state, brief=replace(asked.state.brief, fused=False))
-    return Question(state=state, call=asked.call, phase=asked.phase, with_plan=False, now=asked.now)
+    return ModelQuestion(state=state, call=asked.call, phase=asked.phase, with_plan=False, now=asked.now)
 
 
 def _roomy(commit: Commit) -> Commit:

@@ -16,7 +16,7 @@ from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Phase, Reflection
 from agent_service.core.state import RunState
 from agent_service.core.waiting import OpenCall
-from agent_service.run.ports import Model, Question
+from agent_service.run.ports import Model, ModelQuestion
 from schemas.catalog import ToolCommand, ToolOffer
 from tests.core.cues import queued, returns, started
 from tests.core.script import Script
@@ -76,7 +76,7 @@ async def run(*, steps: int, fused: bool, settings: Mapping[str, Any]) -> tuple[
 async def _thinks(model: Model, told: Script, asking: OpenCall) -> ModelUsage:
     """Both halves of a call; what it used."""
     which: Any = {"state": told.state, "call": asking.call, "phase": asking.phase, "now": told.now}
-    call = model.prepare(Question(**which, with_plan=told.state.brief.fused))
+    call = model.prepare(ModelQuestion(**which, with_plan=told.state.brief.fused))
     assert call.estimate
     told >> CallReserved(at=told.now, call=asking.call, model=call.estimate.model, reserve=call.estimate.reserve)
     answer = await call.make()

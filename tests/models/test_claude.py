@@ -7,7 +7,7 @@ import pytest
 from agent_service.core.phases import Framing, Phase, Unusable
 from agent_service.core.state import StepRecord
 from agent_service.models.prompts.prompt import compose
-from agent_service.run.ports import Question
+from agent_service.run.ports import ModelQuestion
 from schemas.values import replace
 from tests.models.fake_anthropic import Claude, serve
 from tests.models.model_house import OPENING, TURN, framing, question, reflecting
@@ -15,7 +15,7 @@ from tests.models.model_house import OPENING, TURN, framing, question, reflectin
 EPHEMERAL = {"type": "ephemeral", "ttl": "5m"}
 
 
-async def sent(asked: Question, **settings: Any) -> dict[str, Any]:
+async def sent(asked: ModelQuestion, **settings: Any) -> dict[str, Any]:
     """The request that is made of a question."""
     async with serve(**settings) as claude:
         claude.answer("{}")

@@ -14,9 +14,9 @@ from agent_service.core.phases import Action, Framing, ItemClaim, Phase, Plan, R
 from agent_service.core.state import RunState
 from agent_service.core.waiting import OpenCall, Thinking
 from agent_service.models.prompts.budget import budget_of
-from agent_service.models.prompts.judging import read
 from agent_service.models.prompts.prompt import Prompt, compose
 from agent_service.models.prompts.templating import rendered
+from agent_service.models.prompts.validation import read
 from agent_service.sentences import say
 from groundwork.service.invisible import visible
 from schemas.catalog import ToolCommand

@@ -16,7 +16,7 @@ from agent_service.core.phases import Action, Digest, Framing, ModelRefusal, Pha
 from agent_service.core.phases import Verification as Verified
 from agent_service.core.waiting import OpenCall, Thinking
 from agent_service.errors import ModelError
-from agent_service.run.ports import Question
+from agent_service.run.ports import ModelQuestion
 from tests.models import fake_anthropic, fake_openai
 from tests.models.fake_anthropic import THINKING
 from tests.models.model_house import (
@@ -57,7 +57,7 @@ PLANNED = Plan(
     rationale="nothing is known yet",
 )
 COMPACTING, VERIFYING = question(reflecting(3).state, Phase.COMPACT), question(reflecting(3).state, Phase.VERIFY)
-DECISIONS: dict[str, tuple[Question, Body, Any, Any]] = {
+DECISIONS: dict[str, tuple[ModelQuestion, Body, Any, Any]] = {
     "a fused framing and its plan": (framing(), OPENING, FRAMED, PLANNED),
     "a fused reflection and its plan": (reflecting(), TURN, Reflection, PLANNED),
     "a framing apart": (separate(framing()), OPENING, Framing, None),
@@ -122,7 +122,7 @@ async def test_a_reply_that_was_cut_may_be_twice_as_long_the_next_time(serve: An
 
 @each_provider
 @pytest.mark.parametrize("asked", [framing(), planning(), reflecting(1), reflecting(12)])
-async def test_a_call_spends_no_more_than_its_estimate_and_is_made_as_it_says(serve: Any, asked: Question) -> None:
+async def test_a_call_spends_no_more_than_its_estimate_and_is_made_as_it_says(serve: Any, asked: ModelQuestion) -> None:
     async with serve() as served:
         served.answer("x" * 10_000)
         call = served.model.prepare(asked)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_service.core.phases import Framing, Phase, Plan, Reflection, Unusable
-from agent_service.models.prompts.judging import Read, read
-from agent_service.run.ports import Question
+from agent_service.models.prompts.validation import Read, read
+from agent_service.run.ports import ModelQuestion
 from tests.kit.golden import Golden
 from tests.models.model_house import (
     ACTION,
@@ -30,7 +30,7 @@ from tests.models.model_house import (
     reply,
 )
 
-ASKED: dict[Phase, Question] = {
+ASKED: dict[Phase, ModelQuestion] = {
     Phase.FRAME: framing(),
     Phase.PLAN: planning(),
     Phase.REFLECT: reflecting(),

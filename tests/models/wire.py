@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from agent_service.models.settings import ModelSettings, open_model
-from agent_service.run.ports import Provider
+from agent_service.run.ports import ModelProvider
 
 KEY = "sk-test-0123456789-secret"
 """The key that every fake wants to see."""
@@ -178,7 +178,7 @@ F = TypeVar("F", bound=Fake)
 class Served(Generic[F]):
     """A model, made as the service makes it, and the server that it talks to over HTTP."""
 
-    model: Provider
+    model: ModelProvider
     fake: F
 
     @property

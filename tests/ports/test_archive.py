@@ -5,7 +5,7 @@ from typing import Any
 
 from agent_service.core.events import CancelRequested
 from agent_service.core.waiting import Status
-from agent_service.run.lines import Wanted, line_of
+from agent_service.run.lines import RunFilter, line_of
 from agent_service.store.sqlite import RunStore
 from tests.core.cues import RUN_ID, a_run_that_may_read, errs, plans_several, signal
 from tests.kit.runs import NOON, accepted, after, run_id, whole_run
@@ -35,7 +35,7 @@ async def test_what_was_said_under_an_id_is_found_in_its_run(store: RunStore, ar
 
 
 async def listed(archive: RunStore, **wanted: Any) -> list[str]:
-    return [line.run_id for line in await archive.runs(Wanted(**wanted), limit=10)]
+    return [line.run_id for line in await archive.runs(RunFilter(**wanted), limit=10)]
 
 
 async def test_a_line_of_the_list_says_where_the_run_stands(store: RunStore, archive: RunStore) -> None:
@@ -49,8 +49,8 @@ async def test_runs_of_several_statuses_are_listed_together_newest_first(store: 
         await stored(store, [accepted(number)])
     await stored(store, whole_run(2))
     both = frozenset({Status.QUEUED, Status.RUNNING})
-    first = await archive.runs(Wanted(statuses=both), limit=2)
-    rest = await archive.runs(Wanted(statuses=both), limit=2, before=first[-1].run_id)
+    first = await archive.runs(RunFilter(statuses=both), limit=2)
+    rest = await archive.runs(RunFilter(statuses=both), limit=2, before=first[-1].run_id)
     assert [line.run_id for line in (*first, *rest)] == [run_id(5), run_id(4), run_id(3), run_id(1)]
 
 
@@ -92,7 +92,7 @@ async def test_a_page_goes_on_where_the_last_one_ended_while_runs_are_added(stor
         await stored(store, [accepted(number)])
     told: list[str] = []
     for number in range(8, 11):
-        page = await archive.runs(Wanted(text="answer"), limit=3, before=told[-1] if told else None)
+        page = await archive.runs(RunFilter(text="answer"), limit=3, before=told[-1] if told else None)
         told += [line.run_id for line in page]
         await stored(store, [accepted(number)])
     assert told == [run_id(number) for number in range(7, 0, -1)]

@@ -8,7 +8,7 @@ import pytest
 from agent_service.core.events import CancelRequested, SignalReceived
 from agent_service.core.waiting import Status
 from agent_service.errors import VersionMoved, WakeConflict
-from agent_service.run.changes import as_decided
+from agent_service.run.changes import replayed_state
 from agent_service.run.journal import flaw_in_chain
 from agent_service.store.sqlite import RunStore
 from schemas.events import Constraints, Signal
@@ -61,7 +61,7 @@ async def test_every_commit_is_loaded_as_it_was_decided_and_the_journal_folds_to
     entries = await archive.entries(run_id(1))
     assert [commit.entry for commit in commits] == list(entries)
     assert flaw_in_chain(entries) is None
-    assert as_decided(entries) == commits[-1].state
+    assert replayed_state(entries) == commits[-1].state
     assert await store.accept(commits[0], DIGEST) == run_id(1), "also after its end"
 
 

@@ -9,8 +9,8 @@ import pytest
 from agent_service.core.events import CancelRequested, SignalReceived
 from agent_service.core.facts import CallReserved
 from agent_service.core.waiting import CallReserve
-from agent_service.errors import Damaged, Newer, VersionMoved
-from agent_service.run.arrival import IN_HAND, Message, own_turn
+from agent_service.errors import Damaged, NewerVersion, VersionMoved
+from agent_service.run.inbound import CURRENT_MESSAGE, WorkMessage, turn_id
 from agent_service.run.journal import Commit
 from agent_service.store.words import ROW, SNAPSHOT_EVERY, VERSION, RunRow, encoded, fact_of
 from groundwork.service.errors import NoRoom, TryAgain
@@ -113,14 +113,14 @@ async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(
         body |= changed if "v" in changed else {"entry": body["entry"] | changed}
         log.store(subject_of(commits[0]), json.dumps(body).encode(), after=None, headers={ROW: '{"v":9999}'})
         await a.copy.caught_up()
-        with pytest.raises(Newer, match="Upgrade this one"):
+        with pytest.raises(NewerVersion, match="Upgrade this one"):
             await a.store.load(run_id(number))
-        with pytest.raises(Newer):
+        with pytest.raises(NewerVersion):
             await a.store.is_current(run_id(number), 2)
         with pytest.raises(VersionMoved):
             await a.store.commit(commits[2])
         async with joined(log, tmp_path) as b:
-            with pytest.raises(Newer):
+            with pytest.raises(NewerVersion):
                 await b.store.load(run_id(number))
     assert await a.store.due(NOON + 100 * HOUR, 9) == []
 
@@ -128,7 +128,7 @@ async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(
 async def test_a_run_that_a_newer_version_alone_wrote_is_not_taken_for_unknown(a: Member, log: MemoryLog) -> None:
     wake = accepted(1)
     log.store(subject_of(wake), json.dumps({"v": VERSION + 1}).encode(), after=0, headers={ROW: '{"v":9999}'})
-    with pytest.raises(Newer):
+    with pytest.raises(NewerVersion):
         await a.store.load(RUN)
 
 
@@ -155,10 +155,10 @@ async def test_a_stop_is_everybodys_and_who_comes_late_with_another_word_looks_a
     assert await a.store.halts.newest() == over
 
 
-def in_hand(name: str, delivered: int = 1, turn: str = "") -> Message:
+def in_hand(name: str, delivered: int = 1, turn: str = "") -> WorkMessage:
     """From now on the test works on this message."""
-    message = Message(name=name, delivered=delivered, turn=turn)
-    IN_HAND.set(message)
+    message = WorkMessage(name=name, delivered=delivered, turn=turn)
+    CURRENT_MESSAGE.set(message)
     return message
 
 
@@ -173,7 +173,7 @@ async def test_what_a_message_began_is_found_by_its_name_whichever_delivery_it_w
     await a.store.commit(later[1])
     await b.copy.caught_up()
     assert await b.store.led_to_by(RUN, again) == {2, 3}
-    assert await b.store.led_to_by(RUN, Message.of_turn(own_turn(RUN, 1), "5", 1)) == {1}
+    assert await b.store.led_to_by(RUN, WorkMessage.of_turn(turn_id(RUN, 1), "5", 1)) == {1}
 
 
 async def test_a_reserved_call_is_made_again_by_the_message_that_reserved_it_and_by_no_other(a: Member) -> None:
@@ -199,11 +199,11 @@ async def test_an_entry_that_no_message_led_to_is_named_by_any_agent_until_its_t
     a.store.followed_within_s = b.store.followed_within_s = 0.0
     await stored(a.store, [accepted(1)])
     await stored(a.store, [accepted(2)])
-    IN_HAND.set(Message.of_turn(own_turn(RUN, 1), "5", 1))
+    CURRENT_MESSAGE.set(WorkMessage.of_turn(turn_id(RUN, 1), "5", 1))
     await a.store.commit(started(accepted(1)))
     await b.copy.caught_up()
     assert (a.store.unfollowed(), b.store.unfollowed()) == ([(run_id(2), 1)], [(run_id(2), 1)])
-    b.store.saw_turn(own_turn(run_id(2), 1))
+    b.store.saw_turn(turn_id(run_id(2), 1))
     assert b.store.unfollowed() == []
     async with joined(log, tmp_path) as c:
         c.store.followed_within_s = 0.0

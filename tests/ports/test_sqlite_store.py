@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from agent_service.run.journal import flaw_in_chain
-from agent_service.run.lines import Wanted
+from agent_service.run.lines import RunFilter
 from agent_service.store.database import FILE, load_queries, open_database
 from agent_service.store.listing import LOOKED_INTO_AT_ONCE
 from agent_service.store.sqlite import RunStore
@@ -150,10 +150,10 @@ async def test_a_list_looks_into_all_runs_there_are_to_find_those_that_are_wante
     commits = [accepted(number, goal=f"g{number} ends") for number in numbers]
     await asyncio.gather(*(store.accept(commit, DIGEST) for commit in commits))
     newest_first = [run_id(number) for number in reversed(numbers)]
-    assert [line.run_id for line in await store.runs(Wanted(text="g7 "), limit=5)] == [run_id(7)]
-    assert [line.run_id for line in await store.runs(Wanted(text="ends"), limit=len(numbers))] == newest_first
+    assert [line.run_id for line in await store.runs(RunFilter(text="g7 "), limit=5)] == [run_id(7)]
+    assert [line.run_id for line in await store.runs(RunFilter(text="ends"), limit=len(numbers))] == newest_first
     before = commits[LOOKED_INTO_AT_ONCE].state.accepted_at
-    assert [line.run_id for line in await store.runs(Wanted(since=before), limit=50)] == newest_first[:9]
+    assert [line.run_id for line in await store.runs(RunFilter(since=before), limit=50)] == newest_first[:9]
 
 
 async def test_a_run_whose_row_cannot_be_read_is_listed_as_damaged(database: SqliteFile, store: RunStore) -> None:
@@ -163,7 +163,7 @@ async def test_a_run_whose_row_cannot_be_read_is_listed_as_damaged(database: Sql
         await ask(database, change)
         sound, damaged = await store.runs(limit=5)
         assert (sound.damaged, damaged.damaged, damaged.goal) == ("", "its row", "Find the answer."), line
-        assert [line.run_id for line in await store.runs(Wanted(tool="search"), limit=5)] == [], line
+        assert [line.run_id for line in await store.runs(RunFilter(tool="search"), limit=5)] == [], line
 
 
 def modes(folder: Path) -> dict[str, int]:

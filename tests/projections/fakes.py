@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agent_service.errors import Damaged
-from agent_service.run.changes import retell
+from agent_service.run.changes import replay
 from agent_service.run.journal import Entry, Run
 
 RUN = "run_01JD7Z0000000000000000000A"
@@ -34,7 +34,7 @@ class Journals:
         return [entry for entry in self.journals.get(run_id, []) if entry.seq > after][:limit]
 
     async def load(self, run_id: str) -> Run | None:
-        *_, newest = [None, *retell(self.journals.get(run_id, []))]
+        *_, newest = [None, *replay(self.journals.get(run_id, []))]
         return Run(state=newest.after, head=newest.entry.hash) if newest else None
 
     async def unsettled(self, since: datetime) -> Sequence[str]:

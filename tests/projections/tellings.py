@@ -15,7 +15,7 @@ from agent_service.core.state import RunState
 from agent_service.history.history import History
 from agent_service.history.log_line import log_line
 from agent_service.history.words import say
-from agent_service.run.changes import ChangeRecord, retell
+from agent_service.run.changes import ChangeRecord, replay
 from agent_service.run.ports import PromptText
 from agent_service.views.journal import call_view, timeline_view
 from agent_service.views.pages import pages_of
@@ -34,7 +34,7 @@ OF_EVERY_SPAN = frozenset({"agentic.run_id", "agentic.wake_id", "gen_ai.conversa
 def history(script: Script, after: int) -> str:
     """What happened after the entry `after`, entry by entry and as a timeline and as spans."""
     entries = entries_of(script)
-    changes = list(retell(entries))
+    changes = list(replay(entries))
     return sections(
         {
             "entries": lines(line for change in changes[after:] for line in of_entry(change)),
@@ -49,7 +49,7 @@ def history(script: Script, after: int) -> str:
 def standing(script: Script) -> str:
     """How the API shows it, why it stands there, how it looks in a terminal, and its plan."""
     entries, run = entries_of(script), script.state
-    changes = list(retell(entries))
+    changes = list(replay(entries))
     return sections(
         {
             "view": dumped(run_view(run, History(changes))),

@@ -11,7 +11,7 @@ from agent_service.core.facts import RequestSent
 from agent_service.history.history import History
 from agent_service.history.items import id_of
 from agent_service.history.log_line import log_line
-from agent_service.run.changes import ChangeRecord, retell
+from agent_service.run.changes import ChangeRecord, replay
 from agent_service.run.journal import Commit
 from agent_service.views.journal import entry_view, timeline_view
 from agent_service.views.pages import pages_of
@@ -28,7 +28,7 @@ from tests.projections.tellings import step_of
 @pytest.mark.parametrize("number", range(30))
 def test_every_run_can_be_told_in_every_way_at_every_point(number: int) -> None:
     commits = commits_of(told(number))
-    changes = list(retell(commit.entry for commit in commits))
+    changes = list(replay(commit.entry for commit in commits))
     seen = 1 + number % len(changes)
     check_pages(changes, seen)
     check_views(commits)
@@ -58,7 +58,7 @@ def check_views(commits: list[Commit]) -> None:
     shown = [entry_view(entry.record()) for entry in entries]
     assert [view.seq for view in shown] == list(range(1, len(entries) + 1))
     assert [view.status for view in shown] == [commit.state.status for commit in commits]
-    for line in map(log_line, retell(entries)):
+    for line in map(log_line, replay(entries)):
         assert line.message
         assert (line.level == logging.WARNING) is bool(line.fields.get("why"))
         json.dumps(line.fields, allow_nan=False)
@@ -133,7 +133,7 @@ def test_the_lines_add_up_to_what_the_run_spent(course: str) -> None:
 def test_what_is_open_of_a_gathering_is_what_the_run_waits_for_and_each_request_is_in_every_telling(
     number: int,
 ) -> None:
-    changes, history = list(retell(entries_of(gathered(number)))), History()
+    changes, history = list(replay(entries_of(gathered(number)))), History()
     for change in changes:
         history.hear([change])
         under_way, asked = change.after.pendings, change.after.graphs

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.history.results import FILES
-from agent_service.run.changes import ChangeRecord, retell
+from agent_service.run.changes import ChangeRecord, replay
 from agent_service.store.shared import SharedStore
 from agent_service.views.workspace import rendering
 from agent_service.views.workspace.files import Workspace
@@ -52,7 +52,7 @@ def keeping_in(workspace: Workspace, journals: Journals, shelf: Shelf | None = N
 
 
 def last(script: Script) -> ChangeRecord:
-    return list(retell(entries_of(script)))[-1]
+    return list(replay(entries_of(script)))[-1]
 
 
 @asynccontextmanager
@@ -88,7 +88,7 @@ async def test_an_ended_run_is_rendered_soon_and_its_artifacts_once_their_store_
 async def test_a_run_that_rests_for_a_person_is_rendered_and_a_live_one_once_it_stands_still(
     workspace: Workspace,
 ) -> None:
-    courses = (list(retell(entries_of(course()))) for course in PLAYED.values())
+    courses = (list(replay(entries_of(course()))) for course in PLAYED.values())
     changes = next(changes for changes in courses if any(change.paused for change in changes))
     paused = next(number for number, change in enumerate(changes, start=1) if change.paused)
     live = entries_of(one_step(RUNS[0]))[:4]
@@ -97,7 +97,7 @@ async def test_a_run_that_rests_for_a_person_is_rendered_and_a_live_one_once_it_
         folders.committed(changes[paused - 1])
 
         def busy() -> bool:
-            folders.committed(list(retell(live))[-1])
+            folders.committed(list(replay(live))[-1])
             return workspace.has_pages(RUN_ID)
 
         await until(busy)

@@ -9,8 +9,8 @@ from agent_service.core import events, facts
 from agent_service.history.items import HEARD
 from agent_service.history.log_line import log_line
 from agent_service.models.prompts.prompt import as_text
-from agent_service.run.asks import ask, remedy
-from agent_service.run.changes import retell
+from agent_service.run.changes import replay
+from agent_service.run.human_tasks import open_task, remedy
 from agent_service.run.ports import PromptText
 from agent_service.views.journal import JournalReader, call_view
 from agent_service.views.pages import pages_of
@@ -44,7 +44,7 @@ def test_every_event_and_every_fact_is_heard_or_told_by_another_of_its_entry() -
 
 
 def test_no_words_of_goals_models_and_tools_are_logged() -> None:
-    told = str([log_line(change) for change in retell(entries_of(worked_example()))])
+    told = str([log_line(change) for change in replay(entries_of(worked_example()))])
     assert GOAL not in told
     assert "Matt Joyce" not in told
 
@@ -62,7 +62,7 @@ def test_arguments_are_asked_in_the_order_of_the_schema_of_their_tool() -> None:
     post = POST.model_copy(update={"commands": (command.model_copy(update={"input_schema": schema}),)})
     wake = asked("tell ann", untrusted=True)
     run = second_by_second(wake, started((post,)), frames(), replies(plan("post", text="It is up.", to="ann", at=7)))
-    asks = ask(run.state)
+    asks = open_task(run.state)
     assert asks is not None
     assert (list(asks.arguments or {}), asks.arguments_json) == (
         ["to", "text", "at"],
@@ -89,7 +89,7 @@ def test_no_text_of_what_to_do_names_a_command(course: str) -> None:
 def test_a_call_is_shown_with_its_prompt_and_with_why_that_may_differ_from_what_was_sent(
     script: Script, version: str, note: str
 ) -> None:
-    changes = [*retell(entries_of(script))]
+    changes = [*replay(entries_of(script))]
     told = PromptText(system=("rules",), user=("tail",), version=version)
     call = call_view(changes, 2, lambda _: told)
     assert call is not None

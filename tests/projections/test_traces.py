@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.history.history import rests
-from agent_service.run.changes import retell
+from agent_service.run.changes import replay
 from agent_service.views.spans import sending
 from agent_service.views.spans.sending import MARGIN, TraceMark, Traces
 from agent_service.views.spans.trace import stretch
@@ -24,7 +24,7 @@ from tests.projections.fakes import EVER, OTHER, Journals
 from tests.projections.journals import entries_of, worked_example
 
 ENTRIES = entries_of(worked_example())
-MOMENTS = list(retell(ENTRIES))
+MOMENTS = list(replay(ENTRIES))
 ALL = list(stretch(ENTRIES))
 
 
@@ -72,7 +72,7 @@ async def sent(traces: Traces) -> AsyncIterator[Traces]:
 def test_stretches_from_rest_to_rest_are_the_whole_trace_and_nothing_is_told_twice() -> None:
     for course, play in PLAYED.items():
         entries = entries_of(play())
-        seqs = [change.entry.seq for change in retell(entries) if rests(change) or change.entry is entries[-1]]
+        seqs = [change.entry.seq for change in replay(entries) if rests(change) or change.entry is entries[-1]]
         told = [span for seq in seqs for span in stretch(entries[:seq])]
         assert told == list(stretch(entries, since=EVER)), course
         assert len({span.span_id for span in told}) == len(told), course

@@ -14,8 +14,8 @@ from agent_service.core import limits
 from agent_service.core.brief import Grant
 from agent_service.errors import Damaged
 from agent_service.kill_switch import KillSwitch
-from agent_service.run.arrival import Arrival, UnknownRun, Unreadable, correlation
 from agent_service.run.children.waking import depth_of
+from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun, correlation_of
 from agent_service.run.messages import Publish
 from agent_service.run.turn import Turns
 from agent_service.trust.proofs import Capabilities
@@ -105,7 +105,7 @@ class Agent:
 
     async def hears(self, effect: Publish, *, capable: bool = True) -> None:
         body = with_capability(effect.body, self.capabilities.of_request(effect.proves)) if capable else effect.body
-        await self.turns.children.receive(Arrival(subject=effect.subject, body=body, place="7"))
+        await self.turns.children.receive(InboundMessage(subject=effect.subject, body=body, place="7"))
 
 
 @asynccontextmanager
@@ -122,7 +122,7 @@ def request_of(parent: Script) -> Publish:
 async def test_a_request_without_its_capability_counts_for_nothing() -> None:
     parent = a_waiting_parent()
     async with agent(parent) as made:
-        with pytest.raises(Unreadable, match="counts for nothing"):
+        with pytest.raises(InvalidMessage, match="counts for nothing"):
             await made.hears(request_of(parent), capable=False)
         assert not await made.store.queued(5)
 
@@ -201,6 +201,6 @@ async def test_artifacts_of_a_child_are_its_parents_under_names_that_tell_their_
 def test_a_result_that_cannot_be_read_relates_to_the_task_that_its_key_names(odd: dict[str, Any]) -> None:
     payload = {"run_id": "r", "step": 1, "tool": "look", "status": "ok", **odd}
     body = {"type": subjects.TOOL_RESULT, "payload": payload, "dedupe_key": keys.result("r", 1, 1, "a", 2)}
-    about = correlation(Arrival(subject=subjects.TOOL_RESULT, body=json.dumps(body).encode(), place="7"))
+    about = correlation_of(InboundMessage(subject=subjects.TOOL_RESULT, body=json.dumps(body).encode(), place="7"))
     assert about is not None
     assert (about.task, about.round) == ("a", 2)

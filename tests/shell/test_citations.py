@@ -4,7 +4,7 @@ from time import process_time
 
 import pytest
 
-from agent_service.run.evidence import LONGEST, stands_in
+from agent_service.run.citations import LONGEST, stands_in
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from agent_service.bus.buckets import ProvenArtifacts
 from agent_service.core.events import QuoteCheck
 from agent_service.core.phases import ItemClaim, Proof, Reflection, Verdict
-from agent_service.errors import Replaced
-from agent_service.run.evidence import PIECE, Evidence, pieces
+from agent_service.errors import ArtifactReplaced
+from agent_service.run.citations import PIECE, CitationChecker, pieces
 from groundwork.service.errors import TryAgain
 from tests.core.cues import (
     ARTIFACT,
@@ -74,7 +74,7 @@ async def look(run: Script, *claims: tuple[str, str], artifacts: Bucket | None =
     met = tuple(ItemClaim(item="d1", evidence=evidence, quote=quote) for evidence, quote in claims)
     claimed = Reflection(verdict=Verdict.CONTINUE, summary="", met=met)
     async with stored(run) as store:
-        return list(await Evidence(store, artifacts or Bucket()).seen(run.state, claimed))
+        return list(await CitationChecker(store, artifacts or Bucket()).seen(run.state, claimed))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ async def test_what_a_tool_brought_may_be_quoted_as_it_is_shown_and_what_stands_
 @pytest.mark.parametrize("place", ["step 1", ARTIFACT])
 async def test_nothing_is_proved_by_an_artifact_that_was_replaced_and_it_is_told(place: str) -> None:
     bucket = Bucket()
-    bucket.trouble = Replaced(RUN_ID, ARTIFACT)
+    bucket.trouble = ArtifactReplaced(RUN_ID, ARTIFACT)
     run = a_run(kind="artifact" if place == ARTIFACT else "value")
     (seen,) = await look(run, (place, "the first words"), artifacts=bucket)
     assert (seen.found, "somebody has replaced it" in seen.why) == (False, True)
@@ -160,5 +160,5 @@ async def test_an_artifact_counts_only_where_it_is_what_the_journal_recorded_of_
         read = [await artifacts.get(*one) for one in (written, unknown, (RUN_ID, "artifacts/none.md"))]
         assert read == [CRITIQUE, b"not recorded", None]
         bucket.contents[written] += b"It is perfect.\n"
-        with pytest.raises(Replaced, match="somebody has replaced it"):
+        with pytest.raises(ArtifactReplaced, match="somebody has replaced it"):
             await artifacts.get(*written)

@@ -15,7 +15,7 @@ from agent_service.core.waiting import CallReserve
 from agent_service.errors import ModelError
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.model_calls import ModelCaller
-from agent_service.run.ports import Answer, Estimate, ModelCall, Question
+from agent_service.run.ports import Estimate, ModelAnswer, ModelCall, ModelQuestion
 from tests.core.cues import POST, a_framing_run, framing, plan, queued, reserves, started
 from tests.core.script import NOON, Script
 from tests.kit.fakes import FakeClock
@@ -27,17 +27,19 @@ class Mind:
     def __init__(self, outage: ModelError | None = None, *, plans: Plan | None = None) -> None:
         self.outage, self.plans, self.asked = outage, plans or plan(), 0
 
-    def prepare(self, question: Question) -> ModelCall:
+    def prepare(self, question: ModelQuestion) -> ModelCall:
         reserve = CallReserve(tokens=700, cost_usd=0.25)
         estimate = Estimate(model="mind", reserve=reserve, prompt_hash="p", schema_hash="s")
         return ModelCall(estimate=estimate, make=partial(self._decide, question))
 
-    async def _decide(self, question: Question) -> Answer:
+    async def _decide(self, question: ModelQuestion) -> ModelAnswer:
         self.asked += 1
         if self.outage:
             raise self.outage
         usage = ModelUsage(input_tokens=10, output_tokens=5, cost_usd=0.001)
-        return Answer(decision=framing(), plan=self.plans if question.with_plan else None, usage=usage, model="mind")
+        return ModelAnswer(
+            decision=framing(), plan=self.plans if question.with_plan else None, usage=usage, model="mind"
+        )
 
 
 def model_caller(mind: Mind, *, rate_limiter: RateLimiter | None = None, clock: FakeClock | None = None) -> ModelCaller:

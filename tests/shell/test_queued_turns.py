@@ -9,8 +9,8 @@ import pytest
 
 from agent_service.core.state import RunState
 from agent_service.kill_switch import KillSwitch
-from agent_service.run.arrival import IN_HAND, Arrival, Message, own_turn
-from agent_service.run.queued_turns import Nudging, QueuedTurns, due_turn
+from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, WorkMessage, turn_id
+from agent_service.run.queued_turns import QueuedTurns, TurnScheduler, due_turn
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 from tests.kit.fakes import FakeClock
@@ -52,7 +52,7 @@ class House:
         return self.late
 
     def saw_turn(self, turn: str) -> None:
-        self.late = [one for one in self.late if own_turn(*one) != turn]
+        self.late = [one for one in self.late if turn_id(*one) != turn]
 
     async def put(self, run_id: str, turn: str) -> None:
         assert turn.startswith(run_id)
@@ -64,16 +64,16 @@ class House:
         """What one agent does with a queued turn."""
         here = cast("Any", self)
         turns = QueuedTurns(here, here, here, here, KillSwitch(), FakeClock(at))
-        IN_HAND.set(Message.of_turn(turn, "7", 1))
-        await turns.receive(Arrival(subject=subjects.TURN, body=json.dumps({"run_id": RUN}).encode(), place="7"))
+        CURRENT_MESSAGE.set(WorkMessage.of_turn(turn, "7", 1))
+        await turns.receive(InboundMessage(subject=subjects.TURN, body=json.dumps({"run_id": RUN}).encode(), place="7"))
         return self.said
 
 
 async def test_a_turn_does_what_its_entry_asks_for_and_begins_a_run_that_waits() -> None:
     queued = accepted(1).state
-    assert await House(queued, led_to={1}).take(own_turn(RUN, 1)) == ["again [1]", "begin"]
-    assert await House(started(accepted(1)).state).take(own_turn(RUN, 1)) == []
-    assert await House(None).take(own_turn(RUN, 1)) == []
+    assert await House(queued, led_to={1}).take(turn_id(RUN, 1)) == ["again [1]", "begin"]
+    assert await House(started(accepted(1)).state).take(turn_id(RUN, 1)) == []
+    assert await House(None).take(turn_id(RUN, 1)) == []
 
 
 async def test_a_turn_that_one_agents_clock_calls_due_is_kept_until_it_is() -> None:
@@ -89,10 +89,10 @@ async def test_a_turn_that_one_agents_clock_calls_due_is_kept_until_it_is() -> N
 
 async def test_what_is_due_or_missed_is_queued_once_and_not_forgotten_while_it_cannot_be() -> None:
     house = House(None, due=[(RUN, 4)], late=[(run_id(2), 1)], full=True)
-    nudging = Nudging(cast("Any", house), house, KillSwitch(), FakeClock())
+    nudging = TurnScheduler(cast("Any", house), house, KillSwitch(), FakeClock())
     with pytest.raises(TryAgain):
         await nudging.look()
     house.full = False
     for _ in range(2):
         await nudging.look()
-    assert (house.said, house.late) == ([due_turn(RUN, 4), own_turn(run_id(2), 1)], [])
+    assert (house.said, house.late) == ([due_turn(RUN, 4), turn_id(run_id(2), 1)], [])

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from agent_service.admission.callers import QuotaSettings
+from agent_service.admission.claims import Amounts, LocalClaims, SharedClaims
 from agent_service.admission.limits import Quotas, SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
-from agent_service.admission.takings import Amounts, NoOthers, Takings
 from agent_service.bus.buckets import NatsValues
 from agent_service.bus.topology import topology
 from agent_service.core.events import Event
 from agent_service.core.facts import CallReserved
 from agent_service.core.waiting import CallReserve
 from agent_service.errors import ModelError, OverQuota
-from agent_service.run.changes import Aside, ChangeRecord, Elsewhere, call_told
+from agent_service.run.changes import ChangeRecord, RemoteCommit, ReservedFunds, call_charge
 from agent_service.run.journal import Commit
 from agent_service.store.sqlite import RunStore
 from groundwork.nats.link import NatsLink
@@ -72,8 +72,8 @@ class Fleet(VirtualTime):
         self.live: list[SharedLimits] = []
         values = MemoryValues(self)
         for _ in range(size):
-            several = Takings(values, now=lambda: self.now, sleep=self.sleep)
-            takings = several if size > 1 else NoOthers()
+            several = SharedClaims(values, now=lambda: self.now, sleep=self.sleep)
+            takings = several if size > 1 else LocalClaims()
             rate_limiter = RateLimiter(**rates, now=lambda: self.now, sleep=self.sleep, takings=takings)
             spending = Spending(FakeClock(), usd, takings=takings)
             quotas = Quotas(FakeClock(), spending, lambda _: quota or QuotaSettings(), takings=takings)
@@ -100,12 +100,12 @@ class Fleet(VirtualTime):
             "by": "another",
             "size": len(commit.entry.event),
         }
-        told |= {"run_id": state.run_id, "seq": state.version, "call": call_told(event)}
+        told |= {"run_id": state.run_id, "seq": state.version, "call": call_charge(event)}
         for limits in self.live:
             if limits is by:
                 limits.committed(ChangeRecord.of(commit, then))
             else:
-                limits.elsewhere(Elsewhere(**told))
+                limits.elsewhere(RemoteCommit(**told))
         return commit
 
     async def call(self, limits: SharedLimits) -> None:
@@ -188,7 +188,7 @@ async def test_what_the_store_knows_to_be_taken_is_recalled(
         for commit in (base, framed := replied(base, FRAMING), after(framed, reserves)):
             await store.commit(commit)
         limits.recall(store.taken, aside=True)
-        assert store.taken.set_aside() == {wake.state.run_id: Aside(CALLER, MAY.cost_usd or 0.0)}
+        assert store.taken.set_aside() == {wake.state.run_id: ReservedFunds(CALLER, MAY.cost_usd or 0.0)}
         assert [call.reserved for _, _, call in await store.taken.calls(NOON)] == [False, True]
     assert limits.spending.spent_usd == pytest.approx(COST_USD)
     with pytest.raises(ModelError, match=r"0\.0300 of 0\.0500 USD of today are spent or set aside"):
@@ -200,7 +200,7 @@ async def test_what_the_store_knows_to_be_taken_is_recalled(
 
 async def test_what_processes_take_of_a_limit_at_the_same_time_stands_in_one_value_of_the_bus(link: NatsLink) -> None:
     await set_up(link, topology(max_gib=1, shared=True))
-    one, other = Takings(NatsValues(link)), Takings(NatsValues(link))
+    one, other = SharedClaims(NatsValues(link)), SharedClaims(NatsValues(link))
     assert await one.take("usd", 1.0, left=3.0)
     assert await other.take("usd", 1.5, left=3.0)
     assert not await one.take("usd", 1.0, left=2.0), "the other's may not be told of yet"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx2
 
-from agent_service.admission.callers import HttpSettings
+from agent_service.admission.callers import ApiSettings
 from agent_service.api.access import Access
 from agent_service.bus.capacity import CANNOT_WRITE, RESTART
 from agent_service.errors import ModelError
@@ -72,7 +72,7 @@ def _size(number: int) -> str:
     return f"{number / (1 << 30):.1f} GiB" if number >= 1 << 30 else f"{number / (1 << 20):.1f} MiB"
 
 
-def tokens(http: HttpSettings) -> Finding:
+def tokens(http: ApiSettings) -> Finding:
     try:
         Access(http)
     except Misconfigured as error:
@@ -86,7 +86,7 @@ def secrets(file: Path | None) -> Iterator[Finding]:
         yield warning("secrets", "; ".join(twins), remedy="give each its own, such as from `openssl rand -hex 24`")
 
 
-async def api(http: HttpSettings, store: Path | None) -> Finding:
+async def api(http: ApiSettings, store: Path | None) -> Finding:
     """`store`: None for one of several that share a store."""
     where = f"http://{called(http.host)}:{http.port}"
     if http.port == 0:

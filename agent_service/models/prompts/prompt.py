@@ -25,7 +25,7 @@ from agent_service.models.prompts import notes
 from agent_service.models.prompts.budget import budget_of
 from agent_service.models.prompts.replies import reply_to, schema_hash, schema_of
 from agent_service.models.prompts.templating import canonical, rendered, version
-from agent_service.run.ports import PromptText, Question
+from agent_service.run.ports import ModelQuestion, PromptText
 from groundwork.service.invisible import visible
 from schemas.values import dataclass
 
@@ -53,7 +53,7 @@ class Prompt:
         return sum(len(block.encode()) for block in (*self.system, *self.message))
 
 
-def compose(question: Question) -> Prompt:
+def compose(question: ModelQuestion) -> Prompt:
     state = question.state
     calls = tuple(f"{skill.name}.{command.name}" for skill in state.brief.skills for command in skill.commands)
     verifying, reply = question.phase is Phase.VERIFY, reply_to(question.phase)
@@ -75,19 +75,19 @@ def compose(question: Question) -> Prompt:
     )
 
 
-def as_text(question: Question) -> PromptText:
+def as_text(question: ModelQuestion) -> PromptText:
     prompt = compose(question)
     return PromptText(system=prompt.system, user=prompt.message, version=prompt.template_hash)
 
 
-def _notes(question: Question) -> tuple[str, ...]:
+def _notes(question: ModelQuestion) -> tuple[str, ...]:
     noted = question.state.notes
     if question.phase is Phase.FRAME:
         noted = tuple(note for note in noted if isinstance(note, MessageNote | RulingNote))
     return notes.told(noted)
 
 
-def _tail(question: Question, size: int) -> tuple[str, str, str]:
+def _tail(question: ModelQuestion, size: int) -> tuple[str, str, str]:
     state = question.state
     asking = state.asking or OpenCall(call=question.call, phase=question.phase)
     words = partial(rendered, run=state, question=question)

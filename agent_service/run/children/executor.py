@@ -22,13 +22,13 @@ from agent_service.core.brief import Parent
 from agent_service.core.events import CancelRequested, Transition, WakeAccepted
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, Pending, Status
-from agent_service.errors import Damaged, Replaced, WakeConflict
+from agent_service.errors import ArtifactReplaced, Damaged, WakeConflict
 from agent_service.kill_switch import KillSwitch
-from agent_service.run.arrival import Arrival, UnknownRun, Unreadable
 from agent_service.run.children.waking import BadCall, asked_by, wake
+from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun
 from agent_service.run.messages import Publish, publish
 from agent_service.run.outbox import Publisher
-from agent_service.run.ports import Clock, KeptArtifacts
+from agent_service.run.ports import ArtifactStore, Clock
 from agent_service.trust.proofs import Capabilities
 from schemas import catalog, keys, subjects
 from schemas.catalog import ChildUsage
@@ -56,13 +56,14 @@ class ChildRuns:
     runs: Runs
     publisher: Publisher
     capabilities: Capabilities
-    artifacts: KeptArtifacts
+    artifacts: ArtifactStore
     kill_switch: KillSwitch
     clock: Clock
 
-    async def receive(self, arrival: Arrival) -> None:
-        """Takes a request: its child is durable when this returns, unless the request was withdrawn. Raises Unreadable
-        (dead letter), its kind UnknownRun may pass by itself, Damaged and TryAgain.
+    async def receive(self, arrival: InboundMessage) -> None:
+        """Stores the requested child before it returns, unless the request was withdrawn.
+
+        Raises InvalidMessage (dead letter; its kind UnknownRun may pass by itself), Damaged and TryAgain.
         """
         request = self._read(arrival)
         parent = await self.runs.current(request.run_id)
@@ -145,7 +146,7 @@ class ChildRuns:
         """Copies an artifact to the parent. None where it is gone, or was replaced."""
         try:
             content = await self.artifacts.get(run_id, path)
-        except Replaced:
+        except ArtifactReplaced:
             return None
         if content is None:
             return None
@@ -154,14 +155,14 @@ class ChildRuns:
         await self.artifacts.put(parent_run_id, brought, content)
         return {"path": brought, "size": len(content), "sha256": sha256, "of": path}
 
-    def _read(self, arrival: Arrival) -> ToolRequest:
-        """Raises Unreadable."""
+    def _read(self, arrival: InboundMessage) -> ToolRequest:
+        """Raises InvalidMessage."""
         try:
             request = Envelope[ToolRequest].model_validate_json(arrival.body).payload
         except ValidationError as error:
-            raise Unreadable(f"not a valid {arrival.subject}: {flaws_of(error)}") from error
+            raise InvalidMessage(f"not a valid {arrival.subject}: {flaws_of(error)}") from error
         if not self.capabilities.proves(request):
-            raise Unreadable(f"it brings no capability of a request of run {request.run_id}: it counts for nothing")
+            raise InvalidMessage(f"it brings no capability of a request of run {request.run_id}: it counts for nothing")
         return request
 
 

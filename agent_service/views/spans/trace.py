@@ -25,10 +25,10 @@ from agent_service.core.brief import Parent
 from agent_service.history.history import History, rests
 from agent_service.history.items import Item
 from agent_service.history.results import result_of
-from agent_service.run.changes import ChangeRecord, retell
-from agent_service.run.journal import Entry, Record
+from agent_service.run.changes import ChangeRecord, replay
+from agent_service.run.journal import Entry, JournalRecord
 from agent_service.run.model_calls import DECISIONS
-from agent_service.run.ports import PromptText, Question
+from agent_service.run.ports import ModelQuestion, PromptText
 from agent_service.trust.identity import root_span_id, trace_id
 from agent_service.views.journal import question_of
 from groundwork.telemetry.settings import latest_gen_ai
@@ -40,7 +40,7 @@ MOST_CONTENT = 32_768
 
 Attributes = dict[str, Value]
 """By the names of the OpenTelemetry conventions (semantic-conventions 1.41), and ours (`agentic.…`)."""
-Content = Callable[[Question], PromptText]
+Content = Callable[[ModelQuestion], PromptText]
 """Renders the prompt of a call; None for spans without content."""
 OPERATIONS = {"phase": "chat", "step": "execute_tool", "task": "execute_tool", "ending": "invoke_agent"}
 OF_ITEMS = {
@@ -76,7 +76,7 @@ def stretch(
     """The spans that ended after the last rest before the newest of `entries`, or before `since`; `entries` begin with
     the run's first. Raises Damaged, and ValueError for a journal that cannot be told.
     """
-    changes = tuple(retell(entries)) if content else ()
+    changes = tuple(replay(entries)) if content else ()
     trace, told, is_told = Trace(content, changes), list[Span](), False
     for record in (entry.record() for entry in entries):
         if is_told:
@@ -94,7 +94,7 @@ class Trace:
         self._changes = changes
         self._history = History()
 
-    def ended(self, record: Record) -> Iterator[Span]:
+    def ended(self, record: JournalRecord) -> Iterator[Span]:
         """The spans that end with this entry."""
         for item in self._history.ends([record]):
             if not (item.again and item.opened_in == record.entry.seq):
@@ -104,7 +104,7 @@ class Trace:
     def _run_id(self) -> str:
         return self._history.accepted.run_id
 
-    def _of(self, record: Record, item: Item) -> Iterator[Span]:
+    def _of(self, record: JournalRecord, item: Item) -> Iterator[Span]:
         match item.kind:
             case "accepted":
                 yield self._span(item, "wait queued", {"agentic.waiting_for": "queued"})
@@ -177,7 +177,7 @@ class Trace:
             about |= self._said({"gen_ai.system_instructions": _parts(prompt.system), "gen_ai.input.messages": user})
         return about
 
-    def _step(self, record: Record, item: Item) -> Mapping[str, Value | None]:
+    def _step(self, record: JournalRecord, item: Item) -> Mapping[str, Value | None]:
         said: dict[str, JsonValue] = {"gen_ai.tool.call.arguments": item.about.get("arguments", {})}
         result = result_of(record, item.step or 0)
         if result and result.result:

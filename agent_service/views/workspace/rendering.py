@@ -17,11 +17,11 @@ from datetime import datetime
 from typing import Protocol
 
 from agent_service.core.state import RunState
-from agent_service.errors import Changed, Damaged
+from agent_service.errors import Damaged, Tampered
 from agent_service.history.results import NamedArtifact, kept_artifacts
 from agent_service.run.changes import ChangeRecord, Journals
 from agent_service.run.journal import Entry, Run, flaw_in_chain
-from agent_service.run.ports import Artifacts
+from agent_service.run.ports import ArtifactReader
 from agent_service.views.workspace.files import MAX_BYTES, Listing, TooLarge, Unsafe, Workspace
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
@@ -68,9 +68,9 @@ class Rendered:
     version: int
 
 
-async def write(run_id: str, store: RunSource, workspace: Workspace, artifacts: Artifacts) -> Rendered | None:
-    """Writes what differs, in a thread; None for a run without entries. Raises Changed for a broken chain, Damaged, and
-    as `Workspace.write` and the ports do.
+async def write(run_id: str, store: RunSource, workspace: Workspace, artifacts: ArtifactReader) -> Rendered | None:
+    """Writes the files that differ, in a thread; None for a run without entries. Raises Tampered for a broken chain,
+    Damaged, and what `Workspace.write` and the ports raise.
     """
     run = await store.load(run_id)
     if run is None:
@@ -84,7 +84,7 @@ async def write(run_id: str, store: RunSource, workspace: Workspace, artifacts: 
 
 def _written(run: RunState, entries: Sequence[Entry], workspace: Workspace) -> tuple[Rendered, list[NamedArtifact]]:
     if flaw := flaw_in_chain(entries):
-        raise Changed(run.run_id, flaw)
+        raise Tampered(run.run_id, flaw)
     records = [entry.record() for entry in entries]
     pages = loaded("agent_service.views.pages:pages")(run, records)
     workspace.write(run.run_id, {name: text.encode() for name, text in pages.items()})
@@ -101,7 +101,7 @@ def _is_there(workspace: Workspace, run: RunState, artifact: NamedArtifact) -> b
     return False
 
 
-async def _fetched(artifacts: Artifacts, run_id: str, wanted: Iterable[NamedArtifact]) -> dict[str, bytes]:
+async def _fetched(artifacts: ArtifactReader, run_id: str, wanted: Iterable[NamedArtifact]) -> dict[str, bytes]:
     """By path. Raises what the store raises."""
     contents: dict[str, bytes] = {}
     for artifact in wanted:
@@ -120,7 +120,7 @@ class Folders:
     to be copied, once so many have ended after it.
     """
 
-    def __init__(self, store: RunSource, workspace: Workspace, artifacts: Artifacts, *, keep: int) -> None:
+    def __init__(self, store: RunSource, workspace: Workspace, artifacts: ArtifactReader, *, keep: int) -> None:
         self._store = store
         self._workspace = workspace
         self._artifacts = artifacts

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Literal, Protocol
 
 from agent_service.history.results import FILES, NamedArtifact, kept_artifacts
-from agent_service.run.changes import retell
+from agent_service.run.changes import replay
 from agent_service.run.journal import Entry, flaw_in_chain
 from agent_service.views.pages import pages_of
 from agent_service.views.workspace.files import Listing, TooLarge, Unsafe
@@ -79,7 +79,7 @@ def flaw_in_journal(entries: Sequence[Entry], run_id: str) -> str | None:
         return flaw
     seq = 0
     try:
-        for change in retell(entries):
+        for change in replay(entries):
             seq = change.entry.seq
     except (ValueError, AssertionError, TypeError) as error:
         return f"entry {seq + 1} cannot be followed: {error}"

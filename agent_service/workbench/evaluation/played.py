@@ -26,7 +26,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval
 from agent_service.errors import ModelError
 from agent_service.models.prompts.templating import canonical
-from agent_service.run.ports import Answer, Model, ModelCall, Question
+from agent_service.run.ports import Model, ModelAnswer, ModelCall, ModelQuestion
 from agent_service.workbench.evaluation.expected import REQUESTS, Said
 from agent_service.workbench.evaluation.scenario import Document, PersonsSignal, Plugin, Scenario, ToolAnswer
 from schemas import keys, subjects
@@ -85,7 +85,7 @@ class PlayedBus:
         heapq.heappush(self.due, (self.later(after_s), self._places, subject, body))
 
 
-Meanwhile = Callable[[Question], Awaitable[None]]
+Meanwhile = Callable[[ModelQuestion], Awaitable[None]]
 THINKING_S = 5.0
 WAITS_S = (2.0, 10.0, 30.0, 60.0, 60.0)
 LONGEST_WAIT_S = 300.0
@@ -101,11 +101,11 @@ class SlowModel:
         self._meanwhile = meanwhile
         self.seconds = 0.0
 
-    def prepare(self, question: Question) -> ModelCall:
+    def prepare(self, question: ModelQuestion) -> ModelCall:
         call = self._model.prepare(question)
         return replace(call, make=partial(self._make, call, question))
 
-    async def _make(self, call: ModelCall, question: Question) -> Answer:
+    async def _make(self, call: ModelCall, question: ModelQuestion) -> ModelAnswer:
         await self._bus.sleep(THINKING_S)
         await self._meanwhile(question)
         began = monotonic()
@@ -122,11 +122,11 @@ class WaitingModel:
         self._model = model
         self._sleep = sleep
 
-    def prepare(self, question: Question) -> ModelCall:
+    def prepare(self, question: ModelQuestion) -> ModelCall:
         call = self._model.prepare(question)
         return replace(call, make=partial(self._patiently, call))
 
-    async def _patiently(self, call: ModelCall) -> Answer:
+    async def _patiently(self, call: ModelCall) -> ModelAnswer:
         for wait_s in (*WAITS_S, None):
             try:
                 return await call.make()

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agent_service.admission.granting import LimitRefused
-from agent_service.admission.limits import Admission, Room, SharedLimits
+from agent_service.admission.limits import Admission, Capacity, SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
 from agent_service.core.events import ModelReplied, TimerFired
 from agent_service.core.state import RunState
@@ -20,13 +20,13 @@ from agent_service.core.waiting import Status
 from agent_service.kill_switch import KillSwitch
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.models.settings import open_model
-from agent_service.run.arrival import Arrival, Unreadable
 from agent_service.run.changes import ChangeRecord
-from agent_service.run.evidence import Evidence
+from agent_service.run.citations import CitationChecker
+from agent_service.run.inbound import InboundMessage, InvalidMessage
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
-from agent_service.run.ports import Model, Question
+from agent_service.run.ports import Model, ModelQuestion
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import RunStore
@@ -185,7 +185,7 @@ class World:
         self.model = SlowModel(mind.model, bus, self._while_thinking)
         artifacts, kill_switch, ring = self.gateway.artifacts, KillSwitch(), KeyRing.fresh()
         limits, capabilities = SharedLimits.none(bus, RateLimiter()), Capabilities(ring)
-        evidence = Evidence(store, artifacts)
+        evidence = CitationChecker(store, artifacts)
         caller = ModelCaller(self.model, evidence, bus, kill_switch, limits, asyncio.Semaphore(1))
         publisher = Publisher(bus, lambda _: True, capabilities, Signing(ring, folder), lambda _: "", kill_switch)
         self._turns = Turns(store, publisher, caller, bus, self._committed, artifacts, capabilities, kill_switch)
@@ -196,7 +196,7 @@ class World:
             trace_url=None,
             short_rules=mind.short_rules,
         )
-        room = Room(store.counts, max_queued=MOST_ENTRIES)
+        room = Capacity(store.counts, max_queued=MOST_ENTRIES)
         admission = Admission(kill_switch=kill_switch, room=room, quotas=limits.quotas)
         metrics = IncomingMetrics(Instruments())
         self._intake = Intake(self._turns, self.gateway, capabilities, new_runs, admission, metrics, bus)
@@ -206,7 +206,7 @@ class World:
         broken = ""
         try:
             await self._play()
-        except (Endless, LimitRefused, Unreadable) as error:
+        except (Endless, LimitRefused, InvalidMessage) as error:
             broken = str(error)
         except Exception as error:  # one that breaks must not lose what the others found, and cost
             log.exception("a scenario broke", extra={"scenario": self._name})
@@ -255,7 +255,7 @@ class World:
 
     async def _deliver(self) -> None:
         _, place, subject, body = heapq.heappop(self._bus.due)
-        arrival = Arrival(subject=subject, body=body, place=str(place))
+        arrival = InboundMessage(subject=subject, body=body, place=str(place))
         if not subject.startswith(REQUESTS):
             await self._intake.receive(arrival)
             return
@@ -277,10 +277,10 @@ class World:
         for subject, body, after_s in self._person.says(state, self._place(state.run_id), moment, at):
             self._bus.send(subject, body, after_s=after_s)
 
-    async def _while_thinking(self, question: Question) -> None:
+    async def _while_thinking(self, question: ModelQuestion) -> None:
         state, place = question.state, self._place(question.state.run_id)
         for subject, body, _ in self._person.says(state, place, "during_call", question.call):
-            await self._intake.receive(Arrival(subject=subject, body=body, place=f"during-{question.call}"))
+            await self._intake.receive(InboundMessage(subject=subject, body=body, place=f"during-{question.call}"))
 
     def _place(self, run_id: str) -> int:
         return list(self._runs).index(run_id)

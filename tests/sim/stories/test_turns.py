@@ -14,7 +14,7 @@ import pytest
 
 from agent_service.core.events import CancelRequested, SignalReceived, WakeAccepted
 from agent_service.models.prompts.prompt import as_text
-from agent_service.run.changes import retell
+from agent_service.run.changes import replay
 from agent_service.run.journal import Entry
 from agent_service.store.sqlite import RunStore
 from agent_service.views.journal import made_call, question_of
@@ -190,7 +190,7 @@ def test_a_model_call_of_a_run_that_any_agent_cancels_is_given_up_at_once(seed: 
 
 def retold(world: World) -> list[tuple[str, str]]:
     """What the journal says that the model was told in each call: the prompt's two halves."""
-    changes = [*retell(asyncio.run(journal(world)))]
+    changes = [*replay(asyncio.run(journal(world)))]
     made = takewhile(bool, (made_call(changes, number) for number in count(1)))
     prompts = [as_text(question_of(call, changes)) for call in made if call]
     return [("\n\n".join(prompt.system), "\n\n".join(prompt.user)) for prompt in prompts]

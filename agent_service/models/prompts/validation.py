@@ -24,7 +24,7 @@ from agent_service.core.phases import (
     Verdict,
     Wait,
 )
-from agent_service.models.prompts.reading import flaw_of, object_in, strictly
+from agent_service.models.prompts.json_reply import flaw_of, object_in, strictly
 from agent_service.models.prompts.replies import (
     ActionReply,
     DecisionReply,
@@ -34,7 +34,7 @@ from agent_service.models.prompts.replies import (
     reply_to,
 )
 from agent_service.run.model_calls import MOST_BYTES, flaws_of_arguments
-from agent_service.run.ports import Question
+from agent_service.run.ports import ModelQuestion
 from schemas.clipping import clipped
 from schemas.fields import JsonObject
 
@@ -57,7 +57,7 @@ Part = tuple[Any, tuple[str, ...]]
 EMPTY: Part = None, ()
 
 
-def read(question: Question, text: str) -> Read:
+def read(question: ModelQuestion, text: str) -> Read:
     """The decision in a reply to `question`, and what came along; Unusable, with all flaws, where it cannot be used."""
     try:
         given = object_in(text)
@@ -91,7 +91,7 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
 
 
-def _judged(question: Question, given: dict[str, Any]) -> tuple[Part, Part]:
+def _judged(question: ModelQuestion, given: dict[str, Any]) -> tuple[Part, Part]:
     """What is asked for, and what came along."""
     parts, with_plan = _Parts(question, given), question.with_plan
     match question.phase:
@@ -171,7 +171,7 @@ class _Flawed(Exception):
 class _Parts:
     """Of a reply, each by its name."""
 
-    def __init__(self, question: Question, given: Mapping[str, Any]) -> None:
+    def __init__(self, question: ModelQuestion, given: Mapping[str, Any]) -> None:
         self._state, self._now = question.state, question.now
         self._given = given
 

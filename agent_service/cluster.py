@@ -4,16 +4,16 @@ from agent_service.background import Background
 from agent_service.bootstrap import Agent, inform_bus
 from agent_service.bus.turn_queue import TurnQueue
 from agent_service.kill_switch import KillSwitch
-from agent_service.run.changes import Elsewhere
+from agent_service.run.changes import RemoteCommit
 from agent_service.run.intake import Intake
-from agent_service.run.queued_turns import Nudging, QueuedTurns, RemoteCommits
+from agent_service.run.queued_turns import QueuedTurns, RemoteCommitListener, TurnScheduler
 from agent_service.run.recovery import Recovery
 from agent_service.run.turn import Turns
 from agent_service.store.shared import SharedStore
 from agent_service.trust.identity import SystemClock
 
 
-class Several:
+class Cluster:
     def __init__(
         self,
         store: SharedStore,
@@ -24,7 +24,7 @@ class Several:
     ) -> None:
         self.queue = queue
         self.turns = QueuedTurns(store, *runs, kill_switch, clock)
-        self.nudging = Nudging(store, queue, kill_switch, clock)
+        self.nudging = TurnScheduler(store, queue, kill_switch, clock)
 
 
 def join_in(agent: Agent, background: Background) -> None:
@@ -36,9 +36,9 @@ def join_in(agent: Agent, background: Background) -> None:
     several.turns.say_again = lambda at: inform_bus(agent.recovery, agent.receiving, at, agent.clock.now())
     if agent.traces:
         several.turns.on_taken_over = agent.traces.send_again
-    remote_commits = RemoteCommits(agent.turns, agent.model_caller, store, background)
+    remote_commits = RemoteCommitListener(agent.turns, agent.model_caller, store, background)
 
-    def hear(told: Elsewhere) -> None:
+    def hear(told: RemoteCommit) -> None:
         for hears in (remote_commits.hear, *agent.followers, agent.limits.elsewhere):
             hears(told)
 

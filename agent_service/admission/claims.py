@@ -12,14 +12,14 @@ from typing import Protocol
 from groundwork.service.machine import monotonic, token_hex
 from schemas.values import dataclass
 
-TOLD_WITHIN_S = 2.0
+JOURNALED_WITHIN_S = 2.0
 """After it everybody has heard of a taking by an entry, or it came to nothing."""
 PAUSE_S = 0.05
 
 Amounts = Mapping[str, float]
 
 
-class Values(Protocol):
+class ClaimStore(Protocol):
     async def look(self, limit: str) -> tuple[Amounts, int]:
         """What is taken, by name, and the value's sequence. Raises TryAgain."""
 
@@ -27,7 +27,7 @@ class Values(Protocol):
         """The new sequence; None where another process has changed the value since. Raises TryAgain."""
 
 
-class NoOthers:
+class LocalClaims:
     """Of a process that is alone: all is its own."""
 
     async def take(self, limit: str, amount: float, *, left: float) -> bool:
@@ -38,12 +38,12 @@ class NoOthers:
         """There is none to wait for."""
 
 
-ALONE = NoOthers()
+LOCAL = LocalClaims()
 
 
 @dataclass(slots=True)
-class Takings(NoOthers):
-    values: Values
+class SharedClaims(LocalClaims):
+    values: ClaimStore
     now: Callable[[], float] = monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _me: str = field(init=False, default_factory=lambda: token_hex(6))
@@ -76,5 +76,7 @@ class Takings(NoOthers):
     def _late(self, known: Amounts) -> Amounts:
         """Those that entries may not tell of yet."""
         now = self.now()
-        self._seen = {name: since for name, since in self._seen.items() if now - since < 2 * TOLD_WITHIN_S}
-        return {name: taken for name, taken in known.items() if now - self._seen.setdefault(name, now) < TOLD_WITHIN_S}
+        self._seen = {name: since for name, since in self._seen.items() if now - since < 2 * JOURNALED_WITHIN_S}
+        return {
+            name: taken for name, taken in known.items() if now - self._seen.setdefault(name, now) < JOURNALED_WITHIN_S
+        }

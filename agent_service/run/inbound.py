@@ -23,11 +23,11 @@ from schemas.fields import flaws_of
 from schemas.values import dataclass
 
 
-class Unreadable(ValueError):
+class InvalidMessage(ValueError):
     """A message or a request that can never be taken up; the text says why."""
 
 
-class UnknownRun(Unreadable):
+class UnknownRun(InvalidMessage):
     """It may be too early, or for an agent with another store."""
 
     def __init__(self, run_id: str) -> None:
@@ -38,7 +38,7 @@ class UnknownRun(Unreadable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
+class InboundMessage:
     """`place`: stream sequence and stored instant, which is `at` too; null for what the stream did not keep."""
 
     subject: str
@@ -53,25 +53,27 @@ class Arrival:
         return hashlib.sha256(f"{msg_id}\n".encode() + self.body).hexdigest()[:40] if msg_id else ""
 
 
-def read(arrival: Arrival) -> Envelope[Any]:
-    """Raises Unreadable."""
+def parse(arrival: InboundMessage) -> Envelope[Any]:
+    """Raises InvalidMessage."""
     if len(arrival.body) > MAX_MESSAGE_BYTES:
-        raise Unreadable(f"a message of {len(arrival.body)} bytes: at most {MAX_MESSAGE_BYTES} are taken")
+        raise InvalidMessage(f"a message of {len(arrival.body)} bytes: at most {MAX_MESSAGE_BYTES} are taken")
     if arrival.subject not in INBOUND:
-        raise Unreadable(f"subject {arrival.subject} carries nothing that the agent takes")
+        raise InvalidMessage(f"subject {arrival.subject} carries nothing that the agent takes")
     try:
         body = enveloped(arrival.subject, arrival.body, arrival.headers)
         envelope = envelope_of(arrival.subject).model_validate_json(body)
     except ValidationError as error:
-        raise Unreadable(_explained(arrival.subject, flaws_of(error))) from error
+        raise InvalidMessage(_explained(arrival.subject, flaws_of(error))) from error
     except Misshapen as error:
-        raise Unreadable(_explained(arrival.subject, str(error))) from error
+        raise InvalidMessage(_explained(arrival.subject, str(error))) from error
     if envelope.type != arrival.subject:
-        raise Unreadable(_explained(arrival.subject, f"a message of another type came on subject {arrival.subject}"))
+        raise InvalidMessage(
+            _explained(arrival.subject, f"a message of another type came on subject {arrival.subject}")
+        )
     return envelope
 
 
-def correlation(arrival: Arrival) -> Correlation | None:
+def correlation_of(arrival: InboundMessage) -> Correlation | None:
     """Of a result that cannot be read as a whole; a missing or unreadable sub-request comes from its key."""
     try:
         found = object_in(enveloped(arrival.subject, arrival.body, arrival.headers)) or {}
@@ -99,7 +101,7 @@ def _explained(subject: str, flaws: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class WorkMessage:
     """`name`: the same at each delivery. `delivered`: how often, from 1. `turn`: of a queued turn, what it is for."""
 
     name: str
@@ -128,8 +130,8 @@ class Message:
         return f"{self.prefix}{self.delivered}"
 
 
-IN_HAND: ContextVar[Message | None] = ContextVar("in_hand", default=None)
+CURRENT_MESSAGE: ContextVar[WorkMessage | None] = ContextVar("in_hand", default=None)
 
 
-def own_turn(run_id: str, seq: int) -> str:
+def turn_id(run_id: str, seq: int) -> str:
     return f"{run_id}:{seq}"

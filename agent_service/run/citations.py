@@ -24,8 +24,8 @@ from agent_service.core.framing import PERSON, STEP, sent_with, to_look_up
 from agent_service.core.phases import Decision, Reflection
 from agent_service.core.state import RunState
 from agent_service.core.waiting import AGAIN
-from agent_service.errors import Replaced
-from agent_service.run.ports import Artifacts
+from agent_service.errors import ArtifactReplaced
+from agent_service.run.ports import ArtifactReader
 from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import TryAgain
 from groundwork.service.invisible import with_signs, without_hidden
@@ -185,7 +185,7 @@ _BETWEEN_WORDS = re.compile(r"\s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Source:
     """`why` says what could not be read."""
 
     outputs: tuple[dict[str, JsonValue], ...] = ()
@@ -200,9 +200,9 @@ class Told:
 
 
 @dataclass(slots=True)
-class Evidence:
+class CitationChecker:
     store: RunStore
-    artifacts: Artifacts
+    artifacts: ArtifactReader
 
     async def seen(self, state: RunState, decision: Decision) -> tuple[QuoteCheck, ...]:
         claims = decision.met if isinstance(decision, Reflection) else ()
@@ -218,18 +218,18 @@ class Evidence:
             looks |= {(place, quote): _look(place, quote, quote in found, place_read) for quote in quotes}
         return tuple(looks.values())
 
-    async def _read(self, state: RunState, place: str) -> Told:
+    async def _read(self, state: RunState, place: str) -> Source:
         if place == PERSON:
-            return Told(texts=state.messages)
+            return Source(texts=state.messages)
         try:
             if not place.startswith(STEP):
                 return await self._artifact(state, place)
             step = int(place.removeprefix(STEP))
             return await self._with_artifacts(state, await self._output(state, step), sent_with(state, place))
-        except Replaced as error:
-            return Told(why=str(error))
+        except ArtifactReplaced as error:
+            return Source(why=str(error))
         except TryAgain as error:
-            return Told(why=f"it cannot be read at the moment: {error}")
+            return Source(why=f"it cannot be read at the moment: {error}")
 
     async def _output(self, state: RunState, step: int) -> dict[str, JsonValue]:
         if state.last_output is not None and state.completed[-1].step == step:
@@ -246,25 +246,25 @@ class Evidence:
             if isinstance(event, ToolReturned) and event.result.status == "ok":
                 yield event.result
 
-    async def _artifact(self, state: RunState, path: str) -> Told:
+    async def _artifact(self, state: RunState, path: str) -> Source:
         content = await self.artifacts.get(state.run_id, path)
         if content is None:
-            return Told(why=f"{path} {GONE}")
+            return Source(why=f"{path} {GONE}")
         if is_text(content):
-            return Told(texts=(content.decode(),))
+            return Source(texts=(content.decode(),))
         outputs = [_brought(result) async for result in self._results(state)]
-        return Told(outputs=tuple(output for output in outputs if path in _named_artifacts(output)), why=NO_TEXT)
+        return Source(outputs=tuple(output for output in outputs if path in _named_artifacts(output)), why=NO_TEXT)
 
     async def _with_artifacts(
         self, state: RunState, output: dict[str, JsonValue], sent: dict[str, JsonValue] | None
-    ) -> Told:
+    ) -> Source:
         texts, missing = list[str](), list[str]()
         for path in (path for path in _named_artifacts(output) if path in state.artifacts):
             content = await self.artifacts.get(state.run_id, path)
             texts += [content.decode("utf-8", "replace")] if content is not None else []
             missing += [path] if content is None else []
         why = f"{', '.join(missing)} {GONE}" if missing else ""
-        return Told(outputs=(output, sent) if sent else (output,), texts=tuple(texts), why=why)
+        return Source(outputs=(output, sent) if sent else (output,), texts=tuple(texts), why=why)
 
 
 def is_text(content: bytes) -> bool:
@@ -279,13 +279,13 @@ def _brought(result: ToolResult) -> dict[str, JsonValue]:
     return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
 
 
-def _look(place: str, quote: str, found: bool, told: Told) -> QuoteCheck:
+def _look(place: str, quote: str, found: bool, told: Source) -> QuoteCheck:
     asked = any(was_asked(output, quote) for output in told.outputs)
     why = "" if found else told.why or (ASKED if asked else SHORT if is_short(quote) else "")
     return QuoteCheck(evidence=place, quote=quote, found=found, why=why)
 
 
-async def _found(quotes: list[str], told: Told) -> set[str]:
+async def _found(quotes: list[str], told: Source) -> set[str]:
     by_form = defaultdict[object, list[str]](list)
     for quote in quotes:
         by_form[told.form(quote)].append(quote)

@@ -26,16 +26,16 @@ RAISED_BY = {
 FINAL = "this one is final"
 
 
-class Ask(HumanTask):
+class OpenTask(HumanTask):
     """What a person is asked, as it stands now. `untrusted`: what brought untrusted content into the run, whose author
     may be behind the ask; empty where nothing did. It may come while a person is waited for, so no event has it."""
 
     untrusted: Text = ""
 
 
-def ask(state: RunState) -> Ask | None:
+def open_task(state: RunState) -> OpenTask | None:
     task = human_task(state)
-    return Ask(**dict(task), untrusted=str(state.tainted_by)) if task else None
+    return OpenTask(**dict(task), untrusted=str(state.tainted_by)) if task else None
 
 
 def human_task(state: RunState) -> HumanTask | None:
@@ -158,7 +158,7 @@ _REMEDIES = {
 
 
 def remedy(state: RunState) -> Remedy | None:
-    if not (stopped := how_it_stopped(state)):
+    if not (stopped := stop_kind(state)):
         return None
     steps, goal = _doubted(state), state.brief.goal
     told = {
@@ -180,7 +180,7 @@ def remedy(state: RunState) -> Remedy | None:
     return Remedy(text=text, command=command)
 
 
-def how_it_stopped(state: RunState) -> str:
+def stop_kind(state: RunState) -> str:
     """In one of the words of the table above; empty for a run that goes on, is done or was cancelled."""
     by_a_budget = " by a budget" if state.ending_class in RAISED_BY else ""
     match state.status:

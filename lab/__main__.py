@@ -34,12 +34,12 @@ def main() -> int:
         ModuleNotFoundError,
         KeyError,
     ) as error:  # KeyError: there is no such suite, domain or attack
-        output.complain(str(error))
+        output.print_error(str(error))
         return Exit.MISCONFIGURED
     played = Played(label=given.config.stem if given.config else "scripts", results=results)
     ok = all(result.passed for result in results)
     facts = Evaluation(ok=ok, played=[played]).model_dump(mode="json")
-    output.tell(facts, Group(*report(earlier, [played], None)), as_json=given.json)
+    output.show(facts, Group(*report(earlier, [played], None)), as_json=given.json)
     return Exit.OK if ok else Exit.FAILED
 
 

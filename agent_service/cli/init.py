@@ -1,6 +1,7 @@
-"""`agentic init`: three questions on standard error, and a settings file. An option answers a question in advance.
+"""`agentic init` asks three questions on standard error and writes a settings file. An option answers a question in
+advance.
 
-It writes the file, and a folder for tools where there is none; it makes no connection.
+It also creates a missing folder for tools. It makes no connection.
 """
 
 import importlib.util
@@ -14,9 +15,9 @@ import typer
 
 from agent_service.cli import output
 from agent_service.cli.init_file import KEYS, Answers, settings_file, variables
-from agent_service.cli.options import flag, invocation, of_files, option
-from agent_service.cli.output import Outcome
-from agent_service.cli.whereabouts import OWN
+from agent_service.cli.locate import CONFIG_FILE
+from agent_service.cli.options import flag, invocation, local_command, option
+from agent_service.cli.output import Output
 from groundwork.service import program, store_folder
 from groundwork.service.errors import Exit, NotDone
 from groundwork.service.program import shipped
@@ -27,7 +28,7 @@ NONE = "none"
 
 
 def _nats(text: str) -> tuple[str, ...]:
-    """None for the server that `agentic dev` brings along."""
+    """Returns the addresses; none for the server that `agentic dev` starts."""
     urls = tuple(url if "://" in url else f"nats://{url}" for url in map(str.strip, text.split(",")))
     if text != "embedded" and not all(is_address(url, "nats", "tls", "ws", "wss") for url in urls):
         raise ValueError("answer `embedded`, or with an address such as nats://127.0.0.1:4222 or tls://bus:4222")
@@ -42,7 +43,7 @@ def _login(text: str) -> tuple[str, str]:
 
 
 def _model(text: str) -> tuple[str, str]:
-    """Provider, and id or file of a script."""
+    """Returns the provider, and the model id or the file of a script."""
     if text == "script":
         return "scripted", ""
     if text.endswith((".yaml", ".yml")):
@@ -64,7 +65,7 @@ def _model_url(text: str) -> str:
 
 
 def _tools(text: str) -> str:
-    """A folder, or the address of a Ductile."""
+    """Returns a folder or the address of a Ductile."""
     if text == NONE:
         return ""
     if "://" not in text:
@@ -87,31 +88,32 @@ def _file(text: str, refused: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """`read` raises ValueError with what can be answered. `fits`: whether the answers before have a use for it."""
+class InitQuestion:
+    """`read` raises ValueError that lists the valid answers. `applies` is False where earlier answers make the question
+    pointless; `asks` is False where only an option answers it."""
 
     text: str
     choices: Mapping[str, str]
     read: Callable[[str], Any]
     default: str = NONE
-    fits: Callable[[Answers], bool] = lambda _: True
+    applies: Callable[[Answers], bool] = lambda _: True
     asks: Callable[[Answers], bool] = lambda _: True
 
 
 QUESTIONS = {
-    "nats": Question(
+    "nats": InitQuestion(
         "1  Which NATS server?",
         {"embedded": "one that `agentic dev` brings along", "ADDRESS": "yours, such as nats://127.0.0.1:4222"},
         _nats,
         "embedded",
     ),
-    "login": Question(
+    "login": InitQuestion(
         "   How does one log in there?",
         {"none": "", "user:NAME": "", "token": "", "creds:FILE": "JWT and seed", "nkey:FILE": "a seed"},
         _login,
-        fits=lambda answers: bool(answers["nats"]) and not any(map(login_in, answers["nats"])),
+        applies=lambda answers: bool(answers["nats"]) and not any(map(login_in, answers["nats"])),
     ),
-    "model": Question(
+    "model": InitQuestion(
         "2  Which model decides?",
         {
             "script": "no model: a script decides, without a key",
@@ -122,7 +124,7 @@ QUESTIONS = {
         _model,
         "script",
     ),
-    "model_url": Question(
+    "model_url": InitQuestion(
         "   Where does it answer?",
         {"Enter": "at the provider's", "URL": "a server of your own, such as http://127.0.0.1:11434/v1"},
         _model_url,
@@ -130,7 +132,7 @@ QUESTIONS = {
         lambda answers: answers["model"][0] in KEYS,
         lambda answers: bool(answers["model"][0] == "openai"),
     ),
-    "tools": Question(
+    "tools": InitQuestion(
         "3  Which tools?",
         {
             "none": "none of your own yet: some samples are there",
@@ -143,11 +145,11 @@ QUESTIONS = {
 
 
 def _answers(given: Mapping[str, str], *, silent: bool) -> Answers:
-    """Raises BadParameter for an option that cannot be meant, KeyboardInterrupt, and EOFError without an answer."""
+    """Raises BadParameter for an invalid option, KeyboardInterrupt, and EOFError without an answer."""
     answers: Answers = {}
     for name, question in QUESTIONS.items():
         hint, said = f"--{name.replace('_', '-')}", given.get(name)
-        if not question.fits(answers):
+        if not question.applies(answers):
             if said is not None:
                 raise typer.BadParameter("with the other answers there is no use for it", param_hint=hint)
             continue
@@ -163,23 +165,23 @@ def _answers(given: Mapping[str, str], *, silent: bool) -> Answers:
     return answers
 
 
-def _asked(question: Question, default: str) -> Any:
+def _asked(question: InitQuestion, default: str) -> Any:
     choices = (f"     {name:14}{about}".rstrip() for name, about in question.choices.items())
-    output.complain("\n".join((question.text, *choices)))
+    output.print_error("\n".join((question.text, *choices)))
     while True:
         try:
-            return _read(question, output.asked(f"   [{default}] " if default else "   ") or default)
+            return _read(question, output.prompt_for(f"   [{default}] " if default else "   ") or default)
         except ValueError as error:
-            output.complain(f"   {error}")
+            output.print_error(f"   {error}")
 
 
-def _read(question: Question, text: str) -> Any:
+def _read(question: InitQuestion, text: str) -> Any:
     if not text.isprintable():
         raise ValueError("it has a character that cannot be shown: type it again")
     return question.read(text)
 
 
-def _option(question: Question) -> tuple[Any, Any]:
+def _option(question: InitQuestion) -> tuple[Any, Any]:
     choices = "; ".join(f"{name}: {about}".removesuffix(": ") for name, about in question.choices.items())
     return str, option(f"{question.text.lstrip(' 123')} {choices}.", metavar="|".join(question.choices))
 
@@ -187,7 +189,7 @@ def _option(question: Question) -> tuple[Any, Any]:
 commands = typer.Typer()
 
 
-@of_files(
+@local_command(
     commands,
     "agentic init",
     "agentic init --yes --model anthropic --tools tools",
@@ -197,14 +199,14 @@ commands = typer.Typer()
 def init(
     given: dict[str, str] | None,
     yes: bool = flag("Ask nothing: what is not given has its default.", "--yes", "-y"),
-    config: Path = option("The file to write; it is never overwritten.", default=OWN, metavar="FILE"),
-) -> Outcome:
+    config: Path = option("The file to write; it is never overwritten.", default=CONFIG_FILE, metavar="FILE"),
+) -> Output:
     """It connects to nothing and asks for no secret: the file names the environment variables that hold secrets."""
     _refuse_to_overwrite(config)
     try:
         answers = _answers(given or {}, silent=yes)
     except (KeyboardInterrupt, EOFError):
-        output.complain("")
+        output.print_error("")
         raise NotDone(f"left, and {config} is not written; with --yes nothing is asked", Exit.INTERRUPTED) from None
     if answers["tools"] and "://" not in answers["tools"]:
         Path(answers["tools"]).mkdir(parents=True, exist_ok=True)
@@ -214,7 +216,7 @@ def init(
     first, following = list(_first(answers)), list(_next(config, answers))
     parts = [f"{config} is written, for you alone", *(["", "first", *first] if first else []), "", "next", *following]
     facts = {"config": str(config), "first": list(map(_command, first)), "next": list(map(_command, following))}
-    return Outcome(facts, "\n".join(parts))
+    return Output(facts, "\n".join(parts))
 
 
 def _command(line: str) -> str:
@@ -237,7 +239,7 @@ def _first(answers: Answers) -> Iterator[str]:
 
 def _next(config: Path, answers: Answers) -> Iterator[str]:
     agentic, gateway = invocation(), program.invocation("ductile-gateway", "ductile_gateway")
-    file = "" if config == OWN else f" --config {shlex.quote(str(config))}"
+    file = "" if config == CONFIG_FILE else f" --config {shlex.quote(str(config))}"
     if answers["nats"]:
         yield f"  {agentic} setup{file}  # creates streams, consumers and buckets on the server"
         yield f"  {gateway} serve{file}  # this and the next each in a terminal of its own, or as a service"

@@ -1,4 +1,4 @@
-"""The `agentic.yaml` that `agentic init` writes of the answers it was given."""
+"""Writes the text of the `agentic.yaml` of `agentic init`."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 Answers = dict[str, Any]
-"""By question (`init.QUESTIONS`), as they were read; those that were not asked are missing."""
+"""Parsed answers by question (`init.QUESTIONS`), without those that were not asked."""
 KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
-PASSWORD, TOKEN, OF_DUCTILE = "NATS_PASSWORD", "NATS_TOKEN", "DUCTILE_TOKEN"
+PASSWORD, TOKEN, DUCTILE_TOKEN = "NATS_PASSWORD", "NATS_TOKEN", "DUCTILE_TOKEN"
 
 FILE = """\
 # Settings of the agent and of the gateway, as `agentic init` wrote them. What is not here has its default:
@@ -41,15 +41,15 @@ LOOKED_AT = "reload: true # what changes in the folders counts at once"
 
 
 def variables(answers: Answers) -> Iterator[str]:
-    """Of the environment, in which the file has its secrets."""
+    """Yields the environment variables that hold the secrets of the file."""
     kind, (provider, _) = answers.get("login", ("", ""))[0], answers["model"]
     yield from {"user": [PASSWORD], "token": [TOKEN]}.get(kind, [])
     yield from [KEYS[provider]] if provider in KEYS and not answers["model_url"] else []
-    yield from [OF_DUCTILE] if "://" in answers["tools"] else []
+    yield from [DUCTILE_TOKEN] if "://" in answers["tools"] else []
 
 
 def settings_file(answers: Answers, samples: Mapping[str, Path]) -> str:
-    """`samples`: the folders of the tools and pages that are shipped."""
+    """`samples` are the folders of the shipped tools and pages."""
     nats = "\n".join(_nats(answers)) if answers["nats"] else NO_BUS
     return FILE.format(nats=nats, model="\n".join(_model(answers)), tools="\n".join(_tools(answers, samples)))
 
@@ -87,7 +87,7 @@ def _tools(answers: Answers, samples: Mapping[str, Path]) -> Iterator[str]:
     tools = answers["tools"]
     if "://" in tools:
         yield f"  runner: ductile\n  ductile:\n    url: {_value(tools)}"
-        yield f"    token: ${{{OF_DUCTILE}}} # or token_file: /run/secrets/ductile"
+        yield f"    token: ${{{DUCTILE_TOKEN}}} # or token_file: /run/secrets/ductile"
         yield "  # tools: [echo]   # only these plugins of it; without it all"
         return
     yield "  plugins: # each folder in them is a tool; `ductile-gateway new NAME` makes one"

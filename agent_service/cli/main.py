@@ -1,5 +1,5 @@
-"""The command `agentic`. Twelve of its commands are without a group; the others may be called without the name of
-theirs, too."""
+"""The command `agentic`: twelve commands at the top, the others in groups. A command of a group also works without the
+group's name."""
 
 from collections.abc import Sequence
 from typing import NoReturn
@@ -11,7 +11,7 @@ NAME = "agentic"
 
 
 class Agentic(LazyGroup):
-    """In the order of the help: the panel and the module of each command, and its line."""
+    """Commands in the order of the help: panel, module, name and summary."""
 
     table = table_of("""
 Commands
@@ -23,7 +23,7 @@ Commands
     run       Start a run and wait for its end. The exit code says how it ended.
     runs      List runs, newest first.
     show      Show one run.
-  agent_service.cli.people
+  agent_service.cli.control
     inbox     List what waits for a person: approvals, questions, escalated runs, dead letters.
     answer    Answer the question of a run, or reopen an escalated one.
     approve   Show and approve what a run asks for; with --hash, approve that.
@@ -34,11 +34,11 @@ Commands
   agent_service.cli.setup
     serve     Run the agent until SIGTERM or Ctrl-C. It logs to standard error.
 Groups of more commands
-  agent_service.cli.people
+  agent_service.cli.control
     agent           Control an agent: wake, signal, dismiss, stop-all, go-on, drain.
   agent_service.cli.runs
     agent wake      Start a run and print its id. Accepted is not completed.
-  agent_service.cli.people
+  agent_service.cli.control
     agent signal    Send a run a message, resume it, or raise its budget.
     agent dismiss   Take an escalated run out of the inbox. It stays as it ended.
     agent stop-all  Stop everything: no run, model call or tool begins, also after restarts.
@@ -57,12 +57,12 @@ Groups of more commands
     store backup    Back up runs, ledger and artifacts into one file, while the services run.
     store restore   Restore runs, ledger and artifacts into an empty store.
     store export    Write a run and its children, or all runs, into one signed file.
-  agent_service.cli.people
+  agent_service.cli.control
     store prune     Delete runs past their retention (`agent.keep_runs`), as the agent does each hour.
   agent_service.cli.setup
     bus             The NATS server: setup, dlq.
     bus setup       Create the streams, consumers and buckets on the NATS server.
-  agent_service.cli.people
+  agent_service.cli.control
     bus dlq         Dead letters: ls, show, retry, drop.
   agent_service.cli.store
     keys            The keys that authenticate the agent's data: list, rotate, retire.
@@ -90,5 +90,5 @@ app = commands.program(
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command line. Raises SystemExit; unknown errors stay."""
+    """Raises SystemExit; unexpected errors propagate."""
     commands.run(app, NAME, arguments)

@@ -1,6 +1,6 @@
-"""Options and arguments that several commands share, and what makes a command of a function.
+"""Shared options and arguments, and the decorators that turn a function into a command.
 
-A function returns the Outcome that it tells, or a coroutine that does, or None where it has told all.
+A function returns an Output, a coroutine that returns one, or None if it has printed everything itself.
 """
 
 import math
@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 from agent_service.cli import output
-from agent_service.cli.client import Agent, Json
+from agent_service.cli.client import AgentClient, Json
 from agent_service.history.text import one_line, rfc3339
 from groundwork.service import program
 from groundwork.service.commands import examples
@@ -25,7 +25,7 @@ from schemas.operations import BY_NAME
 from schemas.values import dataclass
 
 NAME = "agentic"
-AN_ID = "run_01M808MS3MJ9K8CQKG3J135SFS"
+EXAMPLE_RUN_ID = "run_01M808MS3MJ9K8CQKG3J135SFS"
 
 _NAME = re.compile(r"(run_)?[0-9A-Za-z]{1,26}")
 _AGO = re.compile(r"(\d{1,6})([smhdw])")
@@ -36,30 +36,27 @@ Group = Mapping[str, tuple[Any, Any]]
 
 
 def option(help_: str, *names: str, default: Any = None, **more: Any) -> Any:
-    """The default of a parameter that is an option."""
     return typer.Option(default, *names, help=help_, **more)
 
 
 def flag(help_: str, *names: str) -> Any:
-    """The same of one that is on or off."""
     return option(help_, *names, default=False)
 
 
 def argument(help_: str, metavar: str, *, default: Any = ..., **more: Any) -> Any:
-    """The same of an argument."""
     return typer.Argument(default, help=help_, metavar=metavar, **more)
 
 
-def named(text: str | None) -> str | None:
-    """A name of a run. Raises BadParameter for what can be none."""
+def run_name(text: str | None) -> str | None:
+    """Raises BadParameter for text that cannot name a run."""
     if text is not None and not _NAME.fullmatch(text):
-        raise typer.BadParameter(f"a run is named by its id, such as {AN_ID}, a part of it, or `last`")
+        raise typer.BadParameter(f"a run is named by its id, such as {EXAMPLE_RUN_ID}, a part of it, or `last`")
     return text
 
 
-def _runs_there_are(beginning: str) -> list[tuple[str, str]]:
-    """For shell completion; none where no agent answers."""
-    with suppress(NotDone), Agent(os.environ.get("AGENTIC_URL", ""), None) as agent:
+def _complete_run(beginning: str) -> list[tuple[str, str]]:
+    """Shell completion; empty if no agent answers."""
+    with suppress(NotDone), AgentClient(os.environ.get("AGENTIC_URL", ""), None) as agent:
         runs = agent.ask("list_runs", query={"limit": 50})["runs"]
         found = [(run["run_id"], one_line(run["goal"], 60)) for run in runs]
         return [run for run in (*found, ("last", "the newest")) if beginning in run[0]]
@@ -77,13 +74,13 @@ def _instant(text: str | None) -> str | None:
 
 
 def _finite(value: float | None) -> float | None:
-    """`nan` and `inf` are numbers to Python, and none in JSON."""
+    """Rejects `nan` and `inf`, which JSON cannot express."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter("must be a number")
     return value
 
 
-_WHICH: dict[str, Any] = {"callback": named, "autocompletion": _runs_there_are}
+_WHICH: dict[str, Any] = {"callback": run_name, "autocompletion": _complete_run}
 _SPENDS = {"rich_help_panel": "What the run may spend"}
 _AGENT = {"rich_help_panel": "Which agent"}
 
@@ -120,8 +117,8 @@ CONFIG_NEARBY = option(
 )
 DRY_RUN = flag("Change nothing; only say what would change.", "--dry-run")
 REASON = option("The reason, for the record.", metavar="TEXT")
-Given = dict[str, Any] | None
-"""Of a parameter that stands for a group of options, by its name: those that are given."""
+Values = dict[str, Any] | None
+"""Options of a group that were given, by name."""
 _LIMITS: Group = {
     "max_steps": (int, option("Limit on tool steps.", min=1, **_SPENDS)),
     "max_tokens": (int, option("Limit on tokens of its model calls.", min=1, **_SPENDS)),
@@ -144,83 +141,84 @@ _RULING: Group = {
     "reason": (str, REASON),
 }
 GROUPS: Mapping[str, Group] = {"limits": _LIMITS, "order": _ORDER, "ruling": _RULING}
-"""By the names of requests."""
+"""Groups by the name of the parameter that stands for them."""
 
 
 def invocation() -> str:
-    """How the command can be called from here, for examples to copy."""
+    """Returns the way to call the command from here, for examples to copy."""
     return program.invocation(NAME, "agent_service")
 
 
-def given(**values: Any) -> dict[str, Any]:
-    """The values that are not None, as the body or query of a request."""
+def not_none(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)
-class Asking:
-    """A command that asks an agent; `name` is that of the run it is about, empty for none."""
+class AgentContext:
+    """An agent and, for commands about one run, the name that the command line gave the run."""
 
-    agent: Agent
+    client: AgentClient
     name: str
     as_json: bool
 
     @cached_property
     def run_id(self) -> str:
-        """Asked for once the command line is known to be right. Raises NotDone for no run, and for several."""
-        return self.agent.named(self.name)
+        """Resolved once the command line is known to be valid. Raises NotDone for no run and for several."""
+        return self.client.resolve_run(self.name)
 
     def ask(
         self, operation: str, body: Json | None = None, path: Mapping[str, str] | None = None, **query: Any
     ) -> Json:
-        of_run = {"run_id": self.run_id} if "{run_id}" in BY_NAME[operation].path else {}
-        return self.agent.ask(operation, {**of_run, **(path or {})}, body, given(**query))
+        run = {"run_id": self.run_id} if "{run_id}" in BY_NAME[operation].path else {}
+        return self.client.ask(operation, {**run, **(path or {})}, body, not_none(**query))
 
 
-def of_agent(commands: typer.Typer, *shown: str) -> Callable[[Function], Function]:
-    """A command that is given an Asking. It has --json, and the options that say which agent."""
-    return _asking(commands, shown, [])
+def agent_command(commands: typer.Typer, *usages: str) -> Callable[[Function], Function]:
+    """Registers a command that gets an AgentContext. It has --json and the options that choose the agent."""
+    return _agent_command(commands, usages, [])
 
 
-def of_run(commands: typer.Typer, *shown: str) -> Callable[[Function], Function]:
-    """The same, with the name of a run as its first argument."""
-    return _asking(commands, shown, [_parameter("run", str, RUN)])
+def run_command(commands: typer.Typer, *usages: str) -> Callable[[Function], Function]:
+    """Registers an agent command whose first argument names a run."""
+    return _agent_command(commands, usages, [_parameter("run", str, RUN)])
 
 
-def _asking(commands: typer.Typer, shown: Sequence[str], first: list[Parameter]) -> Callable[[Function], Function]:
+def _agent_command(
+    commands: typer.Typer, usages: Sequence[str], first: list[Parameter]
+) -> Callable[[Function], Function]:
     def made(function: Function) -> Function:
         def call(*, url: str, token: str | None, as_json: bool, **values: Any) -> None:
-            with Agent(url, token) as agent:
-                told = function(Asking(agent, values.pop("run") if first else "", as_json), **values)
-                if told is not None:
-                    output.end(told, as_json=as_json)
+            with AgentClient(url, token) as client:
+                result = function(AgentContext(client, values.pop("run") if first else "", as_json), **values)
+                if result is not None:
+                    output.finish(result, as_json=as_json)
 
         _, *own = signature(function).parameters.values()
         which = [_parameter("url", str, URL), _parameter("token", str | None, TOKEN)]
-        return _registered(commands, shown, function, call, [*first, *own, _AS_JSON, *which], GROUPS)
+        return _register(commands, usages, function, call, [*first, *own, _AS_JSON, *which], GROUPS)
 
     return made
 
 
-def of_files(
-    commands: typer.Typer, *shown: str, name: str | None = None, **spread: Group
+def local_command(
+    commands: typer.Typer, *usages: str, name: str | None = None, **spread: Group
 ) -> Callable[[Function], Function]:
-    """A command with --json. A parameter that is named in `spread` stands for those options, as `limits` does."""
+    """Registers a command with --json. A parameter named in `spread` is replaced by the options of that group."""
 
     def made(function: Function) -> Function:
         def call(*, as_json: bool, **values: Any) -> None:
-            told = function(**values)
-            output.end(output.awaited(told) if isinstance(told, Coroutine) else told, as_json=as_json)
+            result = function(**values)
+            output.finish(output.run_async(result) if isinstance(result, Coroutine) else result, as_json=as_json)
 
         own = list(signature(function).parameters.values())
-        return _registered(commands, shown, function, call, [*own, _AS_JSON], spread, name)
+        return _register(commands, usages, function, call, [*own, _AS_JSON], spread, name)
 
     return made
 
 
-def _registered(
+def _register(
     commands: typer.Typer,
-    shown: Sequence[str],
+    usages: Sequence[str],
     function: Function,
     call: Function,
     parameters: Sequence[Parameter],
@@ -240,13 +238,13 @@ def _registered(
     @wraps(function)
     def called(**values: Any) -> None:
         together = {
-            name: given(**{each: values.pop(each) for each in options}) or None for name, options in groups.items()
+            name: not_none(**{each: values.pop(each) for each in options}) or None for name, options in groups.items()
         }
         call(**values, **together)
 
     annotations = {one.name: one.annotation for one in listed}
     vars(called).update(__signature__=Signature(listed), __annotations__=annotations)
-    return commands.command(name, epilog=examples(*shown))(called)
+    return commands.command(name, epilog=examples(*usages))(called)
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> Parameter:

@@ -1,4 +1,4 @@
-"""The output of commands: drawings for people, JSON for programs. JSON escapes what could steer a terminal."""
+"""Output of commands: text for people, JSON for programs. Both escape characters that could steer a terminal."""
 
 import asyncio
 import json
@@ -15,8 +15,8 @@ from groundwork.service.errors import ClosedPipe, Exit, NotDone
 from groundwork.service.invisible import json_visible, visible
 from schemas.values import dataclass
 
-WIDTH_OF_A_FILE = 120
-"""Columns of what is drawn into a file or pipe."""
+FILE_WIDTH = 120
+"""Columns of output to a file or pipe."""
 
 T = TypeVar("T")
 
@@ -24,12 +24,12 @@ T = TypeVar("T")
 def console(*, stderr: bool = False) -> Console:
     made = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
-        made.width = WIDTH_OF_A_FILE
+        made.width = FILE_WIDTH
     return made
 
 
 def draw(*drawings: RenderableType, wrap: bool = True) -> None:
-    """For people, to standard output. Without `wrap` a line stays one, however long."""
+    """Prints to standard output. Without `wrap` each line stays whole."""
     drawer = console()
     with drawer.capture() as captured:
         for drawing in drawings:
@@ -37,7 +37,7 @@ def draw(*drawings: RenderableType, wrap: bool = True) -> None:
     _write(captured.get())
 
 
-def document(value: Any) -> None:
+def print_json(value: Any) -> None:
     _write(as_json(value) + "\n")
 
 
@@ -45,8 +45,9 @@ def as_json(value: Any) -> str:
     return json_visible(json.dumps(value, ensure_ascii=False))
 
 
-def content(found: bytes, name: str) -> None:
-    """A file as it is; on a terminal with nothing that could steer it. Raises NotDone for what is no text there."""
+def print_file(found: bytes, name: str) -> None:
+    """Prints a file as it is; on a terminal its control characters are escaped. Raises NotDone for binary content
+    there."""
     if not sys.stdout.isatty():
         _write(found)
         return
@@ -59,49 +60,48 @@ def content(found: bytes, name: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of a command: `facts` for programs; for people a text, or a drawing, or a function that makes one of
-    the facts. Texts and such facts are made safe to be shown."""
+class Output:
+    """Facts for programs; a text, a drawing or a function of the facts for people. Texts, and facts given to the
+    function, are escaped."""
 
     facts: Any
-    told: RenderableType | Callable[[Any], RenderableType]
-    code: Exit = Exit.OK
+    display: RenderableType | Callable[[Any], RenderableType]
+    exit_code: Exit = Exit.OK
 
 
-def awaited(work: Coroutine[Any, Any, T]) -> T:
-    """Does the work of a command; of its log only errors are shown."""
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a command's coroutine; only errors are logged."""
     json_log.set_up("ERROR", "text")
     return asyncio.run(work)
 
 
-def end(outcome: Outcome, *, as_json: bool) -> None:
-    tell(outcome.facts, outcome.told, as_json=as_json)
-    if outcome.code:
-        raise typer.Exit(outcome.code)
+def finish(result: Output, *, as_json: bool) -> None:
+    show(result.facts, result.display, as_json=as_json)
+    if result.exit_code:
+        raise typer.Exit(result.exit_code)
 
 
-def tell(facts: Any, told: RenderableType | Callable[[Any], RenderableType], *, as_json: bool) -> None:
-    """One answer in one of the two forms."""
+def show(facts: Any, display: RenderableType | Callable[[Any], RenderableType], *, as_json: bool) -> None:
     if as_json:
-        document(facts)
+        print_json(facts)
         return
-    drawn = told(safe(facts)) if callable(told) else told
+    drawn = display(safe(facts)) if callable(display) else display
     if isinstance(drawn, str):
         draw(visible(drawn), wrap=False)
     else:
         draw(drawn)
 
 
-def line(facts: Any, told: Callable[[Any], RenderableType], *, as_json: bool) -> None:
-    """One of many answers, which has a line of its own, however long."""
+def show_line(facts: Any, display: Callable[[Any], RenderableType], *, as_json: bool) -> None:
+    """Prints one of many answers as a single line."""
     if as_json:
-        document(facts)
+        print_json(facts)
     else:
-        draw(told(safe(facts)), wrap=False)
+        draw(display(safe(facts)), wrap=False)
 
 
 def safe(value: Any) -> Any:
-    """A copy in which every text is safe to be shown: what could steer a terminal is visible in it."""
+    """Returns a copy in which every text is escaped for a terminal."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, dict):
@@ -109,13 +109,13 @@ def safe(value: Any) -> Any:
     return [safe(item) for item in value] if isinstance(value, list) else value
 
 
-def complain(text: str) -> None:
-    print(text, file=sys.stderr)  # noqa: T201 # the one way out for complaints
+def print_error(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201 # the one way out for errors
 
 
-def asked(prompt: str) -> str:
+def prompt_for(label: str) -> str:
     """Raises EOFError, and KeyboardInterrupt for Ctrl-C."""
-    print(f"{prompt}> ", end="", file=sys.stderr, flush=True)  # noqa: T201 # see `complain`
+    print(f"{label}> ", end="", file=sys.stderr, flush=True)  # noqa: T201 # see `print_error`
     return input().strip()
 
 

@@ -1,4 +1,4 @@
-"""How answers of the API look in a terminal: their JSON, once it is safe to be shown."""
+"""Renders answers of the API for a terminal. They take JSON that is already escaped."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from agent_service.cli.client import Json
 from agent_service.history.text import ask_lines, duration, one_line
 
 Row = tuple[str, str | Text]
-MARKS = {
+SYMBOLS = {
     **dict.fromkeys(("done", "ok"), ("✓", "green")),
     **dict.fromkeys(("failed", "error", "damaged"), ("✗", "red")),
     **dict.fromkeys(("escalated", "refused"), ("!", "yellow")),
@@ -28,12 +28,12 @@ UNKNOWN = ("?", "")
 LONGEST_TEXT, LONGEST_RESULT, LONGEST_GOAL = 600, 160, 50
 STATUS_WIDTH = 13
 LONG = timedelta(hours=48)
-"""From then on a list tells days: hours would not fit into its column."""
+"""Lists show longer times in days: hours would not fit the column."""
 
 
-def status(name: str, said: str = "", *, width: int = 0, style: str | None = None) -> Text:
-    mark, colour = MARKS.get(name, UNKNOWN)
-    made = Text.assemble((f"{mark} ", colour), (said or name, colour if style is None else style))
+def status(name: str, label: str = "", *, width: int = 0, style: str | None = None) -> Text:
+    mark, colour = SYMBOLS.get(name, UNKNOWN)
+    made = Text.assemble((f"{mark} ", colour), (label or name, colour if style is None else style))
     made.pad_right(max(0, width - made.cell_len))
     return made
 
@@ -47,7 +47,7 @@ def table(rows: Iterable[Row], names: str = "dim") -> Table:
     return made
 
 
-def at(instant: str) -> datetime:
+def parse_time(instant: str) -> datetime:
     return datetime.fromisoformat(instant)
 
 
@@ -57,7 +57,7 @@ def since(waits: Json) -> str:
 
 
 def ago(instant: str) -> str:
-    return duration(datetime.now(UTC) - at(instant))
+    return duration(datetime.now(UTC) - parse_time(instant))
 
 
 def remedy(found: Json | None) -> Iterator[Row]:
@@ -66,46 +66,46 @@ def remedy(found: Json | None) -> Iterator[Row]:
         yield "", Text(one_line(found["command"], LONGEST_TEXT), style="cyan")
 
 
-def classed(name: str, text: str, *known: str) -> str:
-    """The text behind its class, unless that is known."""
+def with_class(name: str, text: str, *known: str) -> str:
+    """Prefixes the text with its class, except a known one."""
     return one_line(text if name in ("", *known) else f"{name}: {text}", LONGEST_TEXT)
 
 
 def runs(page: Json) -> RenderableType:
-    """Two lines a run: its figures, and what it is for and came to."""
+    """Two lines per run: its figures; its goal and result."""
     if not page["runs"]:
         return "no runs"
     columns = "{:<13}{:>5}{:>9}{:>7}"
-    told = [Text(f"{'run':<32}{'status':<13}{columns.format('accepted UTC', 'steps', 'USD', 'took')}", style="bold")]
+    lines = [Text(f"{'run':<32}{'status':<13}{columns.format('accepted UTC', 'steps', 'USD', 'took')}", style="bold")]
     for line in page["runs"]:
         child = "child: " if line["parent_run_id"] else ""
         goal = Text(f"  {child}{one_line(line['goal'], LONGEST_RESULT)}", style="dim")
         goal.truncate(LONGEST_GOAL, overflow="ellipsis")
-        standing = status("damaged" if line["damaged"] else line["status"], width=STATUS_WIDTH)
-        told.append(Text.assemble(f"{line['run_id']:<32}", standing, columns.format(*_figures(line))))
-        told.append(Text.assemble(goal, "  → ", _came_to(line), no_wrap=True, overflow="ellipsis"))
+        state = status("damaged" if line["damaged"] else line["status"], width=STATUS_WIDTH)
+        lines.append(Text.assemble(f"{line['run_id']:<32}", state, columns.format(*_figures(line))))
+        lines.append(Text.assemble(goal, "  → ", _result(line), no_wrap=True, overflow="ellipsis"))
     if page["next_cursor"]:
-        told.append(Text(f"older ones: --cursor {page['next_cursor']}", style="dim"))
-    return Group(*told)
+        lines.append(Text(f"older ones: --cursor {page['next_cursor']}", style="dim"))
+    return Group(*lines)
 
 
 def _figures(line: Json) -> tuple[str, str, str, str]:
     cost = "?" if line["cost_usd"] is None else f"{line['cost_usd']:.4f}"
-    took = (at(line["ended_at"]) if line["ended_at"] else datetime.now(UTC)) - at(line["accepted_at"])
-    told = f"{took.days} d" if took >= LONG else duration(took)
-    return f"{line['accepted_at'][5:10]} {line['accepted_at'][11:16]}", str(line["steps"]), cost, told
+    took = (parse_time(line["ended_at"]) if line["ended_at"] else datetime.now(UTC)) - parse_time(line["accepted_at"])
+    duration_text = f"{took.days} d" if took >= LONG else duration(took)
+    return f"{line['accepted_at'][5:10]} {line['accepted_at'][11:16]}", str(line["steps"]), cost, duration_text
 
 
-def _came_to(line: Json) -> Text:
+def _result(line: Json) -> Text:
     waits = line["waiting_for"]
     if line["status"] == "running" and waits:
         tool = f" {line['tool']}" if waits["kind"].startswith("tool") else ""
         return Text(f"waits for the {waits['kind'].replace('_', ' ')}{tool}, {since(waits)}", style="cyan")
-    return Text(classed(line["class"], line["summary"], "completed", line["status"]))
+    return Text(with_class(line["class"], line["summary"], "completed", line["status"]))
 
 
-def event(told: Json) -> Text:
-    run, entry = told["run"], told["entry"]
+def event(data: Json) -> Text:
+    run, entry = data["run"], data["entry"]
     head = (f"{entry['at'][11:19]}  ", "dim"), run["run_id"], "  ", status(run["status"], width=STATUS_WIDTH)
     return Text.assemble(*head, one_line(entry["summary"], LONGEST_TEXT))
 
@@ -128,28 +128,28 @@ def call(view: Json) -> str:
     return "\n".join((*_values(about), *prompt, "\n── reply", *_values(came)))
 
 
-def whole(view: Json) -> str:
-    """All that there is, each value below or beside its name."""
+def details(view: Json) -> str:
+    """Renders every value beside or below its name."""
     return "\n".join(_values(view))
 
 
-OF_THE_TREE = frozenset({"id", "entry", "kind", "text", "step", "parent", "depth", "repeats", "ended_in"})
-"""Fields of an item that its place says."""
+STRUCTURAL_FIELDS = frozenset({"id", "entry", "kind", "text", "step", "parent", "depth", "repeats", "ended_in"})
+"""Fields of an item that its place in the tree shows."""
 
 
 def step(detail: Json) -> str:
-    """Its parts, each below what it is a part of."""
-    told = [f"run_id: {detail['run_id']}", *_values({"executor": detail["executor"]})]
+    """Renders each part below its parent."""
+    lines = [f"run_id: {detail['run_id']}", *_values({"executor": detail["executor"]})]
     for part in detail["parts"]:
-        item = {name: value for name, value in part["item"].items() if name not in OF_THE_TREE}
+        item = {name: value for name, value in part["item"].items() if name not in STRUCTURAL_FIELDS}
         indent = "  " * part["item"]["depth"]
-        told.append(f"{indent}{item.pop('title')}")
-        told += _values(item | part["about"] | {"result": part["result"]}, f"{indent}  ")
-    return "\n".join(told)
+        lines.append(f"{indent}{item.pop('title')}")
+        lines += _values(item | part["about"] | {"result": part["result"]}, f"{indent}  ")
+    return "\n".join(lines)
 
 
-def _values(told: Json, indent: str = "") -> Iterator[str]:
-    for name, value in told.items():
+def _values(values: Json, indent: str = "") -> Iterator[str]:
+    for name, value in values.items():
         label = f"{indent}{name}:"
         match value:
             case _ if value in (None, "", [], {}):
@@ -170,24 +170,24 @@ def _values(told: Json, indent: str = "") -> Iterator[str]:
 def inbox(view: Json) -> RenderableType:
     count, shown = view["total"], len(view["items"])
     heading = "1 thing waits" if count == 1 else f"{count} things wait" if count else "nothing waits"
-    told: list[RenderableType] = [Text(f"{heading} for a person", style="bold")]
+    lines: list[RenderableType] = [Text(f"{heading} for a person", style="bold")]
     for item in view["items"]:
         which = item["run_id"] if item["seq"] is None else f"dead letter {item['seq']}"
         mark = {"dead_letter": "failed", "escalated": "escalated", "in_doubt": "escalated"}.get(item["kind"], "paused")
         began = f" since {item['since'][5:10]} {item['since'][11:16]} UTC ({ago(item['since'])})"
         title = status(mark, which or " ", style="bold")
         rows = table((f"  {name}", text) for name, text in _card(item))
-        told += ["", Text.assemble(title, f"  {item['kind'].replace('_', ' ')}", (began, "dim")), rows]
+        lines += ["", Text.assemble(title, f"  {item['kind'].replace('_', ' ')}", (began, "dim")), rows]
     if count > shown:
-        told += ["", Text(f"and {count - shown} older ones: see --limit", style="dim")]
+        lines += ["", Text(f"and {count - shown} older ones: see --limit", style="dim")]
     if view["trouble"]:
-        told += ["", Text(f"! {view['trouble']}", style="yellow")]
-    return Group(*told)
+        lines += ["", Text(f"! {view['trouble']}", style="yellow")]
+    return Group(*lines)
 
 
 def _card(item: Json) -> Iterator[Row]:
     yield "what" if item["seq"] is not None else "goal", one_line(item["title"], LONGEST_TEXT)
-    why = ("why", classed(item["class"], item["text"], item["kind"]))
+    why = ("why", with_class(item["class"], item["text"], item["kind"]))
     yield from (*(list(ask_lines(item.get("asks"))) or [why]), *remedy(item["remedy"]))
 
 
@@ -201,14 +201,14 @@ def why(view: Json) -> RenderableType:
 
 
 def letters(page: Json) -> RenderableType:
-    """Two lines a letter: where it was sent, and why it was refused."""
-    told = [Text(f"{'id':>6}  {'when (UTC)':<20}subject", style="bold")]
+    """Two lines per letter: its subject; the reason it was refused."""
+    lines = [Text(f"{'id':>6}  {'when (UTC)':<20}subject", style="bold")]
     for letter in page["letters"]:
         settled, run = letter["settled"], f"  {letter['run_id']}" if letter["run_id"] else ""
         done = f"  {letter['status']} by {settled['by']}" if settled else ""
         when = f"{letter['at'][:10]} {letter['at'][11:19]}"
-        told.append(Text(f"{letter['id']:>6}  {when} {letter['subject']}{run}{done}"))
-        told.append(Text(f"        {one_line(letter['reason'], LONGEST_RESULT)}", style="dim"))
+        lines.append(Text(f"{letter['id']:>6}  {when} {letter['subject']}{run}{done}"))
+        lines.append(Text(f"        {one_line(letter['reason'], LONGEST_RESULT)}", style="dim"))
     if page["next_cursor"]:
-        told.append(Text(f"newer ones: --cursor {page['next_cursor']}", style="dim"))
-    return Group(*told) if page["letters"] else "there are no dead letters"
+        lines.append(Text(f"newer ones: --cursor {page['next_cursor']}", style="dim"))
+    return Group(*lines) if page["letters"] else "there are no dead letters"

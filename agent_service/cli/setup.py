@@ -1,5 +1,4 @@
-"""`agentic setup` creates what is missing on the NATS server and tells what differs; `agentic serve` runs the agent;
-`agentic ductile` calls the gateway's commands, for the gateway alone knows of Ductile."""
+"""`agentic setup`, `serve` and `ductile`. The last calls the gateway's command: only the gateway knows Ductile."""
 
 import subprocess
 import sys
@@ -21,9 +20,9 @@ from agent_service.bus.topology import (
     size_found,
     topology,
 )
-from agent_service.cli import whereabouts
-from agent_service.cli.options import CONFIG, flag, of_files, option
-from agent_service.cli.output import Outcome
+from agent_service.cli import locate
+from agent_service.cli.options import CONFIG, flag, local_command, option
+from agent_service.cli.output import Output
 from agent_service.cli.serve import serve as served
 from agent_service.history.text import one_line
 from groundwork.nats.topology import MODE, Deviation, Topology, check_topology
@@ -44,7 +43,7 @@ def serve(
     raise typer.Exit(served(config, take_over=take_over))
 
 
-@of_files(
+@local_command(
     commands,
     "agentic setup --config agentic.yaml",
     "agentic setup --max-gib 0.5",
@@ -65,14 +64,14 @@ def setup(
     shared: bool = flag("Also the streams for a store that several agents share.", "--shared"),
     change: bool = flag("Change what exists and differs.", "--change"),
     dry_run: bool = flag("Change nothing; only say what would change.", "--dry-run"),
-) -> Coroutine[Any, Any, Outcome]:
+) -> Coroutine[Any, Any, Output]:
     """Streams that exist are checked, and changed with --change. The server reserves the room for all of them at once:
     some 22 GiB with 10, some 1.3 with 0.5."""
     try:
         executors = [Executor.read(text) for text in executor or ()]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    loaded = settings.load(whereabouts.own(config))
+    loaded = settings.load(locate.service_config(config))
     wanted = partial(topology, executors=executors, shared=shared or loaded.shared)
     asked = {"max_bytes": max_gib, "num_replicas": replicas}
     return _set_up(loaded, wanted, asked, change=change, dry_run=dry_run)
@@ -85,9 +84,9 @@ async def _set_up(
     *,
     change: bool,
     dry_run: bool,
-) -> Outcome:
-    """`asked`: values of settings that are otherwise the operator's choice. FAILED when something exists that differs.
-    Raises Misconfigured, and what the bus raises."""
+) -> Output:
+    """`asked` holds values of settings that are otherwise the operator's choice. The exit code is FAILED if something
+    exists and differs. Raises Misconfigured and errors of the bus."""
 
     def heeds(one: Deviation) -> bool:
         return one.kind != "differs" or one.field not in OPERATORS_CHOICE or asked.get(one.field) is not None
@@ -116,7 +115,7 @@ async def _set_up(
         lines.append(f"the server {sets} {size} aside for all of it ({gib:.3g} GiB of work){more}")
     differs = any(one.kind == "differs" for one in found)
     facts = {"ok": not differs, "dry_run": dry_run, "max_gib": gib, "reserved_gib": round(aside, 3)}
-    return Outcome(
+    return Output(
         facts | {"findings": [asdict(one) for one in found]},
         "\n".join(lines) or "everything is there already",
         Exit.FAILED if differs and not dry_run else Exit.OK,
@@ -144,7 +143,7 @@ def _line(one: Deviation, *, change: bool, dry_run: bool) -> str:
 
 
 _GATEWAY = "from ductile_gateway.cli.main import main; main(name='agentic')"
-"""Errors and help are told in the name of the command that was typed."""
+"""Makes errors and help show the name of the command that was typed."""
 
 
 @commands.command(

@@ -1,4 +1,4 @@
-"""The commands on the runs that are kept: verify, backup, restore, export; and on the keys that prove them."""
+"""Commands on the stored runs (verify, backup, restore, export) and on the signing keys."""
 
 from collections.abc import Coroutine
 from pathlib import Path
@@ -8,15 +8,15 @@ import typer
 
 from agent_service.archive import restoring, verifying, writing
 from agent_service.archive.records import Report
-from agent_service.cli.options import CONFIG_NEARBY, DRY_RUN, argument, flag, named, of_files, option
-from agent_service.cli.output import Outcome
-from agent_service.cli.whereabouts import nearby
+from agent_service.cli.locate import reader_config
+from agent_service.cli.options import CONFIG_NEARBY, DRY_RUN, argument, flag, local_command, option, run_name
+from agent_service.cli.output import Output
 from agent_service.settings import AgentSettings, load
 from agent_service.trust.proofs import Signing
 from groundwork.service.errors import Exit, Misconfigured
 from groundwork.service.keys import Key, KeyRing, read, write
 
-Told = Outcome | Coroutine[Any, Any, Outcome]
+Results = Output | Coroutine[Any, Any, Output]
 commands = typer.Typer()
 keys = typer.Typer(
     name="keys",
@@ -26,12 +26,12 @@ keys = typer.Typer(
 commands.add_typer(keys)
 
 
-async def _told(work: Coroutine[Any, Any, Report]) -> Outcome:
-    return _outcome(await work)
+async def _result_of(work: Coroutine[Any, Any, Report]) -> Output:
+    return _result(await work)
 
 
-def _outcome(report: Report) -> Outcome:
-    return Outcome({"ok": report.ok, **report.facts}, report.text, Exit.OK if report.ok else Exit.FAILED)
+def _result(report: Report) -> Output:
+    return Output({"ok": report.ok, **report.facts}, report.text, Exit.OK if report.ok else Exit.FAILED)
 
 
 FILE_SUFFIX = ".zip"
@@ -42,7 +42,7 @@ def _is_file(text: str | None) -> bool:
 
 
 def _run_or_file(text: str | None) -> str | None:
-    return text if _is_file(text) else named(text)
+    return text if _is_file(text) else run_name(text)
 
 
 RUN_OR_FILE = argument(
@@ -54,7 +54,7 @@ RUN_OR_FILE = argument(
 WITH_KEYS = flag("Include the keys: then keep the file secret.", "--with-keys")
 
 
-@of_files(commands, "agentic verify RUN", "agentic verify --all --against-bus", "agentic verify RUN.zip")
+@local_command(commands, "agentic verify RUN", "agentic verify --all --against-bus", "agentic verify RUN.zip")
 def verify(
     run: str | None = RUN_OR_FILE,
     every: bool = flag("All runs of the store.", "--all"),
@@ -63,31 +63,31 @@ def verify(
         "The public key that an archive must be signed with (`agentic keys list`).", metavar="KEY"
     ),
     config: Path | None = CONFIG_NEARBY,
-) -> Told:
+) -> Results:
     """It reads only, while the agent runs or not. What was changed is named. A file of exported runs is checked
     anywhere: it needs neither store nor bus."""
     every = every or against_bus
     if every == (run is not None):
         raise typer.BadParameter("name one run, or give --all")
     if run is not None and _is_file(run):
-        return _outcome(verifying.verify_file(Path(run), key))
-    file = nearby(config)
-    return _told(verifying.verify(run, file) if run else verifying.verify_all(file, against_bus=against_bus))
+        return _result(verifying.verify_file(Path(run), key))
+    file = reader_config(config)
+    return _result_of(verifying.verify(run, file) if run else verifying.verify_all(file, against_bus=against_bus))
 
 
-@of_files(commands, "agentic backup /backups/it.zip", "agentic backup /backups/ --keep 30")
+@local_command(commands, "agentic backup /backups/it.zip", "agentic backup /backups/ --keep 30")
 def backup(
     place: str = argument("The backup file, or a folder for it.", "FILE|FOLDER"),
     with_keys: bool = WITH_KEYS,
     keep: int | None = option("Keep so many of the newest backups in the folder; without it all.", min=1),
     config: Path | None = CONFIG_NEARBY,
-) -> Told:
+) -> Results:
     """In a folder each later backup holds only what is new. Copy the folder to another machine afterwards. Exit code 1
     if something was left out."""
-    return _told(writing.backup(nearby(config), place, with_keys=with_keys, keep=keep))
+    return _result_of(writing.backup(reader_config(config), place, with_keys=with_keys, keep=keep))
 
 
-@of_files(
+@local_command(
     commands,
     "agentic restore /backups/ --dry-run",
     "agentic restore /backups/ --stopped",
@@ -105,18 +105,18 @@ def restore(
         "Without a backup: what the bucket has lost, from the runs' folders, by its hash.", "--artifacts"
     ),
     config: Path | None = CONFIG_NEARBY,
-) -> Told:
+) -> Results:
     """Neither service may run, and nothing is overwritten. Make the streams first, with `agentic setup`. If it is
     interrupted, run the same command again. With --artifacts both may run, and exit code 1 says that some are lost."""
     if artifacts == (place is not None):
         raise typer.BadParameter("name a backup, or give --artifacts by itself")
     if not place:
-        return _told(restoring.bring_back(nearby(config)))
+        return _result_of(restoring.bring_back(reader_config(config)))
     how: dict[str, Any] = {"stopped": stopped, "moved": moved, "new_keys": new_keys}
-    return _told(restoring.restore(nearby(config), place, backup=backup, dry_run=dry_run, **how))
+    return _result_of(restoring.restore(reader_config(config), place, backup=backup, dry_run=dry_run, **how))
 
 
-@of_files(commands, "agentic export RUN", "agentic export last /tmp/it.zip", "agentic export --all /tmp/all.zip")
+@local_command(commands, "agentic export RUN", "agentic export last /tmp/it.zip", "agentic export --all /tmp/all.zip")
 def export(
     run: str | None = RUN_OR_FILE,
     file: Path | None = argument(
@@ -124,24 +124,26 @@ def export(
     ),
     every: bool = flag("All runs, to be restored in another store: no agent starts on this one again.", "--all"),
     config: Path | None = CONFIG_NEARBY,
-) -> Told:
+) -> Results:
     """While the agent runs or not; with --all none may run. Any tool opens it, and `agentic verify FILE` checks it
     anywhere. Exit code 1 if something was left out."""
     if every == (run is not None and not _is_file(run)) or (every and file):
         raise typer.BadParameter("name one run, or give --all and a file")
-    settings = nearby(config)
+    settings = reader_config(config)
     one = bool(run) and not every
-    return _told(writing.export(settings, run or "", file) if one else writing.export_all(settings, Path(run or ".")))
+    return _result_of(
+        writing.export(settings, run or "", file) if one else writing.export_all(settings, Path(run or "."))
+    )
 
 
-@of_files(keys, "agentic keys list", "agentic keys list --json", name="list")
-def list_keys(config: Path | None = CONFIG_NEARBY) -> Outcome:
+@local_command(keys, "agentic keys list", "agentic keys list --json", name="list")
+def list_keys(config: Path | None = CONFIG_NEARBY) -> Output:
     """Show the keys, newest first: when each was made, and its public half, by which others know the agent's events."""
     return _listed(*_held(config))
 
 
-@of_files(keys, "agentic keys rotate")
-def rotate(dry_run: bool = DRY_RUN, config: Path | None = CONFIG_NEARBY) -> Outcome:
+@local_command(keys, "agentic keys rotate")
+def rotate(dry_run: bool = DRY_RUN, config: Path | None = CONFIG_NEARBY) -> Output:
     """Make a new key, which signs from now on. The older ones still verify what they signed."""
     settings, held = _held(config)
     if dry_run:
@@ -151,12 +153,12 @@ def rotate(dry_run: bool = DRY_RUN, config: Path | None = CONFIG_NEARBY) -> Outc
     return _listed(settings, (made, *held), f"{made.id} signs from now on; the older ones still verify")
 
 
-@of_files(keys, "agentic keys retire k1f2e3d4")
+@local_command(keys, "agentic keys retire k1f2e3d4")
 def retire(
     key: str = argument("As `agentic keys list` shows it.", "ID"),
     dry_run: bool = DRY_RUN,
     config: Path | None = CONFIG_NEARBY,
-) -> Outcome:
+) -> Output:
     """Delete an older key. Data that it signed is trusted no longer, and open requests of its time get no answer.
 
     Wait until every run is younger than the key after it.
@@ -175,7 +177,7 @@ def retire(
 
 
 def _held(config: Path | None) -> tuple[AgentSettings, tuple[Key, ...]]:
-    settings = load(nearby(config))
+    settings = load(reader_config(config))
     try:
         return settings, read(settings.keys_path())
     except OSError as error:
@@ -183,8 +185,8 @@ def _held(config: Path | None) -> tuple[AgentSettings, tuple[Key, ...]]:
         raise Misconfigured(f"the keys in {settings.keys_path()} cannot be read: {reason}") from error
 
 
-def _listed(settings: AgentSettings, held: tuple[Key, ...], done: str = "") -> Outcome:
+def _listed(settings: AgentSettings, held: tuple[Key, ...], done: str = "") -> Output:
     path, public = settings.keys_path(), Signing(KeyRing(held), settings.store).public_keys().keys
     lines = [f"{key.id}  made {key.made_at:%Y-%m-%d %H:%M}  public {key.public}" for key in public]
     text = "\n".join(filter(None, (done, *lines, f"newest first, in {path}")))
-    return Outcome({"file": str(path), "keys": [key.model_dump(mode="json") for key in public]}, text)
+    return Output({"file": str(path), "keys": [key.model_dump(mode="json") for key in public]}, text)

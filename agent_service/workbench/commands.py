@@ -9,8 +9,8 @@ from typing import Any
 import typer
 
 from agent_service.cli import output
-from agent_service.cli.options import AS_JSON, CONFIG, argument, of_files, option
-from agent_service.cli.output import Outcome
+from agent_service.cli.options import AS_JSON, CONFIG, argument, local_command, option
+from agent_service.cli.output import Output
 from agent_service.models.scripted_model import read_script
 from agent_service.settings import KEYS
 from agent_service.workbench import evaluate
@@ -61,19 +61,19 @@ def dev(
         file=file,
         story=is_open and not thinks and file is None,
     )
-    raise typer.Exit(output.awaited(run_dev(options, as_json=as_json)))
+    raise typer.Exit(output.run_async(run_dev(options, as_json=as_json)))
 
 
-@of_files(commands, "agentic example", "agentic example home-automation")
+@local_command(commands, "agentic example", "agentic example home-automation")
 def example(
     name: str | None = argument("The example; without it all are listed.", "NAME", default=None),
     into: Path = option("The folder for the copy.", "--dir", default=Path(), metavar="FOLDER", file_okay=False),
-) -> Outcome:
+) -> Output:
     pages = sorted(shipped("examples").glob("*/README.md"))
     titles = {page.parent.name: page.read_text("utf-8").partition("\n")[0].removeprefix("# ") for page in pages}
     if name is None:
         lines = "\n".join(f"{one:18}  {title}" for one, title in titles.items())
-        return Outcome([{"name": one, "title": title} for one, title in titles.items()], lines)
+        return Output([{"name": one, "title": title} for one, title in titles.items()], lines)
     if name not in titles:
         raise typer.BadParameter(f"there is no example {name}: there are {', '.join(titles)}")
     made = into / name
@@ -84,7 +84,7 @@ def example(
     except OSError as error:
         raise Misconfigured(f"{made} cannot be written: {error}") from error
     lines = f"{made} is made. Its page says what to do: {made / 'README.md'}\n\n  cd {made} && agentic dev"
-    return Outcome({"folder": str(made)}, lines)
+    return Output({"folder": str(made)}, lines)
 
 
 @commands.command(epilog=shown("agentic demo"))
@@ -92,10 +92,10 @@ def demo(
     folder: Path = option("Where everything is kept.", "--dir", default=Path(".demo"), metavar="FOLDER"),
     as_json: bool = AS_JSON,
 ) -> None:
-    raise typer.Exit(output.awaited(run_demo(folder, as_json=as_json)))
+    raise typer.Exit(output.run_async(run_demo(folder, as_json=as_json)))
 
 
-@of_files(
+@local_command(
     commands,
     "agentic eval",
     "agentic eval --config agentic.yaml --scenario 'injection-*'",
@@ -113,7 +113,7 @@ def evaluation(
     against: Path | None = option("Compare with what an earlier call printed with --json.", metavar="FILE"),
     jobs: int = option("Scenarios at a time.", default=4, min=1),
     trail: Path | None = option("Write the paper trail of every run there.", metavar="FOLDER"),
-) -> Coroutine[Any, Any, Outcome]:
+) -> Coroutine[Any, Any, Output]:
     """With a real model this costs money. Bus, tools, people and time are played."""
     return evaluate.run(
         scenario or (), folder or (), config or (), repeat=repeat, jobs=jobs, against=against, trail=trail
@@ -124,8 +124,8 @@ script = typer.Typer(name="script", no_args_is_help=True)
 commands.add_typer(script)
 
 
-@of_files(script, "agentic script check script.yaml", "agentic script check scripts/*.yaml")
-def check(files: list[Path] = argument("Scripts.", "FILE", exists=True, dir_okay=False)) -> Outcome:
+@local_command(script, "agentic script check script.yaml", "agentic script check scripts/*.yaml")
+def check(files: list[Path] = argument("Scripts.", "FILE", exists=True, dir_okay=False)) -> Output:
     """Check scripts for errors and open ends. Exit code 78 where something is wrong."""
     told, lines = [], []
     for file in files:
@@ -137,4 +137,4 @@ def check(files: list[Path] = argument("Scripts.", "FILE", exists=True, dir_okay
         advice = list(read.advice()) if read else []
         lines += [*(f"✗ {file}: {flaw}" for flaw in flaws), *(f"! {file}: {one}" for one in advice)]
         told.append({"file": str(file), "flaws": flaws, "advice": advice})
-    return Outcome(told, "\n".join(lines), Exit.MISCONFIGURED if any(one["flaws"] for one in told) else Exit.OK)
+    return Output(told, "\n".join(lines), Exit.MISCONFIGURED if any(one["flaws"] for one in told) else Exit.OK)

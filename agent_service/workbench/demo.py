@@ -75,7 +75,7 @@ class _Demo:
         agents = made.agent.starts
         self.say(f"The run is {ended.status}. The agent was started {agents} times; every step ran once.", "bold")
         if self.as_json:
-            output.document({"run": ended.model_dump(mode="json"), "verified": not verified, "agents": agents})
+            output.print_json({"run": ended.model_dump(mode="json"), "verified": not verified, "agents": agents})
         return Exit(verified) if ended.done else Exit.FAILED
 
     async def steer(self, made: DevStack, agent: AsyncClient, run: str) -> Run:

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from agent_service import settings
 from agent_service.cli import output
+from agent_service.cli.locate import DEFAULT_URL
 from agent_service.cli.options import invocation
-from agent_service.cli.whereabouts import HERE
 from agent_service.core.phases import Phase
 from agent_service.history.log_line import FOR_MACHINES
 from agent_service.models.scripted_model import read_script
@@ -110,7 +110,7 @@ def _announce(made: DevStack, as_json: bool) -> None:
         "pids": {"agent": made.agent.pid, "gateway": made.gateway.pid},
     }
     if as_json:
-        output.document(facts)
+        output.print_json(facts)
         return
     told = {
         "page": f"{url}  (HTTP API: {url}/docs)",
@@ -124,7 +124,7 @@ def _announce(made: DevStack, as_json: bool) -> None:
     killing = f"\nkill -9 {made.agent.pid} kills the agent: it is started again, and its runs go on. "
     lines.append(Text(f"{killing}Ctrl-C stops everything.", style="dim"))
     output.draw(Panel(Text("\n").join(lines), title="agentic dev", title_align="left", expand=False))
-    agentic, at = invocation(), "" if url == HERE else f"--url {url} "
+    agentic, at = invocation(), "" if url == DEFAULT_URL else f"--url {url} "
     to_try = (
         f"{agentic} run {at}--watch 'show me how this works'",
         f"{agentic} doctor --config {shlex.quote(config)}",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_service import settings
-from agent_service.cli.doctor.tools import of_the_gateway
+from agent_service.cli.doctor.tools import gateway_section
 from groundwork.service import store_folder
 from groundwork.service.config_file import part
 from groundwork.service.errors import Misconfigured
@@ -78,7 +78,7 @@ async def _check(made: Path, file: Path) -> None:
         settings.load(made)
     except Misconfigured as error:
         raise Misconfigured(f"{file} cannot be used: {error}") from error
-    async for finding in of_the_gateway(made):
+    async for finding in gateway_section(made):
         if finding.mark == "wrong":
             raise Misconfigured(f"{file} cannot be used: {finding.text}")
 

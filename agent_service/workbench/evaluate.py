@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_service import settings
-from agent_service.cli import output, whereabouts
+from agent_service.cli import locate, output
 from agent_service.cli.render import status
 from agent_service.history.text import one_line
 from agent_service.workbench.evaluation.results import Evaluation, Played, Rates, Result, read
@@ -42,24 +42,24 @@ async def run(
     jobs: int,
     against: Path | None,
     trail: Path | None,
-) -> output.Outcome:
+) -> output.Output:
     """Each scenario `repeat` times with each configuration. `against`: what an earlier call printed with --json."""
     earlier = read(against) if against else []
     played: list[Played] = []
     code = Exit.INTERRUPTED
-    with suppress(asyncio.CancelledError), cancelled_by_signals(lambda: output.complain("stopping")):
+    with suppress(asyncio.CancelledError), cancelled_by_signals(lambda: output.print_error("stopping")):
         found = scenarios((OWN_FOLDER, *folders), names)
         for scenario in (one for one in found if one.missing):
             needs = ", ".join(scenario.missing)
-            output.complain(f"{scenario.name} is not played: there is no Python module {needs}")
+            output.print_error(f"{scenario.name} is not played: there is no Python module {needs}")
         for config in configs or (None,):
-            loaded = settings.load(file := whereabouts.own(config))
+            loaded = settings.load(file := locate.service_config(config))
             about = {"version": installed_version(), "phases": loaded.phases, **loaded.model.model_dump(include=COUNTS)}
             played.append(one := Played(label=file.stem if file else "scripts", about=about, results=[]))
             async with trials_of([one for one in found if not one.missing], loaded, repeat) as trials:
                 if loaded.model.provider != "scripted":
                     tokens = f"{len(trials) * TOKENS_PER_RUN / 1e6:.1f} million tokens"
-                    output.complain(f"{one.label}: {len(trials)} runs are played, which may take some {tokens}")
+                    output.print_error(f"{one.label}: {len(trials)} runs are played, which may take some {tokens}")
                 with output.console(stderr=True).status(f"{len(trials)} to be played") as told:
 
                     def tell(result: Result, results: list[Result] = one.results) -> None:
@@ -69,7 +69,7 @@ async def run(
                     one.results[:] = await evaluate(trials, jobs=jobs, trail=trail, on_result=tell)
         code = Exit.OK if all(result.passed for one in played for result in one.results) else Exit.FAILED
     facts = Evaluation(ok=code == Exit.OK, played=played)
-    return output.Outcome(facts.model_dump(mode="json"), Group(*report(earlier, played, trail)), code)
+    return output.Output(facts.model_dump(mode="json"), Group(*report(earlier, played, trail)), code)
 
 
 def report(earlier: Sequence[Played], now: Sequence[Played], trail: Path | None) -> Iterator[RenderableType]:
@@ -120,7 +120,7 @@ def _ended(result: Result) -> Text:
     if result.status == "done":
         return Text(result.status)
     said = result.ending_class if result.ending_class not in ("completed", "") else result.status
-    return status(result.status, said=one_line(said, 60))
+    return status(result.status, label=one_line(said, 60))
 
 
 def _numbers(results: Sequence[Result], of: Callable[[Iterable[float]], float]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agent_service.cli.doctor.report import examine
+from agent_service.cli.doctor.report import run_checks
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Failure
@@ -25,7 +25,7 @@ def configured(folder: Path, url: str = NOWHERE, **agent: Any) -> Path:
 
 
 async def found(config: Path) -> dict[str, Finding]:
-    return {check.name: check async for check in examine(config)}
+    return {check.name: check async for check in run_checks(config)}
 
 
 def contents(folder: Path) -> list[str]:

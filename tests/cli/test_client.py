@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.cli import whereabouts
-from agent_service.cli.client import Agent
-from agent_service.cli.whereabouts import HERE, address_of
+from agent_service.cli import locate
+from agent_service.cli.client import AgentClient
+from agent_service.cli.locate import DEFAULT_URL, agent_address
 from ductile_gateway.settings import settings_file
 from groundwork.service.errors import Exit
 from schemas.bounded import LARGEST_JSON
@@ -112,8 +112,8 @@ def test_a_stream_that_is_cut_off_is_gone_on_with_after_the_last_entry_seen(
     busy = refusal(503, "try_again")
     rest = (200, EVENTS, events(4) + events(5, status="done"), False)
     under_way = (200, JSON, '{"status": "running"}', False)
-    with serving(cut_off, ended_early, under_way, busy, rest) as server, Agent(server.url, None) as agent:
-        agent.be_patient()
+    with serving(cut_off, ended_early, under_way, busy, rest) as server, AgentClient(server.url, None) as agent:
+        agent.retry_while_away()
         seen = [entry["seq"] for entry in agent.follow("follow_run", {"run_id": "run_1"})]
     assert seen == [1, 2, 3, 4, 5]
     assert [sent.get("last-event-id") for sent in server.sent] == [None, "2", None, "3", "3"]
@@ -135,13 +135,13 @@ NOT_HERE = "the default, for agentic.yaml names no address of this machine in ag
 NAMED = {
     "agent: {http: {port: 9000}}": ("http://127.0.0.1:9000", SAYS),
     "agent: {http: {host: '::', port: '${PORT:-9001}'}}": ("http://[::1]:9001", SAYS),
-    "agent: {http: {host: 0.0.0.0}}": (HERE, SAYS),
-    "agent: {turns: 2}": (HERE, "the default"),
-    "agent: {http: {port: 0}}": (HERE, NO_PORT),
-    "agent: {http: {host: 203.0.113.7}}": (HERE, NOT_HERE),
-    "agent: {http: {host: agents.example}}": (HERE, NOT_HERE),
-    "agent: {http: {port: 1}, http: {}}": (HERE, "the default, for agentic.yaml cannot be read"),
-    "agent: []": (HERE, "the default, for agentic.yaml cannot be read"),
+    "agent: {http: {host: 0.0.0.0}}": (DEFAULT_URL, SAYS),
+    "agent: {turns: 2}": (DEFAULT_URL, "the default"),
+    "agent: {http: {port: 0}}": (DEFAULT_URL, NO_PORT),
+    "agent: {http: {host: 203.0.113.7}}": (DEFAULT_URL, NOT_HERE),
+    "agent: {http: {host: agents.example}}": (DEFAULT_URL, NOT_HERE),
+    "agent: {http: {port: 1}, http: {}}": (DEFAULT_URL, "the default, for agentic.yaml cannot be read"),
+    "agent: []": (DEFAULT_URL, "the default, for agentic.yaml cannot be read"),
 }
 
 
@@ -149,7 +149,7 @@ def test_the_configuration_here_names_the_agent_if_it_is_one_of_this_machine(fol
     found = {}
     for settings in NAMED:
         (folder / "agentic.yaml").write_text(settings)
-        found[settings] = (address_of("").url, address_of("").whence)
+        found[settings] = (agent_address("").url, agent_address("").source)
     assert found == NAMED
 
 
@@ -157,11 +157,11 @@ def test_what_is_said_goes_before_the_environment_and_that_before_the_file_also_
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "agentic.yaml").symlink_to("nowhere")
-    assert (whereabouts.own(None), whereabouts.nearby(None), settings_file(None)) == (Path("agentic.yaml"),) * 3
+    assert (locate.service_config(None), locate.reader_config(None), settings_file(None)) == (Path("agentic.yaml"),) * 3
     (folder / "agentic.yaml").unlink()
     (folder / "agentic.yaml").write_text("agent: {http: {port: 9000}}")
     monkeypatch.setenv("AGENT_HTTP__PORT", "9001")
-    assert address_of("").url == "http://127.0.0.1:9001"
+    assert agent_address("").url == "http://127.0.0.1:9001"
     monkeypatch.setenv("AGENTIC_URL", "http://there:1")
-    assert address_of("http://there:1").whence == "as AGENTIC_URL says"
-    assert address_of("http://there:2").whence == "as --url says"
+    assert agent_address("http://there:1").source == "as AGENTIC_URL says"
+    assert agent_address("http://there:2").source == "as --url says"

@@ -15,8 +15,8 @@ from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.topology import topology
 from agent_service.cli.doctor import machine
 from agent_service.cli.doctor.bus import clock, replicas, room
-from agent_service.cli.doctor.report import examine, on_this_machine, settings_in_force
-from agent_service.cli.doctor.tools import of_the_gateway
+from agent_service.cli.doctor.report import machine_checks, run_checks, settings_in_force
+from agent_service.cli.doctor.tools import gateway_section
 from agent_service.models.settings import ModelSettings, PhaseSettings
 from agent_service.settings import load
 from groundwork.nats.embedded import EmbeddedNats
@@ -91,7 +91,7 @@ ON_THIS_MACHINE: list[tuple[dict[str, Any], str, str]] = [
 async def test_what_is_wrong_on_this_machine_is_named_with_the_remedy(tmp_path: Path) -> None:
     for agent, name, says in ON_THIS_MACHINE:
         settings = load(configured(tmp_path, **agent), {})
-        checks = [check async for check in on_this_machine(settings, None)]
+        checks = [check async for check in machine_checks(settings, None)]
         (check,) = [check for check in (*checks, await machine.model(settings.model)) if check.name == name]
         assert (check.mark, says in check.text, bool(check.remedy)) == ("wrong", True, True), check
 
@@ -112,7 +112,7 @@ async def test_without_a_bus_the_rest_is_checked_within_five_seconds_and_no_file
 async def test_every_problem_of_the_configuration_is_a_line(tmp_path: Path) -> None:
     file = tmp_path / "agentic.yaml"
     file.write_text("agent: {stor: x, http: {port: 99999}}\nnats: {password: [hunter2hunter2]}\n")
-    wrong = [check async for check in examine(file) if check.mark == "wrong"]
+    wrong = [check async for check in run_checks(file) if check.mark == "wrong"]
     assert [check.name for check in wrong] == ["configuration"] * 3
     assert "hunter2" not in str(wrong)
 
@@ -125,7 +125,7 @@ async def test_the_section_of_the_gateway_is_checked_by_the_gateway(tmp_path: Pa
     ):
         config = configured(tmp_path)
         config.write_text(json.dumps(json.loads(config.read_text()) | {"gateway": section}))
-        (check,) = [check async for check in of_the_gateway(config)]
+        (check,) = [check async for check in gateway_section(config)]
         assert misses(check, (mark, says, "")) == []
 
 

@@ -13,10 +13,10 @@ from pydantic import BaseModel, TypeAdapter
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from agent_service.cli import output, render, watching
+from agent_service.cli import output, render, run_display
 from agent_service.cli.client import Json
 from agent_service.cli.output import safe
-from agent_service.cli.watching import Story
+from agent_service.cli.run_display import RowPrinter
 from agent_service.history.history import History
 from agent_service.history.log_line import log_line
 from agent_service.run.changes import replay
@@ -112,7 +112,7 @@ def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, Render
     nothing: Json = {"items": []}
 
     def run(view: Json, timeline: Json) -> RenderableType:
-        return watching.framed(safe(seen(view)), safe(seen(timeline)))
+        return run_display.run_panel(safe(seen(view)), safe(seen(timeline)))
 
     def inbox(*items: Json, **changed: Any) -> RenderableType:
         return render.inbox(safe(seen({"items": list(items), "total": len(items), "trouble": ""} | changed)))
@@ -153,8 +153,8 @@ def test_nothing_hostile_steers_the_terminal_and_nothing_is_wider_than_it(width:
     made = pictures() | {f"hostile {name}": picture for name, picture in pictures(poisoned).items()}
     for after in range(1, len(ENTRIES) + 1):
         view, timeline = view_of(worked_example(), after), timeline_of(worked_example(), after)
-        made[f"run after {after}"] = watching.framed(view, timeline)
-        made[f"hostile run after {after}"] = watching.framed(safe(poisoned(view)), safe(poisoned(timeline)))
+        made[f"run after {after}"] = run_display.run_panel(view, timeline)
+        made[f"hostile run after {after}"] = run_display.run_panel(safe(poisoned(view)), safe(poisoned(timeline)))
     told = {name: drawn(picture, width) for name, picture in made.items()}
     assert [name for name, text in told.items() if set(text) & STEERING] == []
     assert [name for name, text in told.items() if any(len(line) > width for line in text.splitlines())] == []
@@ -179,9 +179,9 @@ def followed(script: Script) -> list[str]:
     """The lines of a story that looks after each entry, without how long ago things began that go on."""
     entries, now = entries_of(script), 0
     lines = list[str]()
-    story = Story(lambda: timeline_of(script, now), lambda row: lines.append(str(row).rstrip()))
+    story = RowPrinter(lambda: timeline_of(script, now), lambda row: lines.append(str(row).rstrip()))
     for now, entry in enumerate(entries, start=1):  # noqa: B007 - the story looks at it
-        story.saw({"seq": entry.seq, "at": entry.at.isoformat()})
+        story.on_entry({"seq": entry.seq, "at": entry.at.isoformat()})
     return lines
 
 
@@ -232,8 +232,8 @@ def test_of_other_lines_dev_shows_those_that_somebody_should_see_and_none_that_i
 @pytest.mark.parametrize("seen", [lambda told: told, poisoned])
 def test_the_last_line_of_a_watched_run_says_in_one_row_what_it_waits_for(seen: Callable[..., Any]) -> None:
     for after in range(1, len(ENTRIES) + 1):
-        assert not set(str(watching.now(safe(seen(view_of(worked_example(), after)))))) & (STEERING | {"\n"})
-    told = str(watching.now(view_of(worked_example(), 4)))
+        assert not set(str(run_display.status_line(safe(seen(view_of(worked_example(), after)))))) & (STEERING | {"\n"})
+    told = str(run_display.status_line(view_of(worked_example(), 4)))
     assert all(part in told for part in ("the result of step 1 (fetch handle)", "0 of 3 done", "steps 1 of 10"))
 
 
@@ -248,7 +248,7 @@ class Screen(io.TextIOWrapper):
 def printed(content: bytes, kind: type[io.TextIOWrapper]) -> bytes:
     into = io.BytesIO()
     with redirect_stdout(kind(into, encoding="utf-8")):
-        output.content(content, "artifacts/a")
+        output.print_file(content, "artifacts/a")
         return into.getvalue()
 
 

@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel
 from rich.console import Console
 
-from agent_service.cli import watching
+from agent_service.cli import run_display
 from agent_service.core.state import RunState
 from agent_service.history.history import History
 from agent_service.history.log_line import log_line
@@ -135,7 +135,7 @@ def terminal(changes: Sequence[ChangeRecord]) -> str:
     with console.capture() as captured:
         for item in timeline(changes)["items"]:
             if not item["repeats"]:
-                console.print(watching.hanging(watching.row(item, changes[-1].entry.at)))
+                console.print(run_display.hanging_row(run_display.timeline_row(item, changes[-1].entry.at)))
     return lines(line.rstrip() for line in captured.get().splitlines())
 
 

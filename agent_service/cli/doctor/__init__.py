@@ -1,1 +1,1 @@
-"""`agentic doctor`: is everything there that the agent needs? One line for each thing, with what to do about it."""
+"""`agentic doctor` checks everything that the agent needs, and names a remedy for each problem."""

@@ -1,4 +1,4 @@
-"""Checks of the bus: its servers, its streams, and who is on it. Nothing is published or created."""
+"""Checks of the bus: servers, streams, leases, permissions. They publish and create nothing."""
 
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -25,10 +25,10 @@ from groundwork.service.errors import Failure, Misconfigured, Unreachable
 from schemas import subjects
 from schemas.status import Finding
 
-CONNECT_WITHIN_S = 3.0
-ANSWER_WITHIN_S = 2.0
+CONNECT_TIMEOUT_S = 3.0
+REQUEST_TIMEOUT_S = 2.0
 GATEWAY = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")
-NAMED = 3
+MAX_NAMED = 3
 SKEW = timedelta(seconds=5)
 PERMISSION = "give this login the permission, or ask again later"
 BEHIND = (
@@ -41,9 +41,9 @@ LEADERLESS = (
     "one after another. If still none leads, the stream is lost: `nats stream rm STREAM`, `agentic setup`, and "
     "restore a backup if it is AGENTIC_RUNS or AGENTIC_LEDGER"
 )
-"""(`nats stream cluster peer-remove` needs one more server than replicas.)"""
+"""`nats stream cluster peer-remove` is no remedy: it needs one server more than there are replicas."""
 SAMPLE = "x"
-"""Stands for any name or number in a subject."""
+"""Placeholder for a name or number in a subject."""
 NEEDED = (
     subjects.START,
     subjects.tool_request(SAMPLE),
@@ -64,14 +64,14 @@ NEEDED = (
         )
     ),
 )
-"""Subjects that the agent publishes to, one of each kind."""
+"""One subject of each kind that the agent publishes to."""
 
 Json = dict[str, Any]
 
 
 async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
     try:
-        link = await nats_link.connect(settings.nats, name="agentic-doctor", timeout_s=CONNECT_WITHIN_S)
+        link = await nats_link.connect(settings.nats, name="agentic-doctor", timeout_s=CONNECT_TIMEOUT_S)
     except Failure as error:
         mend = "start one with `agentic dev`, or set nats.urls"
         remedy = mend if isinstance(error, Unreachable) else "correct the section nats: of the configuration"
@@ -83,9 +83,9 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
         if jetstream.mark != "wrong":
             async for check in _streams(link, settings):
                 yield check
-        async for check in _login(link):
+        async for check in _permissions(link):
             yield check
-        yield await door(settings.nats)
+        yield await login(settings.nats)
         async for check in gateway(link, settings):
             yield check
     finally:
@@ -104,7 +104,7 @@ async def _streams(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Fin
     if kept.mark == "wrong":
         return
     for role in (ROLE, GATEWAY):
-        async for check in _holders(link, settings, role):
+        async for check in _leases(link, settings, role):
             yield check
     clustered = [info for info in infos if info.get("cluster")]
     if any(info["config"].get("num_replicas", 1) > 1 for info in clustered):
@@ -114,7 +114,6 @@ async def _streams(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Fin
 
 
 def compared(wanted: Topology, found: Sequence[Deviation]) -> Finding:
-    """`found`: how the server differs from what is wanted."""
     if missing := [finding.what for finding in found if finding.kind == "missing"]:
         return wrong("streams", f"there is no {', no '.join(missing)}", remedy="run `agentic setup`")
     if deaf := lacking_work(found):
@@ -129,8 +128,8 @@ def _difference(finding: Deviation) -> str:
     return f"{finding.what}: {finding.field} is {finding.actual or 'not set'}, expected {finding.expected}"
 
 
-async def _holders(link: NatsLink, settings: AgentSettings, role: Role) -> AsyncIterator[Finding]:
-    """Agents or gateways at work: one by a lease, several that share a store each by its own."""
+async def _leases(link: NatsLink, settings: AgentSettings, role: Role) -> AsyncIterator[Finding]:
+    """Reports who is at work: the holder of the lease, or each process of a shared store with its own lease."""
     name = f"{role.key} lease"
     try:
         record, several = await look(link, role), [one for one in await look_at_all(link, role) if not one.free]
@@ -173,8 +172,8 @@ def replicas(infos: Iterable[Json]) -> Finding:
         text = f"no server leads {', '.join(leaderless)}: nothing can be stored there"
         return wrong("replicas", text, remedy=LEADERLESS)
     if late:
-        more = f", and {len(late) - NAMED} more" if len(late) > NAMED else ""
-        text = f"{'; '.join(late[:NAMED])}{more}: with one server more away nothing can be stored"
+        more = f", and {len(late) - MAX_NAMED} more" if len(late) > MAX_NAMED else ""
+        text = f"{'; '.join(late[:MAX_NAMED])}{more}: with one server more away nothing can be stored"
         return warning("replicas", text, remedy=BEHIND)
     return ok("replicas", f"each stream has all its copies, led by {', '.join(sorted(leaders))}")
 
@@ -186,10 +185,10 @@ def room(streams: Iterable[Json]) -> Finding:
     return ok("room", "no stream with a size limit is nearly full")
 
 
-async def _login(link: NatsLink) -> AsyncIterator[Finding]:
+async def _permissions(link: NatsLink) -> AsyncIterator[Finding]:
     info: Json = {}
     with suppress(Failure, ValueError):
-        info = json.loads(await link.request("$SYS.REQ.USER.INFO", b"", timeout_s=ANSWER_WITHIN_S))
+        info = json.loads(await link.request("$SYS.REQ.USER.INFO", b"", timeout_s=REQUEST_TIMEOUT_S))
     if not info:
         remedy = "allow it to publish $SYS.REQ.USER.INFO, to have it checked"
         yield warning("permissions", "the server does not report the permissions of this login", remedy=remedy)
@@ -204,10 +203,10 @@ async def _login(link: NatsLink) -> AsyncIterator[Finding]:
     yield clock(info.get("server") or {}, datetime.now(UTC))
 
 
-async def door(bus: NatsSettings) -> Finding:
+async def login(bus: NatsSettings) -> Finding:
     remedy = "deploy/nats/prepare.py prepares a server with a key for each login, least permissions and TLS"
     with suppress(Misconfigured):  # it is refused
-        stranger = await nats_link.connect(bus.without_login(), name="agentic-doctor", timeout_s=CONNECT_WITHIN_S)
+        stranger = await nats_link.connect(bus.without_login(), name="agentic-doctor", timeout_s=CONNECT_TIMEOUT_S)
         await stranger.close()
         text = "the bus takes connections without a login: each may answer for tools, approve and cancel"
         return warning("login", text, remedy=remedy)
@@ -230,7 +229,7 @@ def clock(server: Json, now: datetime) -> Finding:
 
 
 def denied(permissions: Mapping[str, Any], wanted: Iterable[str] = NEEDED) -> list[str]:
-    """Those of `wanted` that a login with these permissions (`publish: {allow, deny}`) may not publish."""
+    """Returns the `wanted` subjects that a login with these permissions (`publish: {allow, deny}`) may not publish."""
     publish = permissions.get("publish") or {}
     allow, deny = publish.get("allow") or (">",), publish.get("deny") or ()
 

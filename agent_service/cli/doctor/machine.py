@@ -1,4 +1,4 @@
-"""Checks of this machine, read-only: folders, database, the HTTP API, and the model (nothing that costs)."""
+"""Read-only checks of this machine: folders, database, HTTP API, and the model (without a paid call)."""
 
 import asyncio
 import os
@@ -26,11 +26,11 @@ from groundwork.service.store_folder import known_id
 from groundwork.sqlite.reserve import FOR_OPENING
 from schemas.status import Finding
 
-LITTLE_ROOM = 1 << 30
-NEARLY_FULL, MUCH_ROOM = 0.8, 20 << 30
-"""The share of a disk that is taken, and how much free room is enough whatever that share is."""
-API_ANSWERS_WITHIN_S, MODEL_ANSWERS_WITHIN_S = 5.0, 15.0
-BEFORE = (
+LITTLE_FREE = 1 << 30
+NEARLY_FULL, ENOUGH_FREE = 0.8, 20 << 30
+"""Share of a disk in use that is a warning, unless this many bytes are free."""
+API_TIMEOUT_S, MODEL_TIMEOUT_S = 5.0, 15.0
+BACKUP_FIRST = (
     "the way back is a backup that is made before, with the version that wrote it (`agentic backup FILE`), or a copy "
     "of both stores while nothing runs; then start the services"
 )
@@ -49,7 +49,7 @@ def folder(name: str, path: Path) -> Finding:
     text, remedy = f"{path}{made}, {_size(free)} free", "free space: without it nothing can be stored"
     if free < FOR_OPENING:
         return wrong(name, text, remedy=remedy)
-    if free < LITTLE_ROOM or (free < size * (1 - NEARLY_FULL) and free < MUCH_ROOM):
+    if free < LITTLE_FREE or (free < size * (1 - NEARLY_FULL) and free < ENOUGH_FREE):
         return warning(name, f"{text} of {_size(size)}", remedy=remedy)
     return ok(name, text)
 
@@ -60,7 +60,7 @@ async def database(settings: AgentSettings) -> Finding:
         return ok("database", "none yet: the agent makes it when it starts")
     try:
         if coming := ahead(settings.store):
-            return warning("database", coming, remedy=BEFORE)
+            return warning("database", coming, remedy=BACKUP_FIRST)
         async with open_for_reading(settings.store) as opened:
             runs = sum((await RunStore(opened).counts()).values())
     except (Fatal, TryAgain) as error:
@@ -87,31 +87,31 @@ def secrets(file: Path | None) -> Iterator[Finding]:
 
 
 async def api(http: ApiSettings, store: Path | None) -> Finding:
-    """`store`: None for one of several that share a store."""
+    """`store` is None for an agent that shares its store with others."""
     where = f"http://{called(http.host)}:{http.port}"
     if http.port == 0:
         return warning("http", "the API takes a free port at each start", remedy=OWN_PORT)
     try:
-        async with httpx2.AsyncClient(base_url=where, trust_env=False, timeout=API_ANSWERS_WITHIN_S) as client:
-            said = (await client.get("/readyz")).json()
-            troubles = {name: trouble for name, trouble in said["checks"].items() if trouble != "ok"}
+        async with httpx2.AsyncClient(base_url=where, trust_env=False, timeout=API_TIMEOUT_S) as client:
+            status = (await client.get("/readyz")).json()
+            troubles = {name: trouble for name, trouble in status["checks"].items() if trouble != "ok"}
     except httpx2.TransportError:
         return warning("http", f"no agent answers at {where}", remedy="start `agentic serve`")
     except (ValueError, KeyError, TypeError, AttributeError):
         return wrong("http", f"what answers at {where} is not an agent", remedy=OWN_PORT)
-    if store and said.get("store", own := id_of(store)) != own:
+    if store and status.get("store", own := id_of(store)) != own:
         text = f"the agent at {where} has another store than {store}: it is not the one that is configured here"
         return wrong("http", text, remedy=f"{OWN_PORT}, or stop that one")
     if not troubles:
         return ok("http", f"the agent at {where} is ready")
     remedy = RESTART if CANNOT_WRITE in troubles.get("room", "") else "see its log"
     remedy = "`agentic go-on` lets everything go on" if troubles.keys() == {"halt"} else remedy
-    told = "; ".join(f"{name}: {trouble}" for name, trouble in troubles.items())
-    return wrong("http", f"the agent at {where} is not ready: {told}", remedy=remedy)
+    text = "; ".join(f"{name}: {trouble}" for name, trouble in troubles.items())
+    return wrong("http", f"the agent at {where} is not ready: {text}", remedy=remedy)
 
 
 def id_of(store: Path) -> str:
-    """Empty where it cannot be read, which the check of the folder tells."""
+    """Returns "" for an unreadable store; the check of the folder reports that."""
     with suppress(OSError):
         return known_id(store)
     return ""
@@ -124,12 +124,12 @@ async def model(settings: ModelSettings) -> Finding:
             script = await asyncio.to_thread(read_script, settings.script_file())
             text = f"scripted: {script.name}, {len(script.rules)} rules (it follows them, and does not think)"
             return ok("model", text)
-        async with open_model(settings) as provider, asyncio.timeout(MODEL_ANSWERS_WITHIN_S):
+        async with open_model(settings) as provider, asyncio.timeout(MODEL_TIMEOUT_S):
             findings = await provider.check()
     except Misconfigured as error:
         return wrong("model", str(error), remedy=CORRECT_MODEL)
     except TimeoutError:
-        text = f"{names}: no answer in {MODEL_ANSWERS_WITHIN_S:g} s"
+        text = f"{names}: no answer in {MODEL_TIMEOUT_S:g} s"
         return warning("model", text, remedy="ask again later: runs wait until it answers")
     except ModelError as error:
         if error.remedy == "try_again":

@@ -1,4 +1,4 @@
-"""`agentic doctor`: all checks in order, and how they are shown."""
+"""`agentic doctor`: runs all checks and prints them in order."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -10,10 +10,10 @@ import yaml
 from rich.text import Text
 
 from agent_service import settings
-from agent_service.cli import output, whereabouts
+from agent_service.cli import locate, output
 from agent_service.cli.doctor import machine
 from agent_service.cli.doctor.bus import bus
-from agent_service.cli.doctor.tools import of_the_gateway
+from agent_service.cli.doctor.tools import gateway_section
 from agent_service.cli.options import AS_JSON, CONFIG_NEARBY, flag
 from agent_service.history.text import ok, one_line, wrong
 from agent_service.settings import AgentSettings
@@ -43,59 +43,59 @@ def doctor(
 ) -> None:
     """Exit code 1 if something is wrong. It changes nothing."""
     if settings:
-        output.tell(*settings_in_force(config), as_json=as_json)
+        output.show(*settings_in_force(config), as_json=as_json)
     else:
-        raise typer.Exit(output.awaited(report(config, as_json=as_json)))
+        raise typer.Exit(output.run_async(report(config, as_json=as_json)))
 
 
 async def report(config: Path | None, *, as_json: bool) -> Exit:
     found, status = list[Finding](), output.console(stderr=True).status("")
 
-    def waits_for(what: str) -> None:
+    def on_wait(what: str) -> None:
         if status.console.is_interactive and not as_json:
             status.update(f"waiting for {what}")
             status.start()
 
-    async for check in examine(config, waits_for=waits_for):
+    async for check in run_checks(config, on_wait=on_wait):
         found.append(check)
         status.stop()
         if not as_json:
-            output.draw(_line(check), wrap=False)
+            output.draw(_check_line(check), wrap=False)
     failed = any(check.mark == "wrong" for check in found)
     if as_json:
-        output.document({"ok": not failed, "checks": [check.model_dump() for check in found]})
+        output.print_json({"ok": not failed, "checks": [check.model_dump() for check in found]})
     return Exit.FAILED if failed else Exit.OK
 
 
-async def examine(config: Path | None, *, waits_for: Callable[[str], None] = lambda _: None) -> AsyncIterator[Finding]:
-    """All that can be asked is asked at the same time, and told in order. `waits_for`: is told whose answer is next."""
-    file = whereabouts.nearby(config)
+async def run_checks(config: Path | None, *, on_wait: Callable[[str], None] = lambda _: None) -> AsyncIterator[Finding]:
+    """Runs all checks at the same time and yields their findings in order. `on_wait` gets the next name."""
+    file = locate.reader_config(config)
     try:
         loaded = settings.load(file)
     except Misconfigured as error:
         for problem in error.problems if isinstance(error, WrongSettings) else (str(error),):
             yield wrong("configuration", problem, remedy="docs/CONFIGURATION.md lists every setting")
         return
-    yield ok("configuration", whereabouts.told(file))
+    yield ok("configuration", locate.describe_config(file))
     checks: dict[str, AsyncIterator[Finding] | Coroutine[Any, Any, Finding]] = {
-        "this machine": on_this_machine(loaded, file),
+        "this machine": machine_checks(loaded, file),
         "the model": machine.model(loaded.model),
-        "the gateway, which reads its section": of_the_gateway(file),
+        "the gateway, which reads its section": gateway_section(file),
         "NATS": bus(loaded),
         "the agent": machine.api(loaded.http, None if loaded.shared else loaded.store),
     }
 
-    async def made(check: AsyncIterator[Finding] | Coroutine[Any, Any, Finding]) -> list[Finding]:
+    async def findings_of(check: AsyncIterator[Finding] | Coroutine[Any, Any, Finding]) -> list[Finding]:
         return [await check] if isinstance(check, Coroutine) else [finding async for finding in check]
 
-    asked = {name: asyncio.create_task(made(check)) for name, check in checks.items()}
-    for name, findings in asked.items():
-        waits_for(name)
+    tasks = {name: asyncio.create_task(findings_of(check)) for name, check in checks.items()}
+    for name, findings in tasks.items():
+        on_wait(name)
         for finding in await findings:
             yield finding
 
 
-async def on_this_machine(loaded: AgentSettings, file: Path | None) -> AsyncIterator[Finding]:
+async def machine_checks(loaded: AgentSettings, file: Path | None) -> AsyncIterator[Finding]:
     for check in machine.secrets(file):
         yield check
     yield machine.folder("cache", loaded.cache) if loaded.shared else machine.folder("store", loaded.store)
@@ -106,8 +106,8 @@ async def on_this_machine(loaded: AgentSettings, file: Path | None) -> AsyncIter
 
 
 def settings_in_force(named: Path | None) -> tuple[dict[str, Any], str]:
-    """All settings as they hold now, without a secret, and the same as YAML. Raises Misconfigured."""
-    loaded = settings.load(whereabouts.nearby(named))
+    """Returns the settings in force without secrets, as JSON and as YAML. Raises Misconfigured."""
+    loaded = settings.load(locate.reader_config(named))
     shown = loaded.model_dump(mode="json")
     shown["nats"]["urls"] = [NatsSettings(urls=(url,)).servers for url in loaded.nats.urls]
     for place, name in (("model", "base_url"), ("model", "proxy"), ("telemetry", "endpoint"), ("telemetry", "proxy")):
@@ -118,7 +118,7 @@ def settings_in_force(named: Path | None) -> tuple[dict[str, Any], str]:
     return whole, yaml.safe_dump(whole, sort_keys=False, allow_unicode=True).rstrip()
 
 
-def _line(check: Finding) -> Text:
+def _check_line(check: Finding) -> Text:
     sign, colour = SIGNS[check.mark]
     line = Text.assemble((f"{sign} ", colour), (f"{check.name:<15} ", "bold"), one_line(check.text, 1000))
     if check.remedy:

@@ -1,4 +1,4 @@
-"""Checks of the executors: the tools they offer, and what the gateway finds of itself."""
+"""Checks of the executors: the tools they offer, and the gateway's own findings."""
 
 import asyncio
 import sys
@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from agent_service.bus.gateway import statuses
 from agent_service.bus.skills import NatsSkills, unoffered
-from agent_service.cli.doctor.machine import BEFORE
+from agent_service.cli.doctor.machine import BACKUP_FIRST
 from agent_service.history.text import ok, warning, wrong
 from agent_service.settings import AgentSettings
 from agent_service.trust.oversight import undeclared
@@ -22,8 +22,8 @@ from schemas.catalog import UNNAMED, ToolOffer
 from schemas.status import Finding
 
 SECTION = "gateway section"
-LOOKS_WITHIN_S, READS_WITHIN_S = 5.0, 30.0
-"""The gateway asks Ductile in its turn."""
+STATUS_TIMEOUT_S, READ_TIMEOUT_S = 5.0, 30.0
+"""The gateway asks Ductile before it answers."""
 COMMAND = (sys.executable, "-m", "ductile_gateway", "check", "--settings-only", "--config")
 CORRECT = "correct what the executor named there offers, or rename its tool"
 START = "start `ductile-gateway serve`; `ductile-gateway check` lists its tools"
@@ -31,17 +31,17 @@ START = "start `ductile-gateway serve`; `ductile-gateway check` lists its tools"
 
 async def gateway(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Finding]:
     try:
-        told = await statuses(link, within_s=LOOKS_WITHIN_S)
+        reports = await statuses(link, within_s=STATUS_TIMEOUT_S)
     except Failure:
-        told = ()
+        reports = ()
         yield warning("gateway", "no gateway reports its status", remedy=START)
     except ValidationError:
         yield wrong("gateway", "what answers is not a gateway", remedy="run both services in the same version")
         return
-    for status in told:
+    for status in reports:
         for one in status.findings:
             yield one.model_copy(update={"text": f"{one.text} ({status.gateway})"}) if status.gateway else one
-    if silent := max((status.gateways for status in told), default=0) - len(told):
+    if silent := max((status.gateways for status in reports), default=0) - len(reports):
         yield warning("gateway", f"{silent} more do not report their status", remedy="see their logs")
     rules = settings.tool_rules
     skills = NatsSkills(
@@ -50,7 +50,7 @@ async def gateway(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Find
     try:
         catalog = await skills.catalog()
     except TryAgain as nothing:
-        yield wrong("tools", str(nothing), remedy=CORRECT if skills.problems else "see above" if told else START)
+        yield wrong("tools", str(nothing), remedy=CORRECT if skills.problems else "see above" if reports else START)
         return
     for finding in _tools(settings, catalog.tools, skills.problems):
         yield finding
@@ -96,21 +96,21 @@ def _offer(tool: ToolOffer) -> str:
     return f"{tool.name}{whose} ({'/'.join(tiers)})"
 
 
-async def of_the_gateway(config: Path | None) -> AsyncIterator[Finding]:
-    """Nothing for a configuration without a gateway's section. Raises Misconfigured where it cannot be read."""
+async def gateway_section(config: Path | None) -> AsyncIterator[Finding]:
+    """Checks the gateway's section of the configuration, if it has one. Raises Misconfigured for an unreadable file."""
     if "gateway" not in part(config):
         return
-    asked = await asyncio.create_subprocess_exec(*COMMAND, str(config), stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    process = await asyncio.create_subprocess_exec(*COMMAND, str(config), stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     try:
-        coming, said = await asyncio.wait_for(asked.communicate(), READS_WITHIN_S)
+        coming, stderr = await asyncio.wait_for(process.communicate(), READ_TIMEOUT_S)
     except TimeoutError:
-        asked.kill()
-        yield warning(SECTION, f"it was not read within {READS_WITHIN_S:g} s", remedy="run `ductile-gateway check`")
+        process.kill()
+        yield warning(SECTION, f"it was not read within {READ_TIMEOUT_S:g} s", remedy="run `ductile-gateway check`")
         return
-    if asked.returncode:
-        problem = said.decode("utf-8", "replace").strip().removeprefix("ductile-gateway: ")
+    if process.returncode:
+        problem = stderr.decode("utf-8", "replace").strip().removeprefix("ductile-gateway: ")
         yield wrong(SECTION, problem, remedy="docs/CONFIGURATION.md lists every setting")
         return
     yield ok(SECTION, "can be used")
     if coming:
-        yield warning("ledger", coming.decode("utf-8", "replace").strip(), remedy=BEFORE)
+        yield warning("ledger", coming.decode("utf-8", "replace").strip(), remedy=BACKUP_FIRST)

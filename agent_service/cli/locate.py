@@ -1,0 +1,85 @@
+"""Locates the configuration file and the agent: --url, AGENTIC_URL, or the configuration nearby.
+
+A token is sent to this address, so a file can only name an address of this machine.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from groundwork.service.config_file import as_given, part
+from groundwork.service.errors import Misconfigured
+from groundwork.service.secret import called, is_loopback
+from schemas.values import dataclass
+
+CONFIG_FILE = Path("agentic.yaml")
+DEV_CONFIG_FILE = Path(".agentic") / "agentic.yaml"
+
+
+def service_config(named: Path | None) -> Path | None:
+    """Returns the named file or ./agentic.yaml; None without both. For commands that start or create something."""
+    return _first_existing(named, CONFIG_FILE)
+
+
+def reader_config(named: Path | None) -> Path | None:
+    """Returns the file for commands that read. It may be that of `agentic dev`, which comes first if ./agentic.yaml
+    names no bus."""
+    return _first_existing(
+        named, *((CONFIG_FILE, DEV_CONFIG_FILE) if _names_a_bus(CONFIG_FILE) else (DEV_CONFIG_FILE, CONFIG_FILE))
+    )
+
+
+def describe_config(path: Path | None) -> str:
+    return str(path) if path else "no file: the defaults and the environment"
+
+
+def _first_existing(named: Path | None, *found: Path) -> Path | None:
+    return named or next(filter(os.path.lexists, found), None)
+
+
+def _names_a_bus(path: Path) -> bool:
+    if any(name.startswith("AGENT_NATS__") for name in os.environ) or not os.path.lexists(path):
+        return True
+    try:
+        return "nats" in part(path) or "nats" in part(path, "agent")
+    except Misconfigured:
+        return True
+
+
+DEFAULT_URL = "http://127.0.0.1:8700"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    url: str
+    source: str
+
+
+def agent_address(given: str) -> Address:
+    """`given` is --url or AGENTIC_URL; empty without both."""
+    if given:
+        by_variable = given == os.environ.get("AGENTIC_URL")
+        return Address(given, "as AGENTIC_URL says" if by_variable else "as --url says")
+    path = None
+    with suppress(PermissionError):  # another user's folder
+        path = reader_config(None)
+    try:
+        http = as_given(part(path, "agent", "http"), os.environ)
+        variables = {name: os.environ.get(f"AGENT_HTTP__{name.upper()}") for name in ("host", "port")}
+        http |= {name: value for name, value in variables.items() if value is not None}
+        url = _callable_url(str(http.get("host", "127.0.0.1")), str(http.get("port", 8700)))
+    except Misconfigured:
+        return Address(DEFAULT_URL, f"the default, for {path} cannot be read")
+    except ValueError as error:
+        return Address(DEFAULT_URL, f"the default, for {path or 'the environment'} {error}")
+    is_given = not http.keys().isdisjoint(variables)
+    return Address(url, f"as agent.http of {path or 'the environment'} says" if is_given else "the default")
+
+
+def _callable_url(host: str, port: str) -> str:
+    """Returns the URL of a listening address. Raises ValueError if it cannot be called from here."""
+    if not (port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise ValueError("names no port in agent.http")
+    if not is_loopback(called(host).strip("[]")):
+        raise ValueError("names no address of this machine in agent.http")
+    return f"http://{called(host)}:{int(port)}"

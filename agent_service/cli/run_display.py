@@ -1,0 +1,289 @@
+"""Displays one run in a terminal: as a panel, as a status line, and row by row until it ends."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from rich.console import Console, Group, RenderableType
+from rich.constrain import Constrain
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from agent_service.cli import output
+from agent_service.cli.client import Json
+from agent_service.cli.options import AgentContext
+from agent_service.cli.output import Output, safe
+from agent_service.cli.render import (
+    LONGEST_RESULT,
+    LONGEST_TEXT,
+    STATUS_WIDTH,
+    SYMBOLS,
+    UNKNOWN,
+    Row,
+    parse_time,
+    remedy,
+    since,
+    status,
+    table,
+    with_class,
+)
+from agent_service.history.text import ask_lines, duration, one_line
+from groundwork.service.errors import Exit, NotDone
+
+WIDEST, MOST_ROWS, INDENT = 110, 40, 33
+"""Columns of the panel; rows of the timeline in it; columns of a row before its text."""
+WAITING_TEXT = {"queued": "waits for its turn", "paused": "waits for a person"}
+SINGLE_ROW_KINDS = frozenset({"accepted", "person", "wait", "ending"})
+"""Kinds of items that have a row only when they begin."""
+
+
+def run_panel(view: Json, timeline: Json) -> RenderableType:
+    done = [
+        ("✓" if item["done"] else "·", Text.assemble(item["text"], (f"  {', '.join(item['evidence'])}", "dim")))
+        for item in view["definition_of_done"]
+    ]
+    tables = (
+        table(_head(view), "bold"),
+        table(done, "green"),
+        _activity(view, timeline),
+        _spending(view),
+        _links(view),
+    )
+    parts = [part for part in tables if not isinstance(part, Table) or part.row_count]
+    spaced = [line for part in parts if part for line in ("", part)]
+    title = Text.assemble(view["run_id"], "  ", status(view["status"]))
+    colour = SYMBOLS.get(view["status"], UNKNOWN)[1]
+    return Constrain(Panel(Group(*spaced[1:]), title=title, title_align="left", border_style=colour), WIDEST)
+
+
+def _head(view: Json) -> Iterator[Row]:
+    yield "goal", one_line(view["goal"], LONGEST_TEXT)
+    if waits := _waiting(view):
+        yield "now", waits
+    if view["outcome"]:
+        yield "outcome", one_line(view["outcome"], LONGEST_TEXT)
+    asks = list(ask_lines(view["asks"]))
+    if not asks and view["status"] != "done" and (view["reason"] or view["status"] == "paused"):
+        yield "why", with_class(view["class"], view["reason"] or view["summary"], view["status"])
+    yield from (*asks, *remedy(view["remedy"]))
+
+
+def status_line(view: Json) -> Text:
+    """One line for a run in progress."""
+    done = [item["done"] for item in view["definition_of_done"]]
+    proven = Text(f"{sum(done)} of {len(done)} done" if done else "nothing framed yet")
+    return Text(" · ").join(filter(None, (_waiting(view), proven, _spending(view))))
+
+
+def closing_lines(view: Json) -> list[Text]:
+    """Lines that follow the rows of a run that ended or pauses."""
+    rows = (*ask_lines(view["asks"]), *remedy(view["remedy"]), ("spent", _spending(view)))
+    return [Text(f"{'':12}{name:<21}{text}") for name, text in rows]
+
+
+def _waiting(view: Json) -> Text | None:
+    waits = view["waiting_for"]
+    how_long = f", {since(waits)}" if waits else ""
+    if view["stopped"]:
+        return Text(f"{one_line(view['stopped'], LONGEST_TEXT)}; `agentic go-on` lets it go on", style="yellow")
+    if view["status"] in WAITING_TEXT:
+        return Text(f"{WAITING_TEXT[view['status']]}{how_long}")
+    if not waits:
+        return None
+    text = Text(f"waits for {one_line(waits['text'], LONGEST_TEXT)}{how_long}")
+    for one in view["pendings"]:
+        if one["present"] is False:
+            text.append(f"; {one['executor']} does not answer: is it running?", style="yellow")
+        if one["trouble"]:
+            text.append(f"; its executor says: {one_line(one['trouble'], LONGEST_RESULT)}", style="yellow")
+    return text
+
+
+def _activity(view: Json, timeline: Json) -> Table:
+    """The newest timeline items, each followed by its parts."""
+    items, now = [item for item in timeline["items"] if not item["repeats"]], datetime.now(UTC)
+    made = _hanging_table()
+    if len(items) > MOST_ROWS:
+        made.add_row("", Text(f"{len(items) - MOST_ROWS} earlier ones: agentic tail {view['run_id']}", style="dim"))
+    for item in items[-MOST_ROWS:]:
+        line = timeline_row(item, now)
+        stderr = (item["execution"] or {}).get("stderr")
+        if item["kind"] == "step" and item["error"] and stderr:
+            line.append(f"\nstderr: {one_line(stderr, LONGEST_TEXT)}", style="dim")
+        made.add_row(*line.divide([INDENT]))
+    return made
+
+
+def _spending(view: Json) -> Text:
+    """Budget use, coloured when nearly spent, and totals."""
+    usage, budget, ended, parts = view["usage"], view["budget"], view["ended_at"], list[tuple[str, str]]()
+    for name, how in (("steps", "{:,}"), ("tokens", "{:,}"), ("reframes", "{}"), ("cost_usd", "{:.4f}")):
+        used, limit = budget[name], budget[f"max_{name}"]
+        if used is not None and limit is not None and (used or name != "reframes"):
+            style = "red" if used >= limit else "yellow" if used >= 0.8 * limit else ""
+            parts.append((f"{name.removeprefix('cost_')} {how.format(used)} of {how.format(limit)}", style))
+    calls = f"{usage['calls']} model call{'' if usage['calls'] == 1 else 's'}"
+    by = f" ({', '.join(view['models'])})" if view["models"] else ""
+    cached = f" ({usage['cache_read_tokens']:,} cached)" if usage["cache_read_tokens"] else ""
+    cost = "cost unknown" if usage["cost_usd"] is None else f"{usage['cost_usd']:.4f} USD"
+    parts.append((f"{calls}{by}, {usage['tokens']:,} tokens{cached}, {cost}", "dim"))
+    parts += [(f"took {duration(parse_time(ended) - parse_time(view['accepted_at']))}", "dim")] if ended else []
+    return Text(" · ").join(Text(*part) for part in parts)
+
+
+def _links(view: Json) -> Table:
+    rows = [("asked for", f"by {view['parent_run_id']}")] if view["parent_run_id"] else []
+    rows += [(f"step {child['step']}", f"run {child['run_id']}") for child in view["children"]]
+    rows += [("artifact", path) for path in view["artifacts"]]
+    rows += [("trace", view["trace_url"])] if view["trace_url"] else []
+    return table(rows, names="bold")
+
+
+def timeline_row(item: Json, now: datetime, shown_at: datetime | None = None) -> Text:
+    """A timeline item: time (`shown_at`, else its begin), name, duration until its end or `now`, text, and cost."""
+    kind, began = item["kind"], parse_time(item["started_at"])
+    state = "over" if kind == "wait" and item["ended_at"] else item["status"]
+    state = str({"accepted": "ok", "ending": item["title"].lower()}.get(kind, state))
+    ended = parse_time(item["ended_at"]) if item["ended_at"] else now
+    took = "" if state == "open" or kind in ("person", "ending") else duration(max(timedelta(), ended - began))
+    mark, colour = SYMBOLS.get(state, UNKNOWN)
+    title = Text.assemble((f"{mark} ", colour), (_name(item, state), "bold" if state in ("open", "error") else ""))
+    title.pad_right(max(0, STATUS_WIDTH - title.cell_len))
+    usage = item["usage"] or {}
+    count, cost = usage.get("input_tokens", 0) + usage.get("output_tokens", 0), usage.get("cost_usd")
+    spent = ", ".join([f"{count:,} tokens"] * bool(count) + ([f"{cost:.4f} USD"] if cost else []))
+    return Text.assemble(
+        (f"{(shown_at or began).astimezone(UTC):%H:%M:%S}  ", "dim"),
+        title,
+        (f"{took:>8}  ", "dim"),
+        (one_line(_text(item), LONGEST_TEXT), colour if state == "error" else ""),
+        (f" ({spent})" if spent else "", "dim"),
+    )
+
+
+def _name(item: Json, state: str) -> str:
+    indent, attempt = " " * item["depth"], f"attempt {item['attempt']}" if ":attempt:" in item["id"] else "a result"
+    names = {"phase": item["phase"], "step": f"step {item['step']}", "task": f"{indent}{item['task']}", "wait": "waits"}
+    return str({**names, "attempt": indent + attempt, "ending": state}.get(item["kind"], item["kind"]))
+
+
+def _text(item: Json) -> str:
+    kind, text, title, error = item["kind"], item["text"], item["title"], item["error"]
+    if kind in ("step", "task") and item["status"] in ("open", "waiting"):
+        return str(title.partition(": ")[2] + (f": {text}" if kind == "task" and text else ""))
+    text = ": ".join(filter(None, (title, text))) if kind in ("person", "wait") else text
+    return f"{error['class']}: {text}" if error and error["class"] not in text else str(text)
+
+
+def hanging_row(line: Text) -> RenderableType:
+    """Wraps the text of a row beneath its own column."""
+    made = _hanging_table()
+    made.add_row(*line.divide([INDENT]))
+    return made
+
+
+def _hanging_table() -> Table:
+    made = Table.grid()
+    made.add_column(width=INDENT, no_wrap=True)
+    made.add_column(overflow="fold")
+    return made
+
+
+def new_rows(items: Sequence[Json], shown: int) -> list[Text]:
+    """Rows for what changed after entry `shown`, in order of time; at one instant ends come before begins, parts before
+    wholes. An item has a row when it begins and another when it ends."""
+    new, now = list[tuple[datetime, bool, int, Json]](), datetime.now(UTC)
+    for item in items:
+        is_over = (item["ended_in"] or 0) > shown and item["kind"] not in SINGLE_ROW_KINDS
+        if (is_over or item["entry"] > shown) and not item["repeats"]:
+            new.append(
+                (parse_time(item["ended_at" if is_over else "started_at"]), not is_over, -item["depth"] * is_over, item)
+            )
+    return [timeline_row(item, now, shown_at) for shown_at, *_, item in sorted(new, key=lambda change: change[:3])]
+
+
+EXIT_CODES = {
+    "done": Exit.OK,
+    "escalated": Exit.ESCALATED,
+    "paused": Exit.ESCALATED,
+    "failed": Exit.FAILED,
+    "cancelled": Exit.CANCELLED,
+}
+"""Exit codes by status, for runs that ended or pause."""
+PAUSED = "paused"
+
+
+class RowPrinter:
+    """Writes each row of a run after entry `after` once. `load` returns the timeline."""
+
+    def __init__(self, load: Callable[[], Json], write: Callable[[Text], object], after: int = 0) -> None:
+        self._load, self._write, self._shown = load, write, after
+
+    def on_entry(self, entry: Json) -> None:
+        if entry["seq"] > self._shown:
+            items = safe(self._load()["items"])
+            for row in new_rows(items, self._shown):
+                self._write(row)
+            self._shown = max(entry["seq"], *(max(item["entry"], item["ended_in"] or 0) for item in items))
+
+
+def watch_run(agent: AgentContext, *, watch: bool) -> Output:
+    """Waits until the run has ended or pauses for a person."""
+    agent.client.retry_while_away()
+    with detach_on_interrupt(agent.run_id), _watching(agent, output.console(stderr=True), silent=not watch) as show:
+        with closing(agent.client.follow("follow_run", {"run_id": agent.run_id})) as entries:
+            for entry in entries:
+                show(entry)
+                if entry["status"] == PAUSED and agent.ask("show_run")["status"] == PAUSED:
+                    break  # what one entry says may be past
+        view = agent.ask("show_run")
+    return Output(view, partial(panel_of, agent), EXIT_CODES.get(view["status"], Exit.FAILED))
+
+
+def panel_of(agent: AgentContext, view: Json) -> RenderableType:
+    return run_panel(view, safe(agent.ask("show_timeline")))
+
+
+@contextmanager
+def _watching(agent: AgentContext, console: Console, *, silent: bool) -> Iterator[Callable[[Json], None]]:
+    load = partial(agent.ask, "show_timeline")
+    if silent or agent.as_json:
+        yield lambda _: None
+    elif not console.is_interactive or console.is_dumb_terminal:
+        yield RowPrinter(load, partial(console.print, soft_wrap=True)).on_entry
+    else:
+        with console.status("") as line:
+            printer = RowPrinter(load, lambda row: console.print(hanging_row(row)))
+
+            def show(entry: Json) -> None:
+                printer.on_entry(entry)
+                line.update(status_line(safe(agent.ask("show_run"))))
+
+            yield show
+
+
+def tail_run(agent: AgentContext, run_id: str, after: int) -> None:
+    path, is_terminal = {"run_id": run_id}, output.console().is_terminal
+
+    def write(line: Text) -> None:
+        output.draw(hanging_row(line) if is_terminal else line, wrap=is_terminal)
+
+    printer = RowPrinter(lambda: agent.client.ask("show_timeline", path), write, after)
+    for entry in agent.client.follow("follow_run", path, after):
+        printer.on_entry(entry)
+        if entry["status"] in EXIT_CODES:
+            for line in closing_lines(safe(agent.client.ask("show_run", path))):
+                write(line)
+
+
+@contextmanager
+def detach_on_interrupt(run_id: str | None) -> Iterator[None]:
+    """Ends the command on Ctrl-C and says that the run goes on; without `run_id`, all runs."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        ways = f"`agentic show --watch {run_id}` comes back to it, `agentic cancel {run_id}` ends it"
+        text = f"left; the run goes on: {ways}" if run_id else "left; the runs go on"
+        raise NotDone(text, Exit.INTERRUPTED) from None

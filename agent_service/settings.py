@@ -186,11 +186,6 @@ class AgentSettings(Section):
     def own_tools(self) -> tuple[ToolOffer, ...]:
         return (catalog.offer(),) if self.limits.max_depth else ()
 
-    def secrets(self) -> tuple[str, ...]:
-        """Values that no log may show."""
-        tokens = (t.token.get_secret_value() for t in self.http.tokens if t.token)
-        return (*tokens, *self.model.secrets(), *self.nats.secrets(), *self.telemetry.secrets())
-
 
 def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> AgentSettings:
     """The settings of the agent. Raises Misconfigured, with every problem and its place."""

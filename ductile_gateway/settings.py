@@ -53,6 +53,10 @@ class PluginSettings(Section):
     closed: tuple[Path, ...] = ()
     apart: tuple[Path, ...] = ()
 
+    def secrets(self) -> tuple[str, ...]:
+        """Any text that a plugin is configured with may be a secret."""
+        return tuple(value for one in self.config.values() for value in one.values() if isinstance(value, str))
+
 
 class HttpSettings(Section):
     host: str = "127.0.0.1"
@@ -132,13 +136,6 @@ class GatewaySettings(Section):
         if isinstance(self.tools, dict):
             return {name: choice or ToolChoice() for name, choice in self.tools.items()}
         return None if self.tools is None else {name: ToolChoice() for name in self.tools}
-
-    def secrets(self) -> tuple[str, ...]:
-        """Values that no log may show: any text that a plugin is configured with may be one."""
-        configured = (value for config in self.plugins.config.values() for value in config.values())
-        ductile = (secret for each in self.every_ductile().values() for secret in each.secrets())
-        ours = (*self.nats.secrets(), *ductile, *self.ingress.secrets(), *self.outbound.secrets())
-        return (*ours, *self.telemetry.secrets(), *(value for value in configured if isinstance(value, str)))
 
 
 def settings_file(named: Path | None) -> Path | None:

@@ -116,7 +116,3 @@ class DuctileSettings(Section):
 
     def relayed(self) -> frozenset[str]:
         return frozenset(self.relay.routes if self.relay else ())
-
-    def secrets(self) -> tuple[str, ...]:
-        kept = (self.token, *((self.relay.secret,) if self.relay else ()))
-        return tuple(secret.get_secret_value() for secret in kept)

@@ -85,7 +85,7 @@ class KeySettings(Section):
 class _Sender(Section):
     keys: Annotated[tuple[KeySettings, ...], Field(min_length=1)]
 
-    def secrets(self, now: datetime, key_id: str = "") -> tuple[bytes, ...]:
+    def keys_at(self, now: datetime, key_id: str = "") -> tuple[bytes, ...]:
         """Those that hold now, by this name if one is given. Raises ValueError for one whose file was changed to
         something unfit."""
         held = [key for key in self.keys if (key.until is None or now < key.until) and key_id in ("", key.id)]
@@ -145,10 +145,6 @@ class IngressSettings(Section):
     def listens(self) -> bool:
         return bool(self.peers or self.webhooks)
 
-    def secrets(self) -> tuple[str, ...]:
-        senders: tuple[_Sender, ...] = (*self.peers.values(), *self.webhooks.values())
-        return tuple(key.secret.get_secret_value() for sender in senders for key in sender.keys)
-
 
 Milestone = Literal[
     "agent.completed", "agent.escalated", "agent.failed", "agent.cancelled", "agent.waiting", "agent.reopened"
@@ -193,9 +189,6 @@ class _SignedSection(Section):
     previous_secret: WebhookSecret | None = None
     network: NetworkSettings = NetworkSettings.model_construct()
 
-    def secrets(self) -> tuple[str, ...]:
-        return tuple(one.get_secret_value() for one in (self.secret, self.previous_secret) if one is not None)
-
     def keys(self) -> tuple[bytes, ...]:
         """Raises ValueError for a secret in a file that was changed meanwhile."""
         return tuple(standard_key(secret) for secret in self.secrets())
@@ -226,7 +219,3 @@ class OutboundSettings(Section):
     def every_relay(self) -> Mapping[str, RelaySettings]:
         """By the name of the Ductile; the one that needs none has the empty one."""
         return ({"": self.relay} if self.relay else {}) | self.relays
-
-    def secrets(self) -> tuple[str, ...]:
-        signed = (secret for one in (self.callbacks, *self.subscriptions.values()) for secret in one.secrets())
-        return (*(relay.secret.get_secret_value() for relay in self.every_relay().values()), *signed)

@@ -71,10 +71,26 @@ class Section(BaseModel):
             meant[name] = InFile(meant.pop(f"{name}_file"), beside=name in given)
         return meant
 
+    def secrets(self) -> tuple[str, ...]:
+        """Values that no log may show, of this section and those within it."""
+        return tuple(_secrets_in(self.__dict__))
+
 
 class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["json", "text"] = "json"
+
+
+def _secrets_in(value: object) -> Iterator[str]:
+    match value:
+        case SecretStr():
+            yield value.get_secret_value()
+        case Section():
+            yield from value.secrets()
+        case Mapping():
+            yield from (secret for one in value.values() for secret in _secrets_in(one))
+        case tuple():
+            yield from (secret for one in value for secret in _secrets_in(one))
 
 
 def _meant(value: Any, kinds: Collection[Any]) -> Any:

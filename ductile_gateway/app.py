@@ -168,7 +168,7 @@ class _Gateway:
             outbox,
             trust=self.trust,
             looks=self.told.status.looks,
-            told=self.metrics.deliveries.add,
+            count=self.metrics.deliveries.add,
             permits=self.stands_on.permits,
         )
 

@@ -1,7 +1,7 @@
-"""Where a callback may go: public addresses by HTTPS, unless an operator allows more.
+"""Allowed destinations of callbacks: public addresses by HTTPS, unless an operator allows more.
 
-Addresses decide, also for a host that is written as a number: all that it resolves to are checked. An IPv6 address that
-carries an IPv4 one inside (mapped, NAT64, 6to4, Teredo) is always refused.
+Every address that a host resolves to is checked, also for a host written as a number. An IPv6 address with an IPv4
+address inside (mapped, NAT64, 6to4, Teredo) is always refused.
 """
 
 import asyncio
@@ -17,23 +17,23 @@ from ductile_gateway.webhooks.settings import CallbackSettings, NetworkSettings
 from schemas.values import dataclass
 
 RESOLVERS, CHECKERS = 16, 4
-"""Names looked up at the same time: in threads of their own, so that a slow name server holds up nothing else."""
+"""Concurrent lookups. They have their own threads, so that a slow name server delays nothing else."""
 CHECKED_WITHIN_S = 1.0
 UNSIGNED = "gateway.outbound.callbacks.secret is not set, and a callback goes out signed or not at all"
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 _URL = re.compile(r"[!-\[\]-~]{1,2048}", re.ASCII)
 _HOST = re.compile(r"[a-z0-9_:.-]{1,253}", re.ASCII)
 _INSIDE = (".localhost", ".local", ".internal", ".home.arpa")
-"""Names of this machine and its network (RFC 6761, 6762, 8375, ICANN's .internal): clouds hand out secrets there."""
+"""Names of this machine and its network (RFC 6761, 6762, 8375, ICANN's .internal): clouds serve secrets there."""
 _GLOBAL_UNICAST = ("2000::/3",)
 _SPECIAL = ("192.0.0.0/24", "2002::/16", "2001::/32")
-"""Beside what Python knows as such: those of IPv6 carry an IPv4 address inside."""
+"""Special networks that Python does not know as such; those of IPv6 have an IPv4 address inside."""
 _PRIVATE = ("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7")
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Forbidden(Exception):
-    """Nothing is sent to that place. The message says why, and repeats no more of the URL than its host."""
+    """The destination is not allowed. The message shows no more of the URL than its host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Destination:
 
 
 def read_destination(url: str, rules: NetworkSettings) -> Destination:
-    """The place that the URL names. Raises Forbidden for what the rules do not allow, but for the host's addresses."""
+    """Raises Forbidden for a URL that the rules do not allow. The host's addresses are not checked."""
     destination = _parts(url)
     if destination.scheme == "http" and not rules.allow_http:
         raise Forbidden(f"{destination.host}: callbacks go by https; allow_http allows others")
@@ -63,7 +63,7 @@ def read_destination(url: str, rules: NetworkSettings) -> Destination:
     return destination
 
 
-def lane_of(url: str) -> str:
+def server_of(url: str) -> str:
     try:
         destination = _parts(url)
     except Forbidden:
@@ -72,6 +72,7 @@ def lane_of(url: str) -> str:
 
 
 def check_address(address: str, rules: NetworkSettings) -> None:
+    """Raises Forbidden."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -103,7 +104,7 @@ def _parts(url: str) -> Destination:
 
 
 Resolve = Callable[[str, int], Sequence[str]]
-"""The addresses of a host and port, in the order to try them. Raises OSError."""
+"""Returns the addresses of a host and port, in the order to try them. Raises OSError."""
 
 
 def resolve_name(host: str, port: int) -> Sequence[str]:
@@ -112,13 +113,12 @@ def resolve_name(host: str, port: int) -> Sequence[str]:
 
 
 class Addresses:
-    """Looks names up and checks all that they stand for, `most` at the same time."""
-
-    def __init__(self, resolve: Resolve, *, most: int) -> None:
+    def __init__(self, resolve: Resolve, *, threads: int) -> None:
         self._resolve = resolve
-        self._resolvers = ThreadPoolExecutor(most, thread_name_prefix="resolver")
+        self._resolvers = ThreadPoolExecutor(threads, thread_name_prefix="resolver")
 
-    async def of(self, destination: Destination, rules: NetworkSettings) -> Sequence[str]:
+    async def resolve(self, destination: Destination, rules: NetworkSettings) -> Sequence[str]:
+        """Raises OSError for an unknown host, Forbidden if any of its addresses is not allowed."""
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(self._resolvers, self._resolve, destination.host, destination.port)
         for address in found:
@@ -132,18 +132,18 @@ class Addresses:
 def callback_check(
     settings: CallbackSettings, resolve: Resolve = resolve_name, *, within_s: float = CHECKED_WITHIN_S
 ) -> Callable[[str], Awaitable[str]]:
-    """Says at the wake why nothing would ever be sent to a callback; empty where it would. A name that cannot be looked
-    up soon is not refused. Callers choose these names, so they are looked up apart from those of what is sent."""
-    addresses, rules = Addresses(resolve, most=CHECKERS), settings.network
+    """Returns a check for wakes: why a callback can never be delivered, or an empty text. A name that does not resolve
+    in time is accepted. Callers choose these names, so their lookups have threads apart from those of deliveries."""
+    addresses, rules = Addresses(resolve, threads=CHECKERS), settings.network
 
-    async def flaw(url: str) -> str:
+    async def error_of(url: str) -> str:
         if not settings.secret:
             return UNSIGNED
         try:
-            with contextlib.suppress(OSError):  # the name is unknown now, or not known soon: a timeout is one, too
-                await asyncio.wait_for(addresses.of(read_destination(url, rules), rules), within_s)
+            with contextlib.suppress(OSError):  # an unknown name, or a timeout
+                await asyncio.wait_for(addresses.resolve(read_destination(url, rules), rules), within_s)
         except Forbidden as error:
             return str(error)
         return ""
 
-    return flaw
+    return error_of

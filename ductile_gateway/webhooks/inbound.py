@@ -1,15 +1,13 @@
-"""Events from outside: deliveries of webhooks and of Ductile's relay become messages on the bus.
+"""Publishes deliveries of webhooks and of Ductile's relay on the bus.
 
     POST ─▶ signature ─▶ mapping ─▶ bus ─▶ 202
 
-202: it is durable on the bus, now or before. 200: a webhook's delivery is not mapped. Errors are `{"error": "<text>"}`.
-Path and Host are checked before any route: a browser that was tricked into another name for this address is turned
-away.
+202: durable on the bus, now or before. 200: a webhook's delivery without a mapping. Errors are `{"error": "<text>"}`.
+Path and Host are checked before any route, against DNS rebinding.
 
-However often a delivery is sent, its message has the same name: the bus drops a copy that comes soon, and the agent
-knows the start, signal or result that comes later. An unknown name or key is answered like a wrong signature. Webhooks
-of Ductile and GitHub sign the body alone, so their deliveries are told apart by it: a name in an unsigned header could
-be anybody's.
+A repeated delivery has the same Msg-Id: the bus drops a copy that comes soon, and the agent ignores a later one. An
+unknown name or key is answered like a wrong signature. Ductile and GitHub sign the body alone, so their deliveries are
+identified by it: anybody could change an id in an unsigned header.
 """
 
 import asyncio
@@ -42,7 +40,7 @@ from ductile_gateway.webhooks.mapping import (
     read_relayed,
 )
 from ductile_gateway.webhooks.settings import IngressSettings
-from ductile_gateway.webhooks.signatures import KEY_ID, PEER, Claim, claimed, signed_by_any
+from ductile_gateway.webhooks.signatures import KEY_ID, PEER, Claim, read_claim, signed_by_any
 from groundwork.http.requests import Bodies, BodyRefused, has_a_path, host
 from groundwork.http.server import serve_http
 from groundwork.service import strict
@@ -59,42 +57,42 @@ NOTHING = "there is nothing at this path"
 WRONG_HOST = "this service does not answer to this Host: add it to `gateway.ingress.allowed_hosts`"
 ANY_TYPE = "*"
 WITHIN_S = 8.0
-"""How long a delivery may wait for the bus: less than its sender waits for the answer."""
+"""Limit for the bus: less than senders wait for an answer."""
+
 log = logging.getLogger(__name__)
 
-
-Taken = tuple[str, Outgoing]
-"""The type of an event from outside, and what came of it."""
+Published = tuple[str, Outgoing]
+"""Type of an incoming event, and its message."""
 
 
 @dataclass(eq=False)
 class Inbound:
-    """`told` takes how an event came, `relay` or `webhook`, and what came of it. `headers`: by lower-case name, without
+    """`count` counts events by their source, `relay` or `webhook`, and outcome. `headers`: by lower-case name, without
     repeated ones."""
 
     settings: IngressSettings
     bus: Bus
     artifacts: Artifacts
     find_offer: FindOffer
-    told: Callable[[str, str], None]
+    count: Callable[[str, str], None]
     within_s: float = WITHIN_S
     unknown: Sequence[bytes] = field(default_factory=lambda: (token_bytes(32),))
-    """The key of a sender that is not known: its signature is looked at like any other."""
+    """Key of unknown senders: checking it takes as long as for known ones."""
 
     def __post_init__(self) -> None:
         self._bodies = Bodies(self.settings.max_body_bytes)
 
     async def serve(self) -> None:
         async with listening(self.settings.host, self.settings.port, who="gateway") as listener:
-            log.info("events from outside are taken", extra={"http": address(listener)})
+            log.info("events from outside are accepted", extra={"http": address(listener)})
             await serve_http(self.app(), listener)
 
     def app(self) -> ASGIApp:
         allowed = frozenset(map(str.lower, self.settings.allowed_hosts))
         app = Starlette(
             routes=[
-                Route("/ingest/ductile", partial(self._answer, "relay"), methods=["POST"]),
-                Route("/webhooks/{name}", partial(self._answer, "webhook"), methods=["POST"]),
+                Route("/ingest/ductile", partial(self._respond, "relay"), methods=["POST"]),
+                Route("/webhooks/{name}", partial(self._respond, "webhook"), methods=["POST"]),
             ],
             exception_handlers=dict.fromkeys((RequestRefused, HTTPException, Failure, Exception), _failed),
         )
@@ -110,35 +108,35 @@ class Inbound:
 
         return guarded
 
-    async def _answer(self, how: str, request: Request) -> JSONResponse:
+    async def _respond(self, source: str, request: Request) -> JSONResponse:
         try:
             headers, body = await self._read(request)
-            if how == "relay":
-                taken: Taken | None = await self._relay(request.scope["path"], headers, body)
+            if source == "relay":
+                published: Published | None = await self._relay(request.scope["path"], headers, body)
             else:
-                taken = await self._webhook(request.path_params["name"], headers, body)
+                published = await self._webhook(request.path_params["name"], headers, body)
         except (RequestRefused, Failure) as error:
-            self.told(how, "refused" if isinstance(error, RequestRefused) else "put_off")
+            self.count(source, "refused" if isinstance(error, RequestRefused) else "put_off")
             raise
-        self.told(how, "accepted" if taken else "ignored")
-        if taken is None:
+        self.count(source, "accepted" if published else "ignored")
+        if published is None:
             return JSONResponse({"status": "ignored"})
-        event_type, event = taken
-        said = {"status": "accepted", "event_type": event_type, "receiver_event_id": event.key, "job_id": event.about}
-        return JSONResponse(said | ({"peer": headers[PEER.lower()].strip()} if how == "relay" else {}), 202)
+        event_type, event = published
+        answer = {"status": "accepted", "event_type": event_type, "receiver_event_id": event.key, "job_id": event.about}
+        return JSONResponse(answer | ({"peer": headers[PEER.lower()].strip()} if source == "relay" else {}), 202)
 
     async def _read(self, request: Request) -> tuple[Mapping[str, str], bytes]:
         try:
             body = await self._bodies.read(request)
         except BodyRefused as error:
             raise RequestRefused(error.status, str(error)) from error
-        times = Counter(name for name, _ in request.headers.items())
-        return {name: value for name, value in request.headers.items() if times[name] == 1}, body
+        number = Counter(name for name, _ in request.headers.items())
+        return {name: value for name, value in request.headers.items() if number[name] == 1}, body
 
-    async def _relay(self, path: str, headers: Mapping[str, str], body: bytes) -> Taken:
+    async def _relay(self, path: str, headers: Mapping[str, str], body: bytes) -> Published:
         now, name = utc_now(), headers.get(PEER.lower(), "").strip()
-        peer, claim = self.settings.peers.get(name), claimed("relay", headers, body, path=path, now=now)
-        keys = peer.secrets(now, headers.get(KEY_ID.lower(), "").strip()) if peer else ()
+        peer, claim = self.settings.peers.get(name), read_claim("relay", headers, body, path=path, now=now)
+        keys = peer.keys_at(now, headers.get(KEY_ID.lower(), "").strip()) if peer else ()
         if not self._is_signed(name, keys, claim) or peer is None:
             raise RequestRefused(403, FORBIDDEN)
         relayed = read_relayed(read_json(body))
@@ -151,46 +149,45 @@ class Inbound:
         traceparent = carried if isinstance(carried, str) else headers.get(TRACEPARENT)
         origin = Origin(source=name, event_id=event_id, at=now, keeps_names=True, traceparent=traceparent)
         outgoing = of_relayed(relayed, peer.events.get(kind), origin, self.find_offer)
-        return await self._take(kind, outgoing, origin)
+        return await self._publish(kind, outgoing, origin)
 
-    async def _webhook(self, name: str, headers: Mapping[str, str], body: bytes) -> Taken | None:
+    async def _webhook(self, name: str, headers: Mapping[str, str], body: bytes) -> Published | None:
         now = utc_now()
         hook = self.settings.webhooks.get(name)
         scheme, header = (hook.scheme, hook.signature_header) if hook else ("ductile", "")
-        claim = claimed(scheme, headers, body, path="", now=now, header=header)
-        if not self._is_signed(name, hook.secrets(now) if hook else (), claim) or hook is None:
+        claim = read_claim(scheme, headers, body, path="", now=now, header=header)
+        if not self._is_signed(name, hook.keys_at(now) if hook else (), claim) or hook is None:
             raise RequestRefused(401, "unauthorized")
         document = read_json(body)
         event_type = headers.get("x-github-event", "") if hook.scheme == "github" else _text(document, "type")
-        if hook.scheme == "github" and not agrees(event_type, document):
+        if hook.scheme == "github" and not may_be(event_type, document):
             raise RequestRefused(422, "the header X-GitHub-Event does not say what the body is")
-        wanted = (f"{event_type}.{_text(document, 'action')}", event_type, ANY_TYPE)
-        mapping = next((hook.events[one] for one in wanted if one in hook.events), None)
+        names = (f"{event_type}.{_text(document, 'action')}", event_type, ANY_TYPE)
+        mapping = next((hook.events[one] for one in names if one in hook.events), None)
         if mapping is None:
             return None
         by_body = hook.delivery_id is not None and hook.scheme == "ductile"
         event_id = _id_at(hook.delivery_id or "", document) if by_body else claim.delivery_id
-        origin = Origin(source=name, event_id=event_id, at=now, strange=True, traceparent=headers.get(TRACEPARENT))
+        origin = Origin(source=name, event_id=event_id, at=now, untrusted=True, traceparent=headers.get(TRACEPARENT))
         event = of_document(mapping, document, origin, self.find_offer)
-        return await self._take(event_type, event, origin)
+        return await self._publish(event_type, event, origin)
 
     def _is_signed(self, name: str, keys: Sequence[bytes], claim: Claim) -> bool:
-        """A sender without a key is looked at like any other."""
         signed = signed_by_any(keys or self.unknown, claim.message, claim.digests)
         if not (signed and keys):
-            why = "no key that holds has signed it" if keys else "there is no such sender, or none of its keys holds"
+            why = "no valid key has signed it" if keys else "there is no such sender, or none of its keys is valid"
             log.info("not signed", extra={"sender": name[:48], "why": why if claim.digests else "no usable signature"})
         return signed and bool(keys)
 
-    async def _take(self, event_type: str, event: Outgoing, origin: Origin) -> Taken:
+    async def _publish(self, event_type: str, event: Outgoing, origin: Origin) -> Published:
         try:
             async with asyncio.timeout(self.within_s):
                 for one in event.artifacts:
                     await self.artifacts.put(event.about, one.name, one.artifact.content, one.artifact.content_type)
                 await self.bus.publish(event.subject, event.body, key=event.key, headers=_headers(event, origin))
         except CannotKeep as error:
-            told = "the result is too large for an event, and for a run of this name no artifact can be stored"
-            raise RequestRefused(422, told) from error
+            text = "the result is too large for an event, and for a run of this name no artifact can be stored"
+            raise RequestRefused(422, text) from error
         except TimeoutError as error:
             raise TryAgain(f"the bus did not take the event within {self.within_s:g} s") from error
         log.info("event from outside", extra={"source": origin.source, "event": event.subject, "key": event.key})
@@ -201,8 +198,8 @@ async def _failed(request: Request, error: Exception) -> JSONResponse:
     status, text, headers = 500, "the gateway failed at this request; its log says how", dict[str, str]()
     match error:
         case RequestRefused():
-            log.info("refused", extra={"path": request.scope["path"][:80], "status": error.status, "why": error.why})
-            # The rest of a body that was not read is not worth reading.
+            log.info("refused", extra={"path": request.scope["path"][:80], "status": error.status, "why": str(error)})
+            # Nothing reads the rest of the body.
             headers = {"Connection": "close"} if error.status in (408, 413) else {}
             status, text = error.status, str(error)
         case HTTPException():
@@ -223,11 +220,11 @@ def read_json(body: bytes) -> JsonValue:
         raise RequestRefused(400, f"invalid JSON body: it {error}") from None
 
 
-def _id_at(place: str, document: JsonValue) -> str:
-    named = find(document, place)
-    if not isinstance(named, str) or not named:
-        raise RequestRefused(422, f"the event has no text at {place}, where its id should be")
-    return named
+def _id_at(pointer: str, document: JsonValue) -> str:
+    event_id = find(document, pointer)
+    if not isinstance(event_id, str) or not event_id:
+        raise RequestRefused(422, f"the event has no text at {pointer}, where its id should be")
+    return event_id
 
 
 def _text(document: JsonValue, name: str) -> str:
@@ -236,12 +233,9 @@ def _text(document: JsonValue, name: str) -> str:
 
 
 def _headers(event: Outgoing, origin: Origin) -> dict[str, str]:
-    named = envelope.of_cloud_event(
-        event.subject,
-        dedupe_key=event.key,
-        source=f"{SOURCE}/{origin.source}",
-        at=origin.at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
-    )
+    at = origin.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    source = f"{SOURCE}/{origin.source}"
+    named = envelope.of_cloud_event(event.subject, dedupe_key=event.key, source=source, at=at)
     about = {} if event.subject == subjects.START else {envelope.RUN_ID: event.about}
     traced = {TRACEPARENT: origin.traceparent} if context_of(origin.traceparent) and origin.traceparent else {}
     return named | about | traced
@@ -277,11 +271,11 @@ _FIELDS = {
     "status": {"sha", "state", "context"},
     "ping": {"zen"},
 }
-"""The fields at the top of a body, by its type (GitHub, "Webhook events and payloads"); the first that fits counts."""
+"""Top-level fields by event type (GitHub, "Webhook events and payloads"); the first type that fits counts."""
 
 
-def agrees(event_type: str, body: JsonValue) -> bool:
-    """Returns whether a body can be of this type. An unknown type agrees if the body fits no known one."""
+def may_be(event_type: str, body: JsonValue) -> bool:
+    """True if a body fits the type; for an unknown type, if it fits no known one."""
     fields = body.keys() if isinstance(body, dict) else set[str]()
     found = next((known for known, marks in _FIELDS.items() if marks <= fields), None)
     return found == event_type if found or event_type in _FIELDS else True

@@ -1,7 +1,7 @@
-"""Turns an event from outside into a start, result, signal or cancel for the agent, as the configuration maps it. Pure.
+"""Maps an incoming event to a start, result, signal or cancel for the agent, by the configuration. Pure.
 
-Correlation keys (run, step, tool, attempt and capability) come from the places that a mapping names, or from a relayed
-event's baggage, and never from elsewhere in the content: RFC-103.
+Correlation keys (run, step, tool, attempt, capability) come only from the pointers of a mapping or the baggage of a
+relayed event, never from elsewhere in the content: RFC-103.
 """
 
 import hashlib
@@ -28,12 +28,11 @@ FindOffer = Callable[[str], ToolOffer | None]
 
 
 class RequestRefused(Exception):
-    """The request can never be taken as it is. `why` is for our log, where it says more than its sender is told."""
+    """The request can never be accepted."""
 
-    def __init__(self, status: int, message: str, *, why: str = "") -> None:
+    def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
-        self.why = why or message
 
 
 MAX_EVENT_BYTES = 512 * 1024
@@ -48,13 +47,13 @@ _Name = Annotated[str, StringConstraints(strip_whitespace=True)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """`strange`: anybody may have written it. `keeps_names`: a start called `agentic:start:<id>` (RFC-103) is known by
-    that id, and not below its source. `traceparent`: as the sender said it."""
+    """`untrusted`: anybody may have written the content. `keeps_names`: a start with the key `agentic:start:<id>`
+    (RFC-103) gets that id as its wake id, without its source. `traceparent`: as sent, unchecked."""
 
     source: str
     event_id: str
     at: datetime
-    strange: bool = False
+    untrusted: bool = False
     keeps_names: bool = False
     traceparent: str | None = None
 
@@ -63,12 +62,16 @@ class Origin:
         external = self.event_id.removeprefix(keys.start(""))
         if self.keeps_names and external != self.event_id:
             return token(external)
+        return self.id
+
+    @property
+    def id(self) -> str:
         return token(f"{self.source}:{self.event_id}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """`key` is the Msg-Id; `about` the run id, or a start's wake id. `artifacts`: to be stored before."""
+    """`key`: the Msg-Id. `about`: the run id, or the wake id of a start. `artifacts`: stored before the message."""
 
     subject: str
     body: bytes
@@ -87,7 +90,7 @@ class _Event(_Part):
     dedupe_key: _Name | None = None
 
 
-class _Sender(_Part):
+class _RelayOrigin(_Part):
     instance: _Name | None = None
     job_id: _Name | None = None
     event_id: _Name | None = None
@@ -95,13 +98,13 @@ class _Sender(_Part):
 
 class RelayedEvent(_Part):
     event: _Event
-    origin: _Sender | None = None
+    origin: _RelayOrigin | None = None
     baggage: dict[str, JsonValue] | None = None
 
     @property
     def id(self) -> str:
-        """What its sender calls it; empty when it has no name for it."""
-        sent = self.origin or _Sender()
+        """The sender's id; empty if it has none."""
+        sent = self.origin or _RelayOrigin()
         return self.event.dedupe_key or (f"{sent.job_id or ''}:{sent.event_id}" if sent.event_id else "")
 
 
@@ -132,7 +135,7 @@ def find(document: JsonValue, pointer: str) -> JsonValue:
 
 
 def fill(template: str, document: JsonValue) -> str:
-    """The template with each `{/place}` replaced by what is there: text as it is, anything else as JSON."""
+    """Replaces each `{/pointer}` by its value: text as it is, other values as JSON."""
 
     def text(slot: re.Match[str]) -> str:
         value = find(document, slot[1])
@@ -142,12 +145,12 @@ def fill(template: str, document: JsonValue) -> str:
 
 
 def of_document(mapping: EventMapping, document: JsonValue, origin: Origin, find_offer: FindOffer) -> Outgoing:
+    """Raises RequestRefused."""
     return _message(mapping.to, _payload(mapping, document, origin), origin, find_offer)
 
 
 def of_relayed(relayed: RelayedEvent, mapping: EventMapping | None, origin: Origin, find_offer: FindOffer) -> Outgoing:
-    """By its type, by a mapping of `{"type", "payload", "baggage"}`, or by its baggage, in this order. Raises
-    RequestRefused."""
+    """Maps by type, else by a mapping of `{"type", "payload", "baggage"}`, else by baggage. Raises RequestRefused."""
     kind, payload, baggage = relayed.event.type, relayed.event.payload or {}, relayed.baggage or {}
     if kind == subjects.START:
         return _message(subjects.START, _start(payload), origin, find_offer)
@@ -159,40 +162,40 @@ def of_relayed(relayed: RelayedEvent, mapping: EventMapping | None, origin: Orig
     if not {"run_id", "step", "tool"} <= baggage.keys():
         raise RequestRefused(422, "event type is not mapped, and its baggage names no run, step and tool")
     task, number = _sub_request(baggage)
-    told: dict[str, JsonValue] = {"status": "ok", "result": payload, "task": task, "round": number}
-    told["untrusted"] = payload.get("untrusted") in (True, "true")
-    result = {name: baggage[name] for name in CORRELATION[:5] if name in baggage} | told
+    result: dict[str, JsonValue] = {name: baggage[name] for name in CORRELATION[:5] if name in baggage}
+    result |= {"status": "ok", "result": payload, "task": task, "round": number}
+    result["untrusted"] = payload.get("untrusted") in (True, "true")
     return _message(subjects.TOOL_RESULT, _result(result, origin), origin, find_offer)
 
 
 def _payload(mapping: EventMapping, document: JsonValue, origin: Origin) -> dict[str, JsonValue]:
-    said = dict(_said(mapping, document))
-    of_others = bool(mapping.context) or _SLOT.search(mapping.goal or mapping.message or "") is not None
-    strange: dict[str, JsonValue] = {"untrusted": origin.strange and of_others and not mapping.trusted}
+    fields = dict(_fields_of(mapping, document))
+    has_content = bool(mapping.context) or _SLOT.search(mapping.goal or mapping.message or "") is not None
+    taint: dict[str, JsonValue] = {"untrusted": origin.untrusted and has_content and not mapping.trusted}
     match mapping.to:
         case subjects.START:
-            return _start(said) | strange
+            return _start(fields) | taint
         case subjects.TOOL_RESULT:
-            return _result(said, origin)
+            return _result(fields, origin)
         case subjects.SIGNAL:
-            if lacking := next((name for name, value in said.items() if value is None), None):
-                raise RequestRefused(422, f"the event has nothing at {getattr(mapping, lacking)}")
-            return said | strange | {"kind": mapping.kind, "signal_id": token(f"{origin.source}:{origin.event_id}")}
-    return said
+            if missing := next((name for name, value in fields.items() if value is None), None):
+                raise RequestRefused(422, f"the event has nothing at {getattr(mapping, missing)}")
+            return fields | taint | {"kind": mapping.kind, "signal_id": origin.id}
+    return fields
 
 
-def _said(mapping: EventMapping, document: JsonValue) -> Iterator[tuple[str, JsonValue]]:
+def _fields_of(mapping: EventMapping, document: JsonValue) -> Iterator[tuple[str, JsonValue]]:
     fields = set[str]().union(*FIELDS[mapping.to]) - {"kind", "trusted", "status"}
-    places = {name: place for name, place in mapping if name in fields}
+    pointers = {name: pointer for name, pointer in mapping if name in fields}
     if mapping.to == subjects.TOOL_RESULT:
         status = find(document, mapping.status) if mapping.status is not None else "ok"
-        del places["result" if status == "error" else "error"]
+        del pointers["result" if status == "error" else "error"]
         yield "status", status
-    for name, place in places.items():
-        if isinstance(place, dict):
-            yield from [(name, {key: find(document, one) for key, one in place.items()})] if place else []
-        elif place is not None:
-            yield name, fill(place, document) if name in _TEMPLATES else find(document, place)
+    for name, pointer in pointers.items():
+        if isinstance(pointer, dict):
+            yield from [(name, {key: find(document, one) for key, one in pointer.items()})] if pointer else []
+        elif pointer is not None:
+            yield name, fill(pointer, document) if name in _TEMPLATES else find(document, pointer)
 
 
 def _start(payload: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -217,17 +220,17 @@ def _result(payload: Mapping[str, JsonValue], origin: Origin) -> dict[str, JsonV
     return result | {"result": _output(payload.get("result"))}
 
 
-def _error(told: JsonValue) -> JsonValue:
-    fields: JsonValue = {"message": told} if isinstance(told, str) else told
+def _error(error: JsonValue) -> JsonValue:
+    fields: JsonValue = {"message": error} if isinstance(error, str) else error
     if isinstance(fields, dict) and isinstance(message := fields.get("message"), str):
         return fields | {"message": cut(message, MAX_MESSAGE_BYTES)}
     return fields
 
 
-def _output(brought: JsonValue) -> JsonValue:
-    if isinstance(brought, dict):
-        return _without_correlation(brought)
-    return None if brought is None else {"summary" if isinstance(brought, str) else "output": brought}
+def _output(result: JsonValue) -> JsonValue:
+    if isinstance(result, dict):
+        return _without_correlation(result)
+    return None if result is None else {"summary" if isinstance(result, str) else "output": result}
 
 
 def _without_correlation(fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -241,8 +244,8 @@ def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin, fin
         raise RequestRefused(422, f"no valid {subject} comes of it: {flaws_of(error)}") from None
     content, artifacts = message.payload, tuple[Kept, ...]()
     if isinstance(content, ToolResult):
-        told = content.model_copy(update={"untrusted": origin.strange or content.untrusted})
-        content, artifacts = made_small(as_said(told, find_offer))
+        tainted = content.model_copy(update={"untrusted": origin.untrusted or content.untrusted})
+        content, artifacts = shortened(with_status(tainted, find_offer))
     else:
         content = content.model_copy(update={"by": origin.source})
     key = _key(content, origin)
@@ -265,28 +268,28 @@ def _key(payload: Any, origin: Origin) -> str:
     return keys.of(subjects.CANCEL, payload.run_id)
 
 
-_ASKS = re.compile(r"^Status:[ \t]*continuation\b", re.MULTILINE | re.IGNORECASE)
+_CONTINUATION = re.compile(r"^Status:[ \t]*continuation\b", re.MULTILINE | re.IGNORECASE)
 _TEXTS = ("summary", "result")
-"""Where a plugin's text is: by itself, and as Ductile fills it in behind a pipeline's step."""
+"""Fields with a plugin's text: its own, and the one that Ductile fills in behind a pipeline's step."""
 MAX_INLINE_BYTES = 16 * 1024
-"""A result is kept in the journal and shown to the model in every later prompt."""
+"""Results stay in the journal and in every later prompt."""
 LONGEST_TOOL = 48
 
 
-def as_said(result: ToolResult, find_offer: FindOffer) -> ToolResult:
-    """The result with the status `continuation` where it asks for something beside `ok`."""
+def with_status(result: ToolResult, find_offer: FindOffer) -> ToolResult:
+    """Sets the status `continuation` for a result `ok` that asks for more."""
     if result.status != "ok" or result.untrusted or not reads_form(find_offer(result.tool)):
         return result
     fields = _fields(result)
     text = next((value for name in _TEXTS if isinstance(value := fields.get(name), str)), "")
-    if fields.get("continuation") is None and not (is_form(text) and _ASKS.search(text)):
+    if fields.get("continuation") is None and not (is_form(text) and _CONTINUATION.search(text)):
         return result
-    asked = ToolOutput.model_validate(fields | {"summary": text})
-    return result.model_copy(update={"status": "continuation", "result": asked})
+    output = ToolOutput.model_validate(fields | {"summary": text})
+    return result.model_copy(update={"status": "continuation", "result": output})
 
 
-def made_small(result: ToolResult) -> tuple[ToolResult, tuple[Kept, ...]]:
-    """The result as an event can carry it, and the artifacts to be stored before. A continuation stays as it is."""
+def shortened(result: ToolResult) -> tuple[ToolResult, tuple[Kept, ...]]:
+    """Moves a large result into artifacts, which are returned beside it. A continuation stays whole."""
     if result.result is None or len(result.result.model_dump_json(exclude_none=True).encode()) <= MAX_INLINE_BYTES:
         return result, ()
     fields = _fields(result)

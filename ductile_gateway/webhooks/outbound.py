@@ -1,12 +1,11 @@
-"""Sends what is in the outbox: milestones of runs to Ductile's relay ingress, callbacks of runs, and subscribers.
+"""Notifies others of runs: Ductile's relay ingress, callbacks of runs, and subscribers.
 
     bus ─▶ take: one row per receiver, durably ─▶ acknowledged ─▶ send ─▶ settle
-                                                     ▲                └─▶ not yet: again, ever later
-                                                     └─ after a restart   never, or for too long: the dead letters
+                                                     ▲                ├─▶ retry, with growing delays
+                                                     └─ after a restart   └─▶ dead letter
 
 A slow receiver delays no other; a receiver gets the events of one run one at a time, in order. A crash between `send`
-and `settle` sends again, under the same id. A missing consumer stops nothing else: the log says what to do, and it is
-used as soon as it exists.
+and `settle` sends again, under the same id. A missing consumer stops nothing else; it is used as soon as it exists.
 """
 
 import asyncio
@@ -27,10 +26,10 @@ from ductile_gateway.trust import NotTheAgents, Trust
 from ductile_gateway.webhooks.notifications import (
     WAITING,
     LifecycleEvent,
+    NotARunEvent,
     Notification,
     Outcome,
     Try,
-    Unreadable,
     callback_of,
     next_try,
     notifications_of,
@@ -53,9 +52,9 @@ from schemas.status import Finding
 from schemas.values import dataclass, replace
 
 OVERDUE = timedelta(seconds=30)
-"""Longer than a try takes: after this time another gateway makes it."""
+"""Longer than an attempt takes. After it another gateway may claim the notification."""
 REMEMBERED = timedelta(days=15)
-"""How long a delivery is remembered after it was made: a day longer than the bus can bring its event again."""
+"""A day longer than the bus can redeliver the event."""
 LONG = timedelta(minutes=5)
 
 _LANES = """
@@ -69,7 +68,7 @@ ORDER BY at, position LIMIT ?
 _ROWS = "SELECT subject, head, body FROM rows"
 _NUMBER = "SELECT count(*) FROM rows WHERE kind = 'notification' AND state = ?"
 _OLDEST = f"{_ROWS} WHERE state = 'waiting' ORDER BY position LIMIT 1"
-_FIRST_PUT_OFF = f"{_ROWS} WHERE state = 'waiting' AND json_extract(head, '$.why') <> '' ORDER BY position LIMIT 1"
+_FIRST_FAILED = f"{_ROWS} WHERE state = 'waiting' AND json_extract(head, '$.why') <> '' ORDER BY position LIMIT 1"
 
 
 class Outbox:
@@ -81,34 +80,34 @@ class Outbox:
 
     async def add(self, notifications: Sequence[Notification]) -> None:
         for one in notifications:
-            owed = replace(one, by=self._me)
-            await self._rows.change(Notification, lambda there, owed=owed: there or owed, one.target, one.key)  # type: ignore[misc] # each its own
+            added = replace(one, by=self._me)
+            await self._rows.change(Notification, lambda stored, added=added: stored or added, one.target, one.key)  # type: ignore[misc] # bound at once
 
     async def lanes_due(self, now: datetime) -> Sequence[str]:
         return [lane for (lane,) in self._rows.look_up(_LANES, self._due_by(now))]
 
     async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Notification]:
-        """What is to be tried now by this gateway, the longest due first, one per run: the oldest that waits."""
+        """This gateway's notifications that are due, longest first: of each run the oldest."""
         return self._listed(_DUE, (lane, *self._due_by(now), limit))
 
     async def claim(self, one: Notification, now: datetime) -> bool:
-        """Whether it is this gateway's to send, right before that; False where another has it, or had."""
+        """True if this gateway may send it now; False if another gateway has claimed or settled it."""
 
-        def claimed(there: Notification) -> Notification:
-            is_taken = there.by == self._me or there.at > now - OVERDUE
-            return there if is_taken else replace(there, by=self._me, at=now)
+        def claimed(stored: Notification) -> Notification:
+            is_taken = stored.by == self._me or stored.at > now - OVERDUE
+            return stored if is_taken else replace(stored, by=self._me, at=now)
 
         found = await self._change(one, claimed)
         return found is not None and found.state == WAITING and found.by == self._me
 
     async def settle(self, one: Notification, outcome: Outcome, *, at: datetime) -> None:
-        await self._change(one, lambda there: replace(there, state=outcome, at=at, tries=one.tries, body=b"", url=""))
+        await self._change(one, lambda row: replace(row, state=outcome, at=at, tries=one.tries, body=b"", url=""))
 
     async def postpone(self, one: Notification, due_at: datetime, *, why: str) -> None:
-        """To be tried later by this gateway; nothing is changed where another has it by now."""
+        """Schedules the next attempt, unless another gateway has claimed it meanwhile."""
 
-        def later(there: Notification) -> Notification:
-            return replace(there, at=due_at, tries=one.tries, why=why) if there.by == self._me else there
+        def later(stored: Notification) -> Notification:
+            return replace(stored, at=due_at, tries=one.tries, why=why) if stored.by == self._me else stored
 
         await self._change(one, later)
 
@@ -118,21 +117,19 @@ class Outbox:
     def findings(self) -> Iterator[tuple[str, str]]:
         for oldest in self._listed(_OLDEST):
             if utc_now() - oldest.accepted_at > LONG:
-                first = next(iter(self._listed(_FIRST_PUT_OFF)), None)
+                first = next(iter(self._listed(_FIRST_FAILED)), None)
                 since = f"the oldest since {oldest.accepted_at:%Y-%m-%dT%H:%M:%SZ}"
                 remedy = f"see what is wrong at {first.lane}: {first.why}" if first else "see the log"
                 yield f"{self.waiting()} deliveries wait, {since}", remedy
         if dead := self._number("dead"):
-            yield (
-                f"{dead} deliveries were given up in the last {REMEMBERED.days} days",
-                "see them with `agentic dlq ls`",
-            )
+            text = f"{dead} deliveries were given up in the last {REMEMBERED.days} days"
+            yield text, "see them with `agentic dlq ls`"
 
     async def _change(self, one: Notification, change: Callable[[Notification], Notification]) -> Notification | None:
-        def of_waiting(there: Notification | None) -> Notification | None:
-            return change(there) if there and there.state == WAITING else there
+        def if_waiting(stored: Notification | None) -> Notification | None:
+            return change(stored) if stored and stored.state == WAITING else stored
 
-        return await self._rows.change(Notification, of_waiting, one.target, one.key)
+        return await self._rows.change(Notification, if_waiting, one.target, one.key)
 
     def _number(self, state: str) -> int:
         ((number,),) = self._rows.look_up(_NUMBER, (state,))
@@ -147,12 +144,12 @@ class Outbox:
 
 LOOK_S = 1.0
 WIDTH = 4
-"""Requests to one receiver in flight at the same time, each of another run."""
+"""Concurrent requests to one server, each of another run."""
 BURY_AGAIN = timedelta(seconds=30)
 SLOTS = 16
 
-Told = Callable[[str, str], None]
-"""Takes the target of a try to deliver, and its outcome."""
+Count = Callable[[str, str], None]
+"""Counts an attempt by its target and outcome."""
 Take = Callable[[LifecycleEvent], Awaitable[None]]
 
 log = logging.getLogger(__name__)
@@ -165,36 +162,35 @@ async def serve_outbound(
     *,
     trust: Trust,
     looks: dict[str, Look],
-    told: Told,
+    count: Count,
     permits: Permits | None,
 ) -> None:
-    """Until cancelled; `told` of each try. One gateway takes the events, and sends what it took: of several with
-    `permits` one at a time. Raises Misconfigured or Broken."""
-    await head_start()  # what sends takes a tenth of a second to load
+    """Runs until cancelled. Of several gateways, one with a permit takes the events. Raises Misconfigured or Broken."""
+    await head_start()  # the sender takes 100 ms to load
     async with loaded("ductile_gateway.webhooks.sender:open_sender")(settings) as sender, asyncio.TaskGroup() as group:
-        outbound = Outbound(settings, outbox, sender.send, partial(callback_of_run, link), partial(bury, link), told)
+        outbound = Outbound(settings, outbox, sender.send, partial(callback_of_run, link), partial(bury, link), count)
         looks["outbound"] = outbound.findings
-        hears = partial(hear, link, trust=trust, take=outbound.take)
+        follow = partial(follow_events, link, trust=trust, take=outbound.take)
         streams = {subjects.STREAM: subjects.DURABLE_LIFECYCLE}
         if settings.wants_progress():
             streams[subjects.STREAM_PROGRESS] = subjects.DURABLE_PROGRESS
         group.create_task(outbound.run())
         for stream, durable in streams.items():
-            hearing = partial(hears, stream, durable)
-            group.create_task(permits.as_one(f"events-{durable}", hearing) if permits else hearing())
+            following = partial(follow, stream, durable)
+            group.create_task(permits.as_one(f"events-{durable}", following) if permits else following())
 
 
-async def hear(link: NatsLink, stream: str, durable: str, *, trust: Trust, take: Take) -> None:
-    """A message is acknowledged when `take` has returned. Only the agent's own word (`trust`) is read."""
+async def follow_events(link: NatsLink, stream: str, durable: str, *, trust: Trust, take: Take) -> None:
+    """Acknowledges a message when `take` has returned. Messages that the agent did not sign are dead letters."""
 
     async def handle(delivery: Delivery) -> None:
         signature, again = delivery.headers.get(headers.SIGNATURE), delivery.delivered > 1
         if signature is None and delivery.subject == subjects.PROGRESS:
-            return  # said before the agent knew that it is sent on, which costs it a signature each time
+            return  # the agent signs progress only once it knows that somebody wants it
         try:
             await trust.check(delivery.subject, delivery.body, signature, again=again)
             await take(read_event(delivery.subject, strict.read(delivery.body), at=delivery.at))
-        except (NotTheAgents, Unreadable, strict.NotStrictJson) as error:
+        except (NotTheAgents, NotARunEvent, strict.NotStrictJson) as error:
             raise GiveUp(str(error)) from error
 
     buried = DeadLetters(subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_of)
@@ -206,20 +202,20 @@ class Outbound:
     settings: OutboundSettings
     outbox: Outbox
     send: Callable[[Notification], Awaitable[Try]]
-    """Tries once. The number of tries and the time between them are not its affair."""
+    """One attempt."""
     callback_of_run: Callable[[str], Awaitable[str | None]]
     bury: Callable[[Notification, str], Awaitable[None]]
-    told: Told
+    count: Count
     look_s: float = LOOK_S
 
     def __post_init__(self) -> None:
         self.unheard: Counter[tuple[str, str]] = Counter()
-        """How many relayed events nothing listened to in a Ductile, by target and type."""
+        """Number of relayed events without a pipeline, by target and type."""
         self._wake = asyncio.Event()
-        self._under_way: dict[tuple[str, str], str] = {}
-        """By target and key: the lanes."""
-        self._away: dict[str, Outage] = {}
-        """By lane: receivers that did not take what they were sent last."""
+        self._in_flight: dict[tuple[str, str], str] = {}
+        """Lanes by target and key."""
+        self._outages: dict[str, Outage] = {}
+        """Failing servers, by lane."""
 
     def findings(self) -> Sequence[Finding]:
         found = list(self.outbox.findings())
@@ -230,8 +226,8 @@ class Outbound:
         return [Finding(name="outbound", mark="warning", text=text, remedy=remedy) for text, remedy in found]
 
     async def take(self, event: LifecycleEvent) -> None:
-        """Durable on return; idempotent. Raises TryAgain where only the address of a callback is missing: the others
-        are told."""
+        """Durable on return; idempotent. Raises TryAgain while the address of a callback is unknown, with all other
+        notifications stored."""
         at = utc_now()
         await self._add(notifications_of(event, self.settings, at=at))
         if event.has_callback:
@@ -249,7 +245,7 @@ class Outbound:
                 self._wake.clear()
                 with contextlib.suppress(TryAgain):
                     for notification in await self._due():
-                        self._under_way[notification.target, notification.key] = notification.lane
+                        self._in_flight[notification.target, notification.key] = notification.lane
                         group.create_task(self._deliver(notification))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self.look_s):  # wait_for can lose a cancellation
@@ -257,40 +253,40 @@ class Outbound:
 
     async def _due(self) -> Sequence[Notification]:
         now, due = utc_now(), list[Notification]()
-        busy = Counter(self._under_way.values())
+        busy = Counter(self._in_flight.values())
         for lane in await self.outbox.lanes_due(now):
-            if (room := WIDTH - busy[lane]) > 0:
+            if (free := WIDTH - busy[lane]) > 0:
                 found = await self.outbox.due(lane, now, 2 * WIDTH)
-                due += [one for one in found if (one.target, one.key) not in self._under_way][:room]
+                due += [one for one in found if (one.target, one.key) not in self._in_flight][:free]
         return due
 
     async def _deliver(self, notification: Notification) -> None:
         try:
             if await self.outbox.claim(notification, utc_now()):
-                await self._conclude(notification, await self._tried(notification))
+                await self._conclude(notification, await self._attempt(notification))
                 self._wake.set()
         except TryAgain as error:
             log.warning("the outcome of a delivery is not recorded; it is made again", extra={"why": str(error)})
             await asyncio.sleep(error.delay_s)
         finally:
-            del self._under_way[notification.target, notification.key]
+            del self._in_flight[notification.target, notification.key]
 
-    async def _tried(self, notification: Notification) -> Try:
+    async def _attempt(self, notification: Notification) -> Try:
         try:
             return await self.send(notification)
         except Exception as error:
-            # A surprise in one delivery may neither stop the others nor make the gateway start over and over.
-            log.exception("a delivery failed unexpectedly", extra=_named(notification))
+            # A bug in one delivery may neither stop the others nor restart the gateway over and over.
+            log.exception("a delivery failed unexpectedly", extra=_facts(notification))
             return Try("put_off", type(error).__name__)
 
     async def _conclude(self, notification: Notification, result: Try) -> None:
         tried, now = replace(notification, tries=notification.tries + 1), utc_now()
         outcome, why = result.outcome, result.why
         if outcome == "put_off":
-            if due_at := next_try(tried, now=now, wish_s=result.after_s):
+            if due_at := next_try(tried, now=now, retry_after_s=result.after_s):
                 await self.outbox.postpone(tried, due_at, why=why)
-                self.told(tried.target, outcome)
-                self._away.setdefault(tried.lane, Outage(tried.lane, log)).goes_on(why)
+                self.count(tried.target, outcome)
+                self._outages.setdefault(tried.lane, Outage(tried.lane, log)).goes_on(why)
                 return
             outcome, why = "dead", f"given up after {tried.tries} tries: {why}"
         if outcome == "dead":
@@ -300,13 +296,13 @@ class Outbound:
                 await self.outbox.postpone(tried, now + BURY_AGAIN, why=f"{why}; {error}")
                 return
         await self.outbox.settle(tried, "arrived" if outcome == "unheard" else outcome, at=now)
-        self.told(tried.target, outcome)
-        self._tell(tried, outcome, why)
+        self.count(tried.target, outcome)
+        self._report(tried, outcome, why)
 
-    def _tell(self, tried: Notification, outcome: str, why: str) -> None:
-        outage = self._away.pop(tried.lane, None)
+    def _report(self, tried: Notification, outcome: str, why: str) -> None:
+        outage = self._outages.pop(tried.lane, None)
         if outcome == "dead":
-            log.error("not delivered, and in the dead letters now", extra=_named(tried) | {"why": why})
+            log.error("not delivered, and in the dead letters now", extra=_facts(tried) | {"why": why})
         elif outage:
             outage.over()
         if outcome == "unheard":
@@ -315,7 +311,7 @@ class Outbound:
                 log.warning("nothing in Ductile listens to %s: add a pipeline `on:` it", tried.type)
 
 
-def _named(notification: Notification) -> dict[str, object]:
+def _facts(notification: Notification) -> dict[str, object]:
     return {
         "run_id": notification.run_id,
         "event": notification.type,

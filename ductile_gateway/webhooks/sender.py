@@ -1,9 +1,7 @@
-"""Notifications over HTTP: callbacks of runs and subscribers, and Ductile's relay ingress.
+"""Sends notifications over HTTP: to callbacks, subscribers and Ductile's relay ingress.
 
-A name is resolved here and all its addresses are checked; the connection goes to a checked address, with the name in
-the Host header and in the certificate. No redirects, no proxies of the environment, no cookies, one request per
-connection. Of Ductile its own answer decides: accepted, never (it refuses in its own words), or not now. A wrong
-signature waits for a person to mend it.
+All addresses of a name are checked; the connection goes to a checked address, with the name in the Host header and in
+the certificate. No redirects, no proxies of the environment, no cookies, one request per connection.
 """
 
 import asyncio
@@ -35,8 +33,8 @@ from ductile_gateway.webhooks.signatures import standard_headers
 from groundwork.service.machine import utc_now
 from schemas.values import dataclass
 
-usual_authorities = cache(ssl.create_default_context)
-"""Of certificates, read once: that takes a twentieth of a second."""
+default_tls = cache(ssl.create_default_context)
+"""Certificates are read once: that takes 50 ms."""
 
 CONNECT_WITHIN_S = 5.0
 MOST_ADDRESSES = 4
@@ -55,7 +53,6 @@ class WebhookSender:
 
     async def send(self, notification: Notification) -> Try:
         target, relayed = notification.target, notification.is_relayed
-        where = f"Ductile's relay ingress ({notification.lane})" if relayed else notification.lane
         if target not in (self.relays if relayed else self.receivers):
             return Try("dead", f"the configuration has no {target} of gateway.outbound any more")
         try:
@@ -65,9 +62,8 @@ class WebhookSender:
                 return await self._call(notification, self.receivers[target])
         except Forbidden as error:
             return Try("dead", str(error))
-        except ValueError as error:  # of a key in a file that was changed meanwhile
-            return Try("put_off", f"what is sent to {where} cannot be signed: {error}")
         except (OSError, httpx2.HTTPError, httpx2.InvalidURL) as error:  # an OSError: no such name, or a timeout
+            where = f"Ductile's relay ingress ({notification.lane})" if relayed else notification.lane
             return Try("put_off", f"{type(error).__name__}: no answer from {where}")
 
     async def _relay(self, notification: Notification, ingress: RelayIngress) -> Try:
@@ -87,7 +83,7 @@ class WebhookSender:
         if not (keys := receiver.keys()):
             return Try("dead", UNSIGNED)
         destination = read_destination(notification.url, receiver.network)
-        found = await self.addresses.of(destination, receiver.network)
+        found = await self.addresses.resolve(destination, receiver.network)
         if not found:
             raise OSError(f"{destination.host} has no address")
         *others, last = list(dict.fromkeys(found))[:MOST_ADDRESSES]
@@ -119,12 +115,12 @@ class WebhookSender:
 
 
 def webhook_id(key: str) -> str:
-    """The id of a dedupe key. A dot would blur what is signed, so that a key with one is hashed."""
+    """Hashes a dedupe key with a dot: dots separate the signed parts."""
     return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}" if "." in key else key
 
 
 def retry_after_s(header: str, *, now: datetime) -> float:
-    """The seconds that a Retry-After header asks for (RFC 9110: seconds or a date); 0 if it says nothing readable."""
+    """Seconds that a Retry-After header asks for (RFC 9110: seconds or a date); 0 if it cannot be read."""
     if header.isascii() and header.isdigit():
         return float(header[:9])
     try:
@@ -137,7 +133,6 @@ def retry_after_s(header: str, *, now: datetime) -> float:
 async def open_sender(
     settings: OutboundSettings, *, resolve: Resolve = resolve_name, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[WebhookSender]:
-    """`tls`: trusted certificates, by default those of the usual authorities."""
     receivers: dict[str, _Receiver] = {CALLBACK: settings.callbacks}
     receivers |= {target_of(SUBSCRIPTION, name): one for name, one in settings.subscriptions.items()}
     async with contextlib.AsyncExitStack() as opened:
@@ -146,14 +141,14 @@ async def open_sender(
             ingress = open_relay_ingress(relay.url, relay, timeout_s=settings.timeout_s)
             relays[target_of(RELAY, name)] = await opened.enter_async_context(ingress)
         client = httpx2.AsyncClient(
-            verify=tls or usual_authorities(),
+            verify=tls or default_tls(),
             timeout=httpx2.Timeout(settings.timeout_s, connect=CONNECT_WITHIN_S),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
             trust_env=False,
-            # They would be kept by address: what one receiver sets, the next at the same address would be sent.
+            # Cookies are kept by address: the next receiver at the same address would be sent them.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         )
-        addresses = Addresses(resolve, most=RESOLVERS)
+        addresses = Addresses(resolve, threads=RESOLVERS)
         opened.callback(addresses.close)
         await opened.enter_async_context(client)
         yield WebhookSender(client, addresses, relays, receivers, settings.timeout_s)

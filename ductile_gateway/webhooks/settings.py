@@ -1,7 +1,4 @@
-"""Settings of events from outside (`gateway.ingress`) and of what others are told (`gateway.outbound`).
-
-docs/CONFIGURATION.md says of each what it means.
-"""
+"""Settings of incoming events (`gateway.ingress`) and of notifications (`gateway.outbound`): docs/CONFIGURATION.md."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -9,7 +6,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_validator
 
-from ductile_gateway.ductile.settings import DuctileName, RelayPeerSettings
+from ductile_gateway.ductile.settings import EVENT_TYPE, DuctileName, PeerName, RelayPeerSettings
 from ductile_gateway.webhooks.signatures import standard_key
 from groundwork.service.config_file import Section
 from groundwork.service.secret import Secret, SigningSecret, unfit
@@ -17,20 +14,16 @@ from schemas import subjects
 from schemas.fields import Instant, ToolName
 from schemas.signing import PublicKey
 
-PeerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$", max_length=48)]
+IngressPeerName = Annotated[PeerName, StringConstraints(max_length=48)]
 WebhookName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
-EventType = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:[._-][a-z0-9]+)*$", max_length=128)]
-
-
-BY_THEMSELVES = frozenset({subjects.START, subjects.TOOL_RESULT})
-"""Types of relayed events that are taken for what they say they are."""
+EventType = Annotated[str, StringConstraints(pattern=f"^{EVENT_TYPE.pattern}$", max_length=128)]
+UNMAPPED = frozenset({subjects.START, subjects.TOOL_RESULT})
+"""Types of relayed events that are read without a mapping."""
 Pointer = Annotated[str, StringConstraints(pattern=r"^(/([^/~]|~[01])*)*$")]
-"""A place in a JSON document (RFC 6901), such as `/issue/title`; an empty one is the whole document."""
+"""JSON pointer (RFC 6901), such as `/issue/title`; an empty one is the whole document."""
 Limit = Literal["max_steps", "max_tokens", "max_cost_usd", "max_reframes", "deadline_at"]
 Template = Annotated[str, StringConstraints(min_length=1)]
-"""Text in which `{/place}` stands for what the event has at this place (a JSON pointer)."""
-
-
+"""Text in which `{/pointer}` stands for the value at this JSON pointer."""
 FIELDS = {
     "agentic.start": ({"goal"}, {"context"}),
     "agentic.tool_result": ({"run_id", "step", "tool"}, {"attempt", "capability", "status", "result", "error"}),
@@ -40,7 +33,7 @@ FIELDS = {
     ),
     "agentic.cancel": ({"run_id"}, {"reason"}),
 }
-"""What a mapping needs, and what it may say besides, by what comes of it."""
+"""Required and optional fields of a mapping, by its `to`."""
 FOR_KIND = {"approve": {"arguments_hash"}, "answer": {"message"}, "message": {"message"}}
 
 
@@ -82,39 +75,38 @@ class KeySettings(Section):
     until: Instant | None = None
 
 
-class _Sender(Section):
+class _SenderSettings(Section):
     keys: Annotated[tuple[KeySettings, ...], Field(min_length=1)]
 
     def keys_at(self, now: datetime, key_id: str = "") -> tuple[bytes, ...]:
-        """Those that hold now, by this name if one is given. Raises ValueError for one whose file was changed to
-        something unfit."""
-        held = [key for key in self.keys if (key.until is None or now < key.until) and key_id in ("", key.id)]
-        return tuple(self._bytes(key.secret.get_secret_value()) for key in held)
+        """Keys that are valid now, of this id if one is given."""
+        valid = [key for key in self.keys if (key.until is None or now < key.until) and key_id in ("", key.id)]
+        return tuple(self._bytes(key.secret.get_secret_value()) for key in valid)
 
     def _bytes(self, secret: str) -> bytes:
         return secret.encode()
 
 
-class PeerSettings(_Sender):
+class PeerSettings(_SenderSettings):
     accept: Annotated[tuple[EventType, ...], Field(min_length=1)]
     events: dict[EventType, EventMapping] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _every_mapping_counts(self) -> Self:
-        if idle := self.events.keys() - (set(self.accept) - BY_THEMSELVES):
+    def _is_every_mapping_used(self) -> Self:
+        if idle := self.events.keys() - (set(self.accept) - UNMAPPED):
             raise ValueError(f"the mapping of {min(idle)} is never used: accept it, and map no type that needs none")
         return self
 
 
-class WebhookSettings(_Sender):
+class WebhookSettings(_SenderSettings):
     scheme: Literal["ductile", "github", "standard"]
     signature_header: str = "X-Ductile-Signature-256"
     delivery_id: Pointer | None = None
     events: Annotated[dict[str, EventMapping], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _safe(self) -> Self:
-        for key in self.keys:
+    def _is_safe(self) -> Self:
+        for key in self.keys:  # raises ValueError
             self._bytes(key.secret.get_secret_value())
         for name, mapping in self.events.items():
             if not mapping.trusted and (mapping.outcome is not None or mapping.constraints):
@@ -132,12 +124,12 @@ class IngressSettings(Section):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8710
     allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
-    peers: dict[PeerName, PeerSettings] = Field(default_factory=dict)
+    peers: dict[IngressPeerName, PeerSettings] = Field(default_factory=dict)
     webhooks: dict[WebhookName, WebhookSettings] = Field(default_factory=dict)
     max_body_bytes: Annotated[int, Field(ge=1024, le=4 * 1024 * 1024)] = 256 * 1024
 
     @model_validator(mode="after")
-    def _told_apart(self) -> Self:
+    def _has_unique_names(self) -> Self:
         if both := self.peers.keys() & self.webhooks.keys():
             raise ValueError(f"a peer and a webhook share the name {min(both)}: give one of them another")
         return self
@@ -151,7 +143,7 @@ Milestone = Literal[
 ]
 RunEvent = Literal[Milestone, "agent.progress"]
 MILESTONES: tuple[RunEvent, ...] = get_args(Milestone)
-"""What is told where nothing else is chosen: a run ends, pauses, waits for a person, or is set going again by one."""
+"""Types that are sent by default: a run ends, waits for a person, or is reopened by one."""
 
 WebUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+([/?#]\S*)?$", max_length=2048)]
 RelayUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+/?$", max_length=2048)]
@@ -176,7 +168,7 @@ class RelaySettings(RelayPeerSettings):
 
 
 class NetworkSettings(Section):
-    """Where a callback may go. Without a change: to public addresses, by HTTPS."""
+    """Default: public addresses by HTTPS."""
 
     allow_private: bool = False
     allow_http: bool = False
@@ -184,21 +176,20 @@ class NetworkSettings(Section):
     hosts: tuple[HostName, ...] = ()
 
 
-class _SignedSection(Section):
+class _ReceiverSettings(Section):
     secret: WebhookSecret | None = None
     previous_secret: WebhookSecret | None = None
     network: NetworkSettings = NetworkSettings.model_construct()
 
     def keys(self) -> tuple[bytes, ...]:
-        """Raises ValueError for a secret in a file that was changed meanwhile."""
         return tuple(standard_key(secret) for secret in self.secrets())
 
 
-class CallbackSettings(_SignedSection):
-    """The callback that a run asks for. Without a secret it is not sent: its receiver could not tell the sender."""
+class CallbackSettings(_ReceiverSettings):
+    """Callbacks that runs ask for. None is sent without a secret: its receiver could not verify the sender."""
 
 
-class SubscriptionSettings(_SignedSection):
+class SubscriptionSettings(_ReceiverSettings):
     url: WebUrl
     secret: WebhookSecret
     types: tuple[RunEvent, ...] = MILESTONES
@@ -217,5 +208,5 @@ class OutboundSettings(Section):
         return any("agent.progress" in one for one in types)
 
     def every_relay(self) -> Mapping[str, RelaySettings]:
-        """By the name of the Ductile; the one that needs none has the empty one."""
+        """Relays by the name of their Ductile, which is empty for `relay`."""
         return ({"": self.relay} if self.relay else {}) | self.relays

@@ -1,8 +1,7 @@
-"""Signatures of webhooks and relayed events, received and sent: HMAC-SHA256 as Ductile, GitHub and Standard Webhooks
-have it. Pure.
+"""HMAC-SHA256 signatures of webhooks and relayed events, received and sent: Ductile, GitHub, Standard Webhooks. Pure.
 
-Not the package `standardwebhooks`: it knows one secret, tolerates times such as `1e9` and base64 with junk, looks at
-any number of signatures, and fails at a malformed one. All comparisons take constant time.
+Not the package `standardwebhooks`: it supports one secret only, accepts times such as `1e9` and base64 with junk,
+checks any number of signatures, and fails at a malformed one. All comparisons take constant time.
 """
 
 import base64
@@ -15,17 +14,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 MOST_SIGNATURES = 8
-"""Of a list in one header: more than any rotation needs, so few that a long list costs nothing."""
+"""Signatures read from one header: enough for a rotation of keys, too few to be expensive."""
 STANDARD_PREFIX = "whsec_"
 STANDARD_KEY_BYTES = range(24, 65)
 PEER, KEY_ID = "X-Ductile-Peer", "X-Ductile-Key-Id"
 TIMESTAMP, SIGNATURE = "X-Ductile-Timestamp", "X-Ductile-Signature"
-
 SKEW_S = 300.0
-"""How far a sender's clock may be off."""
+"""Accepted difference between a sender's clock and ours."""
 
 _STANDARD_ID = re.compile(r"[!-\-/-~]{1,256}")
-"""Without the dot that separates what is signed."""
+"""Without dots: they separate the signed parts."""
 _HEX = re.compile(r"(sha256=)?([0-9a-f]{64})")
 _SECONDS = re.compile(r"[0-9]{10}")
 _RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})")
@@ -36,20 +34,20 @@ HEADERS: Mapping[Scheme, str] = {"relay": SIGNATURE, "github": "X-Hub-Signature-
 
 
 class Claim(NamedTuple):
-    """What headers claim of a delivery. `digests`: none where they are not those of the scheme. `message`: what is
-    signed. `delivery_id`: signed, or the body's digest."""
+    """`digests`: empty for headers that are not of the scheme. `message`: the signed bytes. `delivery_id`: a signed id,
+    else the body's digest."""
 
     digests: tuple[bytes, ...]
     message: bytes
     delivery_id: str
 
 
-def claimed(
+def read_claim(
     scheme: Scheme, headers: Mapping[str, str], body: bytes, *, path: str, now: datetime, header: str = ""
 ) -> Claim:
-    """`headers`: by lower-case name. `header`: of the signature, where the scheme has none of its own."""
+    """`headers`: by lower-case name. `header`: name of the signature's header, for schemes that do not define one."""
     signature = headers.get((HEADERS.get(scheme) or header).lower(), "").strip()
-    own = hashlib.sha256(body).hexdigest()
+    body_digest = hashlib.sha256(body).hexdigest()
     if scheme == "standard":
         delivery_id, timestamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
         known = within(unix_instant(timestamp), now) and _STANDARD_ID.fullmatch(delivery_id)
@@ -58,16 +56,14 @@ def claimed(
     if scheme == "relay":
         timestamp = headers.get(TIMESTAMP.lower(), "").strip()
         digests = hex_digests(signature) if within(relay_instant(timestamp), now) else ()
-        return Claim(digests, relay_message("POST", path, timestamp, body), own)
-    return Claim(hex_digests(signature, prefix_needed=scheme == "github"), body, own)
+        return Claim(digests, relay_message(path, timestamp, body), body_digest)
+    return Claim(hex_digests(signature, prefix_needed=scheme == "github"), body, body_digest)
 
 
 def hex_digests(text: str, *, prefix_needed: bool = False) -> tuple[bytes, ...]:
-    """The signature in a header such as `sha256=<hex>`; none for what has not this form."""
+    """The digest in `sha256=<hex>`; empty for other forms."""
     found = _HEX.fullmatch(text)
-    if found is None or (prefix_needed and not found[1]):
-        return ()
-    return (bytes.fromhex(found[2]),)
+    return (bytes.fromhex(found[2]),) if found and (found[1] or not prefix_needed) else ()
 
 
 def signed_by_any(secrets: Sequence[bytes], message: bytes, digests: Iterable[bytes]) -> bool:
@@ -76,7 +72,7 @@ def signed_by_any(secrets: Sequence[bytes], message: bytes, digests: Iterable[by
 
 
 def standard_key(secret: str) -> bytes:
-    """The key in a secret `whsec_<base64>`. Raises ValueError, which says nothing of the secret."""
+    """The key in a secret `whsec_<base64>`. Raises ValueError without showing the secret."""
     key = _base64(secret.removeprefix(STANDARD_PREFIX))
     if not secret.startswith(STANDARD_PREFIX) or len(key) not in STANDARD_KEY_BYTES:
         raise ValueError("a secret of Standard Webhooks is `whsec_` and the base64 of 24 to 64 bytes")
@@ -99,7 +95,7 @@ def standard_headers(message_id: str, body: bytes, keys: Sequence[bytes], *, at:
 
 
 def standard_digests(text: str) -> tuple[bytes, ...]:
-    """The signatures of version 1 in a list such as `v1,<base64> v1,<base64>`; other versions are passed over."""
+    """Digests of version 1 in a list such as `v1,<base64> v1,<base64>`; other versions are ignored."""
     listed = (part.partition(",") for part in text.split(" ", MOST_SIGNATURES)[:MOST_SIGNATURES])
     digests = (_base64(encoded) for version, _, encoded in listed if version == "v1")
     return tuple(digest for digest in digests if digest)
@@ -113,13 +109,13 @@ def within(instant: datetime | None, now: datetime) -> bool:
     return instant is not None and abs(now - instant) <= timedelta(seconds=SKEW_S)
 
 
-def relay_message(method: str, path: str, timestamp: str, body: bytes) -> bytes:
-    """What Ductile's relay signs: four parts between line feeds. `path` is decoded and without its query."""
-    return b"\n".join((method.upper().encode(), path.encode(), timestamp.encode(), body))
+def relay_message(path: str, timestamp: str, body: bytes) -> bytes:
+    """Bytes that Ductile's relay signs. `path`: decoded, without its query."""
+    return b"\n".join((b"POST", path.encode(), timestamp.encode(), body))
 
 
 def relay_event(kind: str, key: str, payload: Mapping[str, Any], baggage: Mapping[str, Any], *, peer: str) -> bytes:
-    """An event under its dedupe key. `baggage`: what Ductile's context is to carry, as far as it lets the peer."""
+    """Body of an event under a dedupe key. `baggage`: for Ductile's context, as far as the peer may set it."""
     envelope = {
         "event": {"type": kind, "payload": dict(payload), "dedupe_key": key},
         "origin": {"instance": peer, "event_id": key},
@@ -130,12 +126,12 @@ def relay_event(kind: str, key: str, payload: Mapping[str, Any], baggage: Mappin
 
 def relay_headers(path: str, body: bytes, secret: str, *, at: datetime) -> dict[str, str]:
     timestamp = at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    signature = hmac.digest(secret.encode(), relay_message("POST", path, timestamp, body), "sha256")
+    signature = hmac.digest(secret.encode(), relay_message(path, timestamp, body), "sha256")
     return {TIMESTAMP: timestamp, SIGNATURE: signature.hex()}
 
 
 def relay_instant(timestamp: str) -> datetime | None:
-    """When an event was signed: RFC 3339 or whole seconds since 1970; None for anything else."""
+    """Time of an RFC 3339 text or of whole Unix seconds; None for other texts."""
     if not _RFC3339.fullmatch(timestamp):
         return unix_instant(timestamp)
     try:
@@ -145,7 +141,7 @@ def relay_instant(timestamp: str) -> datetime | None:
 
 
 def _base64(text: str) -> bytes:
-    """The bytes; empty for text that is not their one encoding."""
+    """Decoded bytes; empty for text that is not the canonical encoding."""
     try:
         content = base64.b64decode(text, validate=True)
     except ValueError:  # binascii.Error too, and text beyond ASCII

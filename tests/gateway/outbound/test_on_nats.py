@@ -62,7 +62,7 @@ class Telling:
                 stores.outbox,
                 trust=trust,
                 looks=self.status.looks,
-                told=lambda *_: None,
+                count=lambda *_: None,
                 permits=None,
             )
             running = asyncio.create_task(serving)

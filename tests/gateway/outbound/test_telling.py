@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from ductile_gateway.webhooks.notifications import (
-    LONGEST_WISH_S,
+    LONGEST_RETRY_AFTER_S,
     MOST_BYTES,
     LifecycleEvent,
+    NotARunEvent,
     Try,
-    Unreadable,
     callback_body,
     next_try,
     read_event,
@@ -91,19 +91,19 @@ async def test_a_try_that_a_kill_cut_off_is_made_again_under_the_same_id_and_wit
 
 
 @pytest.mark.parametrize(
-    ("target", "tries", "wish_s", "least", "most"),
+    ("target", "tries", "retry_after_s", "least", "most"),
     [
         ("callback", 1, 60, 60, 60),  # a receiver may ask for more time, not for less, nor for days
         ("callback", 3, 60, 1800, 3600),
-        ("callback", 1, 1e6, LONGEST_WISH_S, LONGEST_WISH_S),
+        ("callback", 1, 1e6, LONGEST_RETRY_AFTER_S, LONGEST_RETRY_AFTER_S),
         ("relay", 900, 0, 300, 330),
     ],
 )
 def test_what_did_not_arrive_is_tried_again_ever_later_and_to_a_ductile_for_a_week(
-    target: str, tries: int, wish_s: float, least: float, most: float
+    target: str, tries: int, retry_after_s: float, least: float, most: float
 ) -> None:
     delivery = replace(a_delivery(target=target), tries=tries)
-    after = [next_try(delivery, now=NOON + timedelta(days=days), wish_s=wish_s) for days in (0, 6, 7)]
+    after = [next_try(delivery, now=NOON + timedelta(days=days), retry_after_s=retry_after_s) for days in (0, 6, 7)]
     assert [at is not None for at in after] == [True, target == "relay", False]
     assert least <= ((after[0] or NOON) - NOON).total_seconds() <= most
 
@@ -144,5 +144,5 @@ def test_what_a_person_is_asked_to_allow_is_named_also_where_its_arguments_are_c
     ],
 )
 def test_a_message_that_is_no_event_of_a_run_is_unreadable(message: Any) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(NotARunEvent):
         read_event("agent.completed", message, at=NOON)

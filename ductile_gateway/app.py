@@ -189,7 +189,7 @@ class _Gateway:
         offers.replace(tools.catalog, tools.problems, awaited=tools.awaited)
         ground, choices = self.stands_on.ground, settings.choices() or {}
         ledger = Ledger(self.stands_on.rows, run_bytes=settings.run_mb << 20)
-        opening = open_tools(settings, tools, ledger, ground.folder, queues=told.queues, told=told.calls.sent)
+        opening = open_tools(settings, tools, ledger, ground.folder, queues=told.queues, on_start=told.calls.sent)
         async with opening as runner, asyncio.TaskGroup() as group:
             relay = Relay(
                 offers=offers,

@@ -14,7 +14,7 @@ from ductile_gateway.calls.artifacts import printable
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.waiting import Standstill, WaitingCalls, look_at_standstill, look_at_waiting
-from ductile_gateway.ductile.jobs import Queue
+from ductile_gateway.ductile.jobs import QueueDepth
 from ductile_gateway.ports import Look
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.rows import Rows
@@ -110,7 +110,9 @@ class Seen:
         self._healths = {
             name: loaded("ductile_gateway.ductile.discovery:DuctileHealth")(each) for name, each in ductiles.items()
         }
-        self.queues: Mapping[str, Queue] = {name: partial(getattr, one, "queue") for name, one in self._healths.items()}
+        self.queues: Mapping[str, QueueDepth] = {
+            name: partial(getattr, one, "queue") for name, one in self._healths.items()
+        }
         """How many jobs each Ductile is known to have, by its name."""
 
     def wrong(self) -> dict[str, str]:

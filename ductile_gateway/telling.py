@@ -16,7 +16,7 @@ from functools import cache
 from urllib.parse import urlsplit
 
 from ductile_gateway.calls.call import Asked, ToolCall, ToolOutcome
-from ductile_gateway.ductile.jobs import Queue, Sent
+from ductile_gateway.ductile.jobs import QueueDepth, StartAttempt
 from ductile_gateway.ductile.settings import owner
 from groundwork.nats.link import NatsLink
 from groundwork.service.machine import in_daemon_thread, utc_now
@@ -106,10 +106,10 @@ class GatewayMetrics:
         if outcome.job.job_id and outcome.job.attempts:
             self._reruns.add(by=outcome.job.attempts - 1)
 
-    def sent(self, sent: Sent) -> None:
-        self._sent.record((sent.ended_at - sent.began_at).total_seconds(), sent.fate)
-        if sent.fate in ("not_sent", "lost"):
-            self.retries.add("ductile", sent.fate)
+    def sent(self, sent: StartAttempt) -> None:
+        self._sent.record((sent.ended_at - sent.began_at).total_seconds(), sent.outcome)
+        if sent.outcome in ("not_sent", "lost"):
+            self.retries.add("ductile", sent.outcome)
 
     def listen_to(self, link: NatsLink) -> None:
         link.id_was_taken = self._taken.add
@@ -126,7 +126,7 @@ class GatewayMetrics:
         )
         self.instruments.level("agentic.outbound.waiting", "Deliveries to others that wait", outbox, unit="{event}")
 
-    def observe_ductiles(self, troubles: Mapping[str, Callable[[], str]], queues: Mapping[str, Queue]) -> None:
+    def observe_ductiles(self, troubles: Mapping[str, Callable[[], str]], queues: Mapping[str, QueueDepth]) -> None:
         which = ("agentic.ductile.name",) if any(queues) else ()
         series = {name: (name,) if which else () for name in queues}
 
@@ -219,7 +219,7 @@ class CallsTold:
         self.metrics.dedupe.add("request")
         log.debug("call answered before", extra=self._line(asked, "call_answered", "answered->answered"))
 
-    def sent(self, call: ToolCall, sent: Sent) -> None:
+    def sent(self, call: ToolCall, sent: StartAttempt) -> None:
         self.metrics.sent(sent)
         if call.asked.trace.sampled:
             self.spans.take(sent_span(call.asked, sent, url=self.urls[owner(call.asked.route, self.urls)]))
@@ -230,7 +230,7 @@ class CallsTold:
         return asked.facts() | facts
 
 
-def sent_span(asked: Asked, sent: Sent, *, url: str) -> Span:
+def sent_span(asked: Asked, sent: StartAttempt, *, url: str) -> Span:
     address = urlsplit(url)
     attributes: dict[str, Value | None] = {
         "http.request.method": "POST",
@@ -239,7 +239,7 @@ def sent_span(asked: Asked, sent: Sent, *, url: str) -> Span:
         "server.port": address.port or {"https": 443}.get(address.scheme, 80),
         "http.response.status_code": sent.status,
         "agentic.job_id": sent.job_id,
-        "error.type": None if sent.fate == "accepted" else sent.fate,
+        "error.type": None if sent.outcome == "accepted" else sent.outcome,
     }
     name, times = f"POST {sent.path}", (sent.began_at, sent.ended_at)
     return _span(asked, name, times, attributes, id_of=f"sent {sent.began_at.isoformat()}", kind="client")

@@ -55,7 +55,9 @@ async def make_call(
         folder, queues = Path(place), dict.fromkeys(settings.every_ductile(), lambda: None)
         async with (
             open_alone(folder) as rows,
-            open_tools(settings, tools, ledger := Ledger(rows), folder, queues=queues, told=lambda *_: None) as runner,
+            open_tools(
+                settings, tools, ledger := Ledger(rows), folder, queues=queues, on_start=lambda *_: None
+            ) as runner,
         ):
             return await _called(ToolCall.of(intent, given), intent, offer, runner, ledger)
 

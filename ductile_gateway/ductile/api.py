@@ -1,7 +1,7 @@
-"""What an answer of a Ductile says, and whether it is Ductile's own or a proxy's. Pure.
+"""HTTP API of a Ductile.
 
-A refusal counts only where Ductile itself says it, with one JSON object `{"error": …}` in words of its own
-(`internal/api`: auth.go, handlers.go; `internal/relay`: receiver.go). Anything else may have let the call pass before.
+A refusal counts only in Ductile's own form and words: one JSON object `{"error": …}` (`internal/api`: auth.go,
+handlers.go; `internal/relay`: receiver.go). Any other answer may be a proxy's, after the call has passed.
 """
 
 import asyncio
@@ -10,12 +10,12 @@ import re
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Literal
 
 import httpx2
-from pydantic import JsonValue, SecretStr
+from pydantic import JsonValue
 
 from ductile_gateway.calls.artifacts import printable
 from ductile_gateway.ductile.settings import DuctileSettings
@@ -24,7 +24,7 @@ from schemas.values import dataclass
 
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 FORBIDDEN = "forbidden"
-"""What the relay ingress says, as many others do, of a signature that is not its peer's."""
+"""Error of the relay ingress for a wrong signature; proxies use it as well."""
 _WORDS = (
     *("plugin not found", "command not supported by plugin", "pipeline not found", "job not found"),
     *("invalid JSON body", "payload must be a JSON object", "root baggage claims failed", "event.type"),
@@ -37,12 +37,11 @@ _TOO_LARGE = {"error", "bytes_actual", "bytes_limit"}
 
 
 class NotSent(Exception):
-    """Nothing has left this machine: the same again later is safe."""
+    """Nothing was sent: a retry is safe."""
 
 
 class DuctileRefused(Exception):
-    """Ductile itself refuses: nothing has started. Of a question it may be a stranger, unless the words are Ductile's
-    `own`."""
+    """Nothing has started. Unless the words are Ductile's `own`, a proxy may have refused a question."""
 
     def __init__(self, status: int, message: str, *, own: bool = True) -> None:
         super().__init__(f"Ductile answered {status}: {message}")
@@ -50,24 +49,24 @@ class DuctileRefused(Exception):
         self.own = own
 
 
-class Lost(Exception):
-    """The request was sent, and no answer that could be read says what became of it."""
+class AnswerLost(Exception):
+    """The request was sent, and its outcome is unknown."""
 
 
-class Away(Exception):
-    """A question has not been answered: ask again later. `refused`: Ductile is there, and does not say it to us."""
+class Unavailable(Exception):
+    """A question was not answered: ask again later. `refused`: Ductile answers, but refuses this question."""
 
     def __init__(self, message: str, *, refused: bool = False) -> None:
         super().__init__(message)
         self.refused = refused
 
 
-class Unreadable(Exception):
-    """The answer is empty or too large, as that of a job is whose result cannot be told: ask the log of jobs."""
+class UnreadableAnswer(Exception):
+    """The answer is empty or too large. Ductile answers so for a job whose result is not JSON: ask the log of jobs."""
 
 
 def fields_of(body: bytes) -> dict[str, Any]:
-    """The object in a body; empty where there is none."""
+    """The JSON object in a body, or an empty one."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
@@ -76,7 +75,7 @@ def fields_of(body: bytes) -> dict[str, Any]:
 
 
 def own_refusal(body: bytes) -> str | None:
-    """The words with which Ductile refuses a call or an event; None for an answer that may be anybody's."""
+    """Error text of a refusal by Ductile itself; None for any other answer."""
     found = fields_of(body)
     words = found.get("error")
     is_own = set(found) == _TOO_LARGE or (set(found) == {"error"} and str(words).startswith(_WORDS))
@@ -93,21 +92,22 @@ LONGEST_QUOTE = 300
 CONNECT_WITHIN_S = 3.0
 UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 _RESET_AT_CLOSE = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+"""A start that was given up is dropped by the kernel, and not sent later."""
 
 Document = dict[str, JsonValue]
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`path` has braces for names. `scope`: the one to ask for, in both versions of Ductile; `opens`: what it opens."""
+    """`path`: with braces for names. `scope`: needed scope, in both versions of Ductile. `opens`: text for findings."""
 
     method: Literal["GET", "POST"]
     path: str
     opens: str = ""
     scope: str = ""
 
-    def of(self, *names: str) -> str:
-        """Raises DuctileRefused for what is no legal name."""
+    def path_of(self, *names: str) -> str:
+        """Raises DuctileRefused for an illegal name."""
         for name in names:
             if not (subjects.NAME.fullmatch(name) or (self.path.startswith("/job/") and JOB_ID.fullmatch(name))):
                 raise DuctileRefused(0, f"{name[:80]!r} is not a legal name, so it was not asked for")
@@ -127,15 +127,6 @@ TREE = Endpoint("GET", "/job/{}/tree", "trees of jobs, by which pipelines end", 
 LOGS = Endpoint("GET", "/job-logs", "the log of jobs, where lost calls are looked for", "jobs:ro or jobs:logs:ro")
 
 
-class Bearer(httpx2.Auth):
-    def __init__(self, token: SecretStr) -> None:
-        self._token = token
-
-    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
-        request.headers["Authorization"] = f"Bearer {self._token.get_secret_value()}"
-        yield request
-
-
 @dataclass(eq=False)
 class DuctileApi:
     _http: httpx2.AsyncClient
@@ -144,9 +135,9 @@ class DuctileApi:
     _timeout_s: float
 
     async def start(self, plugin: str, command: str | None, payload: Mapping[str, JsonValue]) -> str:
-        """Start a command, or a pipeline without one; the id of its first job. Raises NotSent, DuctileRefused or
-        Lost."""
-        path = PIPELINE.of(plugin) if command is None else CALL.of(plugin, command)
+        """Returns the id of the first job. Without a command it starts a pipeline. Raises NotSent, DuctileRefused or
+        AnswerLost."""
+        path = PIPELINE.path_of(plugin) if command is None else CALL.path_of(plugin, command)
         body = json.dumps({"payload": dict(payload)}, allow_nan=False).encode()
         headers = {"Content-Type": "application/json"}
         try:
@@ -154,43 +145,43 @@ class DuctileApi:
                 status, answer = await exchange(self._starts, "POST", path, content=body, headers=headers)
         except UNSENT as error:
             raise NotSent(f"nothing answers at {self._url} ({type(error).__name__})") from error
-        except (httpx2.HTTPError, Unreadable, TimeoutError) as error:
-            raise Lost(f"Ductile was asked, and its answer was lost ({type(error).__name__})") from error
+        except (httpx2.HTTPError, UnreadableAnswer, TimeoutError) as error:
+            raise AnswerLost(f"Ductile was asked, and its answer was lost ({type(error).__name__})") from error
         if (words := own_refusal(answer)) is not None:
             raise DuctileRefused(status, printable(words, LONGEST_QUOTE))
         job_id = job_id_in(fields_of(answer)) if status == httpx2.codes.ACCEPTED else ""
         if not job_id:
-            raise Lost(f"the answer is not Ductile's: {status} {_quote(answer)}")
+            raise AnswerLost(f"the answer is not Ductile's: {status} {_quote(answer)}")
         return job_id
 
     async def job(self, job_id: str) -> Document | None:
-        """The job; None when Ductile does not know it (any more). Raises Away or Unreadable."""
+        """None if Ductile does not know it (any more). Raises Unavailable or UnreadableAnswer."""
         try:
             return _object(await self._ask(JOB, job_id))
         except DuctileRefused as refusal:
             is_unknown = refusal.status == httpx2.codes.NOT_FOUND
             if is_unknown and refusal.own:
                 return None
-            raise Away(str(refusal), refused=not is_unknown) from refusal
+            raise Unavailable(str(refusal), refused=not is_unknown) from refusal
 
     async def tree(self, job_id: str) -> list[Document]:
-        """The job and all that followed from it; empty when Ductile does not know it. Raises Away or Unreadable."""
+        """The job and its successors; empty if Ductile does not know it. Raises Unavailable or UnreadableAnswer."""
         return _objects(await self._look(TREE, job_id))
 
     async def log(self, job_id: str, *, results: bool) -> list[Document]:
-        """What the log has of a finished job. Raises Away or, with `results`, Unreadable."""
+        """Log entries of a finished job. Raises Unavailable or, with `results`, UnreadableAnswer."""
         return await self._listed(LOGS, "logs", job_id=job_id, **({"include_result": "true"} if results else {}))
 
     async def logged_with(self, text: str, *, plugin: str, command: str) -> list[Document]:
-        """Finished jobs of the command that have this text in their result or stderr, newest first. Raises Away."""
+        """Finished jobs of the command with this text in result or stderr, newest first. Raises Unavailable."""
         return await self._listed(LOGS, "logs", plugin=plugin, command=command, query=text)
 
     async def jobs(self, *, plugin: str, command: str, most: int = 200) -> list[Document]:
-        """The latest jobs of the command, newest first, finished or not. Raises Away or Unreadable."""
+        """Latest jobs of the command, newest first. Raises Unavailable or UnreadableAnswer."""
         return await self._listed(JOBS, "jobs", plugin=plugin, command=command, limit=str(most))
 
     async def plugin(self, name: str) -> Document | None:
-        """What a plugin can do; None if there is no such plugin. Raises Away or DuctileRefused."""
+        """None if there is no such plugin. Raises Unavailable or DuctileRefused."""
         try:
             return _object(await self._ask(PLUGIN, name))
         except DuctileRefused as refusal:
@@ -199,40 +190,40 @@ class DuctileApi:
             raise
 
     async def skills(self) -> Document:
-        """All commands and pipelines. Raises Away or DuctileRefused."""
+        """All commands and pipelines. Raises Unavailable or DuctileRefused."""
         return _object(await self._ask(SKILLS))
 
     async def health(self) -> Document:
-        """Version and size of the queue. Raises Away unless a Ductile answers: a proxy does for one that is away."""
+        """Version and size of the queue. Raises Unavailable, also if a proxy answers."""
         try:
             found = _object(await self._ask(HEALTH))
-        except (DuctileRefused, Unreadable) as error:
-            raise Away(f"what answers at {self._url} is no Ductile: to /healthz it says: {error}") from error
+        except (DuctileRefused, UnreadableAnswer) as error:
+            raise Unavailable(f"what answers at {self._url} is no Ductile: to /healthz it says: {error}") from error
         if not isinstance(found.get("queue_depth"), int):
-            raise Away(f"what answers at {self._url} is no Ductile: its /healthz tells no queue_depth")
+            raise Unavailable(f"what answers at {self._url} is no Ductile: its /healthz tells no queue_depth")
         return found
 
     async def status(self, endpoint: Endpoint, *names: str) -> int:
-        """How it answers our token. Raises Away, or DuctileRefused for a token that it does not know."""
+        """Status of an answer to our token. Raises Unavailable, or DuctileRefused for an unknown token."""
         content = b"{}" if endpoint.method == "POST" else None
-        status, answer = await self._answered(endpoint.method, endpoint.of(*names), content=content)
+        status, answer = await self._answered(endpoint.method, endpoint.path_of(*names), content=content)
         if status == httpx2.codes.UNAUTHORIZED:
             raise DuctileRefused(status, _quote(answer))
         later = (httpx2.codes.REQUEST_TIMEOUT, httpx2.codes.TOO_MANY_REQUESTS)
         if httpx2.codes.is_server_error(status) or httpx2.codes.is_redirect(status) or status in later:
-            raise Away(f"what answers at {self._url} says {status}")
+            raise Unavailable(f"what answers at {self._url} says {status}")
         return status
 
     @asynccontextmanager
     async def events(self, *, silent_s: float) -> AsyncIterator[httpx2.EventSource]:
-        """The stream of events, that must say something every `silent_s`. Raises DuctileRefused or Away."""
+        """Stream of events, which ends after `silent_s` of silence. Raises DuctileRefused or Unavailable."""
         timeout = httpx2.Timeout(silent_s, connect=CONNECT_WITHIN_S)
         try:
-            async with self._http.stream("GET", EVENTS.of(), timeout=timeout) as response:
+            async with self._http.stream("GET", EVENTS.path_of(), timeout=timeout) as response:
                 self._accept(response.status_code, b"")
                 yield httpx2.EventSource(response)
         except (httpx2.HTTPError, httpx2.SSEError, httpx2.StreamError) as error:
-            raise Away(f"the stream of events ended ({type(error).__name__})") from error
+            raise Unavailable(f"the stream of events ended ({type(error).__name__})") from error
 
     async def _listed(self, endpoint: Endpoint, field: str, **params: str) -> list[Document]:
         return _objects(_object(await self._look(endpoint, params=params)).get(field))
@@ -241,17 +232,17 @@ class DuctileApi:
         try:
             return await self._ask(endpoint, *names, params=params)
         except DuctileRefused as refusal:
-            raise Away(str(refusal), refused=True) from refusal
+            raise Unavailable(str(refusal), refused=True) from refusal
 
     async def _ask(self, endpoint: Endpoint, *names: str, params: Mapping[str, str] | None = None) -> JsonValue:
-        status, body = await self._answered("GET", endpoint.of(*names), params=params)
+        status, body = await self._answered("GET", endpoint.path_of(*names), params=params)
         self._accept(status, body)
         if not body:
-            raise Unreadable("Ductile answered nothing")
+            raise UnreadableAnswer("Ductile answered nothing")
         try:
             found: JsonValue = json.loads(body)
         except (ValueError, RecursionError) as error:
-            raise Away(f"what answers at {self._url} is no Ductile: no JSON") from error
+            raise Unavailable(f"what answers at {self._url} is no Ductile: no JSON") from error
         return found
 
     async def _answered(self, method: str, path: str, **sent: Any) -> tuple[int, bytes]:
@@ -259,25 +250,25 @@ class DuctileApi:
             async with asyncio.timeout(self._timeout_s):
                 return await exchange(self._http, method, path, **sent)
         except UNSENT as error:
-            raise Away(f"nothing answers at {self._url} ({type(error).__name__})") from error
+            raise Unavailable(f"nothing answers at {self._url} ({type(error).__name__})") from error
         except (httpx2.HTTPError, TimeoutError) as error:
-            raise Away(f"the Ductile at {self._url} did not answer ({type(error).__name__})") from error
+            raise Unavailable(f"the Ductile at {self._url} did not answer ({type(error).__name__})") from error
 
     def _accept(self, status: int, body: bytes) -> None:
         if httpx2.codes.is_client_error(status):
             raise DuctileRefused(status, _quote(body), own=own_refusal(body) is not None)
         if not httpx2.codes.is_success(status):
-            raise Away(f"what answers at {self._url} says {status}")
+            raise Unavailable(f"what answers at {self._url} says {status}")
 
 
 async def exchange(http: httpx2.AsyncClient, method: str, path: str, **sent: Any) -> tuple[int, bytes]:
-    """The status and body of one answer. Raises httpx2.HTTPError, and Unreadable for a body that is too large."""
+    """Status and body of one answer. Raises httpx2.HTTPError, and UnreadableAnswer for a body that is too large."""
     async with http.stream(method, path, **sent) as response:
         body = bytearray()
         async for chunk in response.aiter_bytes():
             body += chunk
             if len(body) > MOST_BYTES:
-                raise Unreadable(f"the answer is larger than {MOST_BYTES} bytes")
+                raise UnreadableAnswer(f"the answer is larger than {MOST_BYTES} bytes")
         return response.status_code, bytes(body)
 
 
@@ -285,7 +276,7 @@ async def exchange(http: httpx2.AsyncClient, method: str, path: str, **sent: Any
 async def open_api(
     settings: DuctileSettings, transport: httpx2.AsyncBaseTransport | None = None
 ) -> AsyncIterator[DuctileApi]:
-    """The API at the address of the settings. `transport`: in place of the network."""
+    """`transport` replaces the network."""
     is_tls = settings.url.startswith("https:")
     tls = ssl.create_default_context() if is_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     async with AsyncExitStack() as opened:
@@ -295,7 +286,7 @@ async def open_api(
             network = httpx2.AsyncHTTPTransport(verify=tls, limits=limits, trust_env=False, socket_options=options)
             client = httpx2.AsyncClient(
                 base_url=settings.url,
-                auth=Bearer(settings.token),
+                headers={"Authorization": f"Bearer {settings.token.get_secret_value()}"},
                 timeout=httpx2.Timeout(settings.request_timeout_s, connect=CONNECT_WITHIN_S),
                 transport=transport or network,
                 trust_env=False,
@@ -310,7 +301,7 @@ def _quote(body: bytes) -> str:
 
 def _object(found: JsonValue) -> Document:
     if not isinstance(found, dict):
-        raise Away("what answers there is no Ductile: no object")
+        raise Unavailable("what answers there is no Ductile: no object")
     return found
 
 

@@ -1,9 +1,8 @@
-"""The plugins and pipelines of a Ductile as manifests, for the catalog of tools. Pure.
+"""Plugins and pipelines of a Ductile as manifests, for the catalog of tools. Pure.
 
-Only what a configured tool names is taken: a Ductile lists disabled plugins too. It does not say whether a command is
-idempotent, so the configuration does. A pipeline, or a route that is called by events, is a tool of one command,
-`handle`, that writes unless the configuration says it reads. A command whose schema takes no further fields is called
-without the call id.
+Only plugins of configured tools are read: a Ductile lists disabled plugins too. The configuration says which commands
+are idempotent. A pipeline, or a route called by events, is a tool with one command, `handle`, which writes unless the
+configuration says otherwise. A command whose schema allows no further fields is called without the call id.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,15 +25,14 @@ PIPELINE_COMMAND = "handle"
 
 @dataclass(frozen=True, slots=True)
 class DuctileTools:
-    """`manifests` by name. `closed`: routes and commands whose arguments take no further field. `problems`: what is
-    left out, and why."""
+    """`manifests` by name. `closed`: routes and commands whose arguments allow no further fields. `problems`: texts."""
 
     manifests: Mapping[str, Described] = field(default_factory=dict)
     pipelines: frozenset[str] = frozenset()
     closed: frozenset[tuple[str, str]] = frozenset()
     problems: tuple[str, ...] = ()
 
-    def of(self, ductile: str) -> "DuctileTools":
+    def prefixed(self, ductile: str) -> "DuctileTools":
         if not ductile:
             return self
         called = partial(full_name, of=ductile)
@@ -48,7 +46,7 @@ class DuctileTools:
 
 
 def wanted(choices: Mapping[str, ToolChoice] | None) -> frozenset[str]:
-    """The plugins and pipelines to ask Ductile for: those of the tools that are chosen, never our own routes."""
+    """Plugins and pipelines of the chosen tools, without our own routes."""
     names = {choice.plugin or name for name, choice in (choices or {}).items()}
     return frozenset(name for name in names - subjects.OUR_OWN_ROUTES if subjects.NAME.fullmatch(name))
 
@@ -66,26 +64,26 @@ def read_tools(
     pipelines: frozenset[str],
     settings: DuctileSettings,
 ) -> DuctileTools:
-    """The tools among `names`. `plugins`: the answers to GET /plugin/{name}. A route called by events comes before a
-    plugin of its name, and that before a pipeline."""
-    wanted_names, relayed = frozenset(names), settings.relayed()
-    problems: list[str] = [] if wanted_names else [_NOTHING]
-    flows = (wanted_names & pipelines) - plugins.keys() - relayed
+    """`plugins`: answers to GET /plugin/{name}. A route called by events precedes a plugin of its name, and a plugin
+    precedes a pipeline."""
+    chosen, relayed = frozenset(names), settings.relayed()
+    problems: list[str] = [] if chosen else [_NOTHING]
+    flows = (chosen & pipelines) - plugins.keys() - relayed
     manifests = dict[str, Described]()
-    for name in sorted(wanted_names & (plugins.keys() | flows | relayed)):
+    for name in sorted(chosen & (plugins.keys() | flows | relayed)):
         document = plugins.get(name, {})
-        document = document if name not in flows | relayed else _of_one_command(name, document, settings)
+        document = _with_handle(name, document, settings) if name in flows | relayed else document
         if manifest := _manifest(name, document, settings, problems):
             manifests[name] = manifest
-    taken = (pipelines & plugins.keys()) - relayed
-    problems += [f"pipeline {name}: a plugin has the same name and is taken" for name in sorted(taken)]
+    hidden = (pipelines & plugins.keys()) - relayed
+    problems += [f"pipeline {name}: a plugin has the same name and is taken" for name in sorted(hidden)]
     closed = frozenset(
         (name, command.name)
         for name in manifests.keys() - flows - relayed
         for command in manifests[name].commands
         if command.input_schema.get("additionalProperties") is False
     )
-    return DuctileTools(manifests, flows, closed, (*problems, *_idle(settings, manifests)))
+    return DuctileTools(manifests, flows, closed, (*problems, *_unused(settings, manifests)))
 
 
 def without_call_id(catalog: Catalog, tools: DuctileTools) -> Iterable[str]:
@@ -105,7 +103,7 @@ _NOTHING = (
 )
 
 
-def _of_one_command(name: str, document: Document, settings: DuctileSettings) -> Document:
+def _with_handle(name: str, document: Document, settings: DuctileSettings) -> Document:
     handle = next((one for one in _commands_in(document) if one.get("name") == PIPELINE_COMMAND), {})
     tier = "read" if name in settings.reading_pipelines else "write"
     command = {"description": f"Run {name}.", **handle, "name": PIPELINE_COMMAND, "type": tier}
@@ -118,10 +116,10 @@ def _manifest(name: str, document: Document, settings: DuctileSettings, problems
         schema = entry.get("output_schema")
         schemas.append(schema if isinstance(schema, dict) else {})
         idempotent = f"{name}/{entry.get('name')}" in settings.idempotent
-        told = {key: entry.get(key) for key in ("name", "type", "description", "input_schema")}
+        fields = {key: entry.get(key) for key in ("name", "type", "description", "input_schema")}
+        fields |= {"effect": schemas[-1].get("x-effect"), "idempotent": idempotent}
         try:
-            said = {"effect": schemas[-1].get("x-effect"), "idempotent": idempotent}
-            commands.append(Command.model_validate(told | said))
+            commands.append(Command.model_validate(fields))
         except ValidationError as error:
             problems.append(f"plugin {name}: its command {str(entry.get('name'))[:64]} is left out: {flaws_of(error)}")
     outputs = [schema.get("x-output") for schema in schemas]
@@ -145,9 +143,9 @@ def _commands_in(document: Document) -> list[dict[str, JsonValue]]:
     return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
 
-def _idle(settings: DuctileSettings, manifests: Mapping[str, Described]) -> Iterable[str]:
-    there = {f"{name}/{command.name}" for name, manifest in manifests.items() for command in manifest.commands}
-    for name in sorted(settings.idempotent - there):
+def _unused(settings: DuctileSettings, manifests: Mapping[str, Described]) -> Iterable[str]:
+    offered = {f"{name}/{command.name}" for name, manifest in manifests.items() for command in manifest.commands}
+    for name in sorted(settings.idempotent - offered):
         yield f"{settings.place}.idempotent names {name}, which is not a command of a tool on offer"
     for name in sorted(settings.relayed() - manifests.keys()):
         yield f"{settings.place}.relay.routes names {name}, which no tool of gateway.tools is called by"

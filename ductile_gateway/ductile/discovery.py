@@ -1,6 +1,6 @@
-"""What a Ductile has to offer, whether it is there, and whether our token opens what the gateway needs, and no more.
+"""Discovers the tools of a Ductile, and checks its health and the scopes of our token.
 
-A token's scopes show in the answers to requests for what does not exist: 403 without the scope, 400 or 404 with it.
+The scopes show in answers to requests for unknown names: 403 without the scope, 400 or 404 with it.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from ductile_gateway.ductile.api import (
     PIPELINE,
     PLUGIN,
     TREE,
-    Away,
     Document,
     DuctileApi,
     DuctileRefused,
     Endpoint,
-    Unreadable,
+    Unavailable,
+    UnreadableAnswer,
     open_api,
 )
 from ductile_gateway.ductile.catalog import DuctileTools, pipeline_names, read_tools, wanted
@@ -50,15 +50,14 @@ class DuctileHealth:
         self._outage = Outage(settings.label.capitalize(), log)
         self._seen = False
         self.queue: int | None = None
-        """Jobs waiting or running there; None while that is not known."""
+        """Number of jobs waiting or running; None while it is unknown."""
 
     @property
     def trouble(self) -> str:
-        """Why it is not to be reached, or that this is not known yet; empty while it is there."""
+        """Why it cannot be reached; empty while it can."""
         return self._outage.why if self._seen else "it was not asked yet"
 
     async def follow(self) -> NoReturn:
-        """Ask again and again, until cancelled; for the first time after the head start of what is under way."""
         await head_start()
         async with open_api(self._settings) as api:
             while True:
@@ -71,7 +70,7 @@ class DuctileHealth:
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 depth = (await api.health()).get("queue_depth")
-        except (Away, TimeoutError) as error:
+        except (Unavailable, TimeoutError) as error:
             late = f"the Ductile at {self._settings.url} did not answer within {ANSWER_WITHIN_S:g} s"
             self._outage.goes_on(str(error) or late)
             return
@@ -79,17 +78,17 @@ class DuctileHealth:
         self.queue = depth if isinstance(depth, int) else None
 
 
-NOTHING = "no-such-thing-5f1d8e0a2b"
-NO_JOB = "00000000-0000-4000-8000-000000000000"
-NEEDED = "of May 2026 or later"
+UNKNOWN_NAME = "no-such-thing-5f1d8e0a2b"
+UNKNOWN_JOB = "00000000-0000-4000-8000-000000000000"
+OLDEST_VERSION = "of May 2026 or later"
 _Mark = Literal["ok", "warning", "wrong"]
-_NEEDED: Mapping[Endpoint, Sequence[str]] = {PLUGIN: [NOTHING], CALL: [NOTHING, "call"], JOB: [NO_JOB]}
-_WANTED: Mapping[Endpoint, Sequence[str]] = {PIPELINE: [NOTHING], LOGS: [], TREE: [NO_JOB]}
+_NEEDED: Mapping[Endpoint, Sequence[str]] = {PLUGIN: [UNKNOWN_NAME], CALL: [UNKNOWN_NAME, "call"], JOB: [UNKNOWN_JOB]}
+_WANTED: Mapping[Endpoint, Sequence[str]] = {PIPELINE: [UNKNOWN_NAME], LOGS: [], TREE: [UNKNOWN_JOB]}
 _PROBED: Mapping[Endpoint, Sequence[str]] = {**_NEEDED, **_WANTED, CONFIG: []}
 
 
 async def discover_tools(choices: Mapping[str, ToolChoice] | None, settings: DuctileSettings) -> DuctileTools:
-    """Raises Misconfigured when the token does not open them, TryAgain while Ductile is away."""
+    """Raises Misconfigured for a token with the wrong scopes, TryAgain while Ductile is unavailable."""
     try:
         async with open_api(settings) as api:
             for finding in await look_at(api, settings, writes=False):
@@ -98,7 +97,7 @@ async def discover_tools(choices: Mapping[str, ToolChoice] | None, settings: Duc
             return await _read(api, choices, settings)
     except DuctileRefused as refusal:
         raise Misconfigured(f"{settings.place}: {refusal}") from refusal
-    except (Away, Unreadable) as error:
+    except (Unavailable, UnreadableAnswer) as error:
         raise TryAgain(f"{settings.place}: {error}") from error
 
 
@@ -121,7 +120,7 @@ async def look(settings: DuctileSettings, offers: Offers, others: Container[str]
     async with open_api(settings) as api:
         try:
             return await look_at(api, settings, writes=writes)
-        except Away as error:
+        except Unavailable as error:
             remedy = f"start it, or correct {settings.place}.url ({settings.url}): requests wait on the bus until then"
             return [Finding(name=settings.label, mark="wrong", text=str(error), remedy=remedy)]
 
@@ -136,7 +135,7 @@ async def _read(api: DuctileApi, choices: Mapping[str, ToolChoice] | None, setti
         if refusal.status != httpx2.codes.NOT_FOUND:
             raise
         text = f"the Ductile at {settings.url} is too old: it has no /skills, so that it cannot tell its pipelines"
-        raise Misconfigured(f"{settings.place}: {text}: install a newer one ({NEEDED})") from refusal
+        raise Misconfigured(f"{settings.place}: {text}: install a newer one ({OLDEST_VERSION})") from refusal
     return read_tools(names, plugins, pipelines, settings)
 
 
@@ -170,7 +169,7 @@ def _of_ductile(health: Document, settings: DuctileSettings) -> Finding:
 
 
 async def _closed(api: DuctileApi, settings: DuctileSettings) -> Sequence[Endpoint]:
-    """What a Ductile keeps from our token. Raises DuctileRefused for one that it does not know, and Away."""
+    """Endpoints that our token does not open. Raises Unavailable, and DuctileRefused for an unknown token."""
     statuses = await asyncio.gather(*(api.status(endpoint, *names) for endpoint, names in _PROBED.items()))
     shut = dict(zip(_PROBED, (status == httpx2.codes.FORBIDDEN for status in statuses), strict=True))
     shut[CONFIG] = not httpx2.codes.is_success(statuses[-1])

@@ -1,7 +1,7 @@
 """Ductile's relay ingress: one signed event, one answer.
 
 An event is `{"event": {"type", "payload", "dedupe_key"}, "origin": {"instance", "event_id"}, "baggage"}`. Ductile
-answers a repeated one with the job that it began before.
+answers a repeated event with the job that it started before, once that has succeeded.
 """
 
 from collections.abc import AsyncIterator
@@ -16,17 +16,17 @@ from ductile_gateway.webhooks.signatures import KEY_ID, PEER, relay_headers
 from groundwork.service.machine import utc_now
 from schemas.values import dataclass
 
-SKEWED = "outside allowed clock skew"
 SECRETS_DIFFER = "the peer's secret in Ductile is not the one that is set here, or something on the way says so"
-_ACCEPTED, _FORBIDDEN = 202, 403
+
+RelayOutcome = Literal["accepted", "unheard", "skewed", "unsigned", "refused", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class RelayAnswer:
-    """`unheard`: accepted, and no pipeline listens. `refused`: in Ductile's own words, so that it will not accept the
-    same event. `unsigned`: neither of these, as a person may mend the secret. `strange`: perhaps not Ductile's."""
+    """`unheard`: accepted, and no pipeline listens. `refused`: by Ductile itself, which will not accept the same event.
+    `unsigned`: a person may repair the secret. `unknown`: perhaps not Ductile's answer."""
 
-    fate: Literal["accepted", "unheard", "skewed", "unsigned", "refused", "strange"]
+    outcome: RelayOutcome
     status: int
     job_id: str
     error: str
@@ -35,15 +35,16 @@ class RelayAnswer:
 def read_answer(status: int, body: bytes) -> RelayAnswer:
     fields = fields_of(body)
     job_id, error = job_id_in(fields), str(fields.get("error") or "")[:200]
-    if status == _ACCEPTED and job_id:
-        return RelayAnswer("accepted", status, job_id, error)
-    if status == _ACCEPTED and fields.get("status") == "accepted" and not fields.get("job_id"):
-        return RelayAnswer("unheard", status, job_id, error)
-    if status == _FORBIDDEN and SKEWED in error:
-        return RelayAnswer("skewed", status, job_id, error)
-    if status == _FORBIDDEN and error == FORBIDDEN:
-        return RelayAnswer("unsigned", status, job_id, error)
-    return RelayAnswer("refused" if own_refusal(body) is not None else "strange", status, job_id, error)
+    outcome: RelayOutcome = "refused" if own_refusal(body) is not None else "unknown"
+    if status == httpx2.codes.ACCEPTED and job_id:
+        outcome = "accepted"
+    elif status == httpx2.codes.ACCEPTED and fields.get("status") == "accepted" and not fields.get("job_id"):
+        outcome = "unheard"
+    elif status == httpx2.codes.FORBIDDEN and "outside allowed clock skew" in error:
+        outcome = "skewed"
+    elif status == httpx2.codes.FORBIDDEN and error == FORBIDDEN:
+        outcome = "unsigned"
+    return RelayAnswer(outcome, status, job_id, error)
 
 
 @dataclass(eq=False)
@@ -52,10 +53,9 @@ class RelayIngress:
     _us: RelayPeerSettings
 
     async def post(self, body: bytes) -> RelayAnswer:
-        """What Ductile answered to the event in the body. Raises httpx2.HTTPError, and Unreadable for a body that is
-        too large."""
+        """Raises httpx2.HTTPError, and UnreadableAnswer for a body that is too large."""
         answer = await self._post(body)
-        return await self._post(body) if answer.fate == "skewed" else answer
+        return await self._post(body) if answer.outcome == "skewed" else answer
 
     async def _post(self, body: bytes) -> RelayAnswer:
         headers = signed_headers(self._us, body)
@@ -71,8 +71,8 @@ def signed_headers(us: RelayPeerSettings, body: bytes) -> dict[str, str]:
 async def open_relay_ingress(
     url: str, us: RelayPeerSettings, *, timeout_s: float, transport: httpx2.AsyncBaseTransport | None = None
 ) -> AsyncIterator[RelayIngress]:
-    """`transport`: in place of the network. Each event has a connection of its own: a closed one would make its fate
-    doubtful."""
+    """`transport` replaces the network. Each event has its own connection: on one that Ductile closes meanwhile its
+    outcome would be unknown."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
     async with httpx2.AsyncClient(
         base_url=url, timeout=timeout_s, limits=limits, transport=transport, trust_env=False

@@ -1,10 +1,9 @@
-"""Tools in one Ductile or in several. Fills the port ToolRunner, and leaves each call to the Ductile that has its tool.
+"""Runs calls in one or several Ductiles: the port ToolRunner.
 
     intent and receipt durable ─▶ start ─▶ job id durable ─▶ wait for the job ─▶ verdict
 
-Before a write Ductile is asked whether it is there: a write that something on the way answers in its place would have
-to be looked for, or by a person. A job that outlives its call is followed on, also across restarts. Each Ductile has
-its own event stream.
+Ductile's health is checked before each write: if a proxy answered in its place, the outcome would be unknown. A job
+that outlives its call is followed on, also across restarts.
 """
 
 import asyncio
@@ -28,13 +27,13 @@ from ductile_gateway.calls.call import (
     failed,
 )
 from ductile_gateway.calls.ledger import Ledger
-from ductile_gateway.ductile.api import Away, Lost, open_api
+from ductile_gateway.ductile.api import AnswerLost, Unavailable, open_api
 from ductile_gateway.ductile.catalog import DuctileTools
-from ductile_gateway.ductile.jobs import Going, Queue, ToldOfSent
+from ductile_gateway.ductile.jobs import OnStart, QueueDepth, Unfinished
 from ductile_gateway.ductile.relay import open_relay_ingress
 from ductile_gateway.ductile.settings import DuctileSettings, own_name, owner
-from ductile_gateway.ductile.starts import ApiStarts, RelayStarts, sent_by
-from ductile_gateway.ductile.watch import DuctileEvents, JobWatch, Pace
+from ductile_gateway.ductile.starts import ApiStarts, RelayStarts, attempt
+from ductile_gateway.ductile.watch import DuctileEvents, JobWatch, Timing
 from ductile_gateway.ports import Begin, unrecorded
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from groundwork.service.machine import utc_now
@@ -44,30 +43,29 @@ from schemas.values import dataclass, replace
 COME_BACK_S = 1.0
 HEALTHY_WITHIN_S = 5.0
 QUEUE_COME_BACK_S = 5.0
-FOR = timedelta(hours=24)
-"""As long as Ductile keeps its jobs. Its attempts at one take a quarter of an hour."""
+FOLLOWED_FOR = timedelta(hours=24)
+"""As long as Ductile keeps its jobs."""
 
-Tell = Callable[[str, Verdict], Awaitable[bool]]
-"""Takes the key of a call and what came of it after all; False while the call has no answer yet."""
+ReportLate = Callable[[str, Verdict], Awaitable[bool]]
+"""Takes the key of a call and its late verdict; returns False while the call has no answer yet."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, eq=False)
 class DuctileRunner:
-    """Runs calls in one Ductile. `relayed`: how calls of these routes are started."""
+    """`relayed`: starts by route, of routes that are called by events."""
 
     settings: DuctileSettings
     ledger: Ledger
     watch: JobWatch
     api: ApiStarts
     relayed: Mapping[str, RelayStarts]
-    queue: Queue
-    told: ToldOfSent
+    queue: QueueDepth
+    on_start: OnStart
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
-        """Raises AlreadyStarted for a key that was begun and not forgotten, TryAgain when nothing was sent, and what
-        `begin` raises."""
+        """Raises TryAgain if nothing was sent, and what `begin` raises."""
         if call.deadline_at <= utc_now():
             return failed("expired", "the deadline had passed before the call was sent to Ductile", retryable=True)
         depth, most = self.queue(), self.settings.queue_most
@@ -76,21 +74,21 @@ class DuctileRunner:
         starts = self.relayed.get(call.plugin, self.api)
         receipt = await self._before(call, starts)
         await begin(receipt)
-        sent = await sent_by(starts.path(call), starts.start(call))
-        self.told(call, sent)
-        if sent.job_id:
-            return await self._accepted(call, sent.job_id, receipt)
-        if sent.fate == "lost":
-            found = await self._lost(call, receipt, sent.why)
+        start = await attempt(starts.path(call), starts.start(call))
+        self.on_start(call, start)
+        if start.job_id:
+            return await self._accepted(call, start.job_id, receipt)
+        if start.outcome == "lost":
+            found = await self._lost(call, receipt, start.why)
             if isinstance(found, NeverStarted):
-                raise TryAgain(f"{sent.why}; Ductile has no job of the call, so it is made again", COME_BACK_S)
+                raise TryAgain(f"{start.why}; Ductile has no job of the call, so it is made again", COME_BACK_S)
             return found
         await self.ledger.never_sent(call.key)
-        if sent.fate == "not_sent":
-            raise TryAgain(sent.why, COME_BACK_S)
-        is_missing = any(words in sent.why for words in ("not found", "not supported", "not allowed"))
-        is_of_arguments = sent.status in (400, 413, 422) and not is_missing
-        return failed("invalid_arguments" if is_of_arguments else "configuration", sent.why, retryable=False)
+        if start.outcome == "not_sent":
+            raise TryAgain(start.why, COME_BACK_S)
+        is_missing = any(words in start.why for words in ("not found", "not supported", "not allowed"))
+        is_of_arguments = start.status in (400, 413, 422) and not is_missing
+        return failed("invalid_arguments" if is_of_arguments else "configuration", start.why, retryable=False)
 
     async def resume(self, call: ToolCall) -> Verdict:
         receipt = await self.ledger.receipt(call.key)
@@ -101,14 +99,14 @@ class DuctileRunner:
         return await self._watched(call, receipt.job_id, receipt)
 
     async def _before(self, call: ToolCall, starts: ApiStarts | RelayStarts) -> Receipt:
-        """The receipt of a call that is to be sent now. Raises TryAgain where a stranger would answer a write."""
+        """Receipt of a call that is about to be sent. Raises TryAgain for a write while Ductile is unavailable."""
         way = starts.way(call)
-        if call.may_repeat or way == "event":  # repeated, both do no harm
+        if call.may_repeat or way == "event":  # safe to repeat
             return Receipt(utc_now(), way=way)
         try:
             async with asyncio.timeout(HEALTHY_WITHIN_S):
                 newest = await self.api.before(call)
-        except (Away, TimeoutError) as error:
+        except (Unavailable, TimeoutError) as error:
             why = error or "Ductile does not say how it is"
             raise TryAgain(f"not sent: {why}", COME_BACK_S) from error
         return Receipt(utc_now(), way=way, newest=newest)
@@ -128,10 +126,10 @@ class DuctileRunner:
         return replace(found, reason=f"{found.reason} ({why})") if isinstance(found, Unknown) else found
 
     async def _accepted(self, call: ToolCall, job_id: str, receipt: Receipt) -> Verdict:
-        self.api.known.append(job_id)
+        self.api.known_jobs.append(job_id)
         try:
             await self.ledger.accepted(call.key, job_id)
-        except TryAgain as error:  # the job runs, and this process knows it: only a crash would make it doubtful
+        except TryAgain as error:  # this process knows the job: only a crash would leave it in doubt
             log.warning("a job id is not stored", extra=call.facts() | {"job_id": job_id, "why": str(error)})
         return await self._watched(call, job_id, receipt)
 
@@ -140,14 +138,13 @@ class DuctileRunner:
         job = Job(job_id, pipeline=receipt.way != "plugin", of=of, ductile=self.settings.name)
         try:
             return await self.watch.verdict(job, call)
-        except Lost as error:
+        except AnswerLost as error:
             return await self._lost(call, receipt, str(error))
 
 
 @dataclass(eq=False)
 class Ductiles:
-    """`runners` by the name of their Ductile. Jobs that outlived the deadlines of their calls are all looked at every
-    `every_s` seconds."""
+    """`runners` by the name of their Ductile. `every_s`: between polls of jobs that outlived their calls."""
 
     runners: Mapping[str, DuctileRunner]
     ledger: Ledger
@@ -155,11 +152,11 @@ class Ductiles:
     finds_anywhere = True
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
-        name, its = self._of(call)
+        name, its = self._route(call)
         return await self.runners[name].run(its, begin)
 
     async def resume(self, call: ToolCall) -> Verdict:
-        name, its = self._of(call)
+        name, its = self._route(call)
         if name not in self.runners:
             return Unknown(f"it was made in a Ductile that the settings do not name any more ({call.plugin})")
         return await self.runners[name].resume(its)
@@ -179,34 +176,34 @@ class Ductiles:
             for name, number in late.items()
         ]
 
-    async def follow_late(self, tell: Tell) -> NoReturn:
+    async def follow_late(self, report: ReportLate) -> NoReturn:
         while True:
             try:
                 for key, job in self.ledger.late():
-                    await self._look(key, job, tell)
+                    await self._follow(key, job, report)
             except TryAgain as error:
                 log.warning("late results are looked for again later", extra={"why": str(error)})
             await asyncio.sleep(self.every_s)
 
-    async def _look(self, key: str, job: Job, tell: Tell) -> None:
-        over, its = utc_now() >= (job.late_since or EPOCH) + FOR, self.runners.get(job.ductile)
-        gone = Unknown(f"the settings do not name the Ductile {job.ductile} any more, which has job {job.job_id}")
+    async def _follow(self, key: str, job: Job, report: ReportLate) -> None:
+        over, its = utc_now() >= (job.late_since or EPOCH) + FOLLOWED_FOR, self.runners.get(job.ductile)
+        unknown = Unknown(f"the settings do not name the Ductile {job.ductile} any more, which has job {job.job_id}")
         try:
-            reading = await its.watch.look(job) if its else gone
-            if isinstance(reading, Going | Away):
+            reading = await its.watch.poll(job) if its else unknown
+            if isinstance(reading, Unfinished | Unavailable):
                 if not over:
                     return
-                reading = Unknown(f"job {job.job_id} of Ductile had not ended {FOR} after the deadline")
-            is_told = await tell(key, reading)
+                reading = Unknown(f"job {job.job_id} of Ductile had not ended {FOLLOWED_FOR} after the deadline")
+            is_reported = await report(key, reading)
         except (TryAgain, Broken, Misconfigured):
             raise
-        except Exception:  # what cannot be told now cannot be told in an hour
+        except Exception:  # a retry would fail as well
             log.exception("what came of a late job cannot be told", extra={"call": key, "job": job.job_id})
-            is_told = True
-        if is_told or over:
+            is_reported = True
+        if is_reported or over:
             await self.ledger.told_late(key)
 
-    def _of(self, call: ToolCall) -> tuple[str, ToolCall]:
+    def _route(self, call: ToolCall) -> tuple[str, ToolCall]:
         name = owner(call.plugin, self.runners)
         return name, replace(call, plugin=own_name(call.plugin, of=name))
 
@@ -217,21 +214,20 @@ async def open_ductiles(
     tools: Mapping[str, DuctileTools],
     ledger: Ledger,
     *,
-    queues: Mapping[str, Queue],
-    told: ToldOfSent,
-    pace: Pace | None = None,
+    queues: Mapping[str, QueueDepth],
+    on_start: OnStart,
+    timing: Timing | None = None,
     transport: httpx2.AsyncBaseTransport | None = None,
-    relay_transport: httpx2.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[Ductiles]:
-    """`transport`, `relay_transport`: in place of the network, for Ductile's API and its relay ingress."""
+    """`transport` replaces the network."""
     runners, heard = dict[str, DuctileRunner](), list[DuctileEvents]()
     async with contextlib.AsyncExitStack() as opened:
         for name, its in every.items():
             api = await opened.enter_async_context(open_api(its, transport))
-            kept, events = pace or Pace(most_s=its.poll_most_s), DuctileEvents(api)
+            kept, events = timing or Timing(most_s=its.poll_most_s), DuctileEvents(api)
             relayed = dict[str, RelayStarts]()
             if us := its.relay:
-                opening = open_relay_ingress(its.url, us, timeout_s=its.request_timeout_s, transport=relay_transport)
+                opening = open_relay_ingress(its.url, us, timeout_s=its.request_timeout_s, transport=transport)
                 starts = RelayStarts(await opened.enter_async_context(opening), us, its, kept)
                 relayed = dict.fromkeys(us.routes, starts)
             if its.events:
@@ -243,7 +239,7 @@ async def open_ductiles(
                 api=ApiStarts(api, tools.get(name, DuctileTools()), its, kept),
                 relayed=relayed,
                 queue=queues[name],
-                told=told,
+                on_start=on_start,
             )
         following = [asyncio.create_task(events.follow()) for events in heard]
         try:

@@ -1,7 +1,6 @@
-"""Settings of the way to a Ductile: the section `gateway.ductile`, and each of `gateway.ductiles`.
+"""Settings of a Ductile (`gateway.ductile`, `gateway.ductiles`): docs/CONFIGURATION.md.
 
-Of several Ductiles, `home_echo` is the plugin `echo` of `home`. A Ductile's name has no underscore.
-docs/CONFIGURATION.md says of each what it means.
+With several Ductiles, `home_echo` is the plugin `echo` of `home`. The name of a Ductile has no underscore.
 """
 
 import re
@@ -18,7 +17,7 @@ from schemas.fields import ToolName
 
 
 def owner(tool: str, names: Container[str]) -> str:
-    """The name of the Ductile that has the tool or route; empty where it begins with none of these names."""
+    """Name of the tool's or route's Ductile; empty if it begins with none of these names."""
     name, ends, _ = tool.partition("_")
     return name if ends and name in names else ""
 
@@ -32,10 +31,9 @@ def own_name(name: str, *, of: str) -> str:
 
 
 EVENT_TYPE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
-"""Types of events that Ductile takes; to be matched in full."""
+"""Event types that Ductile accepts; matched in full."""
 _Command = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}/[a-z0-9][a-z0-9_-]{0,63}$")]
 DuctileName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$", max_length=32)]
-"""As its `service.name`, which a Ductile with a relay has in this form."""
 PeerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")]
 
 
@@ -51,12 +49,12 @@ class RelayPeerSettings(Section):
 
 
 class RelayRouteSettings(RelayPeerSettings):
-    """Calls that go to Ductile as signed events: one without an answer is sent again under the same dedupe key."""
+    """Calls sent as signed events. One without an answer is sent again under the same dedupe key."""
 
     routes: Annotated[dict[ToolName, str | None], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _of_legal_types(self) -> Self:
+    def _has_legal_types(self) -> Self:
         for route, kind in self.event_types().items():
             if not EVENT_TYPE.fullmatch(kind):
                 raise ValueError(f"route {route} needs a type of lower-case words joined by dots, `-` or `_`")
@@ -88,7 +86,7 @@ class DuctileSettings(Section):
 
     @property
     def name(self) -> str:
-        """By which it is one of several; empty for the one that needs none."""
+        """Empty for `gateway.ductile`."""
         return self._name
 
     @property
@@ -100,7 +98,7 @@ class DuctileSettings(Section):
         return f"ductile {self._name}".rstrip()
 
     @model_validator(mode="after")
-    def _guarded(self) -> Self:
+    def _is_safe(self) -> Self:
         address = urlsplit(self.url)
         if address.scheme not in ("http", "https") or not address.hostname or address.username:
             raise ValueError("url must be http:// or https:// and a host, without a user")

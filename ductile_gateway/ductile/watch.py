@@ -1,9 +1,8 @@
-"""Waits for a job of a Ductile, until its end or the call's deadline, which is ours: Ductile cannot cancel.
+"""Waits for a Ductile job until it ends or the deadline of its call passes. Ductile cannot cancel a job.
 
-A Ductile that is away is waited for, beyond the deadline for as long as the answer is wanted. Its stream of events is a
-hint that a job may have ended: sooner than by looking, never instead of it. Ductile cuts the stream every ten minutes,
-drops events that are not read at once and begins its ids anew with each start: whenever the stream begins, all who wait
-look.
+While Ductile is unavailable, the wait goes on beyond the deadline for as long as the answer is wanted. Events are hints
+that a job may have ended; jobs are polled as well, because Ductile cuts its stream every ten minutes, drops events that
+are not read at once and restarts its ids. All waiting jobs are polled whenever the stream begins.
 """
 
 import asyncio
@@ -16,16 +15,33 @@ from typing import NoReturn
 from ductile_gateway.calls.artifacts import masked
 from ductile_gateway.calls.call import Job, JobFacts, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.ledger import Ledger
-from ductile_gateway.ductile.api import Away, Document, DuctileApi, DuctileRefused, Lost, Unreadable, fields_of
-from ductile_gateway.ductile.jobs import Going, SeeLog, facts_of, last_error, read_job, read_log, read_tree
+from ductile_gateway.ductile.api import (
+    AnswerLost,
+    Document,
+    DuctileApi,
+    DuctileRefused,
+    Unavailable,
+    UnreadableAnswer,
+    fields_of,
+)
+from ductile_gateway.ductile.jobs import (
+    NO_ERROR,
+    SeeLog,
+    Unfinished,
+    facts_of,
+    last_error,
+    read_job,
+    read_log,
+    read_tree,
+)
 from groundwork.service.machine import utc_now
 from schemas.values import dataclass, replace
 
 LAST_LOOK_S = 2.0
-"""How long the last look may take: the agent waits for ten seconds longer than it says."""
+"""Limit of the last poll: the agent waits ten seconds longer than the deadline."""
 MOST_STEPS = 20
 SOON_S = 0.02
-"""After an event: Ductile publishes it shortly before it has written down what it tells of."""
+"""Delay of a poll after an event: Ductile publishes it shortly before it stores the job."""
 SILENT_AT_MOST_S = 45.0
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 ENDINGS = frozenset({"job.completed", "job.failed", "job.timed_out", "job.skipped", "job.retry_exhausted"})
@@ -34,14 +50,14 @@ log = logging.getLogger(__name__)
 
 
 class DuctileEvents:
-    """One stream for all who wait. `follow` has to run beside them."""
+    """One stream for all waiting jobs. `follow` must run beside them."""
 
     def __init__(self, api: DuctileApi) -> None:
         self._api = api
         self._waiting: dict[str, asyncio.Event] = {}
 
     @contextlib.contextmanager
-    def of(self, job_id: str) -> Iterator[asyncio.Event]:
+    def hint_for(self, job_id: str) -> Iterator[asyncio.Event]:
         hint = self._waiting.setdefault(job_id, asyncio.Event())
         try:
             yield hint
@@ -49,19 +65,19 @@ class DuctileEvents:
             self._waiting.pop(job_id, None)
 
     async def follow(self) -> None:
-        """Follow the stream until cancelled, or until the token turns out not to allow it. Errors are logged."""
+        """Follows the stream until cancelled, or until Ductile refuses it. Errors are logged."""
         try:
             await self._follow()
         except DuctileRefused as refusal:
-            log.warning("jobs are looked at without Ductile's events", extra={"why": str(refusal)})
+            log.warning("jobs are polled without Ductile's events", extra={"why": str(refusal)})
         except Exception:
-            log.exception("jobs are looked at without Ductile's events: reading them failed")
+            log.exception("jobs are polled without Ductile's events: reading them failed")
 
     async def _follow(self) -> NoReturn:
         pause_s, clock = SHORTEST_PAUSE_S, asyncio.get_running_loop()
         while True:
             begun_at = clock.time()
-            with contextlib.suppress(Away):
+            with contextlib.suppress(Unavailable):
                 await self._listen()
             has_lasted = clock.time() - begun_at >= LONGEST_PAUSE_S
             pause_s = SHORTEST_PAUSE_S if has_lasted else min(2 * pause_s, LONGEST_PAUSE_S)
@@ -78,10 +94,10 @@ class DuctileEvents:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """All in seconds. first_s, most_s: between two looks. patience_s: at least for a Ductile that is away. settle_s:
-    until a job shows whose start was not answered. in_flight_s: how long such a start may be on its way. again_first_s,
-    again_most_s: before an event without an answer is sent again; each wait is twice as long as the one before."""
+class Timing:
+    """first_s, most_s: between two polls. patience_s: shortest wait for an unavailable Ductile. settle_s: until the job
+    of an unanswered start shows. in_flight_s: how long such a start may still arrive. again_first_s, again_most_s:
+    until an unanswered event is sent again, with doubling delays."""
 
     first_s: float = 0.1
     most_s: float = 5.0
@@ -92,7 +108,7 @@ class Pace:
     again_most_s: float = 10.0
 
     def after(self, waited_s: float) -> float:
-        """How long to wait for the next look, after so many seconds: an eighth, so that no end is told much later."""
+        """Delay of the next poll: an eighth of the wait so far."""
         return min(self.most_s, max(self.first_s, waited_s / 8))
 
     def patient_until(self, call: ToolCall) -> datetime:
@@ -104,32 +120,31 @@ class JobWatch:
     api: DuctileApi
     events: DuctileEvents
     ledger: Ledger
-    pace: Pace
+    timing: Timing
     secrets: Sequence[str]
 
     async def verdict(self, job: Job, call: ToolCall) -> Verdict:
-        """How the job ended, or `timeout` at the deadline of the call. Raises Lost where it is another call's job."""
-        most, deadline_at = self.pace.patient_until(call), call.deadline_at
-        looked_at = begun_at = utc_now()
-        delay_s, is_away = self.pace.first_s, False
-        with self.events.of(job.job_id) as hint:
+        """Outcome of the job, or `timeout` at the deadline. Raises AnswerLost if the job is another command's."""
+        most, deadline_at = self.timing.patient_until(call), call.deadline_at
+        polled_at = begun_at = utc_now()
+        delay_s, is_away = self.timing.first_s, False
+        with self.events.hint_for(job.job_id) as hint:
             while True:
                 hint.clear()
-                reading = await self._look_in_time(job, most)
-                if not isinstance(reading, Going | Away):
+                reading = await self._poll_in_time(job, most)
+                if not isinstance(reading, Unfinished | Unavailable):
                     return reading
                 now = utc_now()
-                if is_away:  # the time in which Ductile is away is not the tool's
-                    deadline_at = min(most, deadline_at + (now - looked_at))
-                is_away, looked_at = isinstance(reading, Away) and not reading.refused, now
+                if is_away:  # the deadline is the tool's: it does not run while Ductile is unavailable
+                    deadline_at = min(most, deadline_at + (now - polled_at))
+                is_away, polled_at = isinstance(reading, Unavailable) and not reading.refused, now
                 left_s = ((most if is_away else deadline_at) - now).total_seconds()
                 if left_s <= 0:
-                    return await self._given_up(job, call, reading)
+                    return await self._timeout(job, call, reading)
                 hinted = await _hinted(hint, within_s=min(delay_s, left_s))
-                delay_s = SOON_S if hinted else self.pace.after((now - begun_at).total_seconds())
+                delay_s = SOON_S if hinted else self.timing.after((now - begun_at).total_seconds())
 
-    async def look(self, job: Job) -> Going | Away | Verdict:
-        """What the job has come to by now, with what is known of how; Away where Ductile does not say."""
+    async def poll(self, job: Job) -> Unfinished | Unavailable | Verdict:
         reading = await self._readable(job)
         match reading:
             case Unknown(reason, ()):
@@ -138,13 +153,13 @@ class JobWatch:
                 return replace(reading, job=await self._facts(job, is_error=reading.status == "error"))
         return reading
 
-    async def _look_in_time(self, job: Job, most: datetime) -> Going | Away | Verdict:
+    async def _poll_in_time(self, job: Job, most: datetime) -> Unfinished | Unavailable | Verdict:
         left_s = (most - utc_now()).total_seconds()
         try:
             async with asyncio.timeout(max(left_s, 0) + LAST_LOOK_S):
-                return await self.look(job)
+                return await self.poll(job)
         except TimeoutError:
-            return Away("Ductile did not answer in time")
+            return Unavailable("Ductile did not answer in time")
 
     async def _facts(self, job: Job, *, is_error: bool) -> JobFacts:
         try:
@@ -153,76 +168,76 @@ class JobWatch:
                 if job.pipeline:
                     ids = [str(step.get("job_id")) for step in await self.api.tree(job.job_id)][:MOST_STEPS]
                 logs = await asyncio.gather(*(self.api.log(step, results=False) for step in ids))
-        except (Away, Unreadable, TimeoutError):
+        except (Unavailable, UnreadableAnswer, TimeoutError):
             return JobFacts(job.job_id)
         return facts_of(job.job_id, [entry for log in logs for entry in log], is_error=is_error, secrets=self.secrets)
 
-    async def _readable(self, job: Job) -> Going | Away | Verdict:
+    async def _readable(self, job: Job) -> Unfinished | Unavailable | Verdict:
         try:
             return await self._reading(job)
-        except Away as error:
+        except Unavailable as error:
             return error
-        except Lost:
+        except AnswerLost:
             raise
-        except Unreadable:
+        except UnreadableAnswer:
             return failed("bad_output", "the result of the job cannot be read", retryable=False)
-        except Exception:  # a status that is an object, levels without number: it has ended, or it never will
+        except Exception:  # such as a status that is an object: polling again does not help
             log.exception("Ductile's answer about a job cannot be read", extra={"job_id": job.job_id})
             return failed("bad_output", "what Ductile says of the job cannot be read", retryable=False)
 
-    async def _reading(self, job: Job) -> Going | Verdict:
+    async def _reading(self, job: Job) -> Unfinished | Verdict:
         try:
             found = await self.api.job(job.job_id)
-        except Unreadable:
-            return read_log(await self._log(job, results=False))
+        except UnreadableAnswer:
+            return read_log(await self._log(job))
         if found is None:
-            entries = await self._log(job, results=True)
+            entries = await self._log(job)
             return read_log(entries) if entries else Unknown(f"Ductile knows nothing of its job {job.job_id} any more")
         _check(job, found)
         reading = read_job(found)
-        if job.pipeline and not isinstance(reading, Going):
+        if job.pipeline and not isinstance(reading, Unfinished):
             before = await self.api.tree(job.job_id)
             await asyncio.sleep(SOON_S)
             again = await self.api.tree(job.job_id)
-            return read_tree(again) if len(again) == len(before) else Going()
-        return read_log(await self._log(job, results=False)) if isinstance(reading, SeeLog) else reading
+            return read_tree(again) if len(again) == len(before) else Unfinished()
+        return read_log(await self._log(job)) if isinstance(reading, SeeLog) else reading
 
-    async def _log(self, job: Job, *, results: bool) -> list[Document]:
+    async def _log(self, job: Job) -> list[Document]:
         try:
-            entries = await self.api.log(job.job_id, results=results)
-        except Unreadable:
-            if not results:
-                raise
+            entries = await self.api.log(job.job_id, results=True)
+        except UnreadableAnswer:
             entries = await self.api.log(job.job_id, results=False)
         for entry in entries:
             _check(job, entry)
         return entries
 
-    async def _given_up(self, job: Job, call: ToolCall, reading: Going | Away) -> ToolOutcome:
+    async def _timeout(self, job: Job, call: ToolCall, reading: Unfinished | Unavailable) -> ToolOutcome:
         await self.ledger.outlived(call.key, job, utc_now())
-        why, said = f"job {job.job_id} of Ductile has not ended", ""
-        if isinstance(reading, Away):
+        why, error = f"job {job.job_id} of Ductile has not ended", ""
+        if isinstance(reading, Unavailable):
             why = f"Ductile is away ({reading})"
         elif reading.retrying:
-            said = await self._last_error(job)
-            why = f"Ductile is still trying its job {job.job_id}, because of: {said}"
+            error = await self._last_error(job)
+            why = f"Ductile is still trying its job {job.job_id}, because of: {error}"
         timeout = failed("timeout", f"the deadline has passed: {why}", retryable=True)
-        return replace(timeout, job=JobFacts(job.job_id, last_error=said))
+        return replace(timeout, job=JobFacts(job.job_id, last_error=error))
 
     async def _last_error(self, job: Job) -> str:
         try:
             async with asyncio.timeout(LAST_LOOK_S):
                 tree = await self.api.tree(job.job_id)
-        except (Away, Unreadable, TimeoutError):
-            return "it did not say what"
+        except (Unavailable, UnreadableAnswer, TimeoutError):
+            return NO_ERROR
         return masked(last_error(tree), self.secrets)
 
 
 def _check(job: Job, found: Document) -> None:
-    """Raises Lost where the answer to the start was another's, as of a proxy that keeps answers."""
+    """Raises AnswerLost for a job of another command: a caching proxy answered the start."""
     plugin, command = job.of or ("", "")
     if job.of and (found.get("plugin", plugin), found.get("command", command)) != job.of:
-        raise Lost(f"the answer to its start named the job {job.job_id} of Ductile, which is one of another command")
+        raise AnswerLost(
+            f"the answer to its start named the job {job.job_id} of Ductile, which is one of another command"
+        )
 
 
 async def _hinted(hint: asyncio.Event, *, within_s: float) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Awaited, Offers
 from ductile_gateway.ductile.catalog import DuctileTools, without_call_id
-from ductile_gateway.ductile.jobs import Queue, ToldOfSent
+from ductile_gateway.ductile.jobs import OnStart, QueueDepth
 from ductile_gateway.ductile.settings import DuctileSettings, full_name
 from ductile_gateway.plugins.boxes import box_of, plugin_environment
 from ductile_gateway.plugins.folders import InstalledPlugin, PluginLacks, discover_plugins
@@ -92,7 +92,7 @@ def _drawn_of(settings: GatewaySettings, found: Mapping[str, DuctileTools], unhe
                 awaited[tool] = Awaited(route, str(unheard[name]))
             else:
                 choices[tool] = choice.model_copy(update={"plugin": route})
-    called = [tools.of(name) for name, tools in found.items()]
+    called = [tools.prefixed(name) for name, tools in found.items()]
     manifests = {name: manifest for tools in called for name, manifest in tools.manifests.items()}
     catalog, flaws = draw_catalog(manifests, choices, timeout_s=settings.timeout_s)
     told = (problem for tools in called for problem in (*tools.problems, *without_call_id(catalog, tools)))
@@ -179,14 +179,14 @@ async def open_tools(
     ledger: Ledger,
     folder: Path,
     *,
-    queues: Mapping[str, Queue],
-    told: ToldOfSent,
+    queues: Mapping[str, QueueDepth],
+    on_start: OnStart,
 ) -> AsyncIterator[Any]:
     """What fills the port ToolRunner. `queues`: by the name of a Ductile, how many jobs it is known to have."""
     if settings.runner == "ductile":
         every = settings.every_ductile()
         open_ductiles = loaded("ductile_gateway.ductile.runner:open_ductiles")  # with all that speaks HTTP
-        async with open_ductiles(every, tools.ductiles, ledger, queues=queues, told=told) as runner:
+        async with open_ductiles(every, tools.ductiles, ledger, queues=queues, on_start=on_start) as runner:
             yield runner
     elif settings.runner == "in_process":
         yield InProcessTools()

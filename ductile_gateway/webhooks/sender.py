@@ -69,7 +69,7 @@ class WebhookSender:
     async def _relay(self, notification: Notification, ingress: RelayIngress) -> Try:
         answer = await ingress.post(notification.body)
         why = f"Ductile's relay ingress answered {answer.status} {answer.error!a}"
-        match answer.fate:
+        match answer.outcome:
             case "accepted":
                 return Try("arrived")
             case "unheard":
@@ -77,7 +77,7 @@ class WebhookSender:
             case "refused":
                 hint = f": add {notification.type} to `accept` there, or take it out of `types` in gateway.outbound"
                 return Try("dead", why + hint * (answer.status == httpx2.codes.UNPROCESSABLE_CONTENT))
-        return Try("put_off", f"{why}: {SECRETS_DIFFER}" if answer.fate == "unsigned" else why)
+        return Try("put_off", f"{why}: {SECRETS_DIFFER}" if answer.outcome == "unsigned" else why)
 
     async def _call(self, notification: Notification, receiver: _Receiver) -> Try:
         if not (keys := receiver.keys()):

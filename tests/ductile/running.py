@@ -13,16 +13,16 @@ import httpx2
 from ductile_gateway.calls.call import CALL_ID, Intent, Receipt, ToolCall, ToolOutcome, Verdict
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile.catalog import DuctileTools
-from ductile_gateway.ductile.jobs import Queue
+from ductile_gateway.ductile.jobs import QueueDepth
 from ductile_gateway.ductile.runner import DuctileRunner, Ductiles, open_ductiles
 from ductile_gateway.ductile.settings import DuctileSettings
-from ductile_gateway.ductile.watch import Pace
+from ductile_gateway.ductile.watch import Timing
 from ductile_gateway.ports import Begin
 from tests.ductile.under_test import DuctileUnderTest, Execution
 from tests.gateway.parts import a_request, asked_for
 from tests.ledger.kit import embedded
 
-QUICK = Pace(first_s=0.02, most_s=0.2, patience_s=10.0, settle_s=0.3, in_flight_s=0.5, again_first_s=0.05)
+QUICK = Timing(first_s=0.02, most_s=0.2, patience_s=10.0, settle_s=0.3, in_flight_s=0.5, again_first_s=0.05)
 NO_TOOLS = DuctileTools()
 PIPELINE = "probe-asked"
 OF_A_PIPELINE = DuctileTools(pipelines=frozenset({PIPELINE}))
@@ -64,13 +64,12 @@ async def gateway(
     store: Path,
     *,
     tools: DuctileTools = NO_TOOLS,
-    pace: Pace = QUICK,
+    timing: Timing = QUICK,
     transport: httpx2.AsyncBaseTransport | None = None,
-    wire: httpx2.AsyncBaseTransport | None = None,
-    queue: Queue = lambda: None,
+    queue: QueueDepth = lambda: None,
     **changed: Any,
 ) -> AsyncIterator[Recorded]:
-    """A runner, with these settings changed. `transport`, `wire`: the ways to the API and to the relay ingress."""
+    """A runner, with these settings changed."""
     settings = settings_for(ductile, **changed)
     async with (
         embedded(store)() as stores,
@@ -79,13 +78,12 @@ async def gateway(
             {"": tools},
             stores.ledger,
             queues={"": queue},
-            told=lambda *_: None,
-            pace=pace,
+            on_start=lambda *_: None,
+            timing=timing,
             transport=transport,
-            relay_transport=wire,
         ) as several,
     ):
-        several.every_s = pace.most_s
+        several.every_s = timing.most_s
         yield Recorded(several.runners[""], stores.ledger, several)
 
 

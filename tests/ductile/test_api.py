@@ -7,12 +7,12 @@ import pytest
 
 from ductile_gateway.ductile.api import (
     MOST_BYTES,
-    Away,
+    AnswerLost,
     DuctileApi,
     DuctileRefused,
-    Lost,
     NotSent,
-    Unreadable,
+    Unavailable,
+    UnreadableAnswer,
     open_api,
 )
 from tests.ductile.running import NOWHERE
@@ -21,16 +21,19 @@ from tests.gateway.parts import ILLEGAL_NAMES
 JOB = {"job_id": "j-1"}
 STARTS: list[tuple[httpx2.Response | Exception, type[Exception]]] = [
     *((error("x"), NotSent) for error in (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)),
-    *((error("x"), Lost) for error in (httpx2.ReadError, httpx2.ReadTimeout, httpx2.WriteError, httpx2.WriteTimeout)),
-    (httpx2.RemoteProtocolError("x"), Lost),
-    (httpx2.Response(500, json={"error": "failed to enqueue job"}), Lost),
-    (httpx2.Response(503), Lost),
-    (httpx2.Response(200, json=JOB), Lost),
-    (httpx2.Response(202), Lost),
-    (httpx2.Response(202, text="[" * 100_000), Lost),
-    *((httpx2.Response(202, json=odd), Lost) for odd in ({"job_id": 7}, {"job_id": "../x"}, ["j-1"])),
-    (httpx2.Response(307, headers={"location": "http://elsewhere/"}), Lost),
-    (httpx2.Response(202, content=b"x" * (MOST_BYTES + 1)), Lost),
+    *(
+        (error("x"), AnswerLost)
+        for error in (httpx2.ReadError, httpx2.ReadTimeout, httpx2.WriteError, httpx2.WriteTimeout)
+    ),
+    (httpx2.RemoteProtocolError("x"), AnswerLost),
+    (httpx2.Response(500, json={"error": "failed to enqueue job"}), AnswerLost),
+    (httpx2.Response(503), AnswerLost),
+    (httpx2.Response(200, json=JOB), AnswerLost),
+    (httpx2.Response(202), AnswerLost),
+    (httpx2.Response(202, text="[" * 100_000), AnswerLost),
+    *((httpx2.Response(202, json=odd), AnswerLost) for odd in ({"job_id": 7}, {"job_id": "../x"}, ["j-1"])),
+    (httpx2.Response(307, headers={"location": "http://elsewhere/"}), AnswerLost),
+    (httpx2.Response(202, content=b"x" * (MOST_BYTES + 1)), AnswerLost),
     (httpx2.Response(400, json={"error": "root baggage claims failed: \n\x1b[31m" + "x" * 5000}), DuctileRefused),
 ]
 
@@ -60,7 +63,7 @@ async def test_a_start_was_not_sent_or_refused_or_is_lost_unless_the_answer_has_
 @pytest.mark.parametrize("body", [b"", b"x" * (MOST_BYTES + 1)])
 async def test_a_job_that_cannot_be_told_is_unreadable(body: bytes) -> None:
     async with api_that(httpx2.Response(200, content=body)) as api:
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableAnswer):
             await api.job("j-1")
 
 
@@ -69,7 +72,7 @@ async def test_what_is_no_id_and_no_name_never_reaches_a_url() -> None:
     async with api_that(AssertionError("it was asked")) as api:
         for job_id in ("", "../x", "a/b", "a?b", "a" * 65, "j\n"):
             for ask in (api.job(job_id), api.tree(job_id)):
-                with pytest.raises(Away):
+                with pytest.raises(Unavailable):
                     await ask
         for name in ILLEGAL_NAMES:
             ways = (api.start(name, "note", {}), api.start("probe", name, {}), api.start(name, None, {}))

@@ -13,9 +13,9 @@ import pytest
 
 from ductile_gateway.calls.call import Job, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict
 from ductile_gateway.ductile.catalog import DuctileTools
-from ductile_gateway.ductile.jobs import Going
-from ductile_gateway.ductile.runner import FOR, DuctileRunner, Ductiles
-from ductile_gateway.ductile.watch import Pace
+from ductile_gateway.ductile.jobs import Unfinished
+from ductile_gateway.ductile.runner import FOLLOWED_FOR, DuctileRunner, Ductiles
+from ductile_gateway.ductile.watch import Timing
 from groundwork.service.errors import TryAgain
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.fake.behaviours import (
@@ -47,7 +47,7 @@ from tests.kit.fakes import still
 from tests.kit.waiting import until
 from tests.ledger.kit import an_answer, embedded
 
-ONLY_EVENTS = Pace(first_s=15.0, most_s=15.0)
+ONLY_EVENTS = Timing(first_s=15.0, most_s=15.0)
 """Who looks that seldom ends in time only when events tell of the end."""
 HTML = b"<html><body>Nothing here</body></html>"
 
@@ -136,7 +136,7 @@ async def test_a_write_that_a_stranger_kept_is_made_once_it_is_sure_that_ductile
 
 async def test_a_write_is_not_made_again_while_it_may_be_on_its_way(fake: FakeDuctile, tmp_path: Path) -> None:
     fake.faults.strangers.append((Answer(504), False))
-    async with gateway(fake, tmp_path, pace=replace(QUICK, in_flight_s=60, patience_s=0.5)) as runner:
+    async with gateway(fake, tmp_path, timing=replace(QUICK, in_flight_s=60, patience_s=0.5)) as runner:
         found = await runner.run(a_call(within_s=1))
     assert isinstance(found, Unknown)
     assert "504" in found.reason
@@ -206,7 +206,7 @@ async def test_a_ductile_that_stays_away_is_waited_for_as_long_as_the_answer_is_
 ) -> None:
     call = a_call(within_s=0.5, do="hold", until=str(tmp_path / "gate"))
     call = replace(call, wanted_until=call.deadline_at + timedelta(seconds=0.7))
-    async with gateway(fake, tmp_path, pace=replace(QUICK, patience_s=0)) as runner:
+    async with gateway(fake, tmp_path, timing=replace(QUICK, patience_s=0)) as runner:
         running = asyncio.create_task(runner.run(call))
         await until(lambda: fake.executions)
         fake.kill()
@@ -224,7 +224,7 @@ async def run_held(fake: FakeDuctile, runner: Recorded, number: int) -> tuple[th
 
 
 async def test_an_event_ends_the_wait_for_a_job(fake: FakeDuctile, tmp_path: Path) -> None:
-    async with gateway(fake, tmp_path, pace=ONLY_EVENTS) as runner:
+    async with gateway(fake, tmp_path, timing=ONLY_EVENTS) as runner:
         release, _, running = await run_held(fake, runner, 1)
         await until(lambda: fake.executions)
         release.set()
@@ -255,8 +255,8 @@ async def test_late_jobs_are_told_once_they_can_be_and_given_up_after_a_day(tmp_
     refused: list[str] = []
 
     class Watch:
-        async def look(self, job: Job) -> Going | ToolOutcome:
-            return Going() if job.job_id == "never" else ToolOutcome("ok", text=job.job_id)
+        async def poll(self, job: Job) -> Unfinished | ToolOutcome:
+            return Unfinished() if job.job_id == "never" else ToolOutcome("ok", text=job.job_id)
 
     class Runner:
         watch = Watch()
@@ -276,7 +276,7 @@ async def test_late_jobs_are_told_once_they_can_be_and_given_up_after_a_day(tmp_
             since = datetime.now(UTC) + timedelta(days=number == 3, seconds=number)
             await kept.ledger.answer(replace(an_answer(), key=key))
             await kept.ledger.outlived(key, Job(key, pipeline=False), since)
-        still(datetime.now(UTC) + FOR + timedelta(minutes=1))
+        still(datetime.now(UTC) + FOLLOWED_FOR + timedelta(minutes=1))
         several = Ductiles({"": cast("DuctileRunner", Runner())}, kept.ledger, 0.01)
         following = asyncio.create_task(several.follow_late(take))
         await until(lambda: not several.findings())

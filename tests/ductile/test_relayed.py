@@ -26,7 +26,7 @@ def by_events(ductile: DuctileUnderTest, kind: str = "probe.asked", **changed: A
 
 
 class LossyWire(httpx2.AsyncBaseTransport):
-    """The way to a relay ingress. `sent` is what was to go there.
+    """The network to a Ductile, with faults on the way to its relay ingress. `sent` is what was to go there.
 
     swallowed: so many of the first events never arrive. lost: the answers to so many of those that arrive do not come
     back, and not before their jobs have ended.
@@ -40,6 +40,8 @@ class LossyWire(httpx2.AsyncBaseTransport):
         self._network = httpx2.AsyncHTTPTransport()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.url.path != self._ductile.peer.path:
+            return await self._network.handle_async_request(request)
         self.sent.append(await request.aread())
         if len(self.sent) <= self._swallowed:
             raise httpx2.ReadError("reset")
@@ -59,7 +61,7 @@ async def test_an_event_carries_the_call_and_is_sent_again_until_its_job_is_know
     shared: DuctileUnderTest, tmp_path: Path
 ) -> None:
     wire, call = LossyWire(shared, lost=1), a_call("handle", plugin=ROUTE, text="Grüße")
-    async with gateway(shared, tmp_path, relay=by_events(shared), wire=wire) as runner:
+    async with gateway(shared, tmp_path, relay=by_events(shared), transport=wire) as runner:
         found = outcome(await runner.run(call))
         assert outcome(await runner.resume(call)).status == "ok"
     run_id, step, tool, attempt = call.key.split(":")
@@ -75,7 +77,7 @@ async def test_the_next_gateway_sends_the_event_of_one_that_ended_before_the_ans
 ) -> None:
     wire = LossyWire(shared, lost=9) if arrives else LossyWire(shared, swallowed=9)
     call = a_call("handle", plugin=ROUTE)
-    async with gateway(shared, tmp_path, pace=SELDOM, relay=by_events(shared), wire=wire) as runner:
+    async with gateway(shared, tmp_path, timing=SELDOM, relay=by_events(shared), transport=wire) as runner:
         running = asyncio.create_task(runner.run(call))
         await until(lambda: ran(shared, call) if arrives else wire.sent)
         running.cancel()
@@ -83,7 +85,7 @@ async def test_the_next_gateway_sends_the_event_of_one_that_ended_before_the_ans
     for one in ran(shared, call):
         await asyncio.to_thread(finished, shared, one.job_id)
     next_wire = LossyWire(shared)
-    async with gateway(shared, tmp_path, relay=by_events(shared), wire=next_wire) as runner:
+    async with gateway(shared, tmp_path, relay=by_events(shared), transport=next_wire) as runner:
         assert outcome(await runner.resume(call)).status == "ok"
     assert (next_wire.sent, len(ran(shared, call))) == (wire.sent, 1)
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from ductile_gateway.calls.call import CALL_ID
 from ductile_gateway.ductile.catalog import DuctileTools, read_tools, wanted
 from ductile_gateway.ductile.settings import DuctileSettings
-from ductile_gateway.ductile.starts import of_call
+from ductile_gateway.ductile.starts import with_correlation
 from ductile_gateway.plugins.manifest import Manifest, read_manifest
 from ductile_gateway.tools.catalog import ToolChoice, draw_catalog
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
@@ -198,6 +198,6 @@ def test_an_address_that_would_give_the_token_away_is_refused(url: str) -> None:
 
 def test_a_call_by_event_carries_its_proof_where_pipelines_find_it_and_arguments_do_not_change_it() -> None:
     proved, bare = (asked_for(a_request().model_copy(update={"capability": one})) for one in ("k1.first", None))
-    payload, baggage = of_call(proved, {"url": "x", "capability": "k2.newer", CALL_ID: "call"})
+    payload, baggage = with_correlation(proved, {"url": "x", "capability": "k2.newer", CALL_ID: "call"})
     assert payload["capability"] == baggage["capability"] == "k1.first"
-    assert "capability" not in of_call(bare, {"capability": "k2.newer"})[0]
+    assert "capability" not in with_correlation(bare, {"capability": "k2.newer"})[0]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict
-from ductile_gateway.ductile.jobs import Going, SeeLog, read_job, read_log, read_tree
+from ductile_gateway.ductile.jobs import SeeLog, Unfinished, read_job, read_log, read_tree
 from ductile_gateway.plugins.response import Ending, Remains, judge, outcome_of
 
 OK: dict[str, Any] = {"status": "ok", "result": "done"}
@@ -165,12 +165,12 @@ def job(status: str, result: Any = None, **fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("reading", "expected"),
     [
-        *((read_job(job(status)), Going()) for status in ("queued", "running", "completed", "paused", "")),
-        (read_job(job("queued", started_at="2026-11-21T12:00:00Z")), Going(retrying=True)),
+        *((read_job(job(status)), Unfinished()) for status in ("queued", "running", "completed", "paused", "")),
+        (read_job(job("queued", started_at="2026-11-21T12:00:00Z")), Unfinished(retrying=True)),
         *((read_job(job("failed", *odd)), SeeLog()) for odd in ([], [7], [{"status": "continuation"}])),
-        (read_log([]), Going()),
-        (read_tree([job("succeeded", OK), job("queued")]), Going()),
-        (read_tree([]), Going()),
+        (read_log([]), Unfinished()),
+        (read_tree([job("succeeded", OK), job("queued")]), Unfinished()),
+        (read_tree([]), Unfinished()),
     ],
 )
 def test_only_what_ductile_calls_finished_and_tells_the_end_of_is_concluded_from(

@@ -1,1 +1,1 @@
-"""What happened to a run, folded from the facts of its entries, and in words. All that shows a run reads this."""
+"""The history of a run, folded from the facts of its entries, and its wording. Every view of a run reads it."""

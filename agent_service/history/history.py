@@ -1,4 +1,4 @@
-"""The history of a run: a fold of its entries into items. Each method is what an event or a fact does to them."""
+"""The history of a run: a fold of its entries into items, with one method per event or fact."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -7,29 +7,30 @@ from agent_service.core import events, facts
 from agent_service.core.phases import Phase, Plan, Verification
 from agent_service.core.waiting import Status, Stop
 from agent_service.history import words
-from agent_service.history.items import HEARD, Item, ItemError, ItemStatus, Thought, heard
+from agent_service.history.items import HANDLERS, Item, ItemError, ItemStatus, Thought, handles
 from agent_service.history.requests import Requests
 from agent_service.run.journal import JournalRecord
 
-_OF_DECISIONS: dict[facts.DecisionStatus, ItemStatus] = {
+_DECISION_STATUS: dict[facts.DecisionStatus, ItemStatus] = {
     "ok": "ok",
     "unusable": "error",
     "refused": "refused",
     "ignored": "cancelled",
     "outrun": "cancelled",
 }
-_OF_ENDINGS: dict[Status, ItemStatus] = {Status.DONE: "ok", Status.CANCELLED: "cancelled"}
+_ENDING_STATUS: dict[Status, ItemStatus] = {Status.DONE: "ok", Status.CANCELLED: "cancelled"}
 CALL, MODEL_WAIT, SLEEP, PAUSE = "call", "wait for the model", "wait by choice", "pause"
 
 
 def rests(record: JournalRecord) -> bool:
-    """True when the run ended, or waits for a person or an instant."""
+    """True if the run ended with this entry, or began to wait for a person or an instant."""
     return any(isinstance(fact, facts.RunEnded | facts.PersonAsked | facts.Slept) for fact in record.facts)
 
 
 class History(Requests):
-    """`seq` is the last entry that it has, `accepted` the first event, `started` the entry that froze the tools.
-    `reopened` counts answers that set it going again.
+    """`seq` is the newest entry, `accepted` the first event, `started` the entry that froze the tools.
+
+    `reopened` counts the answers that reopened the run.
     """
 
     accepted: events.WakeAccepted
@@ -42,53 +43,55 @@ class History(Requests):
         self.started: JournalRecord | None = None
         self.reopened = 0
         self._phase = Phase.PLAN
-        self.hear(records)
+        self.extend(records)
 
-    def hear(self, records: Iterable[JournalRecord]) -> None:
-        """Those that it has are left out: another reader has folded them meanwhile."""
+    def extend(self, records: Iterable[JournalRecord]) -> None:
+        """Ignores entries up to `seq`, which another reader may have added meanwhile."""
         for record in (record for record in records if record.entry.seq > self.seq):
             self.record, self.closed, self.seq = record, [], record.entry.seq
-            for told in (record.event, *record.facts):
-                if happen := HEARD.get(type(told)):
-                    happen(self, told)
+            for change in (record.event, *record.facts):
+                if handler := HANDLERS.get(type(change)):
+                    handler(self, change)
 
-    def ends(self, records: Iterable[JournalRecord]) -> Iterator[Item]:
-        """Hears these; each item is as it was when it was closed."""
+    def closed_by(self, records: Iterable[JournalRecord]) -> Iterator[Item]:
+        """Adds the entries; yields each item as it was when it was closed."""
         for record in records:
-            self.hear([record])
+            self.extend([record])
             yield from self.closed
 
-    # What happened
+    # Events
 
-    @heard(events.WakeAccepted)
+    @handles(events.WakeAccepted)
     def _wake_accepted(self, event: events.WakeAccepted) -> None:
         self.accepted, self._began = event, event.at
-        self.begin("accepted", kind="accepted", **words.titled(event))
+        self.begin("accepted", kind="accepted", **words.title_and_text(event))
 
-    @heard(events.RunStarted)
+    @handles(events.RunStarted)
     def _run_started(self, _: events.RunStarted) -> None:
         self.started = self.record
 
-    @heard(facts.CallReserved)
+    @handles(facts.CallReserved)
     def _call_reserved(self, event: facts.CallReserved) -> None:
         record = self.record
-        if record.first(facts.PersonAsked) or record.first(facts.RunEnded):  # it could break a budget, and is not made
+        if record.first(facts.PersonAsked) or record.first(
+            facts.RunEnded
+        ):  # the call could break a budget, and is not made
             return
         if record.first(facts.CallLost):
             lost = ItemError(error_class="lost", message="its reply was lost with the process that made the call")
             self.close(CALL, "error", error=lost)
         call = self._open_call(event.call)
-        call.text, call.model = str(words.said(event)), event.model
+        call.text, call.model = str(words.clause(event)), event.model
         asked_in = record.entry.seq - (event is record.event)  # the prompt is made before the reserve is committed
         call.about = {"asked_in": asked_in, "asked_at": event.at, "prompt_hash": event.prompt_hash}
 
     def _open_call(self, call: int) -> Item:
-        """An answer counts also where the call was put off."""
+        """The open call; begins it again where it was postponed and answered all the same."""
         if CALL not in self.open:
             self._call_asked(facts.CallAsked(call=call, phase=self._phase))
         return self.open[CALL]
 
-    @heard(events.ModelReplied)
+    @handles(events.ModelReplied)
     def _model_replied(self, reply: events.ModelReplied) -> None:
         self._open_call(reply.call)
         self.models[reply.model] = None
@@ -105,61 +108,61 @@ class History(Requests):
     def _close_call(self, thought: Thought, usage: events.ModelUsage | None) -> None:
         one, decision = thought.became, thought.decision
         doubted = isinstance(decision, Verification) and not decision.holds and one.status == "ok"
-        status, why = "refused" if doubted else _OF_DECISIONS[one.status], "; ".join(map(str, one.why))
+        status, why = "refused" if doubted else _DECISION_STATUS[one.status], "; ".join(map(str, one.why))
         again = self.record.first(facts.CallAsked) is not None
         error = ItemError(error_class=one.error_class, message=why, retryable=again) if why else None
-        told = {"thought": thought, "model": thought.reply.model, "text": str(words.decided(thought)), "error": error}
-        self.close(CALL, status, usage=usage, **told)
+        text = str(words.decision_clause(thought))
+        self.close(CALL, status, usage=usage, thought=thought, model=thought.reply.model, text=text, error=error)
 
-    @heard(events.ModelUnavailable)
+    @handles(events.ModelUnavailable)
     def _model_unavailable(self, event: events.ModelUnavailable) -> None:
         again = event.remedy in ("try_again", "shrink")
         error = ItemError(error_class=event.error_class, message=str(event.message), retryable=again)
         self._open_call(event.call)
-        self.close(CALL, "error", text=str(words.said(event)), error=error)
+        self.close(CALL, "error", text=str(words.clause(event)), error=error)
 
-    @heard(events.SignalReceived)
+    @handles(events.SignalReceived)
     def _signal_received(self, event: events.SignalReceived) -> None:
         signal, raised = event.signal, self.record.first(facts.LimitsRaised)
         about = {name: getattr(signal, name) for name in ("signal_id", "arguments_hash", "outcome")}
         self._person_spoke(event, **about, **({"limits": tuple(words.limits(raised.limits))} if raised else {}))
 
-    @heard(events.CancelRequested, events.StoodStill)
+    @handles(events.CancelRequested, events.StoodStill)
     def _person_spoke(self, event: events.Event, **about: Any) -> None:
-        item_id, said = f"person:{self.record.entry.seq}", words.titled(event)
-        self.begin(item_id, kind="person", about=about, **said)
+        item_id = f"person:{self.record.entry.seq}"
+        self.begin(item_id, kind="person", about=about, **words.title_and_text(event))
         self.close(item_id, "ok")
 
-    # What it led to
+    # Facts
 
-    @heard(facts.CallAsked)
+    @handles(facts.CallAsked)
     def _call_asked(self, asked: facts.CallAsked) -> None:
         self._phase = asked.phase
         self.close(MODEL_WAIT, "ok")
         self.close(SLEEP, "ok")
         step = self.newest_step + (asked.phase is Phase.PLAN)
         item_id = f"call:{asked.call}:{self.record.entry.seq}"
-        self._begin_phase(asked.phase, item_id, asked.call, step or None).text = str(words.said(asked))
+        self._begin_phase(asked.phase, item_id, asked.call, step or None).text = str(words.clause(asked))
 
     def _begin_phase(self, phase: Phase, item_id: str, call: int, step: int | None) -> Item:
         about = {"asked_in": self.record.entry.seq, "asked_at": self.record.at}
-        told: dict[str, Any] = {"title": phase.capitalize(), "phase": phase, "call": call, "step": step, "about": about}
-        return self.begin(item_id, CALL, kind="phase", **told)
+        title = phase.capitalize()
+        return self.begin(item_id, CALL, kind="phase", title=title, phase=phase, call=call, step=step, about=about)
 
-    def _wait(self, what: str, fact: facts.Fact, kind: str, **told: Any) -> None:
-        item_id = f"{'pause' if what == PAUSE else 'wait'}:{self.record.entry.seq}"
-        told |= {"about": {"kind": kind, "why": told.pop("why", "")}, **words.titled(fact)}
-        self.begin(item_id, what, kind="wait", status="waiting", **told)
+    def _wait(self, slot: str, fact: facts.Fact, kind: str, *, why: str = "", **fields: Any) -> None:
+        item_id = f"{'pause' if slot == PAUSE else 'wait'}:{self.record.entry.seq}"
+        fields |= {"about": {"kind": kind, "why": why}, **words.title_and_text(fact)}
+        self.begin(item_id, slot, kind="wait", status="waiting", **fields)
 
-    @heard(facts.CallPostponed)
-    def _call_put_off(self, fact: facts.CallPostponed) -> None:
+    @handles(facts.CallPostponed)
+    def _call_postponed(self, fact: facts.CallPostponed) -> None:
         self._wait(MODEL_WAIT, fact, "model_retry", phase=fact.phase, call=fact.call, until=fact.retry_at)
 
-    @heard(facts.Slept)
+    @handles(facts.Slept)
     def _slept(self, fact: facts.Slept) -> None:
         self._wait(SLEEP, fact, "time", until=fact.until)
 
-    @heard(facts.PersonAsked)
+    @handles(facts.PersonAsked)
     def _person_asked(self, fact: facts.PersonAsked) -> None:
         ask = fact.ask
         self.close(CALL, "cancelled")
@@ -167,28 +170,28 @@ class History(Requests):
         kind, why = ("person", ask.ending_class) if isinstance(ask, Stop) else (ask.kind, "")
         self._wait(PAUSE, fact, kind, why=why, until=fact.expires_at)
 
-    @heard(facts.RunReopened)
-    def _reopened(self, fact: facts.RunReopened) -> None:
+    @handles(facts.RunReopened)
+    def _run_reopened(self, fact: facts.RunReopened) -> None:
         self.reopened, self._began = self.reopened + 1, self.record.at
-        self._wait_again(fact)
+        self._reopen_requests(fact)
 
-    @heard(facts.RunStanding)
-    def _stands(self, fact: facts.RunStanding) -> None:
+    @handles(facts.RunStanding)
+    def _run_standing(self, fact: facts.RunStanding) -> None:
         if fact.status is not Status.QUEUED:
             self.close("accepted", "ok")
-        elif self.record.first(facts.RunReopened):  # it ended before its turn had come, for which it waits once more
-            self.go_on("accepted")
+        elif self.record.first(facts.RunReopened):  # it ended while queued, and is queued again
+            self.reopen("accepted")
         if fact.status is Status.RUNNING:
             refused = any(ruled.verdict != "approved" for ruled in self.record.all(facts.Ruled))
             self.close(PAUSE, "refused" if refused else "ok")
         self.status = fact.status
 
-    @heard(facts.RunEnded)
-    def _ended(self, fact: facts.RunEnded) -> None:
-        self._fail_with_run()
-        for what in tuple(self.open):
-            self.close(what, "cancelled")
-        status = _OF_ENDINGS.get(fact.status, "error")
+    @handles(facts.RunEnded)
+    def _run_ended(self, fact: facts.RunEnded) -> None:
+        self._fail_answered()
+        for slot in tuple(self.open):
+            self.close(slot, "cancelled")
+        status = _ENDING_STATUS.get(fact.status, "error")
         error = ItemError(error_class=fact.ending_class, message=str(fact.reason)) if status == "error" else None
         item_id = f"ending:{self.reopened}" if self.reopened else "ending"
         title = fact.status.capitalize()

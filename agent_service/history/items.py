@@ -1,4 +1,4 @@
-"""Items: what a run did and waited for, each from when until when.
+"""Items: what a run did and waited for, each with its beginning and end.
 
 accepted · phase (a model call, or the plan that came along) · step > task > attempt · wait · person · ending
 """
@@ -30,7 +30,7 @@ NOT_IN_TIMELINE = Field(exclude=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemError:
-    """Why something failed. `retryable`: whether it may be tried again."""
+    """An error. `retryable` is true where the same may be tried again."""
 
     error_class: Annotated[str, Field(alias="class")]
     message: str
@@ -45,7 +45,7 @@ class ItemError:
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """A decision in a reply, or in what came along with it, and what became of it."""
+    """A decision of a reply, or the plan that came along with it, and its ruling."""
 
     reply: ModelReplied
     became: Decided
@@ -58,15 +58,14 @@ class Thought:
 
 @dataclass(slots=True, kw_only=True)
 class Item:
-    """One bar of the timeline. `entry` is the entry it began with, `ended_in` the one it ended with; `until` is when a
-    wait, or the time for an answer, is over at the latest; `parent` is the item that it is a part of, and `depth` how
-    many of those there are above it. `task` and `round` are of a sub-request of a step, and of what belongs to it.
+    """One bar of the timeline, from the entry `entry` to the entry `ended_in`. `until` is the latest end of a wait, or
+    the deadline of an answer. `parent` is the enclosing item, `depth` the number of items around it. `task` and `round`
+    name a sub-request of a step.
 
-    Of a step or task, `attempt` is the newest, `summary` what it brought, and `child_run_id` the run that works on it,
-    where it asks an agent; `execution` is how its executor carried it out. An attempt `repeats` its step or task where
-    it says no more than that.
+    A step or task has its newest `attempt`, the `summary` of its result, `child_run_id` if another agent works on it,
+    and the `execution` that its executor reported. An attempt that `repeats` adds nothing to its step or task.
 
-    `usage`: of a model call. A plan that came along has none of its own: it is told with the framing or reflection.
+    `usage` is of a model call. A plan that came along with a framing or reflection counts with that.
     """
 
     id: str
@@ -98,18 +97,18 @@ class Item:
     execution: Execution | None = None
 
     about: Annotated[dict[str, Any], NOT_IN_TIMELINE] = field(default_factory=dict)
-    """Of a step and a task: arguments, route and who allowed it, as its first request was sent; query, reason and needs
-    of a task. Of a wait: `kind`, and `why` a run stopped. Of a phase: `asked_in`, the entry whose state its prompt was
-    made of, `asked_at`, when, and `prompt_hash`, the templates; and `refusals` of its claims.
+    """Step and task: arguments, route and approver of the first request; task: query, reason and needs. Wait: `kind`,
+    and `why` the run stopped. Phase: `asked_in`, the entry with the state of its prompt, `asked_at`, `prompt_hash` of
+    the templates, and `refusals` of its claims.
     """
     thought: Annotated[Thought | None, NOT_IN_TIMELINE] = None
     end: Annotated[RunEnded | None, NOT_IN_TIMELINE] = None
     outcome: Annotated[Outcome, NOT_IN_TIMELINE] = ""
-    """How a step, task or attempt ended, by the answer in the entry `answered_in`."""
+    """Result of a step, task or attempt, from the answer in the entry `answered_in`."""
     answered_in: Annotated[int, NOT_IN_TIMELINE] = 0
     again: Annotated[int, NOT_IN_TIMELINE] = 0
-    """How often it went on after its end; it began, or went on, at `opened_at` in the entry `opened_in`. An ending: the
-    run began, or was opened again.
+    """Number of reopenings; the newest, or the beginning, is at `opened_at` in the entry `opened_in`. An ending has the
+    instant at which its run was accepted or reopened.
     """
     opened_at: Annotated[datetime | None, NOT_IN_TIMELINE] = None
     opened_in: Annotated[int, NOT_IN_TIMELINE] = 0
@@ -137,23 +136,21 @@ def as_tree(items: Sequence[Item]) -> list[Item]:
 
 
 M = TypeVar("M", bound=Callable[..., None])
-HEARD: dict[type[Any], Callable[[Any, Any], None]] = {}
-"""What each event, and each fact, does to the items."""
+HANDLERS: dict[type[Any], Callable[[Any, Any], None]] = {}
+"""Methods of a history by the event or fact that they apply."""
 
 
-def heard(*kinds: type[Any]) -> Callable[[M], M]:
-    """The method is what these do to the items."""
-
-    def of(method: M) -> M:
-        HEARD.update(dict.fromkeys(kinds, method))
+def handles(*kinds: type[Any]) -> Callable[[M], M]:
+    def registered(method: M) -> M:
+        HANDLERS.update(dict.fromkeys(kinds, method))
         return method
 
-    return of
+    return registered
 
 
 class Items:
-    """`by_id` has them in the order in which they began; `open` those that are, by id, or by what there is one of at a
-    time; `closed` those that the entry in hand, `record`, closed, as they were then.
+    """Items of a run in order of their beginning (`by_id`), the open ones by slot, and copies of those that the current
+    `record` closed. A slot holds one item at a time; it is the item's id unless named.
     """
 
     record: JournalRecord
@@ -164,7 +161,7 @@ class Items:
         self.by_id: dict[str, Item] = {}
 
     def tree(self) -> list[Item]:
-        """All, each followed by what is a part of it."""
+        """All items, each followed by its parts."""
         tree = as_tree([*self.by_id.values()])
         for item in tree:
             above = self.by_id.get(item.parent or "")
@@ -176,28 +173,27 @@ class Items:
     def of_kind(self, kind: ItemKind) -> list[Item]:
         return [item for item in self.by_id.values() if item.kind == kind]
 
-    def begin(self, item_id: str, what: str = "", **told: Any) -> Item:
-        what = what or item_id
-        self.close(what, "cancelled")
-        at, entry, above = self.record.entry.at, self.record.entry.seq, self.by_id.get(told.get("parent") or "")
+    def begin(self, item_id: str, slot: str = "", **fields: Any) -> Item:
+        slot = slot or item_id
+        self.close(slot, "cancelled")
+        at, entry, above = self.record.entry.at, self.record.entry.seq, self.by_id.get(fields.get("parent") or "")
         depth = above.depth + 1 if above else 0
-        told = {"status": "open", "text": ""} | told
-        item = Item(id=item_id, entry=entry, depth=depth, started_at=at, opened_at=at, **told)
-        self.by_id[item_id] = self.open[what] = item
+        fields = {"status": "open", "text": ""} | fields
+        item = Item(id=item_id, entry=entry, depth=depth, started_at=at, opened_at=at, **fields)
+        self.by_id[item_id] = self.open[slot] = item
         return item
 
-    def go_on(self, item_id: str) -> None:
-        """An item that has ended is open again."""
+    def reopen(self, item_id: str) -> None:
         if item_id in self.by_id and item_id not in self.open:
             item = self.open[item_id] = self.by_id[item_id]
             item.status = "waiting" if item.attempt == 0 else "open"
             item.ended_at, item.ended_in, item.error, item.outcome = None, None, None, ""
             item.again, item.opened_at, item.opened_in = item.again + 1, self.record.entry.at, self.record.entry.seq
 
-    def close(self, what: str, status: ItemStatus, **told: Any) -> None:
-        """What is a part of it, and is not over, is cancelled."""
-        if item := self.open.pop(what, None):
-            for name, value in told.items():
+    def close(self, slot: str, status: ItemStatus, **fields: Any) -> None:
+        """Also cancels its open parts."""
+        if item := self.open.pop(slot, None):
+            for name, value in fields.items():
                 setattr(item, name, value)
             item.status, item.ended_at, item.ended_in = status, self.record.entry.at, self.record.entry.seq
             self.closed.append(replace(item))

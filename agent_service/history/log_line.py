@@ -1,7 +1,7 @@
-"""The log's line of an entry: which run moved where, how long that took, what it cost, who asked.
+"""The log line of an entry: transition, latency, cost, caller.
 
-No words of goals, models and tools but the reason of a failure. WARNING: a model or tool out of reach, and a run that
-stops otherwise than done or as asked.
+It has no text of goals, models and tools but the reason of a failure. WARNING means that a model or tool was out of
+reach, or that a run stopped neither done nor cancelled.
 """
 
 import logging
@@ -12,14 +12,14 @@ from agent_service.core.facts import AttemptAnswered, Decided, PersonAsked, RunE
 from agent_service.core.waiting import Status, Stop
 from agent_service.history.results import execution_of
 from agent_service.history.text import one_line
-from agent_service.history.words import bare
+from agent_service.history.words import log_summary
 from agent_service.run.changes import ChangeRecord
 from agent_service.trust.identity import trace_id
 from schemas.values import dataclass
 
 LONGEST_REASON = 500
 FOR_MACHINES = frozenset({"wake_id", "trace_id", "entry", "event", "logger"})
-"""Fields that a person who watches the log can do without."""
+"""Fields left out for people who watch the log."""
 OF_TROUBLE = (RunEnded, PersonAsked, AttemptAnswered)
 AS_ASKED = (Status.DONE, Status.CANCELLED)
 
@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """Names follow card 105; unknown values are null. `latency_ms` is since the answered request, else since the entry
-    before. `tokens` and `cost_usd` are of the answered call; of the whole run at its end.
+    """Field names follow card 105; unknown values are null. `latency_ms` counts from the answered request, else from
+    the entry before. `tokens` and `cost_usd` are those of the answered call, or of the whole run at its end.
     """
 
     level: int
@@ -41,13 +41,13 @@ class LogLine:
 
 def write(change: ChangeRecord) -> None:
     may_be_trouble = isinstance(change.event, ModelUnavailable) or not change.kinds.isdisjoint(OF_TROUBLE)
-    if log.isEnabledFor(logging.INFO) or (may_be_trouble and _wrong(change)[1]):
+    if log.isEnabledFor(logging.INFO) or (may_be_trouble and _trouble_of(change)[1]):
         line = log_line(change)
         log.log(line.level, line.message, extra=line.fields)
 
 
 def log_line(change: ChangeRecord) -> LogLine:
-    run, event, (error_class, trouble) = change.after, change.event, _wrong(change)
+    run, event, (error_class, trouble) = change.after, change.event, _trouble_of(change)
     answer, ended = change.first(AttemptAnswered), change.first(RunEnded)
     request, spent = answer or run.pending, ended.spent if ended else None
     tokens, cost_usd = (spent.tokens, spent.cost_usd) if spent else (None, None)
@@ -75,7 +75,7 @@ def log_line(change: ChangeRecord) -> LogLine:
         fields |= execution.model_dump(include={"job_id", "attempts", "exit_code"}, exclude_none=True)
     if trouble:
         fields["why"] = one_line(trouble, LONGEST_REASON)
-    return LogLine(logging.WARNING if trouble else logging.INFO, bare(change), fields)
+    return LogLine(logging.WARNING if trouble else logging.INFO, log_summary(change), fields)
 
 
 def _latency_ms(change: ChangeRecord, answer: AttemptAnswered | None) -> int | None:
@@ -86,8 +86,8 @@ def _latency_ms(change: ChangeRecord, answer: AttemptAnswered | None) -> int | N
     return max(0, round((change.entry.at - since).total_seconds() * 1000))
 
 
-def _wrong(change: ChangeRecord) -> tuple[str | None, str]:
-    """The class of what went wrong, and its reason where that is trouble."""
+def _trouble_of(change: ChangeRecord) -> tuple[str | None, str]:
+    """Error class of the entry, and the reason if it deserves a warning."""
     event, answer = change.event, change.first(AttemptAnswered)
     for fact in change.facts:
         stop = fact.ask if isinstance(fact, PersonAsked) else fact

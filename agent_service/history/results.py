@@ -1,4 +1,4 @@
-"""What a result brought: in words, how its executor carried it out, and the files that it left, by name."""
+"""Results of tools: their summary, how an executor carried them out, and the artifacts that they name."""
 
 import hashlib
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from schemas.events import ARTIFACT_PATH, Execution, ToolOutput, ToolResult
 from schemas.fields import Told
 
 FILES = ("context.md", "memory.md", "skills.md", "plan.md", "decisions.md", "trace.jsonl")
-"""The pages of a run."""
+"""Pages in a run's folder."""
 
 
 def execution_of(result: ToolResult | None) -> Execution | None:
@@ -29,13 +29,13 @@ def execution_of(result: ToolResult | None) -> Execution | None:
 
 
 def result_of(record: JournalRecord, step: int) -> ToolResult | None:
-    """The result of the step in the entry; None where silence or a person's word is the answer."""
+    """Result of the step in the entry; None if a timeout or a person answered."""
     event = record.event
     return event.result if isinstance(event, ToolReturned) and event.result.step == step else None
 
 
 def summary_of_answer(answer: AttemptAnswered, result: ToolResult | None) -> str:
-    """Empty where it is an error, or nothing waited for it."""
+    """Empty for an error, and for a result that the run did not wait for."""
     if result is None or answer.error or answer.status == "refused":
         return ""
     if result.status == "continuation":
@@ -45,7 +45,7 @@ def summary_of_answer(answer: AttemptAnswered, result: ToolResult | None) -> str
 
 
 class NamedArtifact(BaseModel):
-    """As entry `entry`, its newest mention, describes it. `size` is in bytes, `sha256` in hex."""
+    """An artifact as its newest mention, in entry `entry`, describes it. `size` is in bytes, `sha256` in hex."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -80,7 +80,7 @@ def named_artifacts(records: Iterable[JournalRecord]) -> tuple[NamedArtifact, ..
 
 
 def kept_artifacts(records: Iterable[JournalRecord]) -> dict[str, NamedArtifact]:
-    """By path, those with a lawful name."""
+    """Artifacts by path, without those of an illegal name."""
     return {one.path: one for one in named_artifacts(records) if one.is_kept}
 
 

@@ -1,7 +1,4 @@
-"""Events, facts and decisions in plain text, for items of the history and for the log: one table of sentences.
-
-A model has the name it gave itself, so that a script is known as a script.
-"""
+"""One table of sentences for events, facts and decisions; and the text of what a run waits for."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -34,7 +31,7 @@ from agent_service.run.lines import WaitsFor, waits_for
 from schemas.events import SignalKind, ToolResult
 from schemas.values import dataclass
 
-MAX_SAYING = 500
+MAX_SUMMARY = 500
 PAUSES = "pauses for "
 DONE = {
     phases.Phase.VERIFY: "verified",
@@ -93,11 +90,11 @@ SENTENCES: dict[type[Any], str] = {
     phases.ModelRefusal: "{:refusal}",
     phases.Unusable: "{reason}",
 }
-"""Before the first bar, what the log has of it; each part behind one is left out where a value of it is empty."""
+"""Only the part before the first bar is logged; each part after a bar is left out if one of its values is empty."""
 
 
 class Clause(NamedTuple):
-    """A clause. `bare` has no words of goals, models and tools: it is all that the log has of it."""
+    """A clause; `bare`, its logged part, has no text of goals, models and tools."""
 
     bare: str
     more: str = ""
@@ -106,31 +103,29 @@ class Clause(NamedTuple):
         return self.bare + self.more
 
 
-def said(told: Any) -> Clause:
-    """An event, a fact, a decision, or what a person is asked, by its sentence."""
-    told = told.ask if isinstance(told, facts.PersonAsked) else told
-    bare, *more = [part(told) for part in _PARTS[type(told)]]
+def clause(subject: Any) -> Clause:
+    """`subject`: an event, a fact, a decision or a person's ask, of a type that has a sentence."""
+    subject = subject.ask if isinstance(subject, facts.PersonAsked) else subject
+    bare, *more = [part(subject) for part in _PARTS[type(subject)]]
     return Clause(bare, "".join(more))
 
 
-def titled(told: Any) -> dict[str, str]:
-    """Title and text of an item."""
-    bare, more = said(told)
+def title_and_text(subject: Any) -> dict[str, str]:
+    bare, more = clause(subject)
     text = more.removeprefix(" by ").removeprefix(" from ").removeprefix(": ")
     return {"title": bare[0].upper() + bare[1:], "text": text}
 
 
-def say(record: JournalRecord) -> str:
-    """The entry in one line."""
-    return one_line("; ".join(map(str, (*_happened(record), *_led_to(record)))), MAX_SAYING)
+def entry_summary(record: JournalRecord) -> str:
+    return one_line("; ".join(map(str, _clauses(record))), MAX_SUMMARY)
 
 
-def bare(record: JournalRecord) -> str:
-    return "; ".join(clause.bare for clause in (*_happened(record), *_led_to(record)))
+def log_summary(record: JournalRecord) -> str:
+    return "; ".join(one.bare for one in _clauses(record))
 
 
-def answer_to(record: JournalRecord, over: facts.RequestFinished) -> facts.AttemptAnswered | None:
-    """The answer of the same entry that ended it, and tells more of it: its own, or that of asking once more."""
+def answer_behind(record: JournalRecord, over: facts.RequestFinished) -> facts.AttemptAnswered | None:
+    """The answer in the same entry that finished the request: its own, or that of its repetition."""
     for answer in record.all(facts.AttemptAnswered):
         asker, _, last = answer.task.rpartition(".")
         if answer.step == over.step and (asker if last == AGAIN else answer.task) == over.name[1]:
@@ -138,41 +133,42 @@ def answer_to(record: JournalRecord, over: facts.RequestFinished) -> facts.Attem
     return None
 
 
-def _led_to(record: JournalRecord) -> Iterator[Clause]:
-    """What the event led to, but for what became of what it brought itself."""
+def _clauses(record: JournalRecord) -> Iterator[Clause]:
+    """Skips finished requests that the clause of their answer covers."""
+    yield from _event_clauses(record)
     for fact in record.facts:
         if isinstance(fact, facts.RequestFinished):
-            if answer_to(record, fact) is None:
-                yield _named(request_of(fact.name), said(fact))
+            if answer_behind(record, fact) is None:
+                yield _prefixed(request_name(fact.name), clause(fact))
         elif isinstance(fact, facts.PersonAsked) or type(fact) in SENTENCES:
-            yield said(fact)
+            yield clause(fact)
 
 
-def _happened(record: JournalRecord) -> Iterator[Clause]:
+def _event_clauses(record: JournalRecord) -> Iterator[Clause]:
     event = record.event
     match event:
         case events.ModelReplied(model=model):
-            *others, last = (decided(Thought(event, one)) for one in record.all(facts.Decided))
+            *others, last = (decision_clause(Thought(event, one)) for one in record.all(facts.Decided))
             yield from (*others, last._replace(more=f"{last.more} (by {speaker(model)})"))
         case events.ToolReturned() | events.TimerFired():
             answers = record.all(facts.AttemptAnswered)
             for one in answers:
-                yield _named(_which(one.name, one.attempt), came(one, result_of(record, one.step)))
+                yield _prefixed(_attempt_name(one.name, one.attempt), answer_clause(one, result_of(record, one.step)))
             if not answers:
                 yield Clause("the time has come" if isinstance(event, events.TimerFired) else "a result")
         case _:
-            yield said(event)
+            yield clause(event)
 
 
-def decided(thought: Thought) -> Clause:
+def decision_clause(thought: Thought) -> Clause:
     decision, one = thought.decision, thought.became
     if one.status != "ok":
-        return Clause(f"{one.phase} {one.status}", f": {'; '.join(map(str, one.why)) or said(decision)}")
+        return Clause(f"{one.phase} {one.status}", f": {'; '.join(map(str, one.why)) or clause(decision)}")
     asks = isinstance(decision, phases.AskPerson | phases.Wait)
-    return said(decision) if asks else Clause(DONE[one.phase], f": {said(decision)}")
+    return clause(decision) if asks else Clause(DONE[one.phase], f": {clause(decision)}")
 
 
-def came(answer: facts.AttemptAnswered, result: ToolResult | None) -> Clause:
+def answer_clause(answer: facts.AttemptAnswered, result: ToolResult | None) -> Clause:
     what = answer.error.message if answer.error else summary_of_answer(answer, result)
     execution = execution_of(result)
     ran = f" ({execution})" if execution and str(execution) else ""
@@ -180,6 +176,7 @@ def came(answer: facts.AttemptAnswered, result: ToolResult | None) -> Clause:
 
 
 def speaker(model: str) -> str:
+    """The name that the model gave itself, with a note for a script."""
     return f"the script {model} (no language model)" if "script" in model.casefold() else model
 
 
@@ -204,30 +201,30 @@ def call_of(action: phases.Action) -> str:
     return f"{action.tool} {one_line(action.command, 64)}"
 
 
-def request_of(name: RequestName) -> str:
+def request_name(name: RequestName) -> str:
     step, task, asked_in = name
     return f"step {step}, {task} of round {asked_in}" if task else f"step {step}"
 
 
-def attempt_of(pending: Pending) -> str:
-    return f"{request_of(pending.name)} ({call_of(pending.action)}), attempt {pending.attempt}"
+def attempt_text(pending: Pending) -> str:
+    return f"{request_name(pending.name)} ({call_of(pending.action)}), attempt {pending.attempt}"
 
 
-def _which(name: RequestName, attempt: int) -> str:
-    return f"{request_of(name)} attempt {attempt}" if attempt > 1 else request_of(name)
+def _attempt_name(name: RequestName, attempt: int) -> str:
+    return f"{request_name(name)} attempt {attempt}" if attempt > 1 else request_name(name)
 
 
-def _named(what: str, clause: Clause) -> Clause:
-    return clause._replace(bare=f"{what}: {clause.bare}")
+def _prefixed(name: str, of: Clause) -> Clause:
+    return of._replace(bare=f"{name}: {of.bare}")
 
 
 def _unavailable(event: events.ModelUnavailable) -> str:
     return "not asked" if event.remedy == "hold" else f"the model gave no answer ({event.error_class})"
 
 
-_WORDED: dict[str, Callable[[Any], Any]] = {
+_FORMATS: dict[str, Callable[[Any], Any]] = {
     "": lambda value: instant(value) if isinstance(value, datetime) else value,
-    "attempt": lambda pending: _which(pending.name, pending.attempt),
+    "attempt": lambda pending: _attempt_name(pending.name, pending.attempt),
     "call": call_of,
     "calls": lambda actions: ", ".join(map(call_of, actions)),
     "holds": lambda holds: "holds" if holds else "does not hold",
@@ -242,25 +239,25 @@ _WORDED: dict[str, Callable[[Any], Any]] = {
     "unavailable": _unavailable,
     "usd": usd,
 }
-"""How a value is put into words, by what stands behind the colon in a sentence."""
+"""Formats of values, by the name after the colon in a sentence."""
 
 
 def _compiled(part: str, *, optional: bool) -> Callable[[Any], str]:
     pieces = [
-        (literal, None if path is None else attrgetter(path) if path else (lambda told: told), _WORDED[how or ""])
+        (literal, None if path is None else attrgetter(path) if path else (lambda value: value), _FORMATS[how or ""])
         for literal, path, how, _ in Formatter().parse(part)
     ]
 
-    def worded(told: Any) -> str:
+    def rendered(subject: Any) -> str:
         text = ""
         for literal, value_of, in_words in pieces:
-            value = in_words(value_of(told)) if value_of else ""
+            value = in_words(value_of(subject)) if value_of else ""
             if optional and value_of and value in ("", None):
                 return ""
             text += f"{literal}{value}"
         return text
 
-    return worded
+    return rendered
 
 
 _PARTS = {
@@ -274,7 +271,7 @@ _PARTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitReason(WaitsFor):
-    """`text` completes `it waits for …`."""
+    """`text` completes the sentence `it waits for …`."""
 
     text: str
 
@@ -282,26 +279,26 @@ class WaitReason(WaitsFor):
 def waiting_for(run: RunState) -> WaitReason | None:
     """None for a run that has not begun, or has ended."""
     waits = waits_for(run)
-    return WaitReason(**asdict(waits), text=_text(run.waiting)) if waits else None
+    return WaitReason(**asdict(waits), text=_wait_text(run.waiting)) if waits else None
 
 
-def _text(waiting: Waiting) -> str:
+def _wait_text(waiting: Waiting) -> str:
     match waiting:
         case Thinking():
-            return _of_thinking(waiting)
+            return _thinking_text(waiting)
         case Acting(pendings=(Pending(retry_at=datetime() as at) as pending,)):
-            return f"{instant(at)}, when {attempt_of(pending)} is sent"
+            return f"{instant(at)}, when {attempt_text(pending)} is sent"
         case Acting(pendings=pendings):
             results = "the result" if len(pendings) == 1 else "the results"
-            return f"{results} of {', '.join(map(attempt_of, pendings))}"
+            return f"{results} of {', '.join(map(attempt_text, pendings))}"
         case Sleeping(until=at, why=why):
             return f"{instant(at)}: {why}"
         case NeedsPerson(ask=ask):
-            return str(said(ask)).removeprefix(PAUSES)
+            return str(clause(ask)).removeprefix(PAUSES)
     return ""
 
 
-def _of_thinking(waiting: Thinking) -> str:
+def _thinking_text(waiting: Thinking) -> str:
     call, at = f"model call {waiting.asking.call} ({waiting.asking.phase})", waiting.retry_at
     if at is None:
         return f"the reply to {call}"

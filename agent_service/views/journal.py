@@ -11,7 +11,7 @@ from agent_service.core.waiting import Status
 from agent_service.history.history import History
 from agent_service.history.items import Item
 from agent_service.history.text import View
-from agent_service.history.words import say
+from agent_service.history.words import entry_summary
 from agent_service.run.changes import ChangeRecord, Journals, replay
 from agent_service.run.journal import JournalRecord
 from agent_service.run.ports import ModelQuestion, PromptText
@@ -54,7 +54,7 @@ def entry_view(record: JournalRecord) -> EntryView:
         seq=entry.seq,
         at=entry.at,
         kind=entry.kind,
-        summary=say(record),
+        summary=entry_summary(record),
         status=stands.status,
         pending_step=stands.step or None,
         event=_shown(json.loads(entry.event)),
@@ -83,7 +83,7 @@ class JournalReader:
         """Up to the entry `version` at least."""
         history = self._histories.get(run_id) or History()
         if history.seq < version:
-            history.hear(await self.records(run_id, history.seq, version - history.seq))
+            history.extend(await self.records(run_id, history.seq, version - history.seq))
         self._histories[run_id] = history
         self._histories.move_to_end(run_id)
         if len(self._histories) > REMEMBERED_RUNS:
@@ -140,7 +140,7 @@ def call_view(
         prompt=prompt,
         prompt_note=_why_it_may_differ(made, prompt.version),
         reply=json.loads(last.entry.event) if last and made.thought else None,
-        outcome=say(last) if last else "there is no reply yet",
+        outcome=entry_summary(last) if last else "there is no reply yet",
     )
 
 

@@ -24,7 +24,7 @@ from agent_service.history.history import History
 from agent_service.history.items import Item, Thought
 from agent_service.history.results import FILES, named_artifacts
 from agent_service.history.text import ask_lines, clipped, duration, instant, one_line, rfc3339
-from agent_service.history.words import said, waiting_for
+from agent_service.history.words import clause, waiting_for
 from agent_service.run.changes import replayed_state
 from agent_service.run.human_tasks import open_task, remedy
 from agent_service.run.journal import GENESIS, Entry, JournalRecord
@@ -40,7 +40,7 @@ _TIERS = {"read": "read, changes nothing outside and may be repeated", "write": 
 def pages(run: RunState, records: Sequence[JournalRecord]) -> dict[str, str]:
     """`records`: the whole journal of `run`."""
     history, task = History(), open_task(run)
-    ended = tuple(history.ends(records))
+    ended = tuple(history.closed_by(records))
     told: dict[str, Any] = {
         "run": run,
         "history": history,
@@ -78,7 +78,7 @@ def _templates() -> Any:
     )
     filters = (Marked, inline, sentence, code, fenced, json_block, tier, values, words.limits, words.speaker, words.usd)
     made.filters |= {one.__name__.lower(): one for one in filters}
-    made.filters |= {"call": words.call_of, "request": words.request_of}
+    made.filters |= {"call": words.call_of, "request": words.request_name}
     return made
 
 
@@ -149,7 +149,7 @@ _OURS: dict[type[Any], Callable[[Any], str]] = {
     float: "{:g}".format,
     int: str,
 }
-_TOLD: dict[type[Any], Callable[[Any], object]] = {Proof: shown_by, ItemClaim: said, ItemRetraction: said}
+_TOLD: dict[type[Any], Callable[[Any], object]] = {Proof: shown_by, ItemClaim: clause, ItemRetraction: clause}
 
 
 def worded(value: Any) -> Marked:
@@ -229,7 +229,7 @@ def _act(item: Item, request: Mapping[str, JsonValue]) -> Line:
 
 def _decision(item: Item, thought: Thought) -> Line:
     reply, one, decision = thought.reply, thought.became, thought.decision
-    summary = clipped(str(said(decision)), MAX_SUMMARY)
+    summary = clipped(str(clause(decision)), MAX_SUMMARY)
     line = _line(
         item, phase=one.phase, step=one.step, attempt=one.attempt, result_status=one.status, result_summary=summary
     )

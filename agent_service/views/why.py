@@ -9,7 +9,7 @@ from agent_service.core.limits import run_id_of
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending, Status
 from agent_service.history.text import View, instant
-from agent_service.history.words import WaitReason, attempt_of, executor_of, waiting_for
+from agent_service.history.words import WaitReason, attempt_text, executor_of, waiting_for
 from agent_service.run.human_tasks import Remedy, remedy
 from agent_service.run.ports import Dismissal
 from agent_service.views.inbox import DeadLetter
@@ -167,7 +167,7 @@ def _of_its_wait(run: RunState, seen: Observations) -> Iterator[Verdict]:
 
 
 def _of_a_sent_attempt(run: RunState, pending: Pending, seen: Observations) -> Iterator[Verdict]:
-    what, executor = attempt_of(pending), executor_of(run, pending)
+    what, executor = attempt_text(pending), executor_of(run, pending)
     if pending.grant:
         child = run_id_of(run.run_id, pending)
         see = Remedy(text="see what that run waits for", command=f"agentic why {child}")

@@ -14,7 +14,7 @@ from agent_service.cli import run_display
 from agent_service.core.state import RunState
 from agent_service.history.history import History
 from agent_service.history.log_line import log_line
-from agent_service.history.words import say
+from agent_service.history.words import entry_summary
 from agent_service.run.changes import ChangeRecord, replay
 from agent_service.run.ports import PromptText
 from agent_service.views.journal import call_view, timeline_view
@@ -98,7 +98,7 @@ def timeline(changes: Sequence[ChangeRecord]) -> dict[str, Any]:
 def of_entry(change: ChangeRecord) -> Iterator[str]:
     line = log_line(change)
     fields = {name: value for name, value in line.fields.items() if name not in OF_EVERY_LINE and value is not None}
-    yield f"{change.entry.seq}. {change.entry.kind}: {say(change)}"
+    yield f"{change.entry.seq}. {change.entry.kind}: {entry_summary(change)}"
     yield f"   {'WARNING ' if line.level > 20 else ''}{line.message} {json.dumps(fields)}"
 
 

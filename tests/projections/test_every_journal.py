@@ -68,7 +68,7 @@ def check_timeline(changes: list[ChangeRecord]) -> None:
     """It only grows, and only what the run is in is open."""
     history, known = History(), dict[str, int]()
     for change in changes:
-        history.hear([change, change])
+        history.extend([change, change])
         view = timeline_view(change.entry.run_id, history)
         items = {item.id: item.entry for item in view.items}
         assert len(items) == len(view.items)
@@ -135,7 +135,7 @@ def test_what_is_open_of_a_gathering_is_what_the_run_waits_for_and_each_request_
 ) -> None:
     changes, history = list(replay(entries_of(gathered(number)))), History()
     for change in changes:
-        history.hear([change])
+        history.extend([change])
         under_way, asked = change.after.pendings, change.after.graphs
         sent = {id_of(one.name) + f":attempt:{one.attempt}" for one in change.after.sent}
         assert {item.id for item in history.by_id.values() if item.ended_at is None and ":attempt:" in item.id} == sent

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from agent_service.core import events, facts
-from agent_service.history.items import HEARD
+from agent_service.history.items import HANDLERS
 from agent_service.history.log_line import log_line
 from agent_service.models.prompts.prompt import as_text
 from agent_service.run.changes import replay
@@ -39,8 +39,8 @@ TOLD_BY_OTHERS |= {facts.CallLost, facts.Ruled, facts.LimitsRaised}
 
 def test_every_event_and_every_fact_is_heard_or_told_by_another_of_its_entry() -> None:
     kinds = {*get_args(events.Event), *get_args(get_args(facts.Fact)[0])}
-    assert kinds - HEARD.keys() == TOLD_BY_OTHERS
-    assert HEARD.keys() <= kinds
+    assert kinds - HANDLERS.keys() == TOLD_BY_OTHERS
+    assert HANDLERS.keys() <= kinds
 
 
 def test_no_words_of_goals_models_and_tools_are_logged() -> None:

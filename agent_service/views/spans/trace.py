@@ -96,7 +96,7 @@ class Trace:
 
     def ended(self, record: JournalRecord) -> Iterator[Span]:
         """The spans that end with this entry."""
-        for item in self._history.ends([record]):
+        for item in self._history.closed_by([record]):
             if not (item.again and item.opened_in == record.entry.seq):
                 yield from self._of(record, item)
 

@@ -23,7 +23,7 @@ from agent_service.metrics.runs import AgentMetrics
 from agent_service.models.settings import open_model
 from agent_service.settings import AgentSettings
 from agent_service.store.database import ahead
-from agent_service.store.marks import refuse_moved_away
+from agent_service.store.moving import require_not_moved
 from agent_service.store.sqlite import RunStore
 from agent_service.views.workspace.rendering import Folders
 from groundwork.nats.buckets import changes
@@ -99,7 +99,7 @@ def open_store(settings: AgentSettings, ground: Ground, on_commit: OnCommit) -> 
     if settings.shared:
         shared: Opening = loaded("agent_service.store.opening:open_store")(ground, on_commit)
         return shared
-    refuse_moved_away(settings.store)
+    require_not_moved(settings.store)
     return RunStore.open(settings.store, ground.lease.held, on_commit, reserve=True)
 
 
@@ -133,7 +133,7 @@ async def _start(
     then the agent is ready."""
     since = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
     await agent.halting.recall()
-    agent.limits.recall(agent.store.taken, aside=agent.settings.shared)
+    agent.limits.recall(agent.store.usage, aside=agent.settings.shared)
     left = await agent.recovery.resume_all()
     halts = changes(agent.ground.link, subjects.LEASE_BUCKET, subjects.HALT_KEY, every_s=HALT_LOOK_S)
     background.start(_heard_of(agent.skills))  # runs that are to begin wait for it
@@ -155,9 +155,9 @@ async def _start(
     tell_ready()
     link, lease = agent.ground.link, agent.ground.lease
     log.info("ready", extra={"http": address(listener), "resumed": left, "nats": link.servers, "epoch": lease.epoch})
-    await agent.limits.recall_calls(agent.store.taken, agent.clock)
+    await agent.limits.recall_calls(agent.store.usage, agent.clock)
     if not agent.limits.spending.reached():
-        agent.recovery.let_go(await agent.store.held(), agent.clock.now())
+        agent.recovery.let_go(await agent.store.waiting_for_budget(), agent.clock.now())
     if agent.traces:
         group.create_task(agent.traces.run())
     every_s = INFORMED_AMONG_S if agent.several else INFORMED_S

@@ -13,7 +13,7 @@ from agent_service.admission.claims import LocalClaims, SharedClaims
 from agent_service.admission.limits import Admission, Capacity, Quotas, SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
-from agent_service.archive.pruning import Pruning, RunBelongings
+from agent_service.archive.pruning import Pruner, RunFiles
 from agent_service.background import Background
 from agent_service.bus.buckets import NatsArtifactStore, NatsBoard, NatsValues, ProvenArtifacts
 from agent_service.bus.messages import NatsIntake, NatsPublisher
@@ -69,7 +69,7 @@ class Agent:
     folders: Folders
     traces: "Traces | None"
     """None without a receiver."""
-    pruning: Pruning
+    pruning: Pruner
     starter: Starter
     several: "Cluster | None"
     """None for one alone."""
@@ -156,7 +156,7 @@ def build(
     several = queue and loaded("agent_service.cluster:Cluster")(store, queue, runs, kill_switch, clock)
     queued = several.turns if several else None
     receiving = NatsIntake(link, intake, turns.children, background, incoming, slots=slots, turns=queued)
-    belongings = RunBelongings(workspaces, artifacts, folders.at_rest)
+    belongings = RunFiles(workspaces, artifacts, folders.at_rest)
     return Agent(
         settings=settings,
         ground=ground,
@@ -176,7 +176,7 @@ def build(
         ),
         folders=folders,
         traces=traces,
-        pruning=Pruning(store.forgetting, belongings, settings.keep_runs, settings.limits.reopen_days, clock),
+        pruning=Pruner(store.retention, belongings, settings.keep_runs, settings.limits.reopen_days, clock),
         starter=starter,
         several=several,
         turns=turns,

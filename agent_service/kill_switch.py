@@ -174,7 +174,7 @@ class HaltControl:
         if halt is None or halt.until is None or halt.over:
             return
         told = StoodStill(at=halt.until, since=halt.since, by=halt.by, reason=halt.reason)
-        run_ids = await self.store.unsettled(halt.until)
+        run_ids = await self.store.open_or_changed(halt.until)
         for some in (run_ids[i : i + TOLD_AT_ONCE] for i in range(0, len(run_ids), TOLD_AT_ONCE)):
             await asyncio.gather(*(self._tell(run_id, told) for run_id in some))
         await self._take(halt.model_copy(update={"over": True}))

@@ -21,7 +21,7 @@ from agent_service.errors import OverQuota
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.changes import ChangeRecord, RemoteCommit
 from agent_service.run.ports import Clock
-from agent_service.store.beside import Taken
+from agent_service.store.records import UsageRecords
 from groundwork.service.errors import TryAgain
 from schemas.values import dataclass
 
@@ -217,18 +217,18 @@ class SharedLimits:
             self.spending.elsewhere(one)
             self.quotas.elsewhere(one)
 
-    def recall(self, taken: Taken, *, aside: bool = False) -> None:
+    def recall(self, taken: UsageRecords, *, aside: bool = False) -> None:
         """Load what is taken today. `aside`: also for calls under way, as of others. Raises TryAgain."""
         before = None
         while before != (newest := taken.newest()):  # so that all is told as of one entry
             before, today = newest, self.spending.today
             spent = taken.spent(today)
-            set_aside = taken.set_aside() if aside else {}
+            set_aside = taken.reserved() if aside else {}
             self.spending.recall(today, {caller: usd for caller, (usd, _) in spent.items()}, set_aside)
             self.quotas.recall(taken.open_runs(), {caller: size for caller, (_, size) in spent.items()})
         self._recalled = newest
 
-    async def recall_calls(self, taken: Taken, clock: Clock) -> None:
+    async def recall_calls(self, taken: UsageRecords, clock: Clock) -> None:
         """Load what the last minute's calls took of the rate. Raises TryAgain."""
         if self.rate_limiter.limited:
             now = clock.now()

@@ -7,8 +7,8 @@ from typing import Annotated, Protocol
 from pydantic import Field
 
 from agent_service.api.requests import Caller, DrainRequest, Nothing, PruneRequest, Query, StopRequest
-from agent_service.archive.pruning import Pruning
-from agent_service.archive.retention import Pruned
+from agent_service.archive.pruning import Pruner
+from agent_service.archive.retention import PruneReport
 from agent_service.core.waiting import Status
 from agent_service.history.text import View
 from agent_service.kill_switch import Draining, HaltControl
@@ -101,7 +101,7 @@ class PruneRows(Protocol):
 class OperatorCalls:
     store: RunStore
     draining: Draining
-    pruning: Pruning
+    pruning: Pruner
     rows: PruneRows
     now: Callable[[], datetime] = utc_now
 
@@ -167,7 +167,7 @@ def _view(halt: Halt | None) -> SwitchView:
     return SwitchView(stopped=True, by=halt.by, since=halt.since, reason=halt.reason)
 
 
-def prune_view(pruned: Pruned, rows: GatewayPruned, *, rules: bool, dry_run: bool) -> PruneView:
+def prune_view(pruned: PruneReport, rows: GatewayPruned, *, rules: bool, dry_run: bool) -> PruneView:
     listed = tuple(
         GoneView(run_id=run.run_id, status=run.status, ended_at=run.at, rule=rule) for run, rule in pruned.listed
     )

@@ -130,7 +130,7 @@ class RunCalls:
         with named_by(None if request.wake_id else key), self.intake.incoming.wake(caller.transport) as waking:
             try:
                 async with self.intake.admission.room.unless_trouble():
-                    known = await self.store.run_of(wake_id) is not None
+                    known = await self.store.run_by_wake(wake_id) is not None
                     async with self.intake.admission.quotas.wake(caller.payer, known=known):
                         if not known:
                             await self._check_new(request, waking)

@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from agent_service.archive.retention import (
-    Behind,
-    Ended,
-    Going,
+    EndedRun,
+    ExpiredBatch,
+    ExpiryCursor,
+    ExpiryFilter,
     KeepRunsSettings,
     Kind,
-    Over,
-    Place,
-    Pruned,
+    Leftovers,
+    PruneReport,
 )
 from agent_service.core.waiting import FINAL, Status
 from agent_service.run.ports import Clock
-from agent_service.store.beside import Forgetting
+from agent_service.store.records import RetentionRecords
 from agent_service.views.workspace.files import Workspace
 from groundwork.service.errors import TryAgain
 
@@ -40,7 +40,7 @@ REST_S, MOST_REST_S = 9.0, 2.0
 log = logging.getLogger(__name__)
 
 
-class Artifacts(Protocol):
+class RemovableArtifacts(Protocol):
     """The bucket. All methods raise TryAgain."""
 
     async def remove(self, run_id: str, path: str) -> None: ...
@@ -52,14 +52,14 @@ T = TypeVar("T")
 AtRest = Callable[[Collection[str]], AbstractAsyncContextManager[Any]]
 
 
-class RunBelongings:
+class RunFiles:
     """What runs have beside the store: folders, and artifacts on the bus. `at_rest`: inside, no folder is written, and
     none of these runs later."""
 
-    def __init__(self, workspaces: Path, artifacts: Artifacts, at_rest: AtRest = nullcontext) -> None:
+    def __init__(self, workspaces: Path, artifacts: RemovableArtifacts, at_rest: AtRest = nullcontext) -> None:
         self._workspace, self._artifacts, self._at_rest = Workspace(workspaces), artifacts, at_rest
 
-    async def remove(self, gone: Sequence[Behind]) -> None:
+    async def remove(self, gone: Sequence[Leftovers]) -> None:
         """Durably, folders first: they are here. Raises TryAgain."""
         whole = [one.run_id for one in gone if one.folder]
         async with self._at_rest(whole):
@@ -79,11 +79,11 @@ class RunBelongings:
             raise TryAgain(f"the folders of runs cannot be removed or measured: {error}") from error
 
 
-class Pruning:
+class Pruner:
     """Of one store. One pass at a time."""
 
     def __init__(
-        self, store: Forgetting, belongings: RunBelongings, rules: KeepRunsSettings, reopen_days: float, clock: Clock
+        self, store: RetentionRecords, belongings: RunFiles, rules: KeepRunsSettings, reopen_days: float, clock: Clock
     ) -> None:
         """`reopen_days`: how long an escalation may be answered."""
         self._store, self._belongings, self._rules, self._clock = store, belongings, rules, clock
@@ -100,9 +100,9 @@ class Pruning:
                 log.warning("expired runs could not be deleted", extra={"why": str(error)})
             await asyncio.sleep(LOOK_S)
 
-    async def prune(self, within_s: float | None = None, *, rest: float = REST_S) -> Pruned:
+    async def prune(self, within_s: float | None = None, *, rest: float = REST_S) -> PruneReport:
         """Rest `rest` times as long as work; `within_s` seconds at most."""
-        pruned = Pruned()
+        pruned = PruneReport()
         async with self._turn:
             with self._store.making_room():
                 await self._pass(pruned, within_s, rest=rest)
@@ -110,7 +110,7 @@ class Pruning:
             log.info("expired runs were deleted", extra={"runs": runs, "rule": rule})
         return pruned
 
-    async def _pass(self, pruned: Pruned, within_s: float | None, *, rest: float) -> None:
+    async def _pass(self, pruned: PruneReport, within_s: float | None, *, rest: float) -> None:
         loop = asyncio.get_running_loop()
         began = stepped = loop.time()
         async for going in self._steps(pruned):
@@ -122,33 +122,33 @@ class Pruning:
             await asyncio.sleep(min(MOST_REST_S, rest * (loop.time() - stepped)))
             stepped = loop.time()
 
-    async def preview(self) -> Pruned:
-        would, known = Pruned(), set[str]()
+    async def preview(self) -> PruneReport:
+        would, known = PruneReport(), set[str]()
         async for going in self._due():
             new = tuple(run for run in going.runs if run.run_id not in known)
             known.update(run.run_id for run in new if not going.artifacts)
-            would.add(Going(rule=going.rule, runs=new, artifacts=going.artifacts))
+            would.add(ExpiredBatch(rule=going.rule, runs=new, artifacts=going.artifacts))
         return would
 
-    async def _steps(self, pruned: Pruned) -> AsyncIterator[Going]:
-        nothing = Going(rule="", runs=())
-        while not pruned.trouble and (behind := await self._store.behind(LOOKED_UP)):
+    async def _steps(self, pruned: PruneReport) -> AsyncIterator[ExpiredBatch]:
+        nothing = ExpiredBatch(rule="", runs=())
+        while not pruned.trouble and (behind := await self._store.leftovers(LOOKED_UP)):
             await self._clear(behind, pruned)
             yield nothing
         async for going in self._due():
-            forget = self._store.forget_artifacts if going.artifacts else self._store.forget
+            forget = self._store.delete_artifacts if going.artifacts else self._store.delete
             behind = await forget(going.runs, going.rule, self._clock.now())
             await self._clear(behind, pruned)
             gone = {one.run_id for one in behind}
-            yield Going(
+            yield ExpiredBatch(
                 rule=going.rule,
                 runs=tuple(run for run in going.runs if run.run_id in gone),
                 artifacts=going.artifacts,
             )
-        while await self._store.give_back():
+        while await self._store.shrink():
             yield nothing
 
-    async def _clear(self, behind: Sequence[Behind], pruned: Pruned) -> None:
+    async def _clear(self, behind: Sequence[Leftovers], pruned: PruneReport) -> None:
         if not behind or pruned.trouble:
             return
         try:
@@ -157,21 +157,21 @@ class Pruning:
             pruned.trouble = f"files of runs that are gone are still there: {error}"
             log.warning("files of deleted runs could not be deleted", extra={"why": str(error)})
         else:
-            await self._store.cleared(behind)
+            await self._store.mark_cleared(behind)
 
-    async def _due(self) -> AsyncIterator[Going]:
+    async def _due(self) -> AsyncIterator[ExpiredBatch]:
         """What is to go, a few runs at a time: by days, then by bytes."""
         now = self._clock.now()
         for what, (kept, rule) in self._rules.by_days.items():
             before, artifacts = now - kept, what == "artifacts"
             over = self._over(before, now, with_artifacts=True) if artifacts else _ended_as(Status(what), before)
             async for some in self._ended(over):
-                yield Going(rule=rule, runs=some, artifacts=artifacts)
+                yield ExpiredBatch(rule=rule, runs=some, artifacts=artifacts)
         for kind, (most, rule) in self._rules.by_bytes.items():
             async for some in self._beyond(kind, most, now):
-                yield Going(rule=rule, runs=some)
+                yield ExpiredBatch(rule=rule, runs=some)
 
-    async def _beyond(self, kind: Kind, most: int, now: datetime) -> AsyncIterator[tuple[Ended, ...]]:
+    async def _beyond(self, kind: Kind, most: int, now: datetime) -> AsyncIterator[tuple[EndedRun, ...]]:
         """The oldest runs, until no more than `most` bytes are left."""
         sizes = await self._belongings.sizes(kind) if kind != "journal" else None
         excess = (await self._store.total() if sizes is None else sum(sizes.values())) - most
@@ -188,17 +188,19 @@ class Pruning:
             if excess <= 0:
                 return
 
-    def _over(self, before: datetime, now: datetime, *, with_artifacts: bool = False) -> Over:
+    def _over(self, before: datetime, now: datetime, *, with_artifacts: bool = False) -> ExpiryFilter:
         escalated_before = min(before, now - self._reopens)
-        return Over(statuses=FINAL, before=before, escalated_before=escalated_before, with_artifacts=with_artifacts)
+        return ExpiryFilter(
+            statuses=FINAL, before=before, escalated_before=escalated_before, with_artifacts=with_artifacts
+        )
 
-    async def _ended(self, over: Over) -> AsyncIterator[tuple[Ended, ...]]:
-        place: Place = None
-        while found := await self._store.ended(over, place, LOOKED_UP):
+    async def _ended(self, over: ExpiryFilter) -> AsyncIterator[tuple[EndedRun, ...]]:
+        place: ExpiryCursor = None
+        while found := await self._store.expired(over, place, LOOKED_UP):
             for at in range(0, len(found), AT_ONCE):
                 yield tuple(found[at : at + AT_ONCE])
             place = found[-1].at, found[-1].run_id
 
 
-def _ended_as(status: Status, before: datetime) -> Over:
-    return Over(statuses=frozenset({status}), before=before, escalated_before=before)
+def _ended_as(status: Status, before: datetime) -> ExpiryFilter:
+    return ExpiryFilter(statuses=frozenset({status}), before=before, escalated_before=before)

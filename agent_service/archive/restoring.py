@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from agent_service import settings
-from agent_service.archive.records import (
+from agent_service.archive.access import (
     NOWHERE,
     Report,
     alone,
+    artifact_hashes,
     artifacts_of,
     bus_at_hand,
-    hashes_in,
-    records,
+    open_reader,
     refuse_at_work,
 )
-from agent_service.archive.runs import ARTIFACTS, IntoDatabase, Runs, copy_into_log
+from agent_service.archive.contents import ARTIFACTS, ArchivedRuns, DatabaseLoader, copy_into_log
 from agent_service.archive.writing import AGENT, BESIDE_DATABASE, GATEWAY, OPEN, run_gateway
 from agent_service.bus.buckets import NatsArtifactStore, content_type_of, key_of
 from agent_service.bus.reading import told_ends
@@ -32,7 +32,7 @@ from agent_service.history.text import one_line
 from agent_service.run.lines import RunFilter
 from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE, open_database
-from agent_service.store.marks import Mark, is_moved_away, mark_in, put_mark, take_mark_away
+from agent_service.store.moving import MoveMarker, is_moved_away, read_marker, remove_marker, write_marker
 from agent_service.store.opening import log_of_runs
 from agent_service.store.sqlite import RunStore
 from groundwork.archive.format import Archive
@@ -71,7 +71,7 @@ async def restore(
     loaded = settings.load(config)
     series = Series(place, AGENT)
     with series.opened(backup) as (name, archive):
-        manifest, runs = archive.manifest, Runs(archive)
+        manifest, runs = archive.manifest, ArchivedRuns(archive)
         for file, flaw in archive.flaws():
             raise Misconfigured(f"{archive.path} is damaged: {file} {flaw}. Nothing was restored: use another copy")
         if dry_run:
@@ -94,7 +94,7 @@ async def restore(
     return Report(found, "\n".join(_told(found)), ok=not found["flawed"])
 
 
-async def _looked_at(loaded: AgentSettings, archive: Archive, runs: Runs, name: str) -> Report:
+async def _looked_at(loaded: AgentSettings, archive: Archive, runs: ArchivedRuns, name: str) -> Report:
     if loaded.keys_path().exists():
         archive.prove(KeyRing.open(loaded.keys_path()))
     async with bus_at_hand(loaded) as link:
@@ -140,7 +140,7 @@ async def _refuse_to_overwrite(loaded: AgentSettings, link: NatsLink, name: str)
 async def _refuse_a_stream_with_runs(link: NatsLink, name: str) -> None:
     """Raises Misconfigured, unless these are on their way into it."""
     log = log_of_runs(link)
-    mark = await mark_in(log)
+    mark = await read_marker(log)
     if (mark.state, mark.archive) != ("coming", name) and await log.end():
         coming = f"runs of {mark.archive} are on their way into it" if mark.state == "coming" else "it has runs"
         raise Misconfigured(
@@ -149,10 +149,10 @@ async def _refuse_a_stream_with_runs(link: NatsLink, name: str) -> None:
         )
 
 
-async def _restore_artifacts(runs: Runs, link: NatsLink) -> int:
+async def _restore_artifacts(runs: ArchivedRuns, link: NatsLink) -> int:
     """All but those that are as in the archive; where these are of an older backup, all but those that are there."""
     bucket, count = ArtifactBucket(link, subjects.ARTIFACT_BUCKET), 0
-    there, older = await hashes_in(link), ARTIFACTS in runs.archive.manifest.left_out
+    there, older = await artifact_hashes(link), ARTIFACTS in runs.archive.manifest.left_out
     for run_id, path in runs.artifacts():
         key, name = key_of(run_id, path), f"{run_id}/{path}"
         count += 1
@@ -162,7 +162,7 @@ async def _restore_artifacts(runs: Runs, link: NatsLink) -> int:
 
 
 async def _restore_runs(
-    runs: Runs, loaded: AgentSettings, name: str, link: NatsLink, *, stopped: bool, unknown: bool
+    runs: ArchivedRuns, loaded: AgentSettings, name: str, link: NatsLink, *, stopped: bool, unknown: bool
 ) -> dict[str, Any]:
     """`name`: of the backup. `unknown`: what the runs have written since is not known."""
     ring = KeyRing.open(loaded.keys_path())
@@ -184,13 +184,13 @@ async def _restore_runs(
                 write_out([runs.archive.read(file)], beside / file)
                 put_in_place(beside / file, loaded.store / file)
         put_in_place(beside / FILE, loaded.store / FILE)
-        take_mark_away(loaded.store)
+        remove_marker(loaded.store)
     return found
 
 
-async def _write(runs: Runs, database: SqliteFile) -> dict[str, str]:
+async def _write(runs: ArchivedRuns, database: SqliteFile) -> dict[str, str]:
     """The runs that could not be restored, and why."""
-    into, flawed = IntoDatabase(database), dict[str, str]()
+    into, flawed = DatabaseLoader(database), dict[str, str]()
     for run in runs.all:
         try:
             await into.add(run, runs.entries(run.run_id))
@@ -205,12 +205,12 @@ async def _write(runs: Runs, database: SqliteFile) -> dict[str, str]:
 async def _coming(link: NatsLink, name: str) -> AsyncIterator[None]:
     """Inside, no agent begins on the stream."""
     log = log_of_runs(link)
-    mark = await mark_in(log)
+    mark = await read_marker(log)
     if mark.state != "coming":
-        mark = await put_mark(log, Mark(state="coming", archive=name), mark)
+        mark = await write_marker(log, MoveMarker(state="coming", archive=name), mark)
         await refuse_at_work(link)
     yield
-    await put_mark(log, Mark(state="here", archive=name), mark)
+    await write_marker(log, MoveMarker(state="here", archive=name), mark)
 
 
 async def _found(store: RunStore, ring: KeyRing, link: NatsLink) -> dict[str, Any]:
@@ -240,15 +240,15 @@ async def _stop(store: RunStore, taken: datetime) -> None:
     await store.halts.keep(Halt(number=number, since=taken, by="agentic restore", reason=reason))
 
 
-async def bring_back(config: Path | None) -> Report:
+async def restore_artifacts(config: Path | None) -> Report:
     """Contents that the bucket has lost, from the runs' folders, where their SHA-256 is the journal's; the agent may
     run. Raises Misconfigured without a store that can be read, and TryAgain where the bus does not answer."""
     kept_there, back, lost = 0, list[str](), dict[str, str]()
-    async with records(config) as kept, bus_at_hand(kept.settings) as link:
-        stored, run_ids = await hashes_in(link), await kept.store.artifacts()
+    async with open_reader(config) as reader, bus_at_hand(reader.settings) as link:
+        stored, run_ids = await artifact_hashes(link), await reader.store.artifacts()
         for run_id in run_ids:
             try:
-                named = artifacts_of(await kept.entries(run_id))
+                named = artifacts_of(await reader.entries(run_id))
             except Damaged as error:
                 lost[run_id] = str(error)
                 continue
@@ -259,7 +259,7 @@ async def bring_back(config: Path | None) -> Report:
                     kept_there += 1
                 elif digest is None:
                     lost[key] = NO_HASH
-                elif content := await asyncio.to_thread(kept.intact_copy, run_id, artifact):
+                elif content := await asyncio.to_thread(reader.intact_copy, run_id, artifact):
                     await NatsArtifactStore(link).put(run_id, path, content)
                     back.append(key)
                 else:

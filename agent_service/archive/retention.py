@@ -12,15 +12,15 @@ from schemas.values import dataclass
 
 LISTED = 1000
 
-Whole = Annotated[int, Field(ge=0, lt=2**63)]
+NonNegative = Annotated[int, Field(ge=0, lt=2**63)]
 Kind = Literal["journal", "workspaces", "artifacts"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-Place = tuple[datetime, str] | None
+ExpiryCursor = tuple[datetime, str] | None
 """Where a search goes on: after the run that had its newest entry then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class EndedRun:
     run_id: str
     status: Status
     version: int
@@ -28,7 +28,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Behind:
+class Leftovers:
     """What may be left of a deleted run: artifacts by path, and its folder unless only artifacts went."""
 
     run_id: str
@@ -37,7 +37,7 @@ class Behind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Over:
+class ExpiryFilter:
     """Runs that ended so, and had their newest entry before that; one that escalated, also before the other."""
 
     statuses: frozenset[Status]
@@ -47,23 +47,23 @@ class Over:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Going:
+class ExpiredBatch:
     rule: str
-    runs: tuple[Ended, ...]
+    runs: tuple[EndedRun, ...]
     artifacts: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
-class Pruned:
+class PruneReport:
     """Runs deleted by rule, and artifacts alone; the first by name. `more`: out of time. `trouble`: why files stay."""
 
     runs: dict[str, int] = field(default_factory=dict)
     artifacts: dict[str, int] = field(default_factory=dict)
-    listed: list[tuple[Ended, str]] = field(default_factory=list)
+    listed: list[tuple[EndedRun, str]] = field(default_factory=list)
     more: bool = False
     trouble: str = ""
 
-    def add(self, going: Going) -> None:
+    def add(self, going: ExpiredBatch) -> None:
         of = self.artifacts if going.artifacts else self.runs
         of[going.rule] = of.get(going.rule, 0) + len(going.runs)
         self.listed += [(run, going.rule) for run in going.runs[: LISTED - len(self.listed)]]
@@ -80,7 +80,7 @@ class Tombstone:
     wake_id: str
     wake_digest: str
     status: Status
-    last: Whole
+    last: NonNegative
     ended_at: AwareDatetime
     gone_at: AwareDatetime
     rule: str
@@ -93,7 +93,7 @@ class Tombstone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArtifactsGone:
+class ArtifactTombstone:
     """The artifacts of a run that stays were deleted by the setting `rule`."""
 
     run_id: str

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from agent_service.archive.records import Records, Report, artifacts_of, bus_at_hand, records
-from agent_service.archive.runs import Runs, changed, judge
+from agent_service.archive.access import Report, StoreReader, artifacts_of, bus_at_hand, open_reader
+from agent_service.archive.contents import ArchivedRuns, changed, judge
 from agent_service.bus.buckets import key_of
 from agent_service.bus.reading import ToldEnd, told_ends
 from agent_service.errors import Damaged
@@ -24,7 +24,7 @@ from agent_service.run.changes import replayed_state
 from agent_service.run.journal import Entry
 from agent_service.views.workspace.verify import JOURNAL, Flaw, flaw_in_journal
 from agent_service.views.workspace.verify import verify as flaws_of
-from groundwork.archive.format import Archive, Manifest
+from groundwork.archive.format import Archive, ArchiveManifest
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.program import installed_version
 from groundwork.sqlite.file import microseconds
@@ -37,7 +37,7 @@ SHOWN = 20
 
 
 @dataclass(slots=True, kw_only=True)
-class Verdict:
+class RunCheck:
     """`unchecked`: artifacts that could not be held against anything. `behind`: pages as of an earlier entry."""
 
     run_id: str
@@ -61,65 +61,65 @@ class Verdict:
 
 
 async def verify(name: str, config: Path | None) -> Report:
-    async with records(config) as kept:
-        verdict = await _verified(kept, await kept.named(name))
-    facts = asdict(verdict) | {"config": str(kept.config or "")}
+    async with open_reader(config) as reader:
+        verdict = await _verified(reader, await reader.named(name))
+    facts = asdict(verdict) | {"config": str(reader.config or "")}
     return Report(facts, "\n".join(verdict.lines()), ok=not verdict.flaws)
 
 
 async def verify_all(config: Path | None, *, against_bus: bool) -> Report:
     """Raises Misconfigured without a readable store, or without keys for the bus; Failure where that is away."""
-    async with records(config) as kept:
-        ends = await _ends(kept) if against_bus else []
-        flaws = [flaw for end in ends if (flaw := await _of_end(kept, end))]
-        runs, before, flawed = 0, None, list[Verdict]()
-        while lines := await kept.store.runs(limit=AT_ONCE, before=before):
-            verdicts = [await _verified(kept, line.run_id) for line in lines]
+    async with open_reader(config) as reader:
+        ends = await _ends(reader) if against_bus else []
+        flaws = [flaw for end in ends if (flaw := await _of_end(reader, end))]
+        runs, before, flawed = 0, None, list[RunCheck]()
+        while lines := await reader.store.runs(limit=AT_ONCE, before=before):
+            verdicts = [await _verified(reader, line.run_id) for line in lines]
             flawed += [verdict for verdict in verdicts if verdict.flaws]
             runs, before = runs + len(lines), lines[-1].run_id
-    facts = {"config": str(kept.config or ""), "runs": runs, "ends": len(ends)}
+    facts = {"config": str(reader.config or ""), "runs": runs, "ends": len(ends)}
     facts |= {"flaws": [asdict(flaw) for flaw in flaws], "flawed": [asdict(verdict) for verdict in flawed]}
     by = f", and end as the {len(ends)} endings on the bus say" if ends else ""
     text = [f"✗ {flaw}" for flaw in flaws] + [f"{line}  ({run.run_id})" for run in flawed for line in run.lines()]
     return Report(facts, "\n".join(text) or f"✓ {runs} runs are as they were written{by}", ok=not text)
 
 
-async def _ends(kept: Records) -> list[ToldEnd]:
-    if kept.ring is None:
-        raise Misconfigured(f"there is no file {kept.settings.keys_path()}, by which endings are proved")
-    async with bus_at_hand(kept.settings) as link:
-        return await told_ends(link, kept.ring)
+async def _ends(reader: StoreReader) -> list[ToldEnd]:
+    if reader.ring is None:
+        raise Misconfigured(f"there is no file {reader.settings.keys_path()}, by which endings are proved")
+    async with bus_at_hand(reader.settings) as link:
+        return await told_ends(link, reader.ring)
 
 
-async def _of_end(kept: Records, end: ToldEnd) -> Flaw | None:
-    entries = await kept.store.entries(end.run_id, after=end.seq - 1, limit=1)
-    if (entries and entries[0].hash == end.head) or await kept.store.tombstone(end.run_id):
+async def _of_end(reader: StoreReader, end: ToldEnd) -> Flaw | None:
+    entries = await reader.store.entries(end.run_id, after=end.seq - 1, limit=1)
+    if (entries and entries[0].hash == end.head) or await reader.store.tombstone(end.run_id):
         return None
     what = "another entry is there now" if entries else "it is not there any more"
     text = f"{end.subject} of {end.run_id} was told with entry {end.seq}: {what}"
     return Flaw(kind="changed" if entries else "missing", place=BUS, text=text)
 
 
-async def _verified(kept: Records, run_id: str) -> Verdict:
+async def _verified(reader: StoreReader, run_id: str) -> RunCheck:
     """Missing files are looked for again: an agent at work writes them within a second or two."""
     for look in range(LOOKS):
         await asyncio.sleep(LOOK_AGAIN_S if look else 0)
-        verdict = await _look(kept, run_id)
+        verdict = await _look(reader, run_id)
         if not verdict.flaws or any(flaw.kind != "missing" for flaw in verdict.flaws):
             break
     return verdict
 
 
-async def _look(kept: Records, run_id: str) -> Verdict:
-    flaws, entries = await journal_of(kept, run_id)
-    verdict = Verdict(run_id=run_id, entries=len(entries), flaws=flaws)
+async def _look(reader: StoreReader, run_id: str) -> RunCheck:
+    flaws, entries = await journal_of(reader, run_id)
+    verdict = RunCheck(run_id=run_id, entries=len(entries), flaws=flaws)
     if flaws:
         return verdict
-    are_gone = bool(await kept.store.artifacts_gone(run_id))
+    are_gone = bool(await reader.store.artifacts_gone(run_id))
     named = {} if are_gone else artifacts_of(entries)
-    folder = await asyncio.to_thread(kept.workspace.files, run_id)
+    folder = await asyncio.to_thread(reader.workspace.files, run_id)
     on_bus = [path for path, one in named.items() if folder is None or one.sha256 is None]
-    stored = await _stored(kept, run_id, on_bus) if on_bus else {}
+    stored = await _stored(reader, run_id, on_bus) if on_bus else {}
     verdict.artifacts = len(named)
     if folder is None:
         verdict.unchecked = on_bus if stored is None else []
@@ -127,18 +127,18 @@ async def _look(kept: Records, run_id: str) -> Verdict:
         return verdict
     verdict.unchecked = [path for path in on_bus if path not in (stored or {})]
     verdict.pages = len({file.path for file in folder.files} & set(FILES))
-    for flaw in await asyncio.to_thread(lambda: flaws_of(entries, kept.workspace, run_id, stored=stored)):
+    for flaw in await asyncio.to_thread(lambda: flaws_of(entries, reader.workspace, run_id, stored=stored)):
         if not (are_gone and flaw.kind == "missing" and is_artifact_path(flaw.place)):
             (verdict.behind if flaw.kind == "behind" else verdict.flaws).append(flaw)
     return verdict
 
 
-async def journal_of(kept: Records, run_id: str) -> tuple[list[Flaw], list[Entry]]:
+async def journal_of(reader: StoreReader, run_id: str) -> tuple[list[Flaw], list[Entry]]:
     """The entries, and what is wrong with them, or else with the run's row."""
     try:
-        async with kept.at_one_instant():
-            row, entries = await kept.store.row(run_id), await kept.entries(run_id)
-            run = await kept.store.stored(run_id)
+        async with reader.snapshot():
+            row, entries = await reader.store.row(run_id), await reader.entries(run_id)
+            run = await reader.store.stored(run_id)
     except Damaged as error:
         return [changed(JOURNAL, error.what)], []
     except ValueError as error:
@@ -162,10 +162,10 @@ async def journal_of(kept: Records, run_id: str) -> tuple[list[Flaw], list[Entry
     return [changed(ROW, f"its {name} is not what its journal gives") for name in differing], entries
 
 
-async def _stored(kept: Records, run_id: str, paths: Iterable[str]) -> dict[str, str] | None:
+async def _stored(reader: StoreReader, run_id: str, paths: Iterable[str]) -> dict[str, str] | None:
     """SHA-256 by path, of those that the bus has; None where it does not answer."""
     with suppress(TryAgain):
-        hashes = await kept.hashes()
+        hashes = await reader.hashes()
         return {path: hashes[key] for path in paths if (key := key_of(run_id, path)) in hashes}
     return None
 
@@ -182,7 +182,7 @@ def verify_file(path: Path, key: str | None = None) -> Report:
     """`key`: the public half of the key that must have signed it. Raises Misconfigured for what is no such file."""
     with Archive.opened(path) as archive:
         flaws, by, manifest = judge(archive, key=key), archive.signature, archive.manifest
-        runs = () if flaws else Runs(archive).all
+        runs = () if flaws else ArchivedRuns(archive).all
     facts: dict[str, Any] = {"file": str(path), "at": f"{manifest.at:%Y-%m-%dT%H:%M:%SZ}", "program": manifest.program}
     facts |= {"key": by.key if by else "", "public": by.public if by else ""}
     facts |= {"runs": [run.model_dump(mode="json", exclude={"positions"}) for run in runs]}
@@ -209,7 +209,7 @@ def verify_file(path: Path, key: str | None = None) -> Report:
     return Report(facts | {"flaws": [asdict(flaw) for flaw in flaws]}, "\n".join(text), ok=not flaws)
 
 
-def _of_manifest(path: Path, manifest: Manifest) -> Iterator[str]:
+def _of_manifest(path: Path, manifest: ArchiveManifest) -> Iterator[str]:
     made = f"made {manifest.at:%Y-%m-%d %H:%M:%S} UTC by version {manifest.program}"
     yield f"✓ {path} is as it was written; {made}"
     if manifest.program != installed_version():

@@ -17,18 +17,18 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from agent_service import settings
-from agent_service.archive.records import NOWHERE, Records, Report, alone, artifacts_of, records
-from agent_service.archive.runs import (
+from agent_service.archive.access import NOWHERE, Report, StoreReader, alone, artifacts_of, open_reader
+from agent_service.archive.contents import (
     ARTIFACTS,
     ArchivedRun,
-    Runs,
-    beside_runs,
+    ArchivedRuns,
     flaw_of,
     journal_name,
     journal_of,
+    side_records,
     stored_runs,
-    write_beside,
     write_runs,
+    write_side_records,
 )
 from agent_service.archive.verifying import journal_of as stored_journal
 from agent_service.bus.buckets import FOLDER
@@ -36,11 +36,11 @@ from agent_service.core.waiting import Status
 from agent_service.history.results import NamedArtifact
 from agent_service.run.changes import replayed_state
 from agent_service.settings import AgentSettings
-from agent_service.store.marks import left
+from agent_service.store.moving import leaving
 from agent_service.store.opening import log_of_runs
 from agent_service.views.pages import pages_of
 from agent_service.views.workspace.files import MAX_BYTES
-from groundwork.archive.format import Archive, Writer, writing
+from groundwork.archive.format import Archive, ArchiveWriter, writing
 from groundwork.archive.series import KEYS, SUFFIX, Series
 from groundwork.service.errors import Exit, Failure, Misconfigured, NotDone
 from groundwork.service.store_folder import ID_FILE, known_id
@@ -51,7 +51,7 @@ OPEN = frozenset({Status.QUEUED, Status.RUNNING, Status.PAUSED})
 
 
 @dataclass(slots=True, kw_only=True)
-class Made:
+class ArchiveReport:
     """`what` is in it. `size`: new bytes. `runs`: status by id, of an export. `keys`: files that are not in it."""
 
     what: str
@@ -86,17 +86,17 @@ async def backup(config: Path | None, place: str, *, with_keys: bool = False, ke
     """`keep`: so many stay in the folder. Raises Misconfigured for a store that cannot be backed up, and TryAgain."""
     at, series = datetime.now(UTC), Series(place, AGENT)
     before = series.newest()
-    async with records(config) as kept:
-        if kept.ring is None:
-            path = kept.settings.keys_path()
+    async with open_reader(config) as reader:
+        if reader.ring is None:
+            path = reader.settings.keys_path()
             raise Misconfigured(f"there is no file {path}: start the agent once, which makes its keys")
-        with series.writing(kept.ring, at) as (file, archive):
+        with series.writing(reader.ring, at) as (file, archive):
             name = series.name_of(file, at)
-            made = Made(what=name, file=str(file), backup=name)
-            runs, artifacts = await _add_runs(kept, archive, made)
-            await _add_ledger(kept.config, archive, made, with_keys=with_keys)
-            await _add_artifacts(kept, archive, before, made)
-            _add_folder(kept.settings, archive, made, with_keys=with_keys)
+            made = ArchiveReport(what=name, file=str(file), backup=name)
+            runs, artifacts = await _add_runs(reader, archive, made)
+            await _add_ledger(reader.config, archive, made, with_keys=with_keys)
+            await _add_artifacts(reader, archive, before, made)
+            _add_folder(reader.settings, archive, made, with_keys=with_keys)
             for number, run in enumerate(runs):
                 paths = [path for path in artifacts.get(run.run_id, ()) if f"{run.run_id}/{path}" not in archive.files]
                 runs[number] = run.model_copy(update={"left_out": dict.fromkeys(paths, NOWHERE)})
@@ -113,12 +113,12 @@ async def export_all(config: Path | None, place: Path) -> Report:
     loaded = settings.load(config)
     async with (
         alone(loaded) as link,
-        left(loaded.store, log_of_runs(link) if loaded.shared else None),
-        records(config) as kept,
+        leaving(loaded.store, log_of_runs(link) if loaded.shared else None),
+        open_reader(config) as reader,
     ):
-        made = Made(what="every run", file=str(file_in(place, AGENT)))
-        with writing(Path(made.file), kept.ring) as archive:
-            runs, _ = await _add_runs(kept, archive, made)
+        made = ArchiveReport(what="every run", file=str(file_in(place, AGENT)))
+        with writing(Path(made.file), reader.ring) as archive:
+            runs, _ = await _add_runs(reader, archive, made)
             _add_folder(loaded, archive, made, with_keys=False)
             write_runs(archive, runs)
             archive.said |= {"at": datetime.now(UTC), "moved": True, "left_out": made.left_out}
@@ -128,12 +128,12 @@ async def export_all(config: Path | None, place: Path) -> Report:
 
 async def export(config: Path | None, name: str, place: Path | None = None) -> Report:
     """Raises NotDone for an unknown run and for one that was changed, and Misconfigured for a file that is there."""
-    async with records(config) as kept:
-        run_id = await kept.named(name)
-        made, runs, wanted = Made(what=run_id, file=str(file_in(place, run_id))), list[ArchivedRun](), [run_id]
-        with writing(Path(made.file), kept.ring) as archive:
+    async with open_reader(config) as reader:
+        run_id = await reader.named(name)
+        made, runs, wanted = ArchiveReport(what=run_id, file=str(file_in(place, run_id))), list[ArchivedRun](), [run_id]
+        with writing(Path(made.file), reader.ring) as archive:
             for one in wanted:
-                run, children = await _add_export(kept, one, archive)
+                run, children = await _add_export(reader, one, archive)
                 runs.append(run)
                 wanted += [child for child in children if child not in wanted]
             write_runs(archive, runs)
@@ -141,60 +141,60 @@ async def export(config: Path | None, name: str, place: Path | None = None) -> R
     made.size, made.about["agent"] = archive.size, {"runs": len(runs), "files": len(archive.files)}
     made.runs = {run.run_id: run.status.value for run in runs}
     made.left_out = {f"{run.run_id}/{path}": why for run in runs for path, why in run.left_out.items()}
-    return made.outcome("" if kept.ring else "! it is not signed, for the file with the agent's keys is not there")
+    return made.outcome("" if reader.ring else "! it is not signed, for the file with the agent's keys is not there")
 
 
 async def _add_runs(
-    kept: Records, archive: Writer, made: Made
+    reader: StoreReader, archive: ArchiveWriter, made: ArchiveReport
 ) -> tuple[list[ArchivedRun], Mapping[str, Sequence[str]]]:
     """The runs, and the paths of their artifacts by run."""
     base, runs = archive.base, list[ArchivedRun]()
-    heads = {run.run_id: run.head for run in Runs(base).all} if base else {}
-    async with kept.at_one_instant():
-        artifacts = await kept.store.artifacts()
-        async for run in stored_runs(kept.store):
+    heads = {run.run_id: run.head for run in ArchivedRuns(base).all} if base else {}
+    async with reader.snapshot():
+        artifacts = await reader.store.artifacts()
+        async for run in stored_runs(reader.store):
             name = journal_name(run.run_id)
             if base and heads.get(run.run_id) == run.head:
                 archive.take_over(name, base)
             else:
-                entries = await kept.store.entries(run.run_id)
+                entries = await reader.store.entries(run.run_id)
                 if flaw := flaw_of(run, entries):
                     made.left_out[run.run_id] = f"it is not as its agent left it: {flaw}"
                     continue
                 archive.add(name, journal_of(entries))
             runs.append(run)
-        write_beside(archive, await beside_runs(kept.store))
+        write_side_records(archive, await side_records(reader.store))
     made.about["agent"] = {"runs": len(runs), "of them under way": sum(run.status in OPEN for run in runs)}
     return runs, artifacts
 
 
-async def _add_export(kept: Records, run_id: str, archive: Writer) -> tuple[ArchivedRun, Sequence[str]]:
+async def _add_export(reader: StoreReader, run_id: str, archive: ArchiveWriter) -> tuple[ArchivedRun, Sequence[str]]:
     """The run, and the children that it has in the store."""
-    flaws, entries = await stored_journal(kept, run_id)
+    flaws, entries = await stored_journal(reader, run_id)
     if flaws:
         text = f"{run_id} is not as its agent left it ({flaws[0]}), so nothing was exported"
         raise NotDone(f"{text}: see `agentic verify {run_id}`", Exit.FAILED)
-    (run,) = [run async for run in stored_runs(kept.store, only=run_id)]
-    left_out, gone = dict[str, str](), await kept.store.artifacts_gone(run_id)
+    (run,) = [run async for run in stored_runs(reader.store, only=run_id)]
+    left_out, gone = dict[str, str](), await reader.store.artifacts_gone(run_id)
     archive.add(journal_name(run_id), journal_of(entries))
     for path, page in pages_of(entries).items():
         archive.add(f"{run_id}/{path}", page.encode())
     for path, artifact in artifacts_of(entries).items():
-        content = str(gone) if gone else await _content(kept, run_id, artifact)
+        content = str(gone) if gone else await _content(reader, run_id, artifact)
         if isinstance(content, bytes):
             archive.add(f"{run_id}/{path}", content)
         else:
             left_out[path] = content
     children = [child.run_id for child in replayed_state(entries).children]
-    there = [child for child in children if kept.store.version(child)]
+    there = [child for child in children if reader.store.version(child)]
     left_out |= {child: "there is no such run any more" for child in children if child not in there}
     return run.model_copy(update={"left_out": left_out}), there
 
 
-async def _content(kept: Records, run_id: str, artifact: NamedArtifact) -> bytes | str:
+async def _content(reader: StoreReader, run_id: str, artifact: NamedArtifact) -> bytes | str:
     """The content, or why there is none."""
     try:
-        content = kept.intact_copy(run_id, artifact) or await kept.artifact(run_id, artifact.path)
+        content = reader.intact_copy(run_id, artifact) or await reader.artifact(run_id, artifact.path)
     except Failure as error:
         return str(error)
     if content is None:
@@ -204,7 +204,7 @@ async def _content(kept: Records, run_id: str, artifact: NamedArtifact) -> bytes
     return content if artifact.is_brought_by(content) else "what the bucket has is not what its tool made"
 
 
-async def _add_ledger(config: Path | None, archive: Writer, made: Made, *, with_keys: bool) -> None:
+async def _add_ledger(config: Path | None, archive: ArchiveWriter, made: ArchiveReport, *, with_keys: bool) -> None:
     with TemporaryDirectory(dir=Path(made.file).parent, prefix="ledger-") as beside:
         file = f"{beside}/{GATEWAY}{SUFFIX}"
         told = await run_gateway("backup", file, "--json", *(["--with-keys"] if with_keys else []), config=config)
@@ -227,14 +227,16 @@ async def run_gateway(*arguments: str, config: Path | None) -> dict[str, Any]:
     return answer
 
 
-async def _add_artifacts(kept: Records, archive: Writer, previous: Path | None, made: Made) -> None:
+async def _add_artifacts(
+    reader: StoreReader, archive: ArchiveWriter, previous: Path | None, made: ArchiveReport
+) -> None:
     """While the bus is away, those of the previous backup are taken over."""
     try:
-        for key, digest in (await kept.hashes()).items():
+        for key, digest in (await reader.hashes()).items():
             run_id, _, name = key.partition("/")
             if digest in archive.held:
                 archive.files[f"{run_id}/{FOLDER}{name}"] = digest
-            elif (content := await kept.artifact(run_id, f"{FOLDER}{name}")) is not None:
+            elif (content := await reader.artifact(run_id, f"{FOLDER}{name}")) is not None:
                 archive.add(f"{run_id}/{FOLDER}{name}", content)
     except Failure as error:
         made.left_out[ARTIFACTS] = str(error)
@@ -247,7 +249,7 @@ async def _add_artifacts(kept: Records, archive: Writer, previous: Path | None, 
         made.about[ARTIFACTS] = {"artifacts": sum(f"/{FOLDER}" in name for name in archive.files)}
 
 
-def _add_folder(loaded: AgentSettings, archive: Writer, made: Made, *, with_keys: bool) -> None:
+def _add_folder(loaded: AgentSettings, archive: ArchiveWriter, made: ArchiveReport, *, with_keys: bool) -> None:
     """The files beside the database, and the keys."""
     archive.said["store"] = known_id(loaded.store)
     for name in BESIDE_DATABASE:

@@ -75,11 +75,11 @@ def observe_bus(instruments: Instruments, link: NatsLink, *, shared: bool = Fals
     _observe(instruments, link, "stream", streams, STREAMS)
     _observe(instruments, link, "consumer", [f"{one.stream}.{one.name}" for one in expected.consumers], CONSUMERS)
 
-    async def unsettled() -> float:
+    async def open_or_changed() -> float:
         return sum(not letter.settled for letter in await letters.all())
 
     text = "Unsettled dead letters"
-    instruments.level("agentic.dead_letters", text, unsettled, unit="{message}")
+    instruments.level("agentic.dead_letters", text, open_or_changed, unit="{message}")
 
 
 def _observe(instruments: Instruments, link: NatsLink, kind: str, names: Sequence[str], levels: Levels) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from agent_service import settings
-from agent_service.archive.records import bus_at_hand
+from agent_service.archive.access import bus_at_hand
 from agent_service.bus.topology import (
     OPERATORS_CHOICE,
     Executor,

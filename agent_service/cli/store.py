@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from agent_service.archive import restoring, verifying, writing
-from agent_service.archive.records import Report
+from agent_service.archive.access import Report
 from agent_service.cli.locate import reader_config
 from agent_service.cli.options import CONFIG_NEARBY, DRY_RUN, argument, flag, local_command, option, run_name
 from agent_service.cli.output import Output
@@ -111,7 +111,7 @@ def restore(
     if artifacts == (place is not None):
         raise typer.BadParameter("name a backup, or give --artifacts by itself")
     if not place:
-        return _result_of(restoring.bring_back(reader_config(config)))
+        return _result_of(restoring.restore_artifacts(reader_config(config)))
     how: dict[str, Any] = {"stopped": stopped, "moved": moved, "new_keys": new_keys}
     return _result_of(restoring.restore(reader_config(config), place, backup=backup, dry_run=dry_run, **how))
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from pydantic import AwareDatetime
 
-from agent_service.archive.retention import Whole
+from agent_service.archive.retention import NonNegative
 from agent_service.core.events import ModelUsage, Provenance
 from agent_service.core.phases import Decision, Next, Phase, Unusable
 from agent_service.core.state import RunState
@@ -30,7 +30,7 @@ class Dismissal:
     """A person has seen to an escalated run. It holds as long as `version` is the run's newest entry."""
 
     run_id: str
-    version: Whole
+    version: NonNegative
     by: str
     at: AwareDatetime
 

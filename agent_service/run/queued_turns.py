@@ -80,7 +80,7 @@ class QueuedTurns:
         message = CURRENT_MESSAGE.get()
         if message is None or not message.may_have_begun:
             return
-        if seqs := await self.store.led_to_by(run_id, message):
+        if seqs := await self.store.entries_under(run_id, message):
             if message.delivered > 1:
                 self.on_taken_over(run_id)
             await self.recovery.resume(run_id, seqs)
@@ -129,9 +129,9 @@ class TurnScheduler:
             return
         for run_id, version in await self.store.due_turns(self.clock.now(), DUE_AT_ONCE):
             await self._put(run_id, due_turn(run_id, version))
-        for run_id, seq in self.store.unfollowed():
+        for run_id, seq in self.store.overdue_turns():
             await self._put(run_id, turn_id(run_id, seq))
-            self.store.saw_turn(turn_id(run_id, seq))
+            self.store.turn_seen(turn_id(run_id, seq))
 
     async def _put(self, run_id: str, turn: str) -> None:
         now = asyncio.get_running_loop().time()

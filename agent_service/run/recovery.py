@@ -76,7 +76,7 @@ class Recovery:
         and runs resumed at start, are said by themselves: an executor without a consumer would hear them twice. Raises
         TryAgain when the bus is away.
         """
-        run_ids = await self.store.unsettled(forgotten_at - FORGETTABLE)
+        run_ids = await self.store.open_or_changed(forgotten_at - FORGETTABLE)
         self._unheard.clear()
         self.nameless.clear()
         for some in (run_ids[i : i + SAID_AT_ONCE] for i in range(0, len(run_ids), SAID_AT_ONCE)):
@@ -154,7 +154,7 @@ class Recovery:
         told = {one.key: one for record in records for one in _told_by(state, record)}
         told |= {one.key: one for one in messages.outstanding(state)}
         calling = state.calling
-        return tuple(told.values()), calling is not None and await self.store.may_ask(state.run_id, calling.call)
+        return tuple(told.values()), calling is not None and await self.store.may_call_model(state.run_id, calling.call)
 
     async def _say(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:
         run = await self._readable(run_id)

@@ -84,7 +84,7 @@ class Turns:
     def __post_init__(self) -> None:
         told = self.publisher, self.capabilities, self.artifacts, self.kill_switch, self.clock
         self.children = ChildRuns(self, *told)
-        self.dispatching = self.outbox = Outbox(self.store.told)
+        self.dispatching = self.outbox = Outbox(self.store.mark_dispatched)
 
     async def accept(self, event: WakeAccepted, digest: str) -> tuple[str, Transition | None]:
         """A durable run's id, and what is to be performed (nothing for a known wake). `digest`: of the request. Raises
@@ -158,7 +158,7 @@ class Turns:
         return reserved or transition
 
     def _reserve(self, state: RunState | None) -> CallReserved | None:
-        calling = state.calling if state and self.store.asks_at_once else None
+        calling = state.calling if state and self.store.calls_model_at_once else None
         return self.model_caller.reserve(state, calling) if state and calling else None
 
     def _give_back(self, state: RunState, call: CallReserved | None) -> None:

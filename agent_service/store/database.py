@@ -14,7 +14,7 @@ from groundwork.sqlite import file
 from groundwork.sqlite.errors import damage_in, storage_error
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import OnCommit, ignore
-from groundwork.sqlite.reserve import Reserve
+from groundwork.sqlite.reserve import DiskReserve
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
@@ -39,7 +39,7 @@ async def open_database(
 ) -> AsyncIterator[SqliteFile]:
     """The database in `folder`, made if absent. Not `durable`: a copy. Raises Misconfigured and TryAgain."""
     path = folder / FILE
-    kept = Reserve(path) if reserve else None
+    kept = DiskReserve(path) if reserve else None
     if kept:
         kept.open_up()
     await asyncio.to_thread(_check, path)

@@ -13,8 +13,8 @@ from agent_service.errors import Tampered
 from agent_service.run.inbound import CURRENT_MESSAGE, turn_id
 from agent_service.run.journal import GENESIS, Commit, Run, decode_state, growth_of
 from agent_service.store.database import load_queries
+from agent_service.store.messages import SNAPSHOT_EVERY, EntryMessage, RunRow, entry_in, message_of, row_in
 from agent_service.store.rows import Quarantine
-from agent_service.store.words import SNAPSHOT_EVERY, EntryFact, RunRow, entry_in, fact_of, row_in
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import TryAgain
@@ -48,7 +48,7 @@ class Journal:
         self._items: defaultdict[str, list[str]] = defaultdict(list)
         self._run: Run | None = None
 
-    def add(self, fact: EntryFact, row: RunRow | None, position: int) -> None:
+    def add(self, fact: EntryMessage, row: RunRow | None, position: int) -> None:
         """Raises Tampered for an entry that does not continue the run."""
         entry = fact.entry
         if position <= self.position:
@@ -165,13 +165,13 @@ class JournalCache:
             self.known.popitem(last=False)
 
 
-def told(commit: Commit, journal: Journal, *, in_hand: bool) -> tuple[EntryFact, RunRow]:
+def told(commit: Commit, journal: Journal, *, in_hand: bool) -> tuple[EntryMessage, RunRow]:
     """A commit as it is said, and the run's row after it."""
     entry, by = commit.entry, turn_id(commit.entry.run_id, commit.entry.seq)
     by = str(CURRENT_MESSAGE.get() or by) if in_hand else by
     if whole := entry.seq - journal.whole_seq >= SNAPSHOT_EVERY:
         commit = replace(commit, brief=commit.state.brief, growth=growth_of(None, commit.state))
-    fact = fact_of(commit, by, whole=whole)
+    fact = message_of(commit, by, whole=whole)
     told, size = entry.seq if commit.state.status in FINAL else 0, len(fact.state) + len(entry.event)
     row = RunRow.of(commit, journal.row, by=by, told=told, digest=journal.digest, whole_at=journal.whole_at, size=size)
     return fact, row

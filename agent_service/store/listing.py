@@ -14,7 +14,7 @@ AFTER_EVERY_ID = "~"
 END_OF_TIME = 2**62
 """Microseconds after every instant."""
 LOOKED_INTO_AT_ONCE = 2000
-"""Rows that are looked into before others may read: 20 to 50 ms."""
+"""CommitRows that are looked into before others may read: 20 to 50 ms."""
 UNREADABLE = "its row"
 
 

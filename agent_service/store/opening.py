@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from agent_service.store.database import FILE, open_database
-from agent_service.store.marks import refuse_unless_here
+from agent_service.store.messages import IndexWriter
+from agent_service.store.moving import require_runs_here
 from agent_service.store.shared import SharedStore
-from agent_service.store.sqlite import Held, ours
-from agent_service.store.words import Indexing
+from agent_service.store.sqlite import LeaseCheck, no_lease
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import Misconfigured
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 async def open_store(ground: Ground, on_commit: OnCommit) -> AsyncIterator[SharedStore]:
     """Raises Misconfigured, and TryAgain."""
     runs = log_of_runs(ground.link)
-    await refuse_unless_here(runs)
+    await require_runs_here(runs)
     async with open_shared(ground.folder, runs, held=ground.lease.held, on_commit=on_commit) as shared:
         yield shared
 
@@ -41,11 +41,11 @@ async def open_shared(
     folder: Path,
     facts: SharedLog,
     *,
-    held: Held = ours,
+    held: LeaseCheck = no_lease,
     on_commit: OnCommit = ignore,
 ) -> AsyncIterator[SharedStore]:
     """The store of the log `facts`, its index in `folder` up to date. Raises Misconfigured, also later, in a group."""
-    indexing = Indexing()
+    indexing = IndexWriter()
     async with _index_in(folder, on_commit) as database, asyncio.TaskGroup() as group:
         replica = Replica(facts, database, indexing.apply, forget=indexing.forget)
         store = SharedStore(database, facts, replica, held=held)

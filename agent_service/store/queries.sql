@@ -119,14 +119,14 @@ SELECT run_id, accepted_at FROM runs WHERE run_id < ?1 ORDER BY run_id DESC LIMI
 -- name: queued
 SELECT run_id FROM runs WHERE status = 'queued' ORDER BY run_id LIMIT ?;
 
--- name: unsettled
+-- name: open_or_changed
 -- The statuses of the second half are word for word those of its index, or SQLite cannot use it and says so.
 SELECT run_id FROM runs WHERE status IN ('queued', 'running', 'paused')
 UNION ALL
 SELECT run_id FROM runs INDEXED BY runs_ended
 WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?;
 
--- name: moved_since
+-- name: changed_since
 -- The statuses as above.
 SELECT run_id FROM runs WHERE status IN ('queued', 'running', 'paused') AND touched_at >= ?1
 UNION ALL
@@ -199,7 +199,7 @@ SELECT run_id, seq, at, kind, event, facts, previous, hash FROM journal
 WHERE position > (SELECT coalesce(max(position), 0) FROM journal) - ?1 AND at >= ?2
 AND kind IN ('CallReserved', 'ModelReplied', 'ModelUnavailable') ORDER BY position;
 
--- name: held
+-- name: waiting_for_budget
 -- Runs whose model call waits for money.
 SELECT run_id FROM runs
 WHERE status = 'running' AND CASE WHEN json_valid(line) THEN line ->> '$.waiting_for.kind' END = 'budget';
@@ -214,7 +214,7 @@ SELECT number, since, by, reason, until, until_by, over FROM halts ORDER BY numb
 -- name: dismissal
 SELECT version, by, at FROM dismissals WHERE run_id = ?;
 
--- name: unfollowed
+-- name: overdue_turns
 -- Open runs whose newest entry no message led to, in an index.
 SELECT run_id, version FROM runs INDEXED BY runs_untold WHERE told < version AND line ->> '$.own';
 
@@ -226,7 +226,7 @@ FROM gone WHERE run_id = ?;
 SELECT run_id, wake_id, wake_digest, status, last, ended_at, at, rule
 FROM gone ORDER BY run_id;
 
--- name: ended
+-- name: expired
 -- Of the statuses ?1, with a newest entry before ?2 (and before ?7 where it escalated), from after (?3, ?4) on, the oldest
 -- first; with ?5 those that have artifacts. All is done that they ask for, and no run needs them that is open or can be
 -- opened again: a step may still read what its child has brought. The statuses are word for word those of the index.

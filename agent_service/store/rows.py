@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class CommitRows:
     """A commit as the parameters of its statements, without its run's own row; None for what it does not store."""
 
     brief: str | None
@@ -74,11 +74,11 @@ class Quarantine:
 
 PER_ENTRY = 500
 """About how many bytes of tables and indexes an entry takes besides its texts."""
-OwnRow = tuple[Any, ...]
+RunColumns = tuple[Any, ...]
 """The parameters of a run's own row."""
 
 
-def row_of_run(commits: Sequence[Commit], told: int = 0) -> OwnRow:
+def row_of_run(commits: Sequence[Commit], told: int = 0) -> RunColumns:
     """After all of them."""
     entry, state, size = commits[-1].entry, commits[-1].state, 0
     for commit in commits:
@@ -99,7 +99,7 @@ def row_of_run(commits: Sequence[Commit], told: int = 0) -> OwnRow:
     )
 
 
-def rows_of(commit: Commit, position: int | None = None) -> Rows:
+def rows_of(commit: Commit, position: int | None = None) -> CommitRows:
     """`position`: in the journal of all runs; None: the next."""
     entry, brief = commit.entry, commit.brief
     hashes = bytes.fromhex(entry.previous), bytes.fromhex(entry.hash)
@@ -109,7 +109,7 @@ def rows_of(commit: Commit, position: int | None = None) -> Rows:
             dropped.append((entry.run_id, growth.field, growth.dropped))
         for item in growth.added:
             added.append((entry.run_id, growth.field, item))
-    return Rows(
+    return CommitRows(
         brief=encode_brief(brief) if brief else None,
         entry=(
             entry.run_id,
@@ -190,35 +190,37 @@ def _bounds(text: str) -> tuple[int, int]:
     return 0, 0
 
 
-Asked = tuple[str, str, int, str, str, str | None]
+NewRunColumns = tuple[str, str, int, str, str, str | None]
 """Of a new run: its wake id, the digest of what was asked for, when it was accepted (µs), goal, caller, and parent."""
 
 
-def asked_for(state: RunState, digest: str) -> Asked:
+def new_run_columns(state: RunState, digest: str) -> NewRunColumns:
     brief = state.brief
     parent = brief.parent.run_id if brief.parent else None
     return state.wake_id, digest, microseconds(state.accepted_at), brief.goal, brief.caller, parent
 
 
-class Writing:
+class EntryWriter:
     def __init__(self) -> None:
         self._sql = load_queries()
 
-    def add(self, run: OwnRow, asked: Asked, entries: Iterable[Rows], connection: sqlite3.Connection) -> bool:
+    def add(
+        self, run: RunColumns, asked: NewRunColumns, entries: Iterable[CommitRows], connection: sqlite3.Connection
+    ) -> bool:
         """A new run; False where its id is taken, and nothing is written."""
         if connection.execute(self._sql["add_run"], (*run, *asked)).rowcount == 0:
             return False
         self._append(entries, connection)
         return True
 
-    def advance(self, run: OwnRow, rows: Rows, connection: sqlite3.Connection) -> bool:
+    def advance(self, run: RunColumns, rows: CommitRows, connection: sqlite3.Connection) -> bool:
         """A run's next entry; False where it is not at the entry before, and nothing is written."""
         if connection.execute(self._sql["advance_run"], run).rowcount == 0:
             return False
         self._append((rows,), connection)
         return True
 
-    def _append(self, entries: Iterable[Rows], connection: sqlite3.Connection) -> None:
+    def _append(self, entries: Iterable[CommitRows], connection: sqlite3.Connection) -> None:
         for rows in entries:
             *before, event, facts, previous, own_hash, position = rows.entry
             if rows.brief is not None:

@@ -20,8 +20,18 @@ from agent_service.run.inbound import CURRENT_MESSAGE, WorkMessage, turn_id
 from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.ports import JournalPosition
 from agent_service.store.journals import Journal, JournalCache, told
-from agent_service.store.sqlite import Held, RunStore, moved, the_same
-from agent_service.store.words import ROW, GoneSaid, HaltSaid, RunRow, Word, encoded, entry_in, row_in, word_in
+from agent_service.store.messages import (
+    ROW,
+    HaltRecord,
+    RunRow,
+    SideRecord,
+    TombstoneRecord,
+    encoded,
+    entry_in,
+    record_in,
+    row_in,
+)
+from agent_service.store.sqlite import LeaseCheck, RunStore, moved, the_same
 from groundwork.nats.publishing import StoredMessage, matches
 from groundwork.nats.shared_log import ALL, Moved, SharedLog
 from groundwork.service.errors import Failure, TryAgain
@@ -31,7 +41,7 @@ from groundwork.sqlite.replica import Replica
 from schemas import subjects
 from schemas.status import Halt
 
-FOLLOWED_WITHIN_S = 5.0
+TURN_EXPECTED_WITHIN_S = 5.0
 """An entry that no message led to is followed by its turn within it, or its agent died before it queued that."""
 LATE_FACTS = 2000
 """That are looked at, at most, for calls of late."""
@@ -43,12 +53,12 @@ logger = logging.getLogger(__name__)
 class SharedStore(RunStore):
     """`held` raises unless this process may commit. `on_elsewhere`, `on_halt` hear what other processes commit."""
 
-    asks_at_once = False
+    calls_model_at_once = False
 
-    def __init__(self, database: SqliteFile, log: SharedLog, index: Replica, *, held: Held) -> None:
+    def __init__(self, database: SqliteFile, log: SharedLog, index: Replica, *, held: LeaseCheck) -> None:
         super().__init__(database, held)
         self._log, self._index, self.me = log, index, token_hex(8)
-        self.followed_within_s = FOLLOWED_WITHIN_S
+        self.turn_expected_within_s = TURN_EXPECTED_WITHIN_S
         self._expected: dict[str, tuple[float, str, int]] = {}
         """Turns not seen yet: until when there is time, and the entry that asks for each."""
         self._journals = JournalCache(database, log, self._quarantine, self.caught_up)
@@ -62,7 +72,7 @@ class SharedStore(RunStore):
     async def begin(self) -> None:
         """From what the index has. To be awaited before anything else, once that has caught up."""
         self._began_at = self._index.reached
-        for run_id, seq in await self._database.read(self._sql["unfollowed"]):
+        for run_id, seq in await self._database.read(self._sql["overdue_turns"]):
             self._expect_turn(run_id, seq)
 
     async def caught_up(self) -> None:
@@ -104,14 +114,14 @@ class SharedStore(RunStore):
         """Runs that are due, with their newest entries."""
         return [(run_id, self.version(run_id)) for run_id in await self.due(now, limit)]
 
-    def unfollowed(self) -> list[tuple[str, int]]:
+    def overdue_turns(self) -> list[tuple[str, int]]:
         """Entries that no message led to, and of whose turns nothing was seen in time."""
         return [(run_id, seq) for until, run_id, seq in self._expected.values() if until <= monotonic()]
 
-    def saw_turn(self, turn: str) -> None:
+    def turn_seen(self, turn: str) -> None:
         self._expected.pop(turn, None)
 
-    async def led_to_by(self, run_id: str, message: WorkMessage) -> set[int]:
+    async def entries_under(self, run_id: str, message: WorkMessage) -> set[int]:
         """Entries under earlier deliveries of a message, and the one that a turn was queued for."""
         asked = message.turn.removeprefix(turn_id(run_id, 0)[:-1])
         found = {int(asked)} if asked.isdecimal() else set[int]()
@@ -121,7 +131,7 @@ class SharedStore(RunStore):
             }
         return found
 
-    async def may_ask(self, run_id: str, call: int) -> bool:
+    async def may_call_model(self, run_id: str, call: int) -> bool:
         message, by = CURRENT_MESSAGE.get(), (await self._journals.whole(run_id)).under_way(call)
         return message is not None and (by is None or message.has(by))
 
@@ -136,8 +146,8 @@ class SharedStore(RunStore):
         journal = self._journals.known.get(run_id) or await self._journals.of(run_id)
         return journal is not None and any(by != str(CURRENT_MESSAGE.get()) for by in journal.reserved(call, since))
 
-    async def run_of(self, wake_id: str) -> str | None:
-        if known := await super().run_of(wake_id):
+    async def run_by_wake(self, wake_id: str) -> str | None:
+        if known := await super().run_by_wake(wake_id):
             return known
         found = await self._log.newest(subjects.stored_wake(wake_id))
         return found.subject.rpartition(".")[2] if found else None
@@ -188,9 +198,9 @@ class SharedStore(RunStore):
         await self._index.wait(newest.seq)
         return newest.seq
 
-    async def say(self, *words: Word, after: int | None) -> Sequence[Word]:
+    async def say(self, *words: SideRecord, after: int | None) -> Sequence[SideRecord]:
         """But for those where another process was faster."""
-        said = list[Word]()
+        said = list[SideRecord]()
         for word in words:
             with contextlib.suppress(Moved):
                 await self._index.wait(await self._log.append(word.subject, b"", after=after, headers=word.header))
@@ -209,14 +219,14 @@ class SharedStore(RunStore):
         """Called on the loop, in the order of the facts."""
         for fact in facts:
             of_run = matches(subjects.STORED_RUNS, fact.subject)
-            match row_in(fact) if of_run else word_in(fact.subject, fact.headers.get(ROW, "")):
+            match row_in(fact) if of_run else record_in(fact.subject, fact.headers.get(ROW, "")):
                 case RunRow() as row:
                     self._heard(fact.subject.rpartition(".")[2], row, fact.seq)
-                case GoneSaid(stone=stone):
+                case TombstoneRecord(stone=stone):
                     self._journals.known.pop(stone.run_id, None)
                 case None if of_run:
                     self._journals.known.pop(fact.subject.rpartition(".")[2], None)  # who reads it finds out what it is
-                case HaltSaid(by=by, halt=halt) if by != self.me and fact.seq > self._began_at:
+                case HaltRecord(by=by, halt=halt) if by != self.me and fact.seq > self._began_at:
                     self._let_hear(lambda halt=halt: self.on_halt(halt))  # type: ignore[misc] # it is a Halt
 
     async def _permitted(self) -> None:
@@ -274,7 +284,7 @@ class SharedStore(RunStore):
         if row.by == turn_id(run_id, row.seq) and position > self._began_at:
             self._expect_turn(run_id, row.seq)
         elif self._expected:
-            self.saw_turn(row.by.partition("/")[0])
+            self.turn_seen(row.by.partition("/")[0])
         if row.head in self._own:
             if self._own[row.head] == ACKNOWLEDGED:
                 del self._own[row.head]
@@ -305,7 +315,7 @@ class SharedStore(RunStore):
             logger.exception("what another agent stored could not be told of")
 
     def _expect_turn(self, run_id: str, seq: int) -> None:
-        self._expected[turn_id(run_id, seq)] = monotonic() + self.followed_within_s, run_id, seq
+        self._expected[turn_id(run_id, seq)] = monotonic() + self.turn_expected_within_s, run_id, seq
 
 
 def _unheard(_: object) -> None: ...

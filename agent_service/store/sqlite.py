@@ -14,36 +14,36 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from agent_service.archive.retention import ArtifactsGone, Tombstone
+from agent_service.archive.retention import ArtifactTombstone, Tombstone
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.run.changes import RecordedCall, call_charge
 from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.lines import EVERY_RUN, RunFilter, RunLine, Sum
 from agent_service.run.ports import JournalPosition
-from agent_service.store.beside import Forgetting, Halts, Inbox, Taken
 from agent_service.store.database import load_queries, open_database
 from agent_service.store.listing import read_list, read_sums
+from agent_service.store.messages import IndexWriter, SideRecord
+from agent_service.store.records import HaltRecords, InboxRecords, RetentionRecords, UsageRecords
 from agent_service.store.rows import (
-    OwnRow,
+    CommitRows,
+    EntryWriter,
     Quarantine,
-    Rows,
-    Writing,
-    asked_for,
+    RunColumns,
     entry_of,
+    new_run_columns,
     row_of_run,
     rows_of,
     run_of,
     tombstone_of,
 )
-from agent_service.store.words import Indexing, Word
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.errors import Full
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from groundwork.sqlite.group_commit import OnCommit, ignore
 from schemas.values import replace
 
-Held = Callable[[], Awaitable[None]]
+LeaseCheck = Callable[[], Awaitable[None]]
 
 NO_LIMIT = -1
 LATE_PLACES = 30_000
@@ -52,7 +52,7 @@ TOLD_WITHIN_S = 1.0
 """How much later it is written how far a run has been told, unless a commit of the run takes it along."""
 
 
-async def ours() -> None:
+async def no_lease() -> None:
     return
 
 
@@ -65,20 +65,20 @@ class RunStore:
     another agent has the bus.
     """
 
-    asks_at_once = True
+    calls_model_at_once = True
     """Whether who commits an entry makes the model call that it asks for."""
     me = ""
 
-    def __init__(self, database: SqliteFile, held: Held = ours) -> None:
+    def __init__(self, database: SqliteFile, held: LeaseCheck = no_lease) -> None:
         self.database = self._database = database
         self._held = held
         self._sql = load_queries()
-        self._writing = Writing()
-        self._indexing = Indexing()
-        self.inbox = Inbox(self)
-        self.halts = Halts(self)
-        self.taken = Taken(self)
-        self.forgetting = Forgetting(self)
+        self._writing = EntryWriter()
+        self._indexing = IndexWriter()
+        self.inbox = InboxRecords(self)
+        self.halts = HaltRecords(self)
+        self.usage = UsageRecords(self)
+        self.retention = RetentionRecords(self)
         self._quarantine = Quarantine()
         self._told: dict[str, int] = {}
         self._told_later: asyncio.TimerHandle | None = None
@@ -90,7 +90,7 @@ class RunStore:
     async def open(
         cls,
         folder: Path,
-        held: Held = ours,
+        held: LeaseCheck = no_lease,
         on_commit: OnCommit = ignore,
         *,
         reserve: bool = False,
@@ -137,9 +137,9 @@ class RunStore:
         rows = self._database.look_up(self._sql["tombstone"], (run_id,))
         return tombstone_of(rows[0]) if rows else None
 
-    async def artifacts_gone(self, run_id: str) -> ArtifactsGone | None:
+    async def artifacts_gone(self, run_id: str) -> ArtifactTombstone | None:
         for at, rule in self._database.look_up(self._sql["artifacts_gone"], (run_id,)):
-            return ArtifactsGone(run_id=run_id, gone_at=instant(at), rule=rule)
+            return ArtifactTombstone(run_id=run_id, gone_at=instant(at), rule=rule)
         return None
 
     def quarantine(self, found: Damaged) -> None:
@@ -164,7 +164,7 @@ class RunStore:
         if not await self._database.write(partial(self._writing.advance, run, rows_of(commit))):
             raise moved(commit.entry)
 
-    def told(self, run_id: str, seq: int) -> None:
+    def mark_dispatched(self, run_id: str, seq: int) -> None:
         """Entries up to `seq` are dispatched. Written later, in a batch; a crash may lose it."""
         self._told[run_id] = seq
         if self._told_later is None:
@@ -216,21 +216,23 @@ class RunStore:
         rows = self._database.look_up(self._sql["queued"], (limit + len(self._quarantine),))
         return self._quarantine.without(run_id for (run_id,) in rows)
 
-    async def run_of(self, wake_id: str) -> str | None:
+    async def run_by_wake(self, wake_id: str) -> str | None:
         return next((run_id for run_id, _ in self._database.look_up(self._sql["wake"], (wake_id,))), None)
 
-    async def unsettled(self, since: datetime) -> Sequence[str]:
+    async def open_or_changed(self, since: datetime) -> Sequence[str]:
         """Runs that have not ended, and those with an entry at or after `since`."""
-        rows = await self._database.read(self._sql["unsettled"], (microseconds(since),))
+        rows = await self._database.read(self._sql["open_or_changed"], (microseconds(since),))
         return self._quarantine.without(run_id for (run_id,) in rows)
 
-    async def moved_since(self, since: datetime) -> Sequence[str]:
+    async def changed_since(self, since: datetime) -> Sequence[str]:
         """Runs with an entry at or after `since`."""
-        rows = await self._database.read(self._sql["moved_since"], (microseconds(since),))
+        rows = await self._database.read(self._sql["changed_since"], (microseconds(since),))
         return self._quarantine.without(run_id for (run_id,) in rows)
 
-    async def held(self) -> Sequence[str]:
-        return self._quarantine.without(run_id for (run_id,) in await self._database.read(self._sql["held"]))
+    async def waiting_for_budget(self) -> Sequence[str]:
+        return self._quarantine.without(
+            run_id for (run_id,) in await self._database.read(self._sql["waiting_for_budget"])
+        )
 
     async def counts(self) -> dict[Status, int]:
         return {Status(status): runs for status, runs in self._database.look_up(self._sql["counts"])}
@@ -238,7 +240,7 @@ class RunStore:
     async def caught_up(self) -> None:
         return
 
-    async def may_ask(self, run_id: str, call: int) -> bool:
+    async def may_call_model(self, run_id: str, call: int) -> bool:
         """Whether no other process may be making model call `call`, which was asked for before."""
         del run_id, call
         return True
@@ -262,7 +264,7 @@ class RunStore:
         del subject
         return 0
 
-    async def say(self, *words: Word, after: int | None) -> Sequence[Word]:
+    async def say(self, *words: SideRecord, after: int | None) -> Sequence[SideRecord]:
         """On a full disk one at a time: a reserve may do for each alone."""
         try:
             await self._database.write(partial(self._put_words, words), makes_room=True)
@@ -278,15 +280,17 @@ class RunStore:
     async def total(self) -> int:
         return await self._database.used()
 
-    def _put_words(self, words: Iterable[Word], connection: sqlite3.Connection) -> None:
+    def _put_words(self, words: Iterable[SideRecord], connection: sqlite3.Connection) -> None:
         for word in words:
             self._indexing.say(connection, word)
 
-    def _accept(self, digest: str, commit: Commit, run: OwnRow, rows: Rows, connection: sqlite3.Connection) -> str:
+    def _accept(
+        self, digest: str, commit: Commit, run: RunColumns, rows: CommitRows, connection: sqlite3.Connection
+    ) -> str:
         wake_id = commit.state.wake_id
         for run_id, known in connection.execute(self._sql["wake"], (wake_id,)).fetchall():
             return the_same(wake_id, run_id, known == digest)
-        if not self._writing.add(run, asked_for(commit.state, digest), (rows,), connection):
+        if not self._writing.add(run, new_run_columns(commit.state, digest), (rows,), connection):
             raise moved(commit.entry)
         return commit.entry.run_id
 

@@ -48,7 +48,7 @@ class _Said(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Manifest(_Said):
+class ArchiveManifest(_Said):
     """`store`: the id of the store it was made of. `base`: the archive that holds what this one lacks. `moved`: the
     store is left, and nothing is done there since. `left_out`: why, by name. `files`: SHA-256 by name."""
 
@@ -80,7 +80,7 @@ class Archive:
     def __init__(self, path: Path, manifest: bytes, signed: bytes | None) -> None:
         self.path = path
         self.manifest_text = manifest
-        self.manifest = self.decoded(Manifest, MANIFEST, manifest)
+        self.manifest = self.decoded(ArchiveManifest, MANIFEST, manifest)
         if self.manifest.format > FORMAT:
             raise Misconfigured(f"{path} was made by a newer version of the program: use that one")
         self.signature = self.decoded(Signature, SIGNATURE, signed) if signed is not None else None
@@ -180,7 +180,7 @@ def _content(opened: zipfile.ZipFile, name: str) -> bytes | None:
 
 
 @dataclass(slots=True, kw_only=True)
-class Writer:
+class ArchiveWriter:
     """Of an archive that is being made. `said`: fields of its manifest. `size`: bytes of the contents that are new."""
 
     opened: zipfile.ZipFile
@@ -218,7 +218,7 @@ class Writer:
 
     def finish(self, ring: KeyRing | None) -> None:
         base = self.base.path.name if self.base else ""
-        manifest = Manifest(program=installed_version(), base=base, files=self.files, **self.said)
+        manifest = ArchiveManifest(program=installed_version(), base=base, files=self.files, **self.said)
         text = manifest.model_dump_json(indent=1).encode()
         self.opened.writestr(MANIFEST, text)
         if ring:
@@ -233,7 +233,7 @@ class Writer:
 
 
 @contextmanager
-def writing(path: Path, ring: KeyRing | None, base: Archive | None = None) -> Iterator[Writer]:
+def writing(path: Path, ring: KeyRing | None, base: Archive | None = None) -> Iterator[ArchiveWriter]:
     """Makes the archive, for this user alone: whole, or not at all. Without a ring it is not signed. Raises
     Misconfigured, and TryAgain on a full disk."""
     if path.exists():
@@ -244,7 +244,7 @@ def writing(path: Path, ring: KeyRing | None, base: Archive | None = None) -> It
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as opened:
-                writer = Writer.of(opened, base)
+                writer = ArchiveWriter.of(opened, base)
                 yield writer
                 writer.finish(ring)
             file.flush()

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
 
-from groundwork.archive.format import Archive, Writer, writing
+from groundwork.archive.format import Archive, ArchiveWriter, writing
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
@@ -44,7 +44,7 @@ class Series:
         self._service = service
 
     @contextmanager
-    def writing(self, ring: KeyRing, at: datetime) -> Iterator[tuple[Path, Writer]]:
+    def writing(self, ring: KeyRing, at: datetime) -> Iterator[tuple[Path, ArchiveWriter]]:
         """A new backup. Raises Misconfigured also while another process writes there, and TryAgain."""
         if not self._is_folder:
             with writing(self._path, ring) as writer:

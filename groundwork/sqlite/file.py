@@ -27,7 +27,7 @@ from groundwork.service import store_folder
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from groundwork.sqlite.errors import address_of, concerns_the_file, read_only, storage_error
 from groundwork.sqlite.group_commit import GroupCommit, OnCommit, ignore
-from groundwork.sqlite.reserve import SPARE_PAGES, Reserve, cut_off, has_room
+from groundwork.sqlite.reserve import SPARE_PAGES, DiskReserve, cut_off, has_room
 
 T = TypeVar("T")
 Values = tuple[object, ...]
@@ -133,7 +133,7 @@ class SqliteFile:
         self.trouble = trouble
 
 
-Opener = Callable[[Path, Traversable, OnCommit, bool, Reserve | None], AbstractAsyncContextManager[SqliteFile]]
+Opener = Callable[[Path, Traversable, OnCommit, bool, DiskReserve | None], AbstractAsyncContextManager[SqliteFile]]
 """How a database is opened to be written. The default has a thread that writes and one that reads."""
 
 
@@ -143,7 +143,7 @@ def open_file(
     on_commit: OnCommit = ignore,
     *,
     durable: bool = True,
-    reserve: Reserve | None = None,
+    reserve: DiskReserve | None = None,
 ) -> AbstractAsyncContextManager[SqliteFile]:
     """Made if absent, for this user alone. `migrations`: the folder of its schema. Not `durable`: it survives a crash
     of the process alone. `reserve`: for works that make room. Raises Misconfigured for a folder or file that cannot be
@@ -153,7 +153,7 @@ def open_file(
 
 @contextlib.asynccontextmanager
 async def open_with_threads(
-    path: Path, migrations: Traversable, on_commit: OnCommit, durable: bool, reserve: Reserve | None
+    path: Path, migrations: Traversable, on_commit: OnCommit, durable: bool, reserve: DiskReserve | None
 ) -> AsyncIterator[SqliteFile]:
     def opened() -> GroupCommit:
         make_private(path)

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from groundwork.service.errors import Broken, TryAgain
 from groundwork.sqlite.errors import Full, concerns_the_file, no_room, storage_error
-from groundwork.sqlite.reserve import Reserve, cut_off, has_room, log_emptied
+from groundwork.sqlite.reserve import DiskReserve, cut_off, has_room, log_emptied
 from groundwork.telemetry.metrics import Instruments
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class GroupCommit:
         on_commit: OnCommit = ignore,
         durable: bool = True,
         rest_seconds: float = 3.0,
-        reserve: Reserve | None = None,
+        reserve: DiskReserve | None = None,
     ) -> None:
         self._path = path
         self._reserve = reserve

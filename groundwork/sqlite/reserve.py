@@ -36,7 +36,7 @@ def cut_off(connection: sqlite3.Connection, spare: int) -> bool:
     return bool(too_many > CUT_OFF_AT_ONCE)
 
 
-class Reserve:
+class DiskReserve:
     """Of the database at this path. `given`: bytes that were taken out and are to be put back."""
 
     def __init__(self, database: Path) -> None:

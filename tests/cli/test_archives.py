@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.archive.restoring import bring_back, restore
+from agent_service.archive.restoring import restore, restore_artifacts
 from agent_service.archive.verifying import verify, verify_file
 from agent_service.archive.writing import backup, export
 from agent_service.bus.topology import topology
@@ -238,7 +238,7 @@ async def test_what_the_bucket_lost_comes_back_from_folders_where_it_is_what_its
     page, critique = KEYS
     await bucket.remove(page)
     await bucket.put(critique, b"a better one", "text/plain")
-    found = await bring_back(config)
+    found = await restore_artifacts(config)
     assert (sorted(found.facts["back"]), found.facts["lost"], found.facts["runs"]) == (sorted(KEYS), {}, 1)
     assert [await bucket.get(key) for key in KEYS] == list(SHELF.values())
     for key in KEYS:
@@ -246,7 +246,7 @@ async def test_what_the_bucket_lost_comes_back_from_folders_where_it_is_what_its
     changed, gone = (folder / path for path in SHELF)
     changed.write_text("another")
     gone.unlink()
-    found = await bring_back(config)
+    found = await restore_artifacts(config)
     assert (found.ok, found.facts["back"]) == (False, [])
     assert set(found.facts["lost"]) == {page, critique}
     with pytest.raises(NoSuchArtifact):
@@ -260,7 +260,7 @@ async def test_what_the_bucket_lost_comes_back_from_folders_where_it_is_what_its
     assert await flawed_places(config) == set(SHELF)
 
 
-AT_A_BACKUP = ("groundwork.archive.format:Writer.add", "groundwork.archive.format:Writer.finish")
+AT_A_BACKUP = ("groundwork.archive.format:ArchiveWriter.add", "groundwork.archive.format:ArchiveWriter.finish")
 AT_A_RESTORE = ("groundwork.archive.series:set_aside", "groundwork.archive.series:put_in_place")
 
 

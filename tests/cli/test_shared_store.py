@@ -7,7 +7,7 @@ import pytest
 
 from agent_service.app import open_store
 from agent_service.settings import load
-from agent_service.store.marks import Mark, put_mark, refuse_unless_here
+from agent_service.store.moving import MoveMarker, require_runs_here, write_marker
 from agent_service.store.opening import log_of_runs
 from agent_service.store.sqlite import RunStore
 from groundwork.archive.series import Series
@@ -68,7 +68,7 @@ async def test_runs_of_every_state_go_into_the_stream_and_back_as_they_were_and_
     assert (await store.left(store.one)).document["about"]["agent"]["runs"] == MANY
     there = await store.restored(store.several)
     assert (there.code, there.document["runs"], there.document["moved"]) == (0, MANY, True), there
-    await refuse_unless_here(log)
+    await require_runs_here(log)
     role = Role(bucket=subjects.LEASE_BUCKET, key="agent", command="")
     lease = Lease(link, role, Owner.here(loaded.store, ttl_s=10))
     await lease.acquire()
@@ -80,7 +80,7 @@ async def test_runs_of_every_state_go_into_the_stream_and_back_as_they_were_and_
     await lease.release()
     assert (await store.left(store.several)).code == 0
     with pytest.raises(Misconfigured, match="were exported to be moved"):
-        await refuse_unless_here(log)
+        await require_runs_here(log)
     back = await store.restored(store.one)
     assert (back.code, back.document["runs"]) == (0, MANY), back
     assert rows(store.folder, without="position") == before
@@ -93,13 +93,13 @@ async def test_a_restore_that_was_interrupted_bars_the_stream_and_is_finished_by
     log = log_of_runs(link)
     await store.left(store.one)
     with Series(str(store.archive), "agentic").opened(None) as (name, _):
-        await put_mark(log, Mark(state="coming", archive=name), Mark())
+        await write_marker(log, MoveMarker(state="coming", archive=name), MoveMarker())
     with pytest.raises(Misconfigured, match=f"run `agentic restore` of {name} again"):
-        await refuse_unless_here(log)
+        await require_runs_here(log)
     refused = await called("export", "--all", store.folder / "no.zip", "--config", store.several)
     assert (refused.code, "not finished" in refused.err) == (78, True)
     assert (await store.restored(store.several)).code == 0
-    await refuse_unless_here(log)
+    await require_runs_here(log)
     refused = await store.restored(store.several)
     assert (refused.code, "nothing is overwritten" in refused.err) == (78, True)
 

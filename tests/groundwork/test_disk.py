@@ -13,7 +13,7 @@ from agent_service.views.workspace.files import Workspace
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.errors import Full
 from groundwork.sqlite.file import SqliteFile, open_file
-from groundwork.sqlite.reserve import CUT_OFF_AT_ONCE, SPARE_PAGES, Reserve
+from groundwork.sqlite.reserve import CUT_OFF_AT_ONCE, SPARE_PAGES, DiskReserve
 from tests.kit.disks import read_only, reserved, small_disk, until_refused
 
 PAGE, ROW, STEP = 4096, 20_000, 10
@@ -30,7 +30,7 @@ async def opened(folder: Path, *, reserve: bool = False) -> AsyncIterator[Sqlite
     migrations, path = folder.parent / "migrations", folder / "some.db"
     migrations.mkdir(exist_ok=True)
     (migrations / "0001_initial.sql").write_text("CREATE TABLE t (id INTEGER PRIMARY KEY, v BLOB)")
-    kept = Reserve(path) if reserve else None
+    kept = DiskReserve(path) if reserve else None
     if kept:
         kept.open_up()
     async with open_file(path, migrations, reserve=kept) as file:

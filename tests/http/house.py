@@ -34,7 +34,7 @@ from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.api.runs import RunCalls
 from agent_service.api.service import HealthCalls, ServiceCalls
 from agent_service.api.sse import EventStreams, Slots
-from agent_service.archive.pruning import Pruning, RunBelongings
+from agent_service.archive.pruning import Pruner, RunFiles
 from agent_service.archive.retention import KeepRunsSettings
 from agent_service.background import Background
 from agent_service.core.brief import Limits
@@ -240,8 +240,8 @@ async def open_house(
             feed.tell(change)
             quotas.committed(change)
 
-        spent = store.taken.spent(clock.now().date())
-        quotas.recall(store.taken.open_runs(), {caller: size for caller, (_, size) in spent.items()})
+        spent = store.usage.spent(clock.now().date())
+        quotas.recall(store.usage.open_runs(), {caller: size for caller, (_, size) in spent.items()})
         capabilities, signing = Capabilities(ring), Signing(ring, folder / "store")
         publisher = Publisher(outside, lambda _: True, capabilities, signing, lambda _: "", kill_switch)
         turns = Turns(store, publisher, model_caller, clock, committed, MemoryArtifacts(), capabilities, kill_switch)
@@ -270,8 +270,8 @@ async def open_house(
         leaving: dict[str, Any] = {"leave": lambda _: asyncio.sleep(0), "thinking": lambda: 0, "end": lambda: None}
         draining = Draining(kill_switch=kill_switch, background=Background(group), **leaving)
         rules = KeepRunsSettings(done_days=1, cancelled_days=1)
-        belongings = RunBelongings(folder / "workspaces", MemoryArtifacts())
-        pruning = Pruning(store.forgetting, belongings, rules, 7.0, clock)
+        belongings = RunFiles(folder / "workspaces", MemoryArtifacts())
+        pruning = Pruner(store.retention, belongings, rules, 7.0, clock)
         metrics = partial(instruments.exposed, "agentic-loop")
         rooms = (
             RunCalls(archive, intake, outside, outside, outside, Background(group), feed, reader),

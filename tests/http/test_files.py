@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from agent_service.api.http import FOLDER
-from agent_service.archive.retention import Over
+from agent_service.archive.retention import ExpiryFilter
 from agent_service.core.waiting import FINAL
 from agent_service.views.workspace.files import MAX_BYTES
 from tests.http.house import House
@@ -116,7 +116,7 @@ SAID: dict[str, Any] = {
 
 async def two_days_later(house: House) -> None:
     """When all is done that the run asked for."""
-    house.store.told(RUN, house.store.version(RUN))
+    house.store.mark_dispatched(RUN, house.store.version(RUN))
     house.store._write_told()
     await house.store._database.write(lambda _: None)
     house.clock.advance(2 * 86400)
@@ -147,9 +147,11 @@ async def test_an_artifact_that_is_kept_no_longer_says_so_and_the_rest_of_its_ru
 ) -> None:
     await two_days_later(house)
     now, artifact = house.clock.now(), f"/v1/runs/{RUN}/workspace/artifacts/report.md"
-    (run,) = await house.store.forgetting.ended(Over(statuses=FINAL, before=now, escalated_before=now), None, 1)
+    (run,) = await house.store.retention.expired(
+        ExpiryFilter(statuses=FINAL, before=now, escalated_before=now), None, 1
+    )
     assert (await client.get(artifact)).json()["code"] == "no_such_file"
-    await house.store.forgetting.forget_artifacts([run], "agent.keep_runs.artifacts_days: 1", now)
+    await house.store.retention.delete_artifacts([run], "agent.keep_runs.artifacts_days: 1", now)
     told = (await client.get(artifact)).json()
     assert (told["status"], told["code"], told["run_id"]) == (410, "artifacts_gone", RUN)
     assert "agent.keep_runs.artifacts_days: 1" in told["detail"]

@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 from typing import Literal, NoReturn
 
 from agent_service.store.database import open_database
+from agent_service.store.messages import IndexWriter
 from agent_service.store.shared import SharedStore
-from agent_service.store.words import Indexing
 from groundwork.nats.following import Batch
 from groundwork.nats.publishing import StoredMessage, matches
 from groundwork.nats.shared_log import ALL, Extent, Moved, SharedLog
@@ -159,7 +159,7 @@ class Member:
 @asynccontextmanager
 async def joined(log: MemoryLog, folder: Path) -> AsyncIterator[Member]:
     """A process with a copy of its own in `folder`, which begins anew each time."""
-    indexing, wire = Indexing(), Wire(log)
+    indexing, wire = IndexWriter(), Wire(log)
     with TemporaryDirectory(dir=folder) as place:
         async with open_database(Path(place)) as database, asyncio.TaskGroup() as group:
             copy = MemoryCopy(

@@ -109,12 +109,12 @@ async def test_runs_are_counted_by_status(store: RunStore, archive: RunStore) ->
 async def test_runs_that_ended_are_unsettled_for_a_while(store: RunStore, archive: RunStore) -> None:
     ended = await stored(store, whole_run(1))
     await stored(store, whole_run(100))
-    assert set(await archive.unsettled(ended.entry.at)) == {run_id(1), run_id(100)}
-    assert list(await archive.unsettled(ended.entry.at + timedelta(microseconds=1))) == [run_id(100)]
+    assert set(await archive.open_or_changed(ended.entry.at)) == {run_id(1), run_id(100)}
+    assert list(await archive.open_or_changed(ended.entry.at + timedelta(microseconds=1))) == [run_id(100)]
 
 
 async def test_a_clock_set_back_hides_no_run_that_has_just_ended(store: RunStore, archive: RunStore) -> None:
     first = accepted(5)
     set_back = after(first, CancelRequested(at=NOON - HOUR, reason="the clock was set back"))
     await stored(store, [first, set_back])
-    assert list(await archive.unsettled(first.entry.at)) == [run_id(5)]
+    assert list(await archive.open_or_changed(first.entry.at)) == [run_id(5)]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.archive.retention import Ended
-from agent_service.archive.runs import ArchivedRun, IntoDatabase, beside_runs, copy_into_log, stored_runs
-from agent_service.archive.runs import commits_of as followed
+from agent_service.archive.contents import ArchivedRun, DatabaseLoader, copy_into_log, side_records, stored_runs
+from agent_service.archive.contents import commits_of as followed
+from agent_service.archive.retention import EndedRun
 from agent_service.core.waiting import Status
 from agent_service.run.journal import Entry
 from agent_service.run.ports import Dismissal
@@ -65,14 +65,14 @@ async def fill(store: RunStore) -> None:
     for script in scripts:
         await stored(store, commits_of(script))
     ended = await stored(store, commits_of(cues.queued(run_id=run_id(LAST), wake_id="wake-last") >> cancel()))
-    store.told(run_id(1), 1)
-    store.told(run_id(LAST), ended.entry.seq)
+    store.mark_dispatched(run_id(1), 1)
+    store.mark_dispatched(run_id(LAST), ended.entry.seq)
     store._write_told()
     await store.inbox.dismiss(Dismissal(run_id=run_id(3), version=2, by="ann", at=NOON))
-    gone = Ended(run_id=run_id(LAST), status=Status.CANCELLED, version=ended.entry.seq, at=NOON)
-    assert await store.forgetting.forget([gone], "agent.keep_runs.done_days: 1", NOON + timedelta(days=9))
-    done = Ended(run_id=run_id(25), status=Status.DONE, version=store.version(run_id(25)), at=NOON)
-    await store.forgetting.forget_artifacts([done], "agent.keep_runs.artifacts_days: 1", NOON)
+    gone = EndedRun(run_id=run_id(LAST), status=Status.CANCELLED, version=ended.entry.seq, at=NOON)
+    assert await store.retention.delete([gone], "agent.keep_runs.done_days: 1", NOON + timedelta(days=9))
+    done = EndedRun(run_id=run_id(25), status=Status.DONE, version=store.version(run_id(25)), at=NOON)
+    await store.retention.delete_artifacts([done], "agent.keep_runs.artifacts_days: 1", NOON)
     await store.halts.keep(Halt(number=1, since=NOON, by="bob", reason="lunch", until=NOON, until_by="bob", over=True))
 
 
@@ -90,11 +90,11 @@ async def entries(database: SqliteFile, run: ArchivedRun) -> list[Entry]:
 
 async def test_a_database_that_is_written_from_the_entries_of_another_holds_the_same_rows(tmp_path: Path) -> None:
     async with source(tmp_path / "old") as old, open_database(tmp_path / "new") as new:
-        into = IntoDatabase(new)
+        into = DatabaseLoader(new)
         async for run in stored_runs(RunStore(old)):
             await into.add(run, await entries(old, run))
         await into.write()
-        await RunStore(new).say(*await beside_runs(RunStore(old)), after=None)
+        await RunStore(new).say(*await side_records(RunStore(old)), after=None)
         assert RunStore(new).newest() == RunStore(old).newest(), "positions are never given twice"
     assert rows(tmp_path / "new") == rows(tmp_path / "old")
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from agent_service.archive.pruning import Pruning, RunBelongings
-from agent_service.archive.retention import Ended, KeepRunsSettings, Over, Tombstone
+from agent_service.archive.pruning import Pruner, RunFiles
+from agent_service.archive.retention import EndedRun, ExpiryFilter, KeepRunsSettings, Tombstone
 from agent_service.core.brief import Parent
 from agent_service.core.events import CancelRequested, ModelUnavailable, ToolReturned
 from agent_service.core.waiting import FINAL, Status
@@ -20,9 +20,9 @@ from agent_service.errors import Remedy, WakeConflict
 from agent_service.run.journal import Commit
 from agent_service.run.ports import Dismissal
 from agent_service.store.database import FILE
+from agent_service.store.messages import LEVEL, RUN_TABLES, TombstoneRecord
 from agent_service.store.shared import SharedStore
 from agent_service.store.sqlite import RunStore
-from agent_service.store.words import LEVEL, OF_A_RUN, GoneSaid
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 from schemas.events import ToolOutput, ToolResult
@@ -40,7 +40,7 @@ Store = RunStore | SharedStore
 RULE = "agent.keep_runs.done_days: 1"
 A_DAY_EACH = KeepRunsSettings(done_days=1)
 LATER = NOON + timedelta(days=2)
-EVERYTHING = Over(statuses=FINAL, before=LATER, escalated_before=LATER)
+EVERYTHING = ExpiryFilter(statuses=FINAL, before=LATER, escalated_before=LATER)
 RUN, ANOTHER = run_id(1), run_id(2)
 
 
@@ -72,19 +72,19 @@ async def settled(store: Store, number: int, seq: int) -> None:
     async def nothing_is_owed() -> bool:
         return all(of != run_id(number) or told >= seq for of, told, _ in await undispatched(store))
 
-    store.told(run_id(number), seq)
+    store.mark_dispatched(run_id(number), seq)
     await until(nothing_is_owed)
     await store.caught_up()
 
 
-async def may_go(store: Store, over: Over = EVERYTHING) -> list[str]:
-    return [run.run_id for run in await store.forgetting.ended(over, None, 100)]
+async def may_go(store: Store, over: ExpiryFilter = EVERYTHING) -> list[str]:
+    return [run.run_id for run in await store.retention.expired(over, None, 100)]
 
 
 async def forget(store: Store) -> list[str]:
     """All that may go."""
-    ended = await store.forgetting.ended(EVERYTHING, None, 100)
-    return [gone.run_id for gone in await store.forgetting.forget(ended, RULE, LATER)]
+    ended = await store.retention.expired(EVERYTHING, None, 100)
+    return [gone.run_id for gone in await store.retention.delete(ended, RULE, LATER)]
 
 
 async def running(store: Store) -> dict[Status, int]:
@@ -108,7 +108,7 @@ async def test_a_wake_of_a_run_that_is_gone_names_it_still_and_begins_no_other(s
     await done(store, 1)
     await forget(store)
     again = accepted(3, wake_id="wake-1")
-    assert await store.run_of("wake-1") == RUN
+    assert await store.run_by_wake("wake-1") == RUN
     assert await store.accept(again, DIGEST) == RUN
     with pytest.raises(WakeConflict):
         await store.accept(again, "another")
@@ -121,8 +121,8 @@ async def test_no_table_has_a_row_of_a_run_that_is_gone_and_no_place_in_the_jour
     last = await done(alone, 1)
     await forget(alone)
     with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        left = {table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in OF_A_RUN}
-    assert left == dict.fromkeys(OF_A_RUN, 0)
+        left = {table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in RUN_TABLES}
+    assert left == dict.fromkeys(RUN_TABLES, 0)
     assert alone.newest() == last.entry.seq
     await stored(alone, [accepted(2)])
     assert [place.position for place in await alone.places(0, 10)] == [last.entry.seq + 1]
@@ -173,24 +173,24 @@ async def test_a_parent_stays_while_a_child_of_it_is_open(store: Store) -> None:
 async def test_what_is_to_be_removed_elsewhere_is_known_until_it_is(store: Store, *, artifacts_alone: bool) -> None:
     await done(store, 1)
     if artifacts_alone:
-        runs = await store.forgetting.ended(EVERYTHING, None, 9)
-        await store.forgetting.forget_artifacts(runs, RULE, LATER)
+        runs = await store.retention.expired(EVERYTHING, None, 9)
+        await store.retention.delete_artifacts(runs, RULE, LATER)
         told = await store.artifacts_gone(RUN)
         assert told is not None
         assert (told.rule, told.gone_at) == (RULE, LATER)
     else:
         await forget(store)
-    left = await store.forgetting.behind(10)
+    left = await store.retention.leftovers(10)
     assert [(one.run_id, one.folder) for one in left] == [(RUN, not artifacts_alone)]
-    await store.forgetting.cleared(left)
-    assert await store.forgetting.behind(10) == []
+    await store.retention.mark_cleared(left)
+    assert await store.retention.leftovers(10) == []
 
 
 async def pruned(member: Member, rules: KeepRunsSettings) -> int:
     """How many runs a pass of that member has go."""
     with TemporaryDirectory() as folder:
-        belongings = RunBelongings(Path(folder), MemoryArtifacts())
-        passed = await Pruning(member.store.forgetting, belongings, rules, 0.0, FakeClock(LATER)).prune(rest=0)
+        belongings = RunFiles(Path(folder), MemoryArtifacts())
+        passed = await Pruner(member.store.retention, belongings, rules, 0.0, FakeClock(LATER)).prune(rest=0)
     return sum(passed.runs.values())
 
 
@@ -207,15 +207,15 @@ async def test_a_run_that_ended_long_ago_is_gone_for_all_members_and_for_one_tha
     assert await pruned(a, A_DAY_EACH) == 1
     await b.copy.caught_up()
     assert about(log) == []
-    assert [one.run_id for one in await b.store.forgetting.behind(9)] == [RUN]
+    assert [one.run_id for one in await b.store.retention.leftovers(9)] == [RUN]
     await pruned(b, KeepRunsSettings())
-    assert await b.store.forgetting.behind(9) == []
+    assert await b.store.retention.leftovers(9) == []
     async with joined(log, tmp_path) as c:
         for store in (a.store, b.store, c.store):
             stone = await store.tombstone(RUN)
             assert stone is not None
             assert (stone.status, stone.rule) == (Status.DONE, RULE)
-            assert (await store.load(RUN), await store.run_of("wake-1")) == (None, RUN)
+            assert (await store.load(RUN), await store.run_by_wake("wake-1")) == (None, RUN)
             assert await store.load(ANOTHER) == as_loaded(going_on)
             assert await running(store) == {Status.RUNNING: 1}
     assert await pruned(a, A_DAY_EACH) == 0
@@ -223,11 +223,11 @@ async def test_a_run_that_ended_long_ago_is_gone_for_all_members_and_for_one_tha
 
 async def test_a_run_that_has_moved_on_before_it_goes_or_is_told_gone_stays(a: Member, log: MemoryLog) -> None:
     last = await done(a.store, 1)
-    seen = Ended(run_id=RUN, status=Status.DONE, version=last.entry.seq - 1, at=last.entry.at)
-    assert await a.store.forgetting.forget([seen], RULE, LATER) == []
+    seen = EndedRun(run_id=RUN, status=Status.DONE, version=last.entry.seq - 1, at=last.entry.at)
+    assert await a.store.retention.delete([seen], RULE, LATER) == []
     at: dict[str, Any] = {"last": 0, "ended_at": NOON, "gone_at": NOON, "rule": RULE}
     stone = Tombstone(run_id=RUN, wake_id="wake-1", wake_digest="digest", status=Status.DONE, **at)
-    gone = GoneSaid(v=LEVEL, version=last.entry.seq - 1, stone=stone)
+    gone = TombstoneRecord(v=LEVEL, version=last.entry.seq - 1, stone=stone)
     log.store(gone.subject, b"", after=0, headers=gone.header)
     await pruned(a, KeepRunsSettings())
     assert await a.store.load(RUN) == as_loaded(last)

@@ -47,7 +47,7 @@ async def test_a_run_id_that_another_wake_has_taken_is_refused(store: RunStore, 
     with pytest.raises(VersionMoved):
         await store.accept(thief, DIGEST)
     assert await store.load(run_id(1)) == as_loaded(first)
-    assert await archive.run_of("v") is None
+    assert await archive.run_by_wake("v") is None
 
 
 async def test_every_commit_is_loaded_as_it_was_decided_and_the_journal_folds_to_it(

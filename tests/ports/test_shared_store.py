@@ -12,7 +12,7 @@ from agent_service.core.waiting import CallReserve
 from agent_service.errors import Damaged, NewerVersion, VersionMoved
 from agent_service.run.inbound import CURRENT_MESSAGE, WorkMessage, turn_id
 from agent_service.run.journal import Commit
-from agent_service.store.words import ROW, SNAPSHOT_EVERY, VERSION, RunRow, encoded, fact_of
+from agent_service.store.messages import ROW, SNAPSHOT_EVERY, VERSION, RunRow, encoded, message_of
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas import subjects
 from schemas.events import Signal
@@ -95,7 +95,7 @@ async def test_a_fact_that_no_agent_wrote_sets_its_run_aside_and_no_other(
 async def test_an_entry_that_does_not_continue_its_run_sets_it_aside(a: Member, log: MemoryLog) -> None:
     commits = whole_run(1)
     await stored(a.store, commits[:2])
-    body = encoded(fact_of(commits[3], "a", whole=False))
+    body = encoded(message_of(commits[3], "a", whole=False))
     log.store(subject_of(commits[0]), body, after=None, headers=row(commits[3]))
     await a.copy.caught_up()
     with pytest.raises(Damaged, match="does not continue entry 2"):
@@ -109,7 +109,7 @@ async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(
     for number, changed in enumerate(changes, start=1):
         commits = whole_run(number)
         await stored(a.store, commits[:2])
-        body = json.loads(encoded(fact_of(commits[2], "newer", whole=False)))
+        body = json.loads(encoded(message_of(commits[2], "newer", whole=False)))
         body |= changed if "v" in changed else {"entry": body["entry"] | changed}
         log.store(subject_of(commits[0]), json.dumps(body).encode(), after=None, headers={ROW: '{"v":9999}'})
         await a.copy.caught_up()
@@ -172,8 +172,8 @@ async def test_what_a_message_began_is_found_by_its_name_whichever_delivery_it_w
     in_hand("loop/77")
     await a.store.commit(later[1])
     await b.copy.caught_up()
-    assert await b.store.led_to_by(RUN, again) == {2, 3}
-    assert await b.store.led_to_by(RUN, WorkMessage.of_turn(turn_id(RUN, 1), "5", 1)) == {1}
+    assert await b.store.entries_under(RUN, again) == {2, 3}
+    assert await b.store.entries_under(RUN, WorkMessage.of_turn(turn_id(RUN, 1), "5", 1)) == {1}
 
 
 async def test_a_reserved_call_is_made_again_by_the_message_that_reserved_it_and_by_no_other(a: Member) -> None:
@@ -181,31 +181,31 @@ async def test_a_reserved_call_is_made_again_by_the_message_that_reserved_it_and
     assert begun.state.calling
     call = begun.state.calling.call
     in_hand("loop/7")
-    assert await a.store.may_ask(RUN, call), "nothing is set aside for it"
+    assert await a.store.may_call_model(RUN, call), "nothing is set aside for it"
     reserve = CallReserve(tokens=2000, cost_usd=0.02, reply_tokens=500)
     await a.store.commit(after(begun, CallReserved(at=NOON, call=call, model="m", reserve=reserve)))
-    assert await a.store.may_ask(RUN, call)
+    assert await a.store.may_call_model(RUN, call)
     assert not await a.store.superseded(RUN, call, 0)
     in_hand("loop/7", delivered=2)
-    assert await a.store.may_ask(RUN, call)
+    assert await a.store.may_call_model(RUN, call)
     assert await a.store.superseded(RUN, call, 0), "another process may have the first delivery still"
     in_hand("control/8", delivered=2)
-    assert not await a.store.may_ask(RUN, call)
+    assert not await a.store.may_call_model(RUN, call)
 
 
 async def test_an_entry_that_no_message_led_to_is_named_by_any_agent_until_its_turn_is_seen(
     a: Member, b: Member, log: MemoryLog, tmp_path: Path
 ) -> None:
-    a.store.followed_within_s = b.store.followed_within_s = 0.0
+    a.store.turn_expected_within_s = b.store.turn_expected_within_s = 0.0
     await stored(a.store, [accepted(1)])
     await stored(a.store, [accepted(2)])
     CURRENT_MESSAGE.set(WorkMessage.of_turn(turn_id(RUN, 1), "5", 1))
     await a.store.commit(started(accepted(1)))
     await b.copy.caught_up()
-    assert (a.store.unfollowed(), b.store.unfollowed()) == ([(run_id(2), 1)], [(run_id(2), 1)])
-    b.store.saw_turn(turn_id(run_id(2), 1))
-    assert b.store.unfollowed() == []
+    assert (a.store.overdue_turns(), b.store.overdue_turns()) == ([(run_id(2), 1)], [(run_id(2), 1)])
+    b.store.turn_seen(turn_id(run_id(2), 1))
+    assert b.store.overdue_turns() == []
     async with joined(log, tmp_path) as c:
-        c.store.followed_within_s = 0.0
+        c.store.turn_expected_within_s = 0.0
         await c.store.begin()
-        assert c.store.unfollowed() == [(run_id(2), 1)], "also one that starts later"
+        assert c.store.overdue_turns() == [(run_id(2), 1)], "also one that starts later"

@@ -69,7 +69,7 @@ async def test_a_store_that_is_closed_is_to_be_tried_later(tmp_path: Path) -> No
         await accept(store, 2)
     with pytest.raises(TryAgain, match="after the next start"):
         await store.load(run_id(1))
-    store.told(run_id(1), 1)
+    store.mark_dispatched(run_id(1), 1)
 
 
 async def test_no_power_loss_costs_an_acknowledged_entry_or_leaves_half_a_commit(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ SMALL = {"json_each", "tallies", "halts", "CONSTANT", "gone", "artifacts_gone", 
 """The last two: of a day."""
 READ_WHOLE = {
     "undispatched": ["SCAN runs USING INDEX runs_untold"],
-    "unfollowed": ["SCAN runs USING INDEX runs_untold"],
+    "overdue_turns": ["SCAN runs USING INDEX runs_untold"],
     "for_people": ["SCAN runs USING INDEX runs_for_people"],
     "artifacts": ["SCAN items USING INDEX items_of_run"],
     "with_artifacts": ["SCAN runs USING INDEX sqlite_autoindex_runs_1"],
@@ -140,9 +140,11 @@ def test_no_statement_reads_or_sorts_more_of_a_large_table_than_it_needs(schema:
     }
     assert {name: steps for name, steps in scans.items() if steps} == READ_WHOLE
     sorts = [name for name, steps in plans.items() if any("TEMP B-TREE" in step for step in steps)]
-    assert sorted(sorts) == ["ended", "open_runs", "runs", "sums"], "of one instant, open, within a limit, of a day"
+    assert sorted(sorts) == ["expired", "open_runs", "runs", "sums"], "of one instant, open, within a limit, of a day"
     assert [name for name, steps in plans.items() if any("AUTOMATIC" in step for step in steps)] == []
-    assert "SEARCH runs USING INDEX runs_ended (touched_at>?)" in plans["unsettled"], "those of long ago are not read"
+    assert "SEARCH runs USING INDEX runs_ended (touched_at>?)" in plans["open_or_changed"], (
+        "those of long ago are not read"
+    )
 
 
 async def test_a_list_looks_into_all_runs_there_are_to_find_those_that_are_wanted(store: RunStore) -> None:
@@ -243,17 +245,17 @@ async def test_how_far_a_run_is_told_is_stored_after_a_moment_without_a_further_
     async def nothing_is_owed() -> bool:
         return await undispatched(store) == []
 
-    store.told(run_id(1), 1)
-    store.told(run_id(1), 2)
+    store.mark_dispatched(run_id(1), 1)
+    store.mark_dispatched(run_id(1), 2)
     await until(nothing_is_owed)
 
 
 async def test_a_run_is_never_told_less_than_before_nor_more_than_there_is(tmp_path: Path) -> None:
     async with RunStore.open(tmp_path) as store:
         await stored(store, whole_run(1)[:3])
-        store.told(run_id(1), 2)
+        store.mark_dispatched(run_id(1), 2)
     for run, seq in ((1, 1), (1, 0), (1, 9), (7, 1)):
         async with RunStore.open(tmp_path) as again:
-            again.told(run_id(run), seq)
+            again.mark_dispatched(run_id(run), seq)
         async with RunStore.open(tmp_path) as once_more:
             assert await undispatched(once_more) == [(run_id(1), 2, 3)], (run, seq)

@@ -37,11 +37,11 @@ class Journals:
         *_, newest = [None, *replay(self.journals.get(run_id, []))]
         return Run(state=newest.after, head=newest.entry.hash) if newest else None
 
-    async def unsettled(self, since: datetime) -> Sequence[str]:
+    async def open_or_changed(self, since: datetime) -> Sequence[str]:
         runs = [(entries, await self.load(run_id)) for run_id, entries in self.journals.items()]
         return [run.state.run_id for entries, run in runs if run and (not run.state.final or entries[-1].at >= since)]
 
-    async def moved_since(self, since: datetime) -> Sequence[str]:
+    async def changed_since(self, since: datetime) -> Sequence[str]:
         if self.failure:
             raise self.failure
         return [run_id for run_id, entries in self.journals.items() if entries[-1].at >= since]

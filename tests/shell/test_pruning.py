@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.archive.pruning import Pruning, RunBelongings
+from agent_service.archive.pruning import Pruner, RunFiles
 from agent_service.archive.retention import KeepRunsSettings
 from agent_service.store.database import FILE
 from agent_service.store.sqlite import RunStore
@@ -44,15 +44,15 @@ class Kept:
     bucket: Bucket
     workspace: Workspace
 
-    def pruning(self, **rules: Any) -> Pruning:
+    def pruning(self, **rules: Any) -> Pruner:
         """Two days after noon."""
-        belongings = RunBelongings(self.folder, self.bucket)
-        return Pruning(self.store.forgetting, belongings, KeepRunsSettings(**rules), 0.0, LATER)
+        belongings = RunFiles(self.folder, self.bucket)
+        return Pruner(self.store.retention, belongings, KeepRunsSettings(**rules), 0.0, LATER)
 
     async def done(self, number: int) -> str:
         """A run that has ended and brought a report, with a folder."""
         last = await stored(self.store, whole_run(number, artifacts=[{"path": REPORT, "size": len(CONTENT)}]))
-        self.store.told(last.entry.run_id, last.entry.seq)
+        self.store.mark_dispatched(last.entry.run_id, last.entry.seq)
         self.store._write_told()
         await self.store._database.write(lambda _: None)
         await self.bucket.put(last.entry.run_id, REPORT, CONTENT)

@@ -42,16 +42,16 @@ class House:
     async def resume(self, _: str, seqs: set[int]) -> None:
         self.said.append(f"again {sorted(seqs)}")
 
-    async def led_to_by(self, *_: Any) -> set[int]:
+    async def entries_under(self, *_: Any) -> set[int]:
         return self.led_to
 
     async def due_turns(self, *_: Any) -> list[tuple[str, int]]:
         return self.due
 
-    def unfollowed(self) -> list[tuple[str, int]]:
+    def overdue_turns(self) -> list[tuple[str, int]]:
         return self.late
 
-    def saw_turn(self, turn: str) -> None:
+    def turn_seen(self, turn: str) -> None:
         self.late = [one for one in self.late if turn_id(*one) != turn]
 
     async def put(self, run_id: str, turn: str) -> None:

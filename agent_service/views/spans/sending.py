@@ -45,7 +45,7 @@ Send = Callable[[Sequence[Span]], bool]
 
 
 class TraceSource(Journals, Protocol):
-    async def moved_since(self, since: datetime) -> Sequence[str]:
+    async def changed_since(self, since: datetime) -> Sequence[str]:
         """Owned runs with an entry at or after `since`."""
 
 
@@ -132,7 +132,7 @@ class Traces:
             while self._waiting or self._missed:
                 if self._missed:
                     since = max(self._mark.since(now), now - LONGEST_BACK)
-                    moved = await self._store.moved_since(since)
+                    moved = await self._store.changed_since(since)
                     self._missed = False
                     self._waiting |= {run_id: since for run_id in moved if self._keeps(trace_id(run_id))}
                 if not await self._sent():

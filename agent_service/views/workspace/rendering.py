@@ -49,7 +49,7 @@ class RunSource(Journals, Protocol):
     async def load(self, run_id: str) -> Run | None:
         """Raises Damaged and TryAgain."""
 
-    async def unsettled(self, since: datetime) -> Sequence[str]:
+    async def open_or_changed(self, since: datetime) -> Sequence[str]:
         """Runs that have not ended, and those with an entry at or after `since`."""
 
     def quarantine(self, found: Damaged) -> None: ...
@@ -190,7 +190,10 @@ class Folders:
     async def run(self) -> None:
         """Until cancelled."""
         with suppress(TryAgain, OSError):  # pages that are not known here stay
-            going_on, lying = await self._store.unsettled(utc_now()), await asyncio.to_thread(self._workspace.runs)
+            going_on, lying = (
+                await self._store.open_or_changed(utc_now()),
+                await asyncio.to_thread(self._workspace.runs),
+            )
             self._lying = dict.fromkeys(run_id for run_id in lying if run_id not in {*going_on}) | self._lying
         while True:
             with suppress(TimeoutError):

@@ -17,7 +17,7 @@ from groundwork.service.errors import Broken
 from groundwork.sqlite.errors import concerns_the_file, no_room, storage_error
 from groundwork.sqlite.file import SqliteFile, Values, migrate
 from groundwork.sqlite.group_commit import Group, OnCommit
-from groundwork.sqlite.reserve import Reserve
+from groundwork.sqlite.reserve import DiskReserve
 from tests.sim.machines.seams import Seams
 from tests.sim.machines.strikes import Strikes
 from tests.sim.machines.time import Killed, Process, Scheduler
@@ -68,7 +68,7 @@ class Disk:
 
         @contextlib.asynccontextmanager
         async def opened(
-            path: Path, migrations: Traversable, on_commit: OnCommit, durable: bool, reserve: Reserve | None
+            path: Path, migrations: Traversable, on_commit: OnCommit, durable: bool, reserve: DiskReserve | None
         ) -> AsyncIterator[SqliteFile]:
             del durable, reserve
             file = SimFile(path, self, process, self._database(path.name, migrations), on_commit)

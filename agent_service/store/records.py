@@ -11,15 +11,22 @@ from contextlib import AbstractContextManager, suppress
 from datetime import date, datetime
 from typing import Protocol
 
-from agent_service.archive.retention import ArtifactsGone, Behind, Ended, Over, Place
+from agent_service.archive.retention import ArtifactTombstone, EndedRun, ExpiryCursor, ExpiryFilter, Leftovers
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
 from agent_service.run.changes import RecordedCall, ReservedFunds
 from agent_service.run.journal import Run
 from agent_service.run.ports import Dismissal
 from agent_service.store.database import load_queries
+from agent_service.store.messages import (
+    LEVEL,
+    ArtifactTombstoneRecord,
+    DismissalRecord,
+    HaltRecord,
+    SideRecord,
+    TombstoneRecord,
+)
 from agent_service.store.rows import halt_of, tombstone_of
-from agent_service.store.words import LEVEL, BareSaid, GoneSaid, HaltSaid, SeenSaid, Word
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from schemas import subjects
@@ -37,7 +44,7 @@ class Carrier(Protocol):
     async def place_of(self, subject: str) -> int:
         """Of the newest word of a subject, which is in the database then, too; 0 without a log."""
 
-    async def say(self, *words: Word, after: int | None) -> Sequence[Word]:
+    async def say(self, *words: SideRecord, after: int | None) -> Sequence[SideRecord]:
         """Those that are durable and in the database then. `after`: the newest place of its subject; None for any."""
 
     async def load(self, run_id: str) -> Run | None: ...
@@ -59,7 +66,7 @@ class _Beside:
         self._sql = load_queries()
 
 
-class Halts(_Beside):
+class HaltRecords(_Beside):
     async def newest(self) -> Halt | None:
         rows = await self._database.read(self._sql["newest_halt"])
         return halt_of(rows[0]) if rows else None
@@ -67,12 +74,12 @@ class Halts(_Beside):
     async def keep(self, halt: Halt) -> None:
         """Replaces the record of its number. Raises TryAgain, also where it does not follow on what all know by now."""
         place = await self._carrier.place_of(subjects.STORED_HALT)
-        said = HaltSaid(v=LEVEL, by=self._carrier.me, halt=halt)
+        said = HaltRecord(v=LEVEL, by=self._carrier.me, halt=halt)
         if not _follows(halt, await self.newest()) or not await self._carrier.say(said, after=place):
             raise TryAgain(FASTER)
 
 
-class Inbox(_Beside):
+class InboxRecords(_Beside):
     async def runs(self, limit: int) -> Sequence[tuple[str, datetime]]:
         """Paused runs, and escalated ones without a dismissal, with their newest entries' instants. Newest first."""
         rows = await self._database.read(self._sql["for_people"], (limit,))
@@ -84,7 +91,7 @@ class Inbox(_Beside):
 
     async def dismiss(self, dismissal: Dismissal) -> Dismissal:
         """Returns the one in force, which is the earliest of its version."""
-        await self._carrier.say(SeenSaid(v=LEVEL, dismissal=dismissal), after=None)
+        await self._carrier.say(DismissalRecord(v=LEVEL, dismissal=dismissal), after=None)
         return await self.dismissal(dismissal.run_id) or dismissal
 
     async def dismissal(self, run_id: str) -> Dismissal | None:
@@ -93,7 +100,7 @@ class Inbox(_Beside):
         return None
 
 
-class Taken(_Beside):
+class UsageRecords(_Beside):
     def newest(self) -> int:
         return self._carrier.newest()
 
@@ -104,7 +111,7 @@ class Taken(_Beside):
     def open_runs(self) -> Mapping[str, int]:
         return dict(self._database.look_up(self._sql["open_runs"]))
 
-    def set_aside(self) -> Mapping[str, ReservedFunds]:
+    def reserved(self) -> Mapping[str, ReservedFunds]:
         rows = self._database.look_up(self._sql["set_aside"])
         return {run_id: ReservedFunds(caller or "", usd) for run_id, caller, usd in rows}
 
@@ -113,50 +120,52 @@ class Taken(_Beside):
         return await self._carrier.calls(since)
 
 
-class Forgetting(_Beside):
+class RetentionRecords(_Beside):
     """Of processes that delete a run at the same time, one does it for all."""
 
     def making_room(self) -> AbstractContextManager[None]:
         return self._database.making_room()
 
-    async def ended(self, over: Over, after: Place, limit: int) -> Sequence[Ended]:
+    async def expired(self, over: ExpiryFilter, after: ExpiryCursor, limit: int) -> Sequence[EndedRun]:
         statuses = json.dumps([status.value for status in over.statuses])
         since, run_id = (microseconds(after[0]), after[1]) if after else (0, "")
         before, escalated_before = microseconds(over.before), microseconds(over.escalated_before)
         values = statuses, before, since, run_id, int(over.with_artifacts), limit, escalated_before
-        rows = await self._database.read(self._sql["ended"], values)
+        rows = await self._database.read(self._sql["expired"], values)
         return [
-            Ended(run_id=run_id, status=Status(status), version=version, at=instant(touched_at))
+            EndedRun(run_id=run_id, status=Status(status), version=version, at=instant(touched_at))
             for run_id, status, version, touched_at in rows
         ]
 
-    async def forget(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
-        words = list[GoneSaid]()
+    async def delete(self, runs: Sequence[EndedRun], rule: str, now: datetime) -> Sequence[Leftovers]:
+        words = list[TombstoneRecord]()
         for run in runs:
             artifacts = await self._artifacts(run)
             for told in self._database.look_up(self._sql["going"], (run.run_id, run.version)):
                 if artifacts is not None:
                     stone = tombstone_of((*told, microseconds(now), rule))
-                    words.append(GoneSaid(v=LEVEL, stone=stone, version=run.version, artifacts=artifacts))
-        said = [word for word in await self._carrier.say(*words, after=0) if isinstance(word, GoneSaid)]
+                    words.append(TombstoneRecord(v=LEVEL, stone=stone, version=run.version, artifacts=artifacts))
+        said = [word for word in await self._carrier.say(*words, after=0) if isinstance(word, TombstoneRecord)]
         gone = [word for word in said if not self._carrier.version(word.stone.run_id)]  # one that moved on stays
-        return [Behind(run_id=word.stone.run_id, artifacts=word.artifacts) for word in gone]
+        return [Leftovers(run_id=word.stone.run_id, artifacts=word.artifacts) for word in gone]
 
-    async def forget_artifacts(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
-        words = list[BareSaid]()
+    async def delete_artifacts(self, runs: Sequence[EndedRun], rule: str, now: datetime) -> Sequence[Leftovers]:
+        words = list[ArtifactTombstoneRecord]()
         for run in runs:
             if (artifacts := await self._artifacts(run)) is not None:
-                gone = ArtifactsGone(run_id=run.run_id, gone_at=now, rule=rule)
-                words.append(BareSaid(v=LEVEL, gone=gone, artifacts=artifacts))
-        said = [word for word in await self._carrier.say(*words, after=0) if isinstance(word, BareSaid)]
-        return [Behind(run_id=word.gone.run_id, artifacts=word.artifacts, folder=False) for word in said]
+                gone = ArtifactTombstone(run_id=run.run_id, gone_at=now, rule=rule)
+                words.append(ArtifactTombstoneRecord(v=LEVEL, gone=gone, artifacts=artifacts))
+        said = [word for word in await self._carrier.say(*words, after=0) if isinstance(word, ArtifactTombstoneRecord)]
+        return [Leftovers(run_id=word.gone.run_id, artifacts=word.artifacts, folder=False) for word in said]
 
-    async def behind(self, limit: int) -> Sequence[Behind]:
+    async def leftovers(self, limit: int) -> Sequence[Leftovers]:
         runs, bare = [await self._database.read(self._sql[name], (limit,)) for name in ("behind", "artifacts_behind")]
         left = [(row, folder) for rows, folder in ((runs, True), (bare, False)) for row in rows]
-        return [Behind(run_id=of, artifacts=tuple(json.loads(artifacts)), folder=yes) for (of, artifacts), yes in left]
+        return [
+            Leftovers(run_id=of, artifacts=tuple(json.loads(artifacts)), folder=yes) for (of, artifacts), yes in left
+        ]
 
-    async def cleared(self, removed: Sequence[Behind]) -> None:
+    async def mark_cleared(self, removed: Sequence[Leftovers]) -> None:
         for one in removed:
             for _, wake_id, *_ in self._database.look_up(self._sql["tombstone"], (one.run_id,)) if one.folder else ():
                 await self._carrier.purge(wake_id, one.run_id)
@@ -169,10 +178,10 @@ class Forgetting(_Beside):
     async def sizes(self, run_ids: Sequence[str]) -> Mapping[str, int]:
         return dict(await self._database.read(self._sql["sizes"], (json.dumps(run_ids),)))
 
-    async def give_back(self) -> bool:
+    async def shrink(self) -> bool:
         return await self._database.shrink()
 
-    async def _artifacts(self, run: Ended) -> tuple[str, ...] | None:
+    async def _artifacts(self, run: EndedRun) -> tuple[str, ...] | None:
         """None for a run that has moved on, or cannot be read."""
         with suppress(Damaged):
             loaded = await self._carrier.load(run.run_id)

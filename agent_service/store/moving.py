@@ -21,7 +21,7 @@ FILE = "moved.json"
 """In the folder of a store whose runs were exported to be moved."""
 
 
-class Mark(BaseModel):
+class MoveMarker(BaseModel):
     """`archive`: the name of the one that they come from. `position`: of this mark."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -31,29 +31,29 @@ class Mark(BaseModel):
     position: int = 0
 
 
-async def mark_in(log: SharedLog) -> Mark:
+async def read_marker(log: SharedLog) -> MoveMarker:
     """The newest. Raises TryAgain, and Misconfigured for one that no version known to this program wrote."""
     fact = await log.newest(subjects.STORED_MOVED)
     if fact is None:
-        return Mark()
+        return MoveMarker()
     try:
-        return Mark.model_validate_json(fact.body).model_copy(update={"position": fact.seq})
+        return MoveMarker.model_validate_json(fact.body).model_copy(update={"position": fact.seq})
     except ValidationError as error:
         raise Misconfigured(
             f"{subjects.STORED_MOVED} cannot be read: a newer version wrote it, or no agent did. Use the newest version"
         ) from error
 
 
-async def put_mark(log: SharedLog, mark: Mark, before: Mark) -> Mark:
+async def write_marker(log: SharedLog, mark: MoveMarker, before: MoveMarker) -> MoveMarker:
     """In the place of `before`. Raises Moved where another has changed it meanwhile, and TryAgain."""
     body = mark.model_dump_json(exclude={"position"}).encode()
     position = await log.append(subjects.STORED_MOVED, body, after=before.position)
     return mark.model_copy(update={"position": position})
 
 
-async def refuse_unless_here(log: SharedLog) -> None:
+async def require_runs_here(log: SharedLog) -> None:
     """To be asked by an agent that has joined, before it begins. Raises Misconfigured, and TryAgain."""
-    mark = await mark_in(log)
+    mark = await read_marker(log)
     if mark.state == "coming":
         raise Misconfigured(
             f"runs are being restored into the stream {subjects.STREAM_RUNS}, and that was not finished: run `agentic "
@@ -71,7 +71,7 @@ def is_moved_away(folder: Path) -> bool:
     return (folder / FILE).exists()
 
 
-def refuse_moved_away(folder: Path) -> None:
+def require_not_moved(folder: Path) -> None:
     if is_moved_away(folder):
         raise Misconfigured(
             f"the runs of {folder} were exported to be moved: set agent.store to the store that they were restored "
@@ -79,25 +79,25 @@ def refuse_moved_away(folder: Path) -> None:
         )
 
 
-def take_mark_away(folder: Path) -> None:
+def remove_marker(folder: Path) -> None:
     (folder / FILE).unlink(missing_ok=True)
 
 
 @asynccontextmanager
-async def left(folder: Path, log: SharedLog | None) -> AsyncIterator[None]:
+async def leaving(folder: Path, log: SharedLog | None) -> AsyncIterator[None]:
     """Inside, and afterwards unless it fails, no agent begins on the log, or without one on the store in the folder."""
-    before = await mark_in(log) if log else Mark(state="left" if is_moved_away(folder) else "here")
+    before = await read_marker(log) if log else MoveMarker(state="left" if is_moved_away(folder) else "here")
     if log:
         if before.state == "coming":
-            await refuse_unless_here(log)
-        mark = await put_mark(log, Mark(state="left"), before)
+            await require_runs_here(log)
+        mark = await write_marker(log, MoveMarker(state="left"), before)
     else:
         store_folder.write(folder / FILE, "{}\n")
     try:
         yield
     except BaseException:
         if log:
-            await put_mark(log, before, mark)
+            await write_marker(log, before, mark)
         elif before.state == "here":
-            take_mark_away(folder)
+            remove_marker(folder)
         raise

@@ -62,7 +62,7 @@ class Report:
 
 
 @dataclass(slots=True, kw_only=True)
-class Records:
+class StoreReader:
     """`config`: the settings file. `ring`: the agent's keys. The bus is connected to for the first artifact that
     is asked of it; one that is away is asked once."""
 
@@ -95,7 +95,7 @@ class Records:
         return entries
 
     @asynccontextmanager
-    async def at_one_instant(self) -> AsyncIterator[None]:
+    async def snapshot(self) -> AsyncIterator[None]:
         """All that is read inside is of one instant."""
         await self.store.database.read("BEGIN")
         try:
@@ -118,7 +118,7 @@ class Records:
     async def hashes(self) -> Mapping[str, str]:
         """SHA-256 in hex by key, of the artifacts on the bus as of the first call. Raises TryAgain."""
         if self.stored is None:
-            self.stored = await hashes_in(await self._bus())
+            self.stored = await artifact_hashes(await self._bus())
         return self.stored
 
     async def _bus(self) -> NatsLink:
@@ -133,7 +133,7 @@ class Records:
 
 
 @asynccontextmanager
-async def records(config: Path | None) -> AsyncIterator[Records]:
+async def open_reader(config: Path | None) -> AsyncIterator[StoreReader]:
     loaded = settings.load(config)
     async with AsyncExitStack() as opened:
         if loaded.shared:
@@ -142,7 +142,7 @@ async def records(config: Path | None) -> AsyncIterator[Records]:
             store: RunStore = await opened.enter_async_context(open_shared(folder, log_of_runs(link)))
         else:
             store = RunStore(await opened.enter_async_context(open_for_reading(loaded.store)))
-        yield Records(
+        yield StoreReader(
             config=config,
             settings=loaded,
             ring=KeyRing.open(loaded.keys_path()) if loaded.keys_path().exists() else None,
@@ -156,7 +156,7 @@ def artifacts_of(entries: list[Entry]) -> dict[str, NamedArtifact]:
     return kept_artifacts(entry.record() for entry in entries)
 
 
-async def hashes_in(link: NatsLink) -> dict[str, str]:
+async def artifact_hashes(link: NatsLink) -> dict[str, str]:
     try:
         return {stored.key: stored.sha256 for stored in await ArtifactBucket(link, subjects.ARTIFACT_BUCKET).list()}
     except Failure as error:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from agent_service.archive.retention import ArtifactsGone, Tombstone, Whole
+from agent_service.archive.retention import ArtifactTombstone, NonNegative, Tombstone
 from agent_service.core.waiting import Status
 from agent_service.errors import NewerVersion, Tampered
 from agent_service.run.changes import CallCharge, call_charge
@@ -48,7 +48,7 @@ Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntryFact:
+class EntryMessage:
     """`by`: the message under which it was committed. `whole`: all that grows is in `grown`."""
 
     v: int
@@ -60,20 +60,20 @@ class EntryFact:
     whole: bool = False
 
 
-_ENTRY = TypeAdapter(EntryFact)
+_ENTRY = TypeAdapter(EntryMessage)
 
 
-def fact_of(commit: Commit, by: str, *, whole: bool) -> EntryFact:
+def message_of(commit: Commit, by: str, *, whole: bool) -> EntryMessage:
     brief = encode_brief(commit.state.brief) if commit.brief or whole else None
     state, grown = encode_state(commit.state), commit.growth
-    return EntryFact(v=VERSION, by=by, entry=commit.entry, state=state, brief=brief, grown=grown, whole=whole)
+    return EntryMessage(v=VERSION, by=by, entry=commit.entry, state=state, brief=brief, grown=grown, whole=whole)
 
 
-def encoded(fact: EntryFact) -> bytes:
+def encoded(fact: EntryMessage) -> bytes:
     return _ENTRY.dump_json(fact)
 
 
-def entry_in(fact: StoredMessage, run_id: str) -> EntryFact:
+def entry_in(fact: StoredMessage, run_id: str) -> EntryMessage:
     """Raises NewerVersion, and Tampered for what no agent wrote."""
     try:
         read = _ENTRY.validate_json(fact.body)
@@ -94,12 +94,12 @@ def _version_of(body: bytes) -> int:
     return 0
 
 
-class Said(BaseModel):
+class StoredHeader(BaseModel):
     """`v`: how new its writer is."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", defer_build=True)
 
-    v: Whole
+    v: NonNegative
 
     @property
     def text(self) -> str:
@@ -110,7 +110,7 @@ class Said(BaseModel):
         return {ROW: self.text}
 
 
-class Word(Said):
+class SideRecord(StoredHeader):
     """What is said beside runs."""
 
     @property
@@ -118,7 +118,7 @@ class Word(Said):
         raise NotImplementedError
 
 
-class HaltSaid(Word):
+class HaltRecord(SideRecord):
     by: str
     halt: Halt
 
@@ -127,7 +127,7 @@ class HaltSaid(Word):
         return subjects.STORED_HALT
 
 
-class SeenSaid(Word):
+class DismissalRecord(SideRecord):
     dismissal: Dismissal
 
     @property
@@ -135,11 +135,11 @@ class SeenSaid(Word):
         return subjects.stored_seen(self.dismissal.run_id)
 
 
-class GoneSaid(Word):
+class TombstoneRecord(SideRecord):
     """The tombstone of a run whose newest entry was `version`, and its artifacts, whose contents are to be removed."""
 
     stone: Tombstone
-    version: Whole
+    version: NonNegative
     artifacts: tuple[str, ...] = ()
 
     @property
@@ -147,10 +147,10 @@ class GoneSaid(Word):
         return subjects.stored_gone(self.stone.run_id)
 
 
-class BareSaid(Word):
+class ArtifactTombstoneRecord(SideRecord):
     """A run stays, and its artifacts went, whose contents are to be removed."""
 
-    gone: ArtifactsGone
+    gone: ArtifactTombstone
     artifacts: tuple[str, ...] = ()
 
     @property
@@ -161,14 +161,14 @@ class BareSaid(Word):
 class Paid(BaseModel):
     """What a run cost on a day (UTC), and how many bytes of its wake came then."""
 
-    model_config = Said.model_config
+    model_config = StoredHeader.model_config
 
     day: str
     usd: float = 0.0
-    size: Whole = 0
+    size: NonNegative = 0
 
 
-class RunRow(Said):
+class RunRow(StoredHeader):
     """A run after an entry: its row of the index, and what limits hear of the entry."""
 
     wake_id: str
@@ -183,17 +183,17 @@ class RunRow(Said):
     goal: str
     caller: str = ""
     line: dict[str, Any]
-    bytes: Whole
+    bytes: NonNegative
     """Of all its messages."""
-    whole_at: Whole = 0
+    whole_at: NonNegative = 0
     """The position of the newest message that says all of the run; 0: its first."""
     paid: Paid | None = None
     by: str
-    told: Whole = 0
+    told: NonNegative = 0
     """All is known to be done that entries up to it ask for."""
     opened: int = 0
     paid_usd: float = 0.0
-    size: Whole = 0
+    size: NonNegative = 0
     call: CallCharge | None = None
 
     @classmethod
@@ -232,8 +232,13 @@ class RunRow(Said):
         )
 
 
-S = TypeVar("S", bound=Said)
-_BESIDE: dict[str, type[Word]] = {"halt": HaltSaid, "seen": SeenSaid, "gone": GoneSaid, "bare": BareSaid}
+S = TypeVar("S", bound=StoredHeader)
+_SIDE_RECORDS: dict[str, type[SideRecord]] = {
+    "halt": HaltRecord,
+    "seen": DismissalRecord,
+    "gone": TombstoneRecord,
+    "bare": ArtifactTombstoneRecord,
+}
 
 
 def row_in(fact: StoredMessage) -> RunRow | None:
@@ -241,9 +246,9 @@ def row_in(fact: StoredMessage) -> RunRow | None:
     return _read(RunRow, fact.headers.get(ROW, ""))
 
 
-def word_in(subject: str, text: str) -> Word | None:
+def record_in(subject: str, text: str) -> SideRecord | None:
     """None also for a subject that is of no word."""
-    kind = _BESIDE.get(subject.removeprefix(f"{subjects.STORE}.").partition(".")[0])
+    kind = _SIDE_RECORDS.get(subject.removeprefix(f"{subjects.STORE}.").partition(".")[0])
     return _read(kind, text) if kind else None
 
 
@@ -256,12 +261,12 @@ def _read(kind: type[S], text: str) -> S | None:
     return said if said.v <= LEVEL else None
 
 
-OF_A_RUN = ("items", "briefs", "dismissals", "artifacts_gone", "journal", "runs")
+RUN_TABLES = ("items", "briefs", "dismissals", "artifacts_gone", "journal", "runs")
 """The tables that hold something of a run, each before those that it refers to."""
-BESIDE_RUNS = ("spending", "halts", "gone")
+OTHER_TABLES = ("spending", "halts", "gone")
 
 
-class Indexing:
+class IndexWriter:
     def __init__(self) -> None:
         self._sql = load_queries()
 
@@ -269,28 +274,28 @@ class Indexing:
         """May run more than once, for a transaction that is begun again."""
         if fact.subject.startswith(subjects.STORED_RUNS.removesuffix(">")):
             self._apply_run(connection, fact.subject.rpartition(".")[2], row_in(fact))
-        elif word := word_in(fact.subject, fact.headers.get(ROW, "")):
+        elif word := record_in(fact.subject, fact.headers.get(ROW, "")):
             self.say(connection, word)
 
-    def say(self, connection: sqlite3.Connection, word: Word) -> None:
+    def say(self, connection: sqlite3.Connection, word: SideRecord) -> None:
         """Words about a run that is not there change nothing."""
         match word:
-            case HaltSaid(halt=halt):
+            case HaltRecord(halt=halt):
                 connection.execute(self._sql["keep_halt"], halt_row(halt))
-            case SeenSaid(dismissal=seen) if self._version_of(connection, seen.run_id):
+            case DismissalRecord(dismissal=seen) if self._version_of(connection, seen.run_id):
                 dismissed = seen.run_id, seen.version, seen.by, microseconds(seen.at)
                 connection.execute(self._sql["dismiss"], dismissed)
-            case BareSaid(gone=gone, artifacts=left) if self._version_of(connection, gone.run_id):
+            case ArtifactTombstoneRecord(gone=gone, artifacts=left) if self._version_of(connection, gone.run_id):
                 values = gone.run_id, microseconds(gone.gone_at), gone.rule, json.dumps(left)
                 connection.execute(self._sql["artifacts_go"], values)
-            case GoneSaid(stone=stone) if self._version_of(connection, stone.run_id) <= word.version:
-                for table in OF_A_RUN:
+            case TombstoneRecord(stone=stone) if self._version_of(connection, stone.run_id) <= word.version:
+                for table in RUN_TABLES:
                     connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (stone.run_id,))  # noqa: S608 - ours
                 connection.execute(self._sql["bury"], (*tombstone_row(stone), json.dumps(word.artifacts)))
 
     def forget(self, connection: sqlite3.Connection) -> None:
         """Empties the index: it is made again, or of another log."""
-        for table in (*OF_A_RUN, *BESIDE_RUNS):
+        for table in (*RUN_TABLES, *OTHER_TABLES):
             connection.execute(f"DELETE FROM {table}")  # noqa: S608 - names of ours
         connection.execute("UPDATE tallies SET runs = 0")
 

@@ -5,7 +5,7 @@ anew, and whether all is as the agent wrote it, asked of the archive alone.
 
 A log holds what is there already as it is, so that an interrupted restore is finished by the same command. An archive
 is judged in this order: the signature, each file by the manifest, each journal, what is said of each run, and its
-children. Runs are not judged where a file was changed.
+children. ArchivedRuns are not judged where a file was changed.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from agent_service.archive.retention import ArtifactsGone
+from agent_service.archive.retention import ArtifactTombstone
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.history.results import FILES, is_artifact_path
@@ -29,25 +29,25 @@ from agent_service.run.inbound import turn_id
 from agent_service.run.journal import Commit, Entry, flaw_in_chain, growth_of
 from agent_service.run.ports import Dismissal
 from agent_service.store.database import load_queries
-from agent_service.store.rows import Writing, asked_for, halt_of, row_of_run, rows_of, tombstone_of
-from agent_service.store.sqlite import RunStore
-from agent_service.store.words import (
+from agent_service.store.messages import (
     LEVEL,
     ROW,
-    BareSaid,
-    GoneSaid,
-    HaltSaid,
+    ArtifactTombstoneRecord,
+    DismissalRecord,
+    HaltRecord,
     RunRow,
-    SeenSaid,
-    Word,
+    SideRecord,
+    TombstoneRecord,
     encoded,
-    fact_of,
+    message_of,
+    record_in,
     row_in,
-    word_in,
 )
+from agent_service.store.rows import EntryWriter, halt_of, new_run_columns, row_of_run, rows_of, tombstone_of
+from agent_service.store.sqlite import RunStore
 from agent_service.views.workspace.files import Listing
 from agent_service.views.workspace.verify import Flaw, flaw_in_journal, verify
-from groundwork.archive.format import MANIFEST, SIGNATURE, Archive, Hash, Writer
+from groundwork.archive.format import MANIFEST, SIGNATURE, Archive, ArchiveWriter, Hash
 from groundwork.nats.shared_log import Moved, SharedLog
 from groundwork.service.errors import Misconfigured
 from groundwork.service.program import installed_version
@@ -91,16 +91,16 @@ def journal_of(entries: Iterable[Entry]) -> bytes:
     return b"".join(_ENTRY.dump_json(entry) + b"\n" for entry in entries)
 
 
-def write_runs(archive: Writer, runs: Iterable[ArchivedRun]) -> None:
+def write_runs(archive: ArchiveWriter, runs: Iterable[ArchivedRun]) -> None:
     archive.add(RUNS, "".join(f"{run.model_dump_json()}\n" for run in runs).encode())
 
 
-def write_beside(archive: Writer, words: Iterable[Word]) -> None:
+def write_side_records(archive: ArchiveWriter, words: Iterable[SideRecord]) -> None:
     """Tombstones, dismissals and stops lie beside the runs."""
     archive.add(BESIDE, "".join(f'["{word.subject}",{word.text}]\n' for word in words).encode())
 
 
-class Runs:
+class ArchivedRuns:
     """Of an open archive. Each method raises Misconfigured where it cannot be read."""
 
     def __init__(self, archive: Archive) -> None:
@@ -116,9 +116,9 @@ class Runs:
         name = journal_name(run_id)
         return [self.archive.decoded(Entry, name, line) for line in self.archive.read(name).splitlines()]
 
-    def beside(self) -> list[Word]:
+    def beside(self) -> list[SideRecord]:
         said = map(json.loads, self.archive.read(BESIDE).splitlines())
-        return [word for subject, fact in said if (word := word_in(subject, json.dumps(fact)))]
+        return [word for subject, fact in said if (word := record_in(subject, json.dumps(fact)))]
 
     def artifacts(self) -> Iterator[tuple[str, str]]:
         """Run and path of each."""
@@ -139,7 +139,7 @@ def judge(archive: Archive, *, key: str | None = None) -> Sequence[Flaw]:
     flaws = [*_of_signature(archive, key)] or [changed(name, text) for name, text in archive.flaws()]
     if flaws:
         return flaws
-    runs = Runs(archive)
+    runs = ArchivedRuns(archive)
     known = Counter(run.run_id for run in runs.all)
     for run_id, times in known.items():
         if not is_run_id(run_id):
@@ -166,7 +166,7 @@ def _of_signature(archive: Archive, key: str | None) -> Iterator[Flaw]:
         yield changed(SIGNATURE, f"another key has signed it: {by.key}, public {by.public}")
 
 
-def _of_run(runs: Runs, run: ArchivedRun, known: Counter[str]) -> Iterator[Flaw]:
+def _of_run(runs: ArchivedRuns, run: ArchivedRun, known: Counter[str]) -> Iterator[Flaw]:
     entries = runs.entries(run.run_id)
     if flaw := flaw_in_journal(entries, run.run_id):
         yield changed(JOURNAL, flaw)
@@ -198,7 +198,7 @@ def _of_children(run: ArchivedRun, state: RunState, known: Counter[str]) -> Iter
 
 AT_ONCE = 500
 TOGETHER = 32
-"""Runs that are written at once, or are on their way to a log."""
+"""ArchivedRuns that are written at once, or are on their way to a log."""
 
 
 async def stored_runs(store: RunStore, *, only: str = "") -> AsyncIterator[ArchivedRun]:
@@ -221,17 +221,19 @@ async def stored_runs(store: RunStore, *, only: str = "") -> AsyncIterator[Archi
         after = rows[-1][0]
 
 
-async def beside_runs(store: RunStore) -> list[Word]:
+async def side_records(store: RunStore) -> list[SideRecord]:
     """Dismissals, stops of all, tombstones, and which artifacts were deleted."""
     sql, read = load_queries(), store.database.read
-    words = list[Word]()
+    words = list[SideRecord]()
     for run_id, version, by, at in await read(sql["all_dismissals"]):
         seen = Dismissal(run_id=run_id, version=version, by=by, at=instant(at))
-        words.append(SeenSaid(v=LEVEL, dismissal=seen))
-    words += [HaltSaid(v=LEVEL, by="", halt=halt_of(row)) for row in await read(sql["all_halts"])]
+        words.append(DismissalRecord(v=LEVEL, dismissal=seen))
+    words += [HaltRecord(v=LEVEL, by="", halt=halt_of(row)) for row in await read(sql["all_halts"])]
     for run_id, rule, at in await read(sql["all_artifacts_gone"]):
-        words.append(BareSaid(v=LEVEL, gone=ArtifactsGone(run_id=run_id, gone_at=instant(at), rule=rule)))
-    words += [GoneSaid(v=LEVEL, stone=tombstone_of(row), version=0) for row in await read(sql["tombstones"])]
+        words.append(
+            ArtifactTombstoneRecord(v=LEVEL, gone=ArtifactTombstone(run_id=run_id, gone_at=instant(at), rule=rule))
+        )
+    words += [TombstoneRecord(v=LEVEL, stone=tombstone_of(row), version=0) for row in await read(sql["tombstones"])]
     return words
 
 
@@ -265,17 +267,17 @@ def commits_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[Commit]:
 
 
 @dataclass(slots=True)
-class IntoDatabase:
+class DatabaseLoader:
     """The caller alone has the database open."""
 
     database: SqliteFile
-    _writing: Writing = field(init=False, default_factory=Writing)
+    _writing: EntryWriter = field(init=False, default_factory=EntryWriter)
     _some: list[Callable[[sqlite3.Connection], object]] = field(init=False, default_factory=list)
 
     async def add(self, run: ArchivedRun, entries: Sequence[Entry]) -> None:
         """Raises ValueError as `commits_of` does."""
         commits = commits_of(run, entries)
-        asked = asked_for(commits[0].state, run.digest)
+        asked = new_run_columns(commits[0].state, run.digest)
         rows = [rows_of(commit, position) for commit, position in zip(commits, run.positions, strict=True)]
         self._some.append(partial(self._writing.add, row_of_run(commits, run.dispatched_up_to), asked, rows))
         if len(self._some) >= TOGETHER:
@@ -296,7 +298,7 @@ async def copy_into_log(log: SharedLog, store: RunStore) -> None:
             await asyncio.gather(*some)
             some.clear()
     await asyncio.gather(*some)
-    for word in await beside_runs(store):
+    for word in await side_records(store):
         newest = await log.newest(word.subject)
         if newest is None or newest.headers.get(ROW) != word.text:
             await _append(log, word.subject, b"", None, word.header)
@@ -312,7 +314,7 @@ async def _append_run(log: SharedLog, run: ArchivedRun, entries: Sequence[Entry]
     for commit in commits[row.seq if row else 0 :]:
         by = turn_id(run.run_id, run.version) if commit.entry.seq > run.dispatched_up_to else ""
         newest_one = commit.entry.seq == run.version
-        body = encoded(fact_of(commit, by, whole=newest_one))
+        body = encoded(message_of(commit, by, whole=newest_one))
         told = run.dispatched_up_to if newest_one else 0
         row = RunRow.of(commit, row, by=by, told=told, digest=run.digest, whole_at=0, size=len(body))
         place = await _append(log, subject, body, place, row.header)
